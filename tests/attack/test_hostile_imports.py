@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from heedful.data.pictures import Picture
+from heedful.data.images import LazyImage
 from heedful.errors import HeedfulError
 from heedful.interop.exporting import export_run
 from heedful.interop.importing import import_run
@@ -22,8 +22,8 @@ SMALL = {"d_model": 8, "n_layers": 1, "n_heads": 2, "d_ff": 12}
 TEXTS = [{"text": text} for text in TEXT]
 LABELLED = [{"text": text, "label": label} for text, label in zip(TEXT, ("yes", "no"), strict=True)]
 PAIRS = [{"source": text, "target": text} for text in TEXT]
-PICTURES = [
-    {"picture": Picture(np.full((6, 6, 3), 40 * n, np.uint8), str(n)), "label": label}
+IMAGES = [
+    {"image": LazyImage(np.full((6, 6, 3), 40 * n, np.uint8), str(n)), "label": label}
     for n, label in enumerate(("cat", "dog"))
 ]
 SUBWORDS = {"kind": "byte-bpe", "merges": 9, "min_frequency": 1, "split": "gpt2"}
@@ -65,10 +65,10 @@ RUNS = {
     ),
     "vit": (
         {
-            "task": {"kind": "picture-classification"},
-            "model": {"kind": "vision", "picture_size": 6, "patch_size": 3, "channels": 3, **SMALL},
+            "task": {"kind": "image-classification"},
+            "model": {"kind": "vision", "image_size": 6, "patch_size": 3, "channels": 3, **SMALL},
         },
-        PICTURES,
+        IMAGES,
     ),
     "gpt2 that labels": (
         {

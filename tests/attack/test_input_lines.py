@@ -277,7 +277,7 @@ class Echo:
             optional=lambda recipe: (),
             reads_words=False,
             columns=lambda recipe: keys,
-            pictures=lambda recipe: (),
+            images=lambda recipe: (),
             options=(),
             input_of=lambda recipe, row: tuple(row[key] for key in keys),
         )

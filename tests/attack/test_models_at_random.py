@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from heedful.models.registry import BUILDERS, SIZES, AnyConfig
 from heedful.nn.layout import Layout, Tokens
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 from heedful.recipes.yaml import dump_yaml
 
 SMALL = {
@@ -22,7 +22,7 @@ SMALL = {
     "d_embedding": (3, 4, 6),
     "d_hidden": (4, 5, 6),
     "width": (4, 5, 6),
-    "picture_size": (8, 12, 16),
+    "image_size": (8, 12, 16),
     "patch_size": (3, 4),
 }
 
@@ -63,16 +63,16 @@ def tree(config: type[BaseModel], rng: random.Random, share: float = 0.25) -> di
 
 
 def hidden(model: torch.nn.Module, config: Any) -> torch.Tensor:
-    """What a model makes of two sequences, of two pictures, or of both."""
+    """What a model makes of two sequences, of two images, or of both."""
     lengths = [1, min(2, getattr(config, "longest", None) or 2)]
     tokens = Tokens(torch.tensor([1, 8, 9][: sum(lengths)]), Layout.of(lengths))
     if config.kind in {"language-model", "encoder"}:
         return model(tokens)
     if config.kind in {"transformer", "recurrent"}:
         return model(tokens, tokens)
-    pixels = torch.rand(2, config.channels, config.picture_size, config.picture_size)
-    pictures = Pictures.of(pixels, config.n_tokens)
-    return model(tokens, pictures) if config.kind == "captioner" else model(pictures)
+    pixels = torch.rand(2, config.channels, config.image_size, config.image_size)
+    images = Images.of(pixels, config.n_tokens)
+    return model(tokens, images) if config.kind == "captioner" else model(images)
 
 
 @pytest.mark.parametrize("config", get_args(AnyConfig), ids=lambda c: c.model_fields["kind"].default)

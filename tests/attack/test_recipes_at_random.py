@@ -33,7 +33,7 @@ CHOICES = {
     "loss": ("cross-entropy", "huber", "squared-error", "absolute-error", "x"),
     "labels": (["no", "yes"], ["yes"], ["a", "b", "no", "yes"], [], None),
     "paths": ("rows.jsonl", "text.txt", ["rows.jsonl", "rows.jsonl"], "none", "table.conll"),
-    "path": ("pictures", "captioned", "none", "rows.jsonl"),
+    "path": ("images", "captioned", "none", "rows.jsonl"),
     "run": ("run", "none", "other"),
     "root": (None, ".", "none"),
     "name": ("phrasebook", "none"),
@@ -52,7 +52,7 @@ CHOICES = {
         {"words": "words", "tags": "tags"},
         {"words": 0, "tags": 1},
         {"text": "label", "label": "text"},
-        {"picture": "picture", "caption": "caption"},
+        {"image": "image", "caption": "caption"},
         {"source": "target", "target": "source", "alignment": "alignment"},
         {},
     ),
@@ -70,7 +70,7 @@ CHOICES = {
 TEXTS = {"subwords": {"kind": "character"}}
 ENCODER = {"kind": "encoder", "d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 5, "max_length": 32}
 DECODER = {"kind": "language-model", "d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 5, "context": 16}
-SQUARES = {"picture_size": 8, "patch_size": 4, "channels": 1, "d_model": 8, "n_heads": 2, "n_layers": 1}
+PATCHES = {"image_size": 8, "patch_size": 4, "channels": 1, "d_model": 8, "n_heads": 2, "n_layers": 1}
 SHORT = {"kind": "greedy", "max_length": {"cap": 5}}
 
 
@@ -85,7 +85,7 @@ PAIRS = {
     "decoding": SHORT,
 }
 RECURRENT = {"kind": "recurrent", "d_embedding": 8, "d_hidden": 8}
-RESNET = {"kind": "resnet", "picture_size": 8, "channels": 1, "n_blocks": [1, 1], "width": 4, "n_groups": 2}
+RESNET = {"kind": "resnet", "image_size": 8, "channels": 1, "n_blocks": [1, 1], "width": 4, "n_groups": 2}
 ONE_TEXT = {
     **PAIRS,
     "tokenizer": {**TEXTS, "shared": True},
@@ -122,15 +122,15 @@ TASKS = {
         "model": ENCODER,
         "windows": {"longest_question": 6},
     },
-    "picture-classification": {
-        "columns": ("picture", "label"),
-        "model": {"kind": "vision", "d_ff": 5, **SQUARES},
+    "image-classification": {
+        "columns": ("image", "label"),
+        "model": {"kind": "vision", "d_ff": 5, **PATCHES},
     },
-    "picture-classification, resnet": {"columns": ("picture", "label"), "model": RESNET},
+    "image-classification, resnet": {"columns": ("image", "label"), "model": RESNET},
     "captioning": {
-        "columns": ("picture", "caption"),
+        "columns": ("image", "caption"),
         "tokenizer": TEXTS,
-        "model": {"kind": "captioner", "d_ff": 5, **SQUARES},
+        "model": {"kind": "captioner", "d_ff": 5, **PATCHES},
         "decoding": SHORT,
     },
 }
@@ -160,12 +160,12 @@ def folder(tmp_path_factory):
     """A folder with a few rows that serve every task, and other files that a recipe may name."""
     made = tmp_path_factory.mktemp("recipes")
     for label in ("no", "yes"):
-        (made / "pictures" / label).mkdir(parents=True)
+        (made / "images" / label).mkdir(parents=True)
     draw, lines = np.random.default_rng(0), []
     for n, text in enumerate(SENTENCES * 2):
         words, label = text.split(), ("no", "yes")[n % 2]
-        picture = f"pictures/{label}/{n}.png"
-        Image.fromarray(draw.integers(0, 255, (8, 8), dtype=np.uint8)).save(made / picture)
+        image = f"images/{label}/{n}.png"
+        Image.fromarray(draw.integers(0, 255, (8, 8), dtype=np.uint8)).save(made / image)
         lines.append(
             {
                 "source": text,
@@ -180,7 +180,7 @@ def folder(tmp_path_factory):
                 "question": f"who {words[-1]}?",
                 "passage": f"{text}. {text}",
                 "answer": words[0],
-                "picture": picture,
+                "image": image,
                 "caption": text,
             }
         )

@@ -26,7 +26,7 @@ from heedful.runs.kinds import kind_of
 from heedful.runs.reading import read_recipe
 
 N_ROWS = 24
-PICTURE = "picture.png"
+IMAGE = "image.png"
 WORDS = ["the", "a", "red", "blue", "small", "old", "dog", "cat", "bird", "runs", "sleeps", "eats", "near"]
 
 Row = Mapping[str, str]
@@ -78,15 +78,15 @@ class Miniature:
         gap = " [MASK]" if "gap" in kind.options else ""
         rows = [{key: row[key] + gap for key in keys} for row in self.rows[:3]]
         both = [dict.fromkeys((*keys, *more), row[keys[0]]) for row in rows[:2]] if more else []
-        return rows if "picture" in keys else [*rows, *both, dict.fromkeys(keys, "")]
+        return rows if "image" in keys else [*rows, *both, dict.fromkeys(keys, "")]
 
 
 def miniature(name: str, folder: Path) -> Miniature:
     """Write the data of a recipe below ``folder``, where ``$HEEDFUL_DATA`` is ``data``."""
     recipe, _ = read_recipe(name)
     rows = list(_rows(recipe))
-    if "picture" in rows[0]:
-        _write(folder, PICTURE, _png(0))
+    if "image" in rows[0]:
+        _write(folder, IMAGE, _png(0))
     for source in _sources(recipe):
         WRITERS[source.kind](source, folder, rows)
     return Miniature(name, recipe, list(overrides(recipe)), rows)
@@ -106,7 +106,7 @@ def _sources(recipe: Recipe) -> list[Any]:
 def overrides(recipe: Recipe) -> Iterator[str]:
     """What makes it small, for the command line."""
     yield from (f"model.{key}={value}" for key, value in SMALL[recipe.model.kind].items())
-    if getattr(recipe.model, "mixing", "all") != "all":
+    if getattr(recipe.model, "mixer", "all") != "all":
         yield from (f"model.{key}={value}" for key, value in ALTERNATING.items())
     if getattr(recipe.model, "n_kv_heads", None):
         yield "model.n_kv_heads=1"
@@ -177,7 +177,7 @@ DERIVED: dict[str, Callable[[Row, int, Recipe], str]] = {
         "LONG" if len(w) > 3 else "SHORT" for w in row["words"].split()
     ),
     "answer": lambda row, number, recipe: row["context"].split()[-1],
-    "picture": lambda row, number, recipe: PICTURE,
+    "image": lambda row, number, recipe: IMAGE,
 }
 
 
@@ -264,21 +264,21 @@ def _squad(source: Any, folder: Path, rows: Sequence[Row]) -> None:
 def _idx(source: Any, folder: Path, rows: Sequence[Row]) -> None:
     """Arrays of bytes behind a header: their type, their axes, how long these are."""
     for column, path in source.columns.items():
-        shape = (len(rows), 28, 28) if column == "picture" else (len(rows),)
+        shape = (len(rows), 28, 28) if column == "image" else (len(rows),)
         head = bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape)
         content = bytes(number % 2 for number in range(math.prod(shape)))
         _write(folder, path, head + content)
 
 
 def _folder(source: Any, folder: Path, rows: Sequence[Row]) -> None:
-    """A folder for each class, with two pictures."""
+    """A folder for each class, with two images."""
     for label in ("one", "two"):
         for number in range(2):
             _write(folder, f"{source.path}/{label}/{number}.png", _png(number))
 
 
 def _captioned_folder(source: Any, folder: Path, rows: Sequence[Row]) -> None:
-    """Pictures with several captions each, in a table."""
+    """Images with several captions each, in a table."""
     names = [f"{number % 5}.png" for number in range(len(rows))]
     for number, name in enumerate(names):
         _write(folder, f"{source.path}/{name}", _png(number))

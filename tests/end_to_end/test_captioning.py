@@ -13,13 +13,13 @@ COLOURS = {"red": (255, 0, 0), "green": (0, 160, 0), "blue": (0, 0, 255)}
 RECIPE = """\
 task: {kind: captioning}
 data:
-  train: {kind: tsv, paths: rows.tsv, columns: {picture: 0, caption: 1}}
-  valid: {kind: tsv, paths: rows.tsv, columns: {picture: 0, caption: 1}}
+  train: {kind: tsv, paths: rows.tsv, columns: {image: 0, caption: 1}}
+  valid: {kind: tsv, paths: rows.tsv, columns: {image: 0, caption: 1}}
   test:
-    own: {kind: tsv, paths: rows.tsv, columns: {picture: 0, caption: 1}}
+    own: {kind: tsv, paths: rows.tsv, columns: {image: 0, caption: 1}}
   filter: {unreadable: drop}
 tokenizer: {subwords: {kind: word}}
-model: {kind: captioner, picture_size: 12, patch_size: 6, d_model: 12, d_ff: 17, n_heads: 3, n_layers: 1}
+model: {kind: captioner, image_size: 12, patch_size: 6, d_model: 12, d_ff: 17, n_heads: 3, n_layers: 1}
 schedule: {kind: constant, peak: 1e-2}
 training: {max_updates: 40, tokens_per_update: 60, validate_every: 20, save_every: 20, precision: fp32}
 """
@@ -34,13 +34,13 @@ def check(name, value):
 def folder(heedful, tmp_path_factory):
     """A trained run; nobody may change it."""
     folder = tmp_path_factory.mktemp("captions")
-    (folder / "pictures").mkdir()
+    (folder / "images").mkdir()
     lines = []
     for i in range(24):
         colour = list(COLOURS)[i % 3]
         array = np.full((15, 13, 3), COLOURS[colour], np.uint8)
-        Image.fromarray(array).save(folder / "pictures" / f"{i}.png")
-        lines.append(f"pictures/{i}.png\tall is {colour}\n")
+        Image.fromarray(array).save(folder / "images" / f"{i}.png")
+        lines.append(f"images/{i}.png\tall is {colour}\n")
     (folder / "rows.tsv").write_text("".join(lines), "utf-8")
     (folder / "recipe.yaml").write_text(RECIPE, "utf-8")
     done = heedful("train", "recipe.yaml", "--out", "run", cwd=folder)
@@ -49,14 +49,14 @@ def folder(heedful, tmp_path_factory):
 
 
 def test_paths_become_captions_one_line_for_each(heedful, folder):
-    done = heedful("predict", "run", cwd=folder, stdin="pictures/0.png\npictures/1.png\npictures/2.png\n")
+    done = heedful("predict", "run", cwd=folder, stdin="images/0.png\nimages/1.png\nimages/2.png\n")
     assert done.status == 0, done.err
     assert done.out.splitlines() == ["all is red", "all is green", "all is blue"]
     assert "fp32 on the plain path" in done.err
 
 
-def test_a_picture_that_cannot_be_read_has_an_empty_line_and_is_named(heedful, folder):
-    done = heedful("predict", "run", cwd=folder, stdin="pictures/0.png\nrows.tsv\ngone.png\npictures/1.png\n")
+def test_an_image_that_cannot_be_read_has_an_empty_line_and_is_named(heedful, folder):
+    done = heedful("predict", "run", cwd=folder, stdin="images/0.png\nrows.tsv\ngone.png\nimages/1.png\n")
     assert done.status == 1
     assert done.out.splitlines() == ["all is red", "", "", "all is green"]
     assert "rows.tsv: not an image" in done.err
@@ -65,12 +65,12 @@ def test_a_picture_that_cannot_be_read_has_an_empty_line_and_is_named(heedful, f
     assert "Traceback" not in done.err
 
 
-def test_json_lines_with_answers_and_weights_over_the_squares(heedful, folder):
-    lines = '{"picture": "pictures/0.png", "id": 7}\n{"picture": "gone.png", "id": 8}\n'
+def test_json_lines_with_answers_and_weights_over_the_patches(heedful, folder):
+    lines = '{"image": "images/0.png", "id": 7}\n{"image": "gone.png", "id": 8}\n'
     done = heedful("predict", "run", "--jsonl", "--n-best", "2", "--alignment", cwd=folder, stdin=lines)
     assert done.status == 1
     first, second = map(json.loads, done.out.splitlines())
-    assert (first["id"], first["picture"], first["text"]) == (7, "pictures/0.png", "all is red")
+    assert (first["id"], first["image"], first["text"]) == (7, "images/0.png", "all is red")
     assert len(first["alternatives"]) == 1
     assert first["grid"] == [2, 2]
     weights = np.array(first["alignment"])
@@ -81,12 +81,12 @@ def test_json_lines_with_answers_and_weights_over_the_squares(heedful, folder):
 
 
 def test_json_lines_without_a_path_have_an_error(heedful, folder):
-    lines = '{"picture": null}\n{"picture": "pictures/0.png"}\n'
+    lines = '{"image": null}\n{"image": "images/0.png"}\n'
     done = heedful("predict", "run", "--jsonl", "--alignment", cwd=folder, stdin=lines)
     assert done.status == 1
     first, second = map(json.loads, done.out.splitlines())
     check("prediction", first)
-    assert 'standard input:1: expected an object with a string under "picture"' in first["error"]
+    assert 'standard input:1: expected an object with a string under "image"' in first["error"]
     assert second["text"] == "all is red"
 
 
@@ -97,21 +97,21 @@ def test_evaluation_is_what_the_schema_says(heedful, folder):
     names = [score["name"] for score in done.json()["splits"][0]["scores"]]
     assert names[:4] == ["BLEU", "chrF2", "TER", "exact match"]
     records = [json.loads(line) for line in (folder / "scored.jsonl").read_text("utf-8").splitlines()]
-    assert [r["picture"] for r in records] == [f"pictures/{i}.png" for i in range(24)]
+    assert [r["image"] for r in records] == [f"images/{i}.png" for i in range(24)]
 
 
 def test_a_users_own_table_is_scored(heedful, folder, tmp_path):
-    path = folder / "pictures" / "0.png"
-    (tmp_path / "own.jsonl").write_text(json.dumps({"picture": str(path), "caption": "all is red"}) + "\n")
+    path = folder / "images" / "0.png"
+    (tmp_path / "own.jsonl").write_text(json.dumps({"image": str(path), "caption": "all is red"}) + "\n")
     done = heedful("evaluate", "run", "--table", tmp_path / "own.jsonl", cwd=folder)
     assert done.status == 0, done.err
     assert "own.jsonl: 1 sentences" in done.out
 
 
-def test_a_users_own_folder_is_scored_against_all_captions_of_a_picture(heedful, folder, tmp_path):
+def test_a_users_own_folder_is_scored_against_all_captions_of_an_image(heedful, folder, tmp_path):
     (tmp_path / "album").mkdir()
     for i in range(2):
-        content = (folder / "pictures" / f"{i}.png").read_bytes()
+        content = (folder / "images" / f"{i}.png").read_bytes()
         (tmp_path / "album" / f"{i}.png").write_bytes(content)
         (tmp_path / "album" / f"{i}.txt").write_text("nothing\nall is red\n")
     done = heedful("evaluate", "run", "--folder", tmp_path / "album", "--json", cwd=folder)
@@ -134,14 +134,14 @@ def test_a_run_is_described(heedful, folder):
     [
         (["predict", "run", "--stream", "--beam", "2"], "use a beam of 1 (--beam 1)"),
         (["predict", "run", "--precision", "int8"], "needs the native engine"),
-        (["predict", "run", "--jsonl"], 'an object with a string under "picture"'),
+        (["predict", "run", "--jsonl"], 'an object with a string under "image"'),
         (
             ["evaluate", "run", "--data", "rows.tsv", "rows.tsv"],
             "--data: not supported for task captioning; use --folder FOLDER or --table FILE",
         ),
         (
             ["train", "recipe.yaml", "model.patch_size=5", "--out", "x"],
-            "patch_size must divide picture_size=12, got 5",
+            "patch_size must divide image_size=12, got 5",
         ),
     ],
 )

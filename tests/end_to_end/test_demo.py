@@ -75,11 +75,11 @@ def test_it_fits_a_terminal(first):
     assert max(map(len, results.splitlines())) <= 80
 
 
-def test_the_picture_is_one(first):
-    picture = imread(first[1] / "alignment.png")
-    assert picture.ndim == 3
-    assert min(picture.shape[:2]) > 200
-    assert len(np.unique(picture.reshape(-1, picture.shape[2]), axis=0)) > 9
+def test_the_image_is_one(first):
+    image = imread(first[1] / "alignment.png")
+    assert image.ndim == 3
+    assert min(image.shape[:2]) > 200
+    assert len(np.unique(image.reshape(-1, image.shape[2]), axis=0)) > 9
 
 
 def test_a_second_time_the_run_is_used_as_it_is(first):

@@ -44,7 +44,7 @@ POOLS = "model.pooling=mean: not supported by ViT: it has a class token"
 UNBIASED = "model.attention_bias=false: not supported by Marian: its attention has biases"
 RECURS = "model.kind=recurrent: Marian's model is a transformer"
 ONE_TEXT = "model.kind=language-model: Marian's model is a transformer"
-RECURRENT = "model.mixing=recurrent: not supported by GPT-2: each token attends to all before it"
+RECURRENT = "model.mixer=recurrent: not supported by GPT-2: each token attends to all before it"
 WORDS = "tokenizer.subwords.kind=word: GPT-2's tokens are spelt in bytes"
 CHARACTERS = "tokenizer.subwords.kind=character: GPT-2's tokens are spelt in bytes"
 SEES_ALL = "model.kind=encoder: not supported by GPT-2: each of its tokens sees those before it alone"
@@ -62,7 +62,7 @@ WRITTEN = {
     "my-own-files": HELD,
     "my-own-labels": SUMS,
     "my-own-numbers": SUMS,
-    "my-own-pictures": POOLS,
+    "my-own-images": POOLS,
     "my-own-questions": SUMS,
     "my-own-tags": SUMS,
     "my-own-text": HELD,
@@ -142,7 +142,7 @@ def test_a_miniature_has_parts_of_every_kind_that_its_recipe_has(name):
     [
         ("scitldr-tdmca", "model.n_layers=1"),
         ("scitldr-tdmca", "model.n_layers=3"),  # the experts would follow compressed attention
-        ("scitldr-tdmca", "model.mixing=local"),
+        ("scitldr-tdmca", "model.mixer=local"),
         ("scitldr-tdmca", "model.experts.gate=top-k"),
         ("scitldr-tdmca", "model.experts=null"),
         ("fashion-resnet", "model.n_blocks=[1]"),

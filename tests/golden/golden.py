@@ -179,8 +179,8 @@ RUNS: dict[str, tuple[tuple[str, ...], bool, list[str]]] = {
     "phrasebook-lstm": (("prompt",), False, []),
     "phrasebook-tags": (("words",), True, []),
     "phrasebook-questions": (("question", "passage"), False, []),
-    "digits": (("picture",), True, []),
-    "scenes": (("picture",), True, []),
+    "digits": (("image",), True, []),
+    "scenes": (("image",), True, []),
     "sst2": (("text",), False, []),
     "sick": (("text", "pair"), False, []),
     "sick-relatedness": (("text", "pair"), False, []),
@@ -190,8 +190,8 @@ RUNS: dict[str, tuple[tuple[str, ...], bool, list[str]]] = {
     "tatoeba-ende-lm": (("source",), False, SUBWORDS),
     "multi30k-ende-tiny": (("source",), False, ["tokenizer.subwords.merges=300"]),
     "scitldr-tdmca": (("source",), False, SUBWORDS),
-    "fashion-mixer": (("picture",), False, []),
-    "fashion-resnet": (("picture",), False, []),
+    "fashion-mixer": (("image",), False, []),
+    "fashion-resnet": (("image",), False, []),
 }
 
 
@@ -246,10 +246,10 @@ def fewer_rows(data: dict[str, Any], folder: Path) -> Iterator[str]:
 def inputs_of(keys: tuple[str, ...], folder: Path) -> Iterator[dict[str, str]]:
     """Ten inputs: texts, or paths of images."""
     for i, text in enumerate(TEXTS):
-        if keys == ("picture",):
+        if keys == ("image",):
             path = folder / f"{i}.png"
             write_image(path, i)
-            yield {"picture": str(path)}
+            yield {"image": str(path)}
         else:
             yield dict(zip(keys, (text, TEXTS[i - 1]), strict=False))
 

@@ -24,7 +24,7 @@ from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleC
 from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import EncoderConfig, class_head
 from heedful.models.language_model import WITHOUT_ATTENTION, LanguageModel, LanguageModelConfig
-from heedful.models.mixing import MIXERS as MIXERS_OF_RECIPES
+from heedful.models.mixers import MIXERS as MIXERS_OF_RECIPES
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model, build_reader
 from heedful.models.resnet import ResNetConfig
@@ -49,7 +49,7 @@ from heedful.nn.mixers import (
 )
 from heedful.nn.norms import BatchNorm, PowerNorm
 from heedful.nn.output import BoundaryHead, MaskedHead
-from heedful.nn.patches import PatchEmbedding, Pictures
+from heedful.nn.patches import Images, PatchEmbedding
 from heedful.nn.pooling import FirstPooling
 from heedful.nn.recurrent import (
     Bidirectional,
@@ -124,7 +124,7 @@ _L = {
 }
 _C = {
     "kind": "captioner",
-    "picture_size": 12,
+    "image_size": 12,
     "channels": 2,
     "patch_size": 4,
     "d_model": 14,
@@ -303,12 +303,12 @@ MODELS: dict[str, dict[str, Any]] = {
         "score": "dot",
     },
     "language model, windows, additive": {**_L, "window": 2, "score": "additive"},
-    "language model, local": {**_L, "mixing": "local", "block": 3, "earlier_blocks": 1},
-    "language model, compressed": {**_L, "mixing": "compressed", "n_heads": 7, "n_kv_heads": 1},
-    "language model, alternating": {**_L, "mixing": "alternating", "block": 2, "n_layers": 3},
+    "language model, local": {**_L, "mixer": "local", "block": 3, "earlier_blocks": 1},
+    "language model, compressed": {**_L, "mixer": "compressed", "n_heads": 7, "n_kv_heads": 1},
+    "language model, alternating": {**_L, "mixer": "alternating", "block": 2, "n_layers": 3},
     "language model, alternating, additive": {
         **_L,
-        "mixing": "alternating",
+        "mixer": "alternating",
         "block": 4,
         "compression": 2,
         "score": "additive",
@@ -317,24 +317,24 @@ MODELS: dict[str, dict[str, Any]] = {
     "language model, experts": {**_L, "n_layers": 3, "experts": {"n": 5, "k": 2, "gate": "top-k"}},
     "language model, noisy experts": {
         **_L,
-        "mixing": "alternating",
+        "mixer": "alternating",
         "block": 3,
         "experts": {"n": 4, "k": 3, "layers": [1, 2]},
     },
-    "language model, lstm": {**_L, "mixing": "recurrent", "feed_forward": "none", "positions": "none"},
+    "language model, lstm": {**_L, "mixer": "recurrent", "feed_forward": "none", "positions": "none"},
     "language model, gru": {
         **_L,
-        "mixing": "recurrent",
+        "mixer": "recurrent",
         "cell": "gru",
         "norm_placement": "post",
         "tie": False,
     },
-    "language model, rnn": {**_L, "mixing": "recurrent", "cell": "rnn", "norm": "power"},
-    "language model, separable": {**_L, "mixing": "separable", "kernel": 4, "positions": "none"},
-    "language model, convolution": {**_L, "mixing": "convolution", "kernel": 3, "activation": "relu"},
+    "language model, rnn": {**_L, "mixer": "recurrent", "cell": "rnn", "norm": "power"},
+    "language model, separable": {**_L, "mixer": "separable", "kernel": 4, "positions": "none"},
+    "language model, convolution": {**_L, "mixer": "convolution", "kernel": 3, "activation": "relu"},
     "language model, parallel convolutions": {
         **_L,
-        "mixing": "parallel-convolutions",
+        "mixer": "parallel-convolutions",
         "widths": [2, 4, 2],
         "positions": "none",
     },
@@ -384,7 +384,7 @@ def with_kernels(names: Sequence[str], has_products: Callable[[str], bool]) -> A
 
 def _model_has_products(name: str) -> bool:
     case = MODELS[name]
-    attends = case["kind"] != "recurrent" and case.get("mixing") not in WITHOUT_ATTENTION
+    attends = case["kind"] != "recurrent" and case.get("mixer") not in WITHOUT_ATTENTION
     return attends and case.get("score") not in ("additive", "cosine")
 
 
@@ -473,20 +473,20 @@ def hidden_of(model: Any, sources: Sequence[Any], targets: Sequence[Any]) -> lis
     return list(model(Tokens.of(targets), source_of(model, sources)).split([len(t) for t in targets]))
 
 
-def source_of(model: Any, sources: Sequence[Any]) -> Tokens | Pictures | None:
-    """What the model is given beside the targets: the sources, pictures made of them, or nothing."""
+def source_of(model: Any, sources: Sequence[Any]) -> Tokens | Images | None:
+    """What the model is given beside the targets: the sources, images made of them, or nothing."""
     if isinstance(model, LanguageModel):
         return None
     if not isinstance(getattr(model, "source_embedding", None), PatchEmbedding):
         return Tokens.of(sources)
     embedding = model.source_embedding
     numbers = embedding.patches.projection.weight[0].numel() // embedding.patches.patch**2
-    pixels = torch.stack([_picture_of(source, numbers, *embedding.size) for source in sources])
-    return Pictures.of(pixels, embedding.n_tokens)
+    pixels = torch.stack([_image_of(source, numbers, *embedding.size) for source in sources])
+    return Images.of(pixels, embedding.n_tokens)
 
 
-def _picture_of(source: Sequence[int], *size: int) -> Tensor:
-    """A picture that is another one for every other row of ids."""
+def _image_of(source: Sequence[int], *size: int) -> Tensor:
+    """An image that is another one for every other row of ids."""
     seed = sum(37**place * int(number) for place, number in enumerate(source[:8], 1))
     return torch.randn(*size, generator=torch.Generator().manual_seed(seed % 2**31))
 
@@ -500,7 +500,7 @@ def start(model: Any, sources: Sequence[Any]) -> Any:
 def batch_for(model: Any, sources: Sequence[Any], targets: Sequence[Any]) -> Batch:
     """Teacher forcing."""
     source = source_of(model, [[*each, END] for each in sources])
-    if isinstance(source, Pictures):
+    if isinstance(source, Images):
         return replace(Batch.forced(None, targets, start=START, end=END), source=source)
     return Batch.forced(None if source is None else sources, targets, start=START, end=END)
 
@@ -613,9 +613,9 @@ READERS: dict[str, dict[str, Any]] = {
     "reader, untied": {**_READER, "tie": False, "norm_placement": "post", "positions": "sinusoidal"},
     "reader, modern": {**MODELS["language model, modern"], "attention_dropout": 0.0},
     "reader, windows": {**_READER, "window": 4},
-    "reader, alternating": {**_READER, "mixing": "alternating", "block": 3, "n_layers": 3},
+    "reader, alternating": {**_READER, "mixer": "alternating", "block": 3, "n_layers": 3},
     "reader, batch norm": {**_READER, "norm": "batch"},
-    "reader, lstm": {**_READER, "mixing": "recurrent", "feed_forward": "none"},
+    "reader, lstm": {**_READER, "mixer": "recurrent", "feed_forward": "none"},
 }
 
 
@@ -653,11 +653,11 @@ def labelled(name: str, texts: Sequence[Any], labels: Sequence[int]) -> Batch:
     return Batch.labelled(texts, labels, classify=first, separate=last)
 
 
-# Models of pictures ------------------------------------------------------------------------------------
+# Models of images ------------------------------------------------------------------------------------
 
 _P = {
     "kind": "vision",
-    "picture_size": 12,
+    "image_size": 12,
     "channels": 2,
     "patch_size": 4,
     "d_model": 14,
@@ -666,11 +666,11 @@ _P = {
     "n_layers": 2,
     "dropout": 0.0,
 }
-_N = {"kind": "resnet", "picture_size": 12, "channels": 2, "n_blocks": [1, 2], "width": 6, "n_groups": 2}
-PICTURES: dict[str, dict[str, Any]] = {
+_N = {"kind": "resnet", "image_size": 12, "channels": 2, "n_blocks": [1, 2], "width": 6, "n_groups": 2}
+IMAGES: dict[str, dict[str, Any]] = {
     "vit": _P,
     "vit, mean": {**_P, "pooling": "mean", "score": "dot", "attention_bias": False, "activation": "relu"},
-    "vit, convolution of squares": {**_P, "patches": "convolution"},
+    "vit, convolution of patches": {**_P, "patches": "convolution"},
     "vit, sinusoidal": {**_P, "d_model": 12, "positions": "sinusoidal"},
     "vit, post-norm": {**_P, "norm_placement": "post", "score": "bilinear", "activation": "gelu-tanh"},
     "vit, batch norm": {**_P, "norm": "batch", "score": "additive"},
@@ -694,53 +694,53 @@ PICTURES: dict[str, dict[str, Any]] = {
 }
 
 
-def picture_configuration(name: str) -> VisionConfig | ResNetConfig:
+def image_configuration(name: str) -> VisionConfig | ResNetConfig:
     kinds: dict[str, Any] = {"vision": VisionConfig, "resnet": ResNetConfig}
-    return kinds[PICTURES[name]["kind"]].model_validate(PICTURES[name])
+    return kinds[IMAGES[name]["kind"]].model_validate(IMAGES[name])
 
 
-def picture_model(name: str, seed: int = 1) -> Any:
+def image_model(name: str, seed: int = 1) -> Any:
     """The model with a head for classes, its weights moved, having met statistics."""
     torch.manual_seed(seed)
-    config = picture_configuration(name)
+    config = image_configuration(name)
     model: Any = build_model(config)
     model.heads["class"] = class_head(config.d_model, N_CLASSES, config.dropout)
     model = _moved(model)
     if "couples_batch" in declared(model):
-        _meet(model, lambda: model(pictures_for(name)))
+        _meet(model, lambda: model(images_for(name)))
     return model
 
 
-def pictures_for(name: str, n: int = len(LABELS), seed: int = 4) -> Pictures:
-    """Some pictures of the size that the model reads."""
-    config, generator = picture_configuration(name), torch.Generator().manual_seed(seed)
-    pixels = torch.randn(n, config.channels, *[config.picture_size] * 2, generator=generator)
-    return Pictures.of(pixels, config.n_tokens)
+def images_for(name: str, n: int = len(LABELS), seed: int = 4) -> Images:
+    """Some images of the size that the model reads."""
+    config, generator = image_configuration(name), torch.Generator().manual_seed(seed)
+    pixels = torch.randn(n, config.channels, *[config.image_size] * 2, generator=generator)
+    return Images.of(pixels, config.n_tokens)
 
 
 # Models of either, with a label for each sequence ------------------------------------------------------
 
-LABELLED = {**ENCODERS, **READERS, **PICTURES}
+LABELLED = {**ENCODERS, **READERS, **IMAGES}
 every_labelled = pytest.mark.parametrize("name", LABELLED)
 
 
 def labelled_configuration(name: str) -> EncoderConfig | LanguageModelConfig | VisionConfig | ResNetConfig:
-    return picture_configuration(name) if name in PICTURES else reader_configuration(name)
+    return image_configuration(name) if name in IMAGES else reader_configuration(name)
 
 
 def labelled_model(name: str, seed: int = 1) -> Any:
     """The model with a head for classes, its weights moved, having met statistics."""
-    return picture_model(name, seed) if name in PICTURES else reader_of(name, seed)
+    return image_model(name, seed) if name in IMAGES else reader_of(name, seed)
 
 
 def labelled_batch(name: str, rows: Sequence[int] = range(len(LABELS))) -> Batch:
     """Some of the four examples of the model's kind, in this order."""
     labels = [LABELS[row] for row in rows]
-    if name not in PICTURES:
+    if name not in IMAGES:
         texts = texts_for(name)
         return labelled(name, [texts[row] for row in rows], labels)
     nothing = torch.zeros(0, dtype=torch.int64)
-    inputs = pictures_for(name).select(rows)
+    inputs = images_for(name).select(rows)
     return Batch(inputs, nothing, rows=nothing, ragged=False, classes=torch.tensor(labels))
 
 

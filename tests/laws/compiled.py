@@ -32,7 +32,7 @@ from heedful.training.step import Step
 
 
 def examples(name, model):
-    """Two batches with other lengths, or, of pictures, with other numbers of them."""
+    """Two batches with other lengths, or, of images, with other numbers of them."""
     if name in LABELLED:
         return labelled_batch(name), labelled_batch(name, [2, 1, 3])
     shorter = (

@@ -51,7 +51,7 @@ CAUSAL = [
     for n, c in MODELS.items()
     if c["kind"] == "language-model"
     and c.get("score", "scaled-dot") in _PRODUCTS
-    and c.get("mixing", "all") == "all"
+    and c.get("mixer", "all") == "all"
     and "experts" not in c
     and "window" not in c
     and n not in UNFIT

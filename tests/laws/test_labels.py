@@ -1,20 +1,20 @@
-"""The laws, for encoders of texts and models of pictures, with a label for each sequence."""
+"""The laws, for encoders of texts and models of images, with a label for each sequence."""
 
 import pytest
 import torch
 from cases import (
     ENCODERS,
     END,
+    IMAGES,
     LABELLED,
     LABELS,
-    PICTURES,
     READERS,
     every_labelled,
+    images_for,
     labelled,
     labelled_batch,
     labelled_configuration,
     labelled_model,
-    pictures_for,
     reader_configuration,
     reader_of,
     reads_pairs,
@@ -27,7 +27,7 @@ from heedful.artifacts.weights import load_weights, save_weights
 from heedful.nn.attention import kernels
 from heedful.nn.declarations import declared, without_gradient
 from heedful.nn.layout import Tokens
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 from heedful.objectives.classification import SequenceClass, class_logits
 from heedful.training.step import Step
 
@@ -64,9 +64,9 @@ def test_packed_in_any_order_equals_any_other(name, order):
 
 def entered(model, inputs):
     """What enters a model: pixels, or embedded tokens; the rows of each sequence; how it runs on others."""
-    if isinstance(inputs, Pictures):
+    if isinstance(inputs, Images):
         rows = [[i] for i in range(len(inputs.pixels))]
-        return inputs.pixels.clone(), rows, lambda pixels: model(Pictures(pixels, inputs.layout))
+        return inputs.pixels.clone(), rows, lambda pixels: model(Images(pixels, inputs.layout))
 
     def run(x):
         handle = model.embedding.register_forward_hook(lambda *_: x)
@@ -115,7 +115,7 @@ def test_tokens_read_ahead_and_say_so(name):
     """
     model, config = reader_of(name), reader_configuration(name)
     one, other = (model(Tokens.of([[4, 9, 11, 7, last, 5]])) for last in (12, 13))
-    reach = sum(reach_of(block.mixing.part) for block in model.stack.blocks)
+    reach = sum(reach_of(block.mixer.part) for block in model.stack.blocks)
     one_way = {"left-to-right": range(4, 6), "right-to-left": range(5)} if config.mixer == "recurrent" else {}
     near = one_way.get(config.direction, range(max(0, 4 - reach), min(6, 5 + reach)))
     assert (one != other).any(1).tolist() == [place in near for place in range(6)]
@@ -160,10 +160,10 @@ def test_accumulated_micro_batches_equal_one_large_step(name):
 
 
 def waking(name):
-    """Inputs in which every id, position and segment occurs, or pictures enough to wake every unit."""
-    if name in PICTURES:
-        inputs = pictures_for(name, n=7)
-        return Pictures(inputs.pixels.double(), inputs.layout)
+    """Inputs in which every id, position and segment occurs, or images enough to wake every unit."""
+    if name in IMAGES:
+        inputs = images_for(name, n=7)
+        return Images(inputs.pixels.double(), inputs.layout)
     ids = iter(torch.randperm(30).add(7).tolist())
     texts = [[next(ids) for _ in range(n)] for n in (14, 13, 3)]
     pairs = reads_pairs(name)
@@ -183,7 +183,7 @@ def test_every_parameter_gets_a_gradient_unless_declared(name):
     loss = (hidden * torch.randn_like(hidden)).sum() + (logits * torch.randn_like(logits)).sum()
     loss.backward()
     # Of the specials, those that are not among the inputs have no gradient.
-    specials = {*range(7)} - {*inputs.ids.tolist()} if name not in PICTURES else set()
+    specials = {*range(7)} - {*inputs.ids.tolist()} if name not in IMAGES else set()
     allowed = {**without_gradient(model), "embedding.weight": specials}
     for parameter_name, parameter in model.named_parameters():
         assert parameter.grad is not None, parameter_name

@@ -7,7 +7,7 @@ from heedful.ledger.describing import describe
 from heedful.models.encoder import class_head
 from heedful.models.registry import PRESETS, SIZES, build_model
 
-# Each with the sizes of its vocabularies, or, of pictures, the number of classes of its head.
+# Each with the sizes of its vocabularies, or, of images, the number of classes of its head.
 COUNTS: dict[str, tuple[tuple[int, ...], int]] = {
     "transformer-tiny": ((10_000, 10_000), 2_605_056),
     "transformer-small": ((10_000, 10_000), 36_663_296),
@@ -62,7 +62,7 @@ def test_parameters(name):
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_a_presets_ledger_ends_with_that_number(name):
-    """With the vocabulary that it was published with, or of pictures with its head, and nothing said."""
+    """With the vocabulary that it was published with, or of images with its head, and nothing said."""
     ledger = describe(name)
     assert ledger.parameters == COUNTS[name][1]
     assert any("the preset's" in note for note in ledger.notes)

@@ -11,18 +11,18 @@ from cases import (
     CROSS,
     DECODERS,
     ENCODERS,
+    IMAGES,
     LABELLED,
     MIXERS,
     MODELS,
     OBJECTIVES,
-    PICTURES,
     REGISTERED,
     configuration,
     cross_of,
     every_mixer,
+    image_configuration,
     labelled_model,
     mixer_of,
-    picture_configuration,
     plain_model,
 )
 from torch import nn
@@ -33,7 +33,7 @@ from heedful.decoding.config import DecodingConfig
 from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import ExpertsConfig, LanguageModelConfig
-from heedful.models.mixing import MIXERS as MIXING
+from heedful.models.mixers import MIXERS as MAKERS
 from heedful.models.recurrent import Attention, RecurrentConfig
 from heedful.models.registry import BUILDERS
 from heedful.models.resnet import ResNetConfig
@@ -73,8 +73,8 @@ def test_every_option_of_every_encoder_occurs():
 
 
 @pytest.mark.parametrize("kind", [VisionConfig, ResNetConfig], ids=lambda kind: kind.__name__)
-def test_every_option_of_every_model_of_pictures_occurs(kind):
-    configs = [c for c in map(picture_configuration, PICTURES) if isinstance(c, kind)]
+def test_every_option_of_every_model_of_images_occurs(kind):
+    configs = [c for c in map(image_configuration, IMAGES) if isinstance(c, kind)]
     missing = {(f, o) for f, o in options(kind) if o not in [getattr(c, f) for c in configs]}
     assert not missing
 
@@ -82,7 +82,7 @@ def test_every_option_of_every_model_of_pictures_occurs(kind):
 def test_the_mixer_of_every_word_in_recipes_occurs():
     """By itself; within models, the cases make one for every word."""
     config = EncoderConfig.model_validate({**ENCODERS["encoder"], "kernel": 3})
-    assert {type(make(config, 11)) for make in MIXING.values()} <= parts(mixer_of, MIXERS)
+    assert {type(make(config, 11)) for make in MAKERS.values()} <= parts(mixer_of, MIXERS)
 
 
 def test_every_objective_occurs():
@@ -120,7 +120,7 @@ def test_every_gate_of_experts_occurs():
 
 
 def test_every_family_occurs():
-    assert {case["kind"] for case in (MODELS | ENCODERS | PICTURES).values()} == BUILDERS.keys()
+    assert {case["kind"] for case in (MODELS | ENCODERS | IMAGES).values()} == BUILDERS.keys()
 
 
 def modules_of(package):

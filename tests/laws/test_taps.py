@@ -151,7 +151,7 @@ def without_attention(name):
     case = MODELS.get(name, {})
     if case.get("kind") == "recurrent":
         return case["attention"] is None
-    return case.get("mixing") in WITHOUT_ATTENTION
+    return case.get("mixer") in WITHOUT_ATTENTION
 
 
 def silent(name, model):
@@ -310,7 +310,7 @@ def test_a_residual_stream_that_is_replaced_is_all_that_the_rest_of_the_model_kn
     place = [tap for tap in taps(model) if tap.endswith("blocks.0.output")][-1]
     with recording(model, [place]) as seen:
         wanted = run()
-    before = f"{place.removesuffix('output')}mixing.added"
+    before = f"{place.removesuffix('output')}mixer.added"
     with intervene(model, {before: torch.zeros_like}):
         assert not torch.allclose(run(), wanted, atol=1e-3)
     with intervene(model, {before: torch.zeros_like, place: lambda x: seen[place][0]}):
@@ -319,8 +319,8 @@ def test_a_residual_stream_that_is_replaced_is_all_that_the_rest_of_the_model_kn
 
 def test_every_tap_of_every_part_occurs_where_values_are_replaced():
     """By what they say."""
-    of_cases = {tap.says for name in [*MODELS, *LABELLED] for tap in taps(runs_of(name)[0]).values()}
-    of_edited = {tap.says for name in EDITED for tap in taps(runs_of(name)[0]).values()}
+    of_cases = {tap.description for name in [*MODELS, *LABELLED] for tap in taps(runs_of(name)[0]).values()}
+    of_edited = {tap.description for name in EDITED for tap in taps(runs_of(name)[0]).values()}
     assert "" not in of_cases
     assert of_edited == of_cases
 

@@ -43,9 +43,9 @@ def ours(theirs):
         for i, layer in enumerate(bert.encoder.layer):
             block, own = f"stack.blocks.{i}", layer.attention.self
             qkv = [getattr(part, name) for part in (own.query, own.key, own.value)]
-            state[f"{block}.mixing.part.qkv.{name}"] = torch.cat(qkv)
-            state[f"{block}.mixing.part.out.{name}"] = getattr(layer.attention.output.dense, name)
-            state[f"{block}.mixing.norm.{name}"] = getattr(layer.attention.output.LayerNorm, name)
+            state[f"{block}.mixer.part.qkv.{name}"] = torch.cat(qkv)
+            state[f"{block}.mixer.part.out.{name}"] = getattr(layer.attention.output.dense, name)
+            state[f"{block}.mixer.norm.{name}"] = getattr(layer.attention.output.LayerNorm, name)
             state[f"{block}.feed_forward.part.up.{name}"] = getattr(layer.intermediate.dense, name)
             state[f"{block}.feed_forward.part.down.{name}"] = getattr(layer.output.dense, name)
             state[f"{block}.feed_forward.norm.{name}"] = getattr(layer.output.LayerNorm, name)

@@ -38,7 +38,7 @@ def _copy(theirs, ours):
     ours.embedding.weight.copy_(theirs.wte.weight)
     ours.embedding.positions.positions.weight.copy_(theirs.wpe.weight)
     for layer, block in zip(theirs.h, ours.stack.blocks, strict=True):
-        attention, feed_forward = block.mixing.part, block.feed_forward.part
+        attention, feed_forward = block.mixer.part, block.feed_forward.part
         pairs = [
             (layer.attn.c_attn, attention.qkv),
             (layer.attn.c_proj, attention.out),
@@ -48,7 +48,7 @@ def _copy(theirs, ours):
         for one, other in pairs:  # theirs multiply from the left
             other.weight.copy_(one.weight.T)
             other.bias.copy_(one.bias)
-        block.mixing.norm.load_state_dict(layer.ln_1.state_dict())
+        block.mixer.norm.load_state_dict(layer.ln_1.state_dict())
         block.feed_forward.norm.load_state_dict(layer.ln_2.state_dict())
     ours.stack.norm.load_state_dict(theirs.ln_f.state_dict())
 

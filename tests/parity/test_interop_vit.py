@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from heedful.interop.exporting import export_run
 from heedful.interop.importing import import_run
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 from heedful.runs.kinds import kind_of
 from heedful.runs.run import load
 
@@ -58,7 +58,7 @@ def close(ours, theirs):
 def agrees(run, model):
     config = run.recipe.model
     pixels = torch.randn(4, config.channels, SIDE, SIDE, generator=torch.Generator().manual_seed(2))
-    inputs = Pictures.of(pixels, config.n_tokens)
+    inputs = Images.of(pixels, config.n_tokens)
     with torch.no_grad():
         out, hidden = model(pixels), run.model(inputs)
         if "logits" in out:
@@ -87,32 +87,32 @@ def test_both_compute_the_same_in_both_directions(kind, options, tmp_path):
     agrees(run, again.eval())
 
 
-def squares(channels):
+def patches(channels):
     draw = np.random.default_rng(5)
     shape = (SIDE, SIDE) if channels == 1 else (SIDE, SIDE, channels)
     return [Image.fromarray(draw.integers(0, 256, shape, dtype=np.uint8)) for _ in range(3)]
 
 
 @pytest.mark.parametrize("options", [{}, {"num_channels": 1}])
-def test_pictures_get_the_same_labels(options, tmp_path):
-    """Pictures of the model's own size: nothing is resized."""
+def test_images_get_the_same_labels(options, tmp_path):
+    """Images of the model's own size: nothing is resized."""
     model = make("ViTForImageClassification", tmp_path / "their", **options)
     run = load(import_run(tmp_path / "their", tmp_path / "run").path)
     channels = run.recipe.model.channels
-    pictures = squares(channels)
+    images = patches(channels)
     processor = transformers.AutoImageProcessor.from_pretrained(
         export_run(tmp_path / "run", "vit"), use_fast=False
     )
     if channels == 3:
-        theirs = processor(pictures, return_tensors="pt").pixel_values
-        ours = run.processor.reader.normalised(np.stack([np.asarray(p).transpose(2, 0, 1) for p in pictures]))
+        theirs = processor(images, return_tensors="pt").pixel_values
+        ours = run.processor.reader.normalised(np.stack([np.asarray(p).transpose(2, 0, 1) for p in images]))
         close(ours, theirs)
-    pixels = torch.stack([torch.from_numpy(np.asarray(p, np.float32)) / 255 for p in pictures])
+    pixels = torch.stack([torch.from_numpy(np.asarray(p, np.float32)) / 255 for p in images])
     pixels = pixels[:, None] if channels == 1 else pixels.permute(0, 3, 1, 2)
     mean, std = (torch.tensor(each[:channels])[:, None, None] for each in (MEAN, STD))
     with torch.no_grad():
         wanted = model((pixels - mean) / std).logits
-    found = run.predict(pictures)
+    found = run.predict(images)
     assert [p.text for p in found] == [LABELS[i] for i in wanted.argmax(-1).tolist()]
     close(torch.tensor([p.score for p in found]), wanted.log_softmax(-1).amax(-1))
 
@@ -131,11 +131,11 @@ def test_what_was_exported_cuts_the_middle_as_heedful_does(tmp_path):
 def test_an_imported_run_explains_with_the_attention_of_vit(kind, tmp_path):
     make(kind, tmp_path / "their")
     run = load(import_run(tmp_path / "their", tmp_path / "run").path)
-    (picture, *_) = squares(3)
-    picture.save(tmp_path / "p.png")
+    (image, *_) = patches(3)
+    image.save(tmp_path / "p.png")
     found = explained(tmp_path / "run", tmp_path / "p.png", "--view", "class-token")
     model = getattr(transformers, kind).from_pretrained(tmp_path / "their", attn_implementation="eager")
-    pixels = run.processor.reader.normalised(np.asarray(picture).transpose(2, 0, 1)[None])
+    pixels = run.processor.reader.normalised(np.asarray(image).transpose(2, 0, 1)[None])
     theirs = model.eval()(pixels, output_attentions=True).attentions
     same_attention(found, "self", theirs)
     n = SIDE // PATCH
@@ -144,23 +144,23 @@ def test_an_imported_run_explains_with_the_attention_of_vit(kind, tmp_path):
         np.testing.assert_allclose(layer["weights"], wanted, atol=1e-5)
 
 
-def test_training_on_own_pictures_begins_where_vit_is(tmp_path):
+def test_training_on_own_images_begins_where_vit_is(tmp_path):
     """With labels of one's own; the first loss is that of `ViTForImageClassification` with the same head."""
     make("ViTForImageClassification", tmp_path / "their")
     import_run(tmp_path / "their", tmp_path / "run")
-    pictures, labels = squares(3), ["round", "square", "round"]
-    rows = [{"picture": f"{i}.png", "label": label} for i, label in enumerate(labels)]
-    for row, picture in zip(rows, pictures, strict=True):
-        picture.save(tmp_path / row["picture"])
+    images, labels = patches(3), ["round", "square", "round"]
+    rows = [{"image": f"{i}.png", "label": label} for i, label in enumerate(labels)]
+    for row, image in zip(rows, images, strict=True):
+        image.save(tmp_path / row["image"])
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
-    columns = {"picture": "picture", "label": "label"}
+    columns = {"image": "image", "label": "label"}
     source = {"kind": "jsonl", "paths": "rows.jsonl", "columns": columns}
-    tuned = fine_tune(tmp_path, source, task={"kind": "picture-classification"})
+    tuned = fine_tune(tmp_path, source, task={"kind": "image-classification"})
     assert "starting from the weights of run; these heads begin afresh: class" in tuned.said
     theirs = transformers.ViTForImageClassification.from_pretrained(
         tmp_path / "their", num_labels=2, ignore_mismatched_sizes=True
     )
-    pixels = torch.stack([torch.from_numpy(np.asarray(p, np.float32)) / 255 for p in pictures])
+    pixels = torch.stack([torch.from_numpy(np.asarray(p, np.float32)) / 255 for p in images])
     mean, std = (torch.tensor(each)[:, None, None] for each in (MEAN, STD))
     wanted = torch.tensor([tuned.run.processor.labels.index(label) for label in labels])
     with torch.no_grad():
@@ -168,10 +168,10 @@ def test_training_on_own_pictures_begins_where_vit_is(tmp_path):
         loss = theirs.eval()((pixels.permute(0, 3, 1, 2) - mean) / std, labels=wanted).loss.item()
     assert tuned.losses[0] == pytest.approx(loss, rel=1e-5)
     assert tuned.losses[2] < tuned.losses[0]
-    assert {answer.text for answer in tuned.run.predict(pictures)} <= {"round", "square"}
+    assert {answer.text for answer in tuned.run.predict(images)} <= {"round", "square"}
 
 
-def test_squares_by_a_convolution_are_the_same_model(tmp_path):
+def test_patches_by_a_convolution_are_the_same_model(tmp_path):
     """Of a run with the other word the weights fit as they are, and compute what transformers does."""
     model = make("ViTForImageClassification", tmp_path / "their")
     run = load(import_run(tmp_path / "their", tmp_path / "run").path)

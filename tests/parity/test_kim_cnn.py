@@ -24,7 +24,7 @@ def ours():
         pooling="max",
         dropout=0.0,
     )
-    part = build(config, V).stack.blocks[0].mixing.part
+    part = build(config, V).stack.blocks[0].mixer.part
     with torch.no_grad():
         for parameter in part.parameters():
             parameter += 0.3 * torch.randn_like(parameter)

@@ -136,13 +136,13 @@ def both(request):
 def _copy(theirs, ours):
     ours.embedding.weight.copy_(theirs.embed_tokens.weight)
     for layer, block in zip(theirs.layers, ours.stack.blocks, strict=True):
-        attention, own = layer.self_attn, block.mixing.part
+        attention, own = layer.self_attn, block.mixer.part
         own.qkv.weight.copy_(
             torch.cat([attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight])
         )
         own.out.weight.copy_(attention.o_proj.weight)
         _copy_feed_forward(layer.mlp, block.feed_forward.part)
-        block.mixing.norm.load_state_dict(layer.input_layernorm.state_dict())
+        block.mixer.norm.load_state_dict(layer.input_layernorm.state_dict())
         block.feed_forward.norm.load_state_dict(layer.post_attention_layernorm.state_dict())
     ours.stack.norm.load_state_dict(theirs.norm.state_dict())
 
@@ -168,5 +168,5 @@ def test_gradients_are_theirs(both):
     (logits[:, :-1].log_softmax(-1).gather(-1, ids[:, 1:, None]).mean()).backward()
     table, norm = theirs.model.embed_tokens.weight, theirs.model.layers[0].input_layernorm.weight
     torch.testing.assert_close(ours.embedding.weight.grad, table.grad, rtol=1e-4, atol=1e-6)
-    own = ours.stack.blocks[0].mixing.norm.weight
+    own = ours.stack.blocks[0].mixer.norm.weight
     torch.testing.assert_close(own.grad, norm.grad, rtol=1e-4, atol=1e-6)

@@ -39,7 +39,7 @@ def test_attention_is_that_of_complex_numbers(causal, width, base):
     torch.manual_seed(1)
     given = {**SIZES, "positions": "rotary", "rotary_width": width, "rotary_base": base}
     model = build(LanguageModelConfig(**given), V) if causal else build_encoder(EncoderConfig(**given), V)
-    part = model.eval().stack.blocks[0].mixing.part
+    part = model.eval().stack.blocks[0].mixer.part
     for parameter in part.parameters():
         parameter += torch.randn_like(parameter)
     x = torch.randn(N, D)

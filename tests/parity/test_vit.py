@@ -1,11 +1,11 @@
-"""The encoder of pictures against ViT of `transformers`, with its weights copied over."""
+"""The encoder of images against ViT of `transformers`, with its weights copied over."""
 
 import pytest
 import torch
 
 from heedful.models.encoder import class_head
 from heedful.models.vision import VisionConfig, build
-from heedful.nn.patches import Pictures, resize_positions
+from heedful.nn.patches import Images, resize_positions
 
 transformers = pytest.importorskip("transformers")
 
@@ -28,7 +28,7 @@ def reference():
 
 def ours(theirs, side=SIDE):
     config = VisionConfig(
-        picture_size=side, channels=CHANNELS, patch_size=PATCH, d_model=D, d_ff=FF, n_heads=HEADS,
+        image_size=side, channels=CHANNELS, patch_size=PATCH, d_model=D, d_ff=FF, n_heads=HEADS,
         n_layers=LAYERS,
     )  # fmt: skip
     model = build(config).eval()
@@ -47,9 +47,9 @@ def ours(theirs, side=SIDE):
         for i, layer in enumerate(vit.layers):
             block, own = f"stack.blocks.{i}", layer.attention
             qkv = [getattr(part, name) for part in (own.q_proj, own.k_proj, own.v_proj)]
-            state[f"{block}.mixing.part.qkv.{name}"] = torch.cat(qkv)
-            state[f"{block}.mixing.part.out.{name}"] = getattr(own.o_proj, name)
-            state[f"{block}.mixing.norm.{name}"] = getattr(layer.layernorm_before, name)
+            state[f"{block}.mixer.part.qkv.{name}"] = torch.cat(qkv)
+            state[f"{block}.mixer.part.out.{name}"] = getattr(own.o_proj, name)
+            state[f"{block}.mixer.norm.{name}"] = getattr(layer.layernorm_before, name)
             state[f"{block}.feed_forward.part.up.{name}"] = getattr(layer.mlp.fc1, name)
             state[f"{block}.feed_forward.part.down.{name}"] = getattr(layer.mlp.fc2, name)
             state[f"{block}.feed_forward.norm.{name}"] = getattr(layer.layernorm_after, name)
@@ -59,11 +59,11 @@ def ours(theirs, side=SIDE):
 
 @pytest.mark.parametrize("side", [SIDE, 25])
 def test_hidden_states_and_logits_agree(side):
-    """Also for larger pictures, to which both interpolate the positions."""
+    """Also for larger images, to which both interpolate the positions."""
     theirs = reference()
     model, config = ours(theirs, side)
     pixels = torch.randn(3, CHANNELS, side, side)
-    inputs = Pictures.of(pixels, config.n_tokens)
+    inputs = Images.of(pixels, config.n_tokens)
     with torch.no_grad():
         wanted = theirs.vit(pixels, interpolate_pos_encoding=True).last_hidden_state
         logits = theirs(pixels, interpolate_pos_encoding=True).logits

@@ -159,6 +159,6 @@ class Browser:
         """That of the page that is shown."""
         return self._ask("GET", "/url")
 
-    def picture(self) -> bytes:
+    def image(self) -> bytes:
         """The window as a PNG."""
         return base64.b64decode(self._ask("GET", "/screenshot"))

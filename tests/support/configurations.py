@@ -22,7 +22,7 @@ SMALL: dict[str, Sequence[Any]] = {
     "d_embedding": (3, 4, 6),
     "d_hidden": (4, 5, 6),
     "width": (4, 5, 6),
-    "picture_size": (8, 12, 16),
+    "image_size": (8, 12, 16),
     "patch_size": (3, 4),
 }
 """Sizes that are always set, so that a model is quick to build."""

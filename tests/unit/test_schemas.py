@@ -150,7 +150,7 @@ GOOD: dict[str, Any] = {
         "sides": [{"name": "input", "tokens": ["q", "r"], "words": [0, 0], "surface": ["qr"]}],
         "maps": [
             {
-                "tap": "stack.blocks.0.mixing.part.weights",
+                "tap": "stack.blocks.0.mixer.part.weights",
                 "kind": "causal",
                 "layer": 1,
                 "queries": "input",
@@ -203,7 +203,7 @@ GOOD: dict[str, Any] = {
                         "size": "short",
                         "verdict": "holds",
                         "expected": "holds",
-                        "says": "It does.",
+                        "statement": "It does.",
                         "measured": [{"name": "left", "value": 50.5, "unit": "%", "expected": None}],
                         "table": [{"heads": 1, "looks at": "both"}],
                         "seconds": 0.5,

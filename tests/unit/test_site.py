@@ -49,7 +49,7 @@ def prose(page):
 
 
 def links(page):
-    """Where its links and pictures lead, without those to other places in the world."""
+    """Where its links and images lead, without those to other places in the world."""
     found = re.findall(r"\]\(([^)\s]+)\)", prose(page))
     found += re.findall(r"(?:href|src)=[\"']([^\"']+)", prose(page))
     return [link for link in found if not re.match(r"[a-z]+:", link)]
@@ -137,7 +137,7 @@ def test_the_site_has_every_page(site):
 
 
 def test_the_site_fetches_nothing(site):
-    """Every script, style, font and picture lies in its folder."""
+    """Every script, style, font and image lies in its folder."""
     away = r"(?:https?:)?//[^\"'\s>)]+"
     patterns = {
         ".html": rf"<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=[\"']?({away})",

@@ -6,7 +6,7 @@ recipe.yaml           the resolved recipe
 source.tokenizer.json, target.tokenizer.json (text.tokenizer.json of one text, caption… of captions)
 labels.json           of a classifier or tagger
 scale.json            of a regression: the mean and the deviation of its numbers
-pictures.json         how pictures are read, where some are
+images.json         how images are read, where some are
 weights.safetensors   what predict uses: best, last or averaged, as the recipe says
 metrics.jsonl         what happened, one JSON object a line
 data.json             the data report, with hashes of what was read
@@ -93,9 +93,9 @@ class RunFolder:
         return self.path / "scale.json"
 
     @property
-    def pictures(self) -> Path:
-        """How pictures are read: their size, mean and deviation."""
-        return self.path / "pictures.json"
+    def images(self) -> Path:
+        """How images are read: their size, mean and deviation."""
+        return self.path / "images.json"
 
     @property
     def has_ended(self) -> bool:

@@ -114,7 +114,7 @@ def _format_setting(value: Any) -> str:
 
 def _draw(found: "Comparison", metric: str | None, out: Path) -> None:
     """Plot the metric over updates and over minutes, since steps may differ in cost."""
-    from heedful.explain.picture import save
+    from heedful.explain.heat_map import save
     from heedful.lab.drawing import draw
 
     if metric is None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SHOWN = 5
 JUDGED = 200
 JUDGED_QUICK = 20
-PICTURE = "alignment.png"
+IMAGE = "alignment.png"
 
 
 def register(app: typer.Typer) -> None:
@@ -50,13 +50,13 @@ def demo(
     log("translating the test sentences (they contain word pairs that never occur together in training)")
     comparison = compare(run, to, QUICK_SENTENCES if quick else None)
     example = _aligned_example(run, to, JUDGED_QUICK if quick else JUDGED)
-    _draw(example, folder / PICTURE)
+    _draw(example, folder / IMAGE)
     if as_json:
         json_result(_plain(folder, to, quick, start, run, comparison, example))
         return
     _show_translations(comparison)
     _show_scores(comparison, quick)
-    _show_alignment(example, folder / PICTURE)
+    _show_alignment(example, folder / IMAGE)
     _show_next(folder, comparison)
 
 
@@ -144,7 +144,7 @@ def _aligned_example(run: "Run", language: "Language", judged: int) -> _AlignedE
 
 def _draw(example: _AlignedExample, path: Path) -> None:
     """Save the alignment heat map."""
-    from heedful.explain.picture import heat_map, save
+    from heedful.explain.heat_map import heat_map, save
 
     title = f"{example.source}\n{example.prediction.text}"
     save(
@@ -193,7 +193,7 @@ def _show_scores(comparison: "Comparison", quick: bool) -> None:
     result("")
 
 
-def _show_alignment(example: _AlignedExample, picture: Path) -> None:
+def _show_alignment(example: _AlignedExample, image: Path) -> None:
     from heedful.explain.terminal import choose_style, heat_map
 
     result("Attention of each target word over the source words")
@@ -203,7 +203,7 @@ def _show_alignment(example: _AlignedExample, picture: Path) -> None:
     result(heat_map(example.source_words, example.target_words, example.weights, style=style, width=_width()))
     result(f"\n  Shown: {example.note}, which aligns words best")
     result(f"  (alignment error rate {example.error_rate:.2f} on {example.judged} validation sentences).")
-    result(f"  Saved as an image: {picture}\n")
+    result(f"  Saved as an image: {image}\n")
 
 
 def _show_next(folder: Path, comparison: "Comparison") -> None:
@@ -257,6 +257,6 @@ def _plain(
             "layer": example.choice.layer + 1,
             "head": None if example.choice.head is None else example.choice.head + 1,
             "error_rate": example.error_rate,
-            "picture": str(folder / PICTURE),
+            "image": str(folder / IMAGE),
         },
     }

@@ -24,7 +24,7 @@ from heedful.cli.output import (
 from heedful.cli.source import Source
 from heedful.errors import RequestError
 from heedful.explain.classes import MEANINGS
-from heedful.explain.views import ALL, VIEWS, check_names, check_picture, maker
+from heedful.explain.views import ALL, VIEWS, check_image, check_names, maker
 
 if TYPE_CHECKING:
     from heedful.explain.alignment import Choice
@@ -34,15 +34,16 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
 
 PAGE = ".html"
-PICTURES = (".svg", ".png")
-SUFFIXES = (PAGE, *PICTURES, ".json")
+IMAGES = (".svg", ".png")
+SUFFIXES = (PAGE, *IMAGES, ".json")
 GIB = 2**30
 WIDEST = 120
 """Maximum rows or columns of a heat map in the terminal."""
 
 EPILOG = "\n\n".join(
     [
-        "\b\nViews (--view NAME):\n" + "\n".join(f"  {name:<12} {view.says}" for name, view in VIEWS.items()),
+        "\b\nViews (--view NAME):\n"
+        + "\n".join(f"  {name:<12} {view.description}" for name, view in VIEWS.items()),
         "Views over all inputs read every INPUT and the lines of --inputs.",
         "\b\nHead classes (--view census), scored relative to uniform attention:\n"
         + "\n".join(f"  {name:<15} {meaning}" for name, meaning in MEANINGS.items()),
@@ -87,7 +88,7 @@ class Inputs:
             RequestError: there is no input, or ``--pair`` is given with several inputs.
         """
         texts = self._texts()
-        if not run.kind.pictures(run.recipe):
+        if not run.kind.images(run.recipe):
             self._log_files()
             texts = [from_command_line(text) for text in texts]
         most = len(run.kind.inputs(run.recipe)) + len(run.kind.optional(run.recipe))
@@ -231,8 +232,8 @@ class Form:
         """Check, before any work, that the views exist and support the output format."""
         check_out(self.out, SUFFIXES)
         check_names(views)
-        if self.out is not None and self.out.suffix.lower() in PICTURES:
-            check_picture(views)
+        if self.out is not None and self.out.suffix.lower() in IMAGES:
+            check_image(views)
 
 
 def register(app: typer.Typer) -> None:
@@ -299,9 +300,9 @@ def _log_unavailable_views(seen: "Explanation") -> None:
 
 def _write(seen: "Explanation", out: Path, tokens: bool, exact: "Sequence[Choice]") -> None:
     """Write the explanation in the format given by the suffix of `out`."""
-    if out.suffix.lower() in PICTURES:
+    if out.suffix.lower() in IMAGES:
         from heedful.explain.figure import figure_of
-        from heedful.explain.picture import save
+        from heedful.explain.heat_map import save
 
         save(figure_of(seen, tokens=tokens), out)
         return

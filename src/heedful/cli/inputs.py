@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
 
 # Example values in messages for keys that do not hold plain text.
-_EXAMPLES = {"picture": "cat.png"}
+_EXAMPLES = {"image": "cat.png"}
 LONGEST = 60
 """Maximum characters of a key or number quoted in messages."""
 DEEPEST = 200

@@ -64,15 +64,15 @@ class Inputs:
     def read(self, source: Source, run: "Run") -> Iterator[Input]:
         """Yield the inputs: one per line, or the file itself if it is an image."""
         input_format = InputFormat.by(run)
-        if self._is_picture(run):
+        if self._is_image(run):
             return iter([Input({input_format.keys[0]: self.file})])
         return input_format.read(source, structured=self.structured)
 
-    def _is_picture(self, run: "Run") -> bool:
+    def _is_image(self, run: "Run") -> bool:
         """Return whether the file is an image, not a list of image paths."""
-        from heedful.data.pictures import SUFFIXES
+        from heedful.data.images import SUFFIXES
 
-        return bool(run.kind.pictures(run.recipe)) and self.file.lower().endswith(SUFFIXES)
+        return bool(run.kind.images(run.recipe)) and self.file.lower().endswith(SUFFIXES)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 
 from heedful.config import Config
 
-PICTURES, CROPS = 3, 4
+IMAGES, CROPS = 3, 4
 """Separate these random streams from those of plans, windows and masks with the same seed and epoch."""
 
 AREA, ASPECT = (0.02, 0.33), (0.3, 1 / 0.3)
@@ -104,7 +104,7 @@ def augmented(
 
 
 def uniforms(
-    seed: int, epoch: int, samples: Sequence[int], n: int, of: int = PICTURES
+    seed: int, epoch: int, samples: Sequence[int], n: int, of: int = IMAGES
 ) -> Float[np.ndarray, "B n"]:
     """Draw ``n`` numbers in [0, 1) for each sample, from one SplitMix64 sequence for each seed and epoch.
 

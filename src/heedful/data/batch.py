@@ -10,7 +10,7 @@ from torch import Tensor
 
 from heedful.data.masking import Hidden
 from heedful.nn.layout import Ids, Layout, Tokens
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +79,9 @@ class Batch:
         links: the word alignment of inputs and source, if known.
     """
 
-    inputs: Tokens | Pictures
+    inputs: Tokens | Images
     targets: Int[Tensor, " R"]
-    source: Tokens | Pictures | None = None
+    source: Tokens | Images | None = None
     samples: tuple[int, ...] = ()
     rows: Int[Tensor, " R"] | None = None
     ragged: bool = True
@@ -246,11 +246,11 @@ class Batch:
         return replace(self, links=TokenLinks(torch.from_numpy(sequence), query, key, share, len(n_links)))
 
     @classmethod
-    def of_pictures(cls, pictures: Pictures, classes: Sequence[int], samples: Sequence[int] = ()) -> "Batch":
+    def of_images(cls, images: Images, classes: Sequence[int], samples: Sequence[int] = ()) -> "Batch":
         """Build a batch of images with their classes; no token has a target."""
         nothing, rows = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
         numbers = torch.as_tensor(classes, dtype=torch.int64)
-        return cls(pictures, nothing, None, tuple(samples), rows, ragged=False, classes=numbers)
+        return cls(images, nothing, None, tuple(samples), rows, ragged=False, classes=numbers)
 
     @classmethod
     def masked(

@@ -6,9 +6,9 @@ from itertools import islice
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
-from heedful.data.folder import files_in, find_folder, is_picture
+from heedful.data.folder import files_in, find_folder, is_image
+from heedful.data.images import IMAGE, LazyImage
 from heedful.data.lines import LocatedRow, Location, Row, TextFile, lines
-from heedful.data.pictures import PICTURE, Picture
 from heedful.data.range import Ranged
 from heedful.data.tables import TsvSource, field_at, record_of, records_of, texts_at
 from heedful.errors import DataError
@@ -22,7 +22,7 @@ FILE, TEXTS = "file_name", ("text", "caption")
 FILE_HEADERS, TEXT_HEADERS = {"image", "picture", "file", "file_name", "filename"}, {"caption", "text"}
 """Accepted names of the two fields in the header of `TABLE`."""
 
-TABBED = TsvSource(paths=TABLE, columns={PICTURE: 0, CAPTION: 1})
+TABBED = TsvSource(paths=TABLE, columns={IMAGE: 0, CAPTION: 1})
 COMMAS = TABBED.model_copy(update={"separator": ",", "quotes": True})
 
 
@@ -43,7 +43,7 @@ class CaptionedFolderSource(Ranged):
         path: the folder.
     """
 
-    together: ClassVar[str | None] = PICTURE
+    together: ClassVar[str | None] = IMAGE
 
     kind: Literal["captioned-folder"] = "captioned-folder"
     path: str
@@ -58,7 +58,7 @@ class Captioned(NamedTuple):
 
 
 def open_captioned_folder(config: CaptionedFolderSource, root: Path) -> Iterator[LocatedRow[Row]]:
-    """Yield rows with a ``picture`` and a ``caption``. Images are not opened yet.
+    """Yield rows with an ``image`` and a ``caption``. Images are not opened yet.
 
     Raises:
         DataError: if there is no such folder, or it has no captions (at once); or if captions are malformed
@@ -66,19 +66,19 @@ def open_captioned_folder(config: CaptionedFolderSource, root: Path) -> Iterator
     """
     folder, name = find_folder(config.path, root)
     files = files_in(folder)
-    pictures = [path for path in files if is_picture(path)]
-    return _rows(_captions(files, pictures, folder, name), pictures, folder, name)
+    images = [path for path in files if is_image(path)]
+    return _rows(_captions(files, images, folder, name), images, folder, name)
 
 
-def _captions(files: list[Path], pictures: list[Path], folder: Path, name: str) -> Iterator[Captioned]:
+def _captions(files: list[Path], images: list[Path], folder: Path, name: str) -> Iterator[Captioned]:
     """Read the captions in the first format that exists; missing files are reported at once."""
     for table, read in ((METADATA, _of_metadata), (TABLE, _of_table)):
         if folder / table in files:
             return read(TextFile(folder / table, str(Path(name) / table)))
     beside = [path for path in files if path.suffix.lower() == BESIDE]
-    if not {path.with_suffix("") for path in beside} & {path.with_suffix("") for path in pictures}:
+    if not {path.with_suffix("") for path in beside} & {path.with_suffix("") for path in images}:
         raise DataError(_no_captions(files, folder))
-    return _of_neighbours(beside, pictures, folder, name)
+    return _of_neighbours(beside, images, folder, name)
 
 
 def _no_captions(files: list[Path], folder: Path) -> str:
@@ -88,18 +88,18 @@ def _no_captions(files: list[Path], folder: Path) -> str:
 
 
 def _rows(
-    captions: Iterable[Captioned], pictures: list[Path], folder: Path, name: str
+    captions: Iterable[Captioned], images: list[Path], folder: Path, name: str
 ) -> Iterator[LocatedRow[Row]]:
-    found: dict[str, list[Captioned]] = {str(path.relative_to(folder)): [] for path in pictures}
+    found: dict[str, list[Captioned]] = {str(path.relative_to(folder)): [] for path in images}
     for caption in captions:
         if not caption.file:
             raise DataError(f"{caption.where}: the image name is empty")
         found.setdefault(os.path.relpath(folder / caption.file, folder), []).append(caption)
     for file in sorted(found, key=Path):
         shown = str(Path(name) / file)
-        picture = Picture(folder / file, shown)
+        image = LazyImage(folder / file, shown)
         for caption in found[file] or [Captioned(file, "", Location(shown))]:
-            yield LocatedRow({PICTURE: picture, CAPTION: caption.text}, caption.where)
+            yield LocatedRow({IMAGE: image, CAPTION: caption.text}, caption.where)
 
 
 def _of_metadata(file: TextFile) -> Iterator[Captioned]:
@@ -130,8 +130,8 @@ def _of_table(file: TextFile) -> Iterator[Captioned]:
     for where, record in islice(records_of(file, TABBED if tabbed else COMMAS), 0 if tabbed else 1, None):
         if len(record) != 2:
             raise DataError(_wrong_field_count(where, len(record), tabbed))
-        picture, caption = record
-        yield Captioned(picture, caption, where)
+        image, caption = record
+        yield Captioned(image, caption, where)
 
 
 def _is_header(line: str) -> bool:
@@ -145,14 +145,14 @@ def _wrong_field_count(where: Location, n: int, tabbed: bool) -> str:
     return f"{where}: expected an image, a {separator} and a caption, got {n} field{'s' * (n != 1)}{quotes}"
 
 
-def _of_neighbours(texts: list[Path], pictures: list[Path], folder: Path, name: str) -> Iterator[Captioned]:
+def _of_neighbours(texts: list[Path], images: list[Path], folder: Path, name: str) -> Iterator[Captioned]:
     """Read captions from text files; one without an image is reported as a missing image."""
     by_stem: dict[Path, list[Path]] = {}
-    for path in pictures:
+    for path in images:
         by_stem.setdefault(path.with_suffix(""), []).append(path)
     for path in texts:
         file, stem = TextFile(path, str(Path(name) / path.relative_to(folder))), path.with_suffix("")
         captions = list(lines(file)) if path.stat().st_size else []
-        for picture in by_stem.get(stem, [stem]):
+        for image in by_stem.get(stem, [stem]):
             for number, line in enumerate(captions, start=1):
-                yield Captioned(str(picture.relative_to(folder)), line, Location(file.name, number))
+                yield Captioned(str(image.relative_to(folder)), line, Location(file.name, number))

@@ -7,7 +7,7 @@ from typing import Any
 
 from heedful.data.lines import LocatedRow, Row
 
-_PICTURE, _LIST = 1 << 63, 1 << 62
+_IMAGE, _LIST = 1 << 63, 1 << 62
 """Added to the length of an image, and to the length of a list of texts."""
 
 
@@ -47,7 +47,7 @@ def _content(value: Any) -> tuple[bytes, int]:
         return _utf8(value), 0
     if isinstance(value, list):
         return _utf8(json.dumps(value, ensure_ascii=False)), _LIST
-    return value.encoded(), _PICTURE
+    return value.encoded(), _IMAGE
 
 
 def _utf8(text: str) -> bytes:

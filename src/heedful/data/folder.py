@@ -5,8 +5,8 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Literal
 
+from heedful.data.images import IMAGE, SUFFIXES, LazyImage
 from heedful.data.lines import LocatedRow, Location, Row, expand
-from heedful.data.pictures import PICTURE, SUFFIXES, Picture
 from heedful.data.range import Ranged
 from heedful.errors import DataError, nearest
 from heedful.files import is_unicode
@@ -30,7 +30,7 @@ class FolderSource(Ranged):
 
 
 def open_folder(config: FolderSource, root: Path) -> Iterator[LocatedRow[Row]]:
-    """Yield rows with a ``picture`` and a ``label``. Files are not opened yet.
+    """Yield rows with an ``image`` and a ``label``. Files are not opened yet.
 
     Raises:
         DataError: if there is no such folder, it has no class folder, a class folder has no file, or an
@@ -60,7 +60,7 @@ def files_in(folder: Path) -> list[Path]:
     return [path for path in found if not any(x.startswith(".") for x in path.relative_to(folder).parts)]
 
 
-def is_picture(path: Path) -> bool:
+def is_image(path: Path) -> bool:
     """Whether a file is an image, judged by its suffix."""
     return path.suffix.lower() in SUFFIXES
 
@@ -71,7 +71,7 @@ def _classes(folder: Path) -> dict[str, list[Path]]:
     if not classes:
         raise DataError(f"{folder}: has no subfolders; expected one for each class, named by its label")
     for path in seen:
-        if path.is_file() and is_picture(path):
+        if path.is_file() and is_image(path):
             raise DataError(f"{path}: image outside the class folders; move it into one, or elsewhere")
     if invalid := [label for label in classes if not is_unicode(label)]:
         raise DataError(f"{folder / invalid[0]}: the class name is not UTF-8; rename the folder")
@@ -86,4 +86,4 @@ def _rows(classes: dict[str, list[Path]], folder: Path, name: str) -> Iterator[L
         if entry is not None:
             label, path = entry
             shown = str(Path(name) / path.relative_to(folder))
-            yield LocatedRow({PICTURE: Picture(path, shown), LABEL: label}, Location(shown))
+            yield LocatedRow({IMAGE: LazyImage(path, shown), LABEL: label}, Location(shown))

@@ -7,8 +7,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from heedful.data.files import Paths, find_all
+from heedful.data.images import LazyImage
 from heedful.data.lines import LocatedRow, Location, Row, expand
-from heedful.data.pictures import Picture
 from heedful.data.range import Ranged
 from heedful.data.tables import field_at
 from heedful.errors import DataError, nearest
@@ -26,7 +26,7 @@ class DatasetsSource(Ranged):
         name: the configuration, if the data set has several.
         split: the split.
         columns: the field of each column: ``text``, or a dotted path, ``translation.en``. Class labels become
-            their names, images become pictures.
+            their names, images become images.
         data_files: the files for a reader.
         streaming: whether to read while downloading, without storing anything on disk.
     """
@@ -115,7 +115,7 @@ def _rows(config: DatasetsSource, dataset: Any) -> Iterator[LocatedRow[Row]]:
         for number, record in enumerate(dataset, start=1):
             where = Location(name, number)
             row = {
-                column: _picture(record[field], where)
+                column: _image(record[field], where)
                 if field in images
                 else _text(record, field, labels.get(field), where)
                 for column, field in config.columns.items()
@@ -158,12 +158,12 @@ def _images(config: DatasetsSource, dataset: Any) -> set[str]:
     return {f for f in config.columns.values() if type(features.get(f)).__name__ == "Image"}
 
 
-def _picture(stored: Any, where: Location) -> Picture:
+def _image(stored: Any, where: Location) -> LazyImage:
     """Return a stored image: the bytes of a file, a path, or nothing."""
     content, path = (stored["bytes"], stored["path"]) if stored else (None, None)
     if content is None and path is not None:
         content = Path(path)
-    return Picture.missing(where) if content is None else Picture(content, str(where))
+    return LazyImage.missing(where) if content is None else LazyImage(content, str(where))
 
 
 def _text(record: Any, field: str, label: Any, where: Location) -> str | list[str]:

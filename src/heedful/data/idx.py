@@ -15,13 +15,13 @@ import numpy as np
 from jaxtyping import UInt8
 from pydantic import Field
 
+from heedful.data.images import LazyImage
 from heedful.data.lines import LocatedRow, Location, Row, TextFile, find, read_bytes
-from heedful.data.pictures import Picture
 from heedful.data.range import Ranged
 from heedful.errors import DataError
 
 UNSIGNED_BYTES = 8
-N_AXES = {1: "labels", 3: "pictures"}
+N_AXES = {1: "labels", 3: "images"}
 
 
 class IdxSource(Ranged):
@@ -85,9 +85,9 @@ def _rows(files: dict[str, TextFile], names: list[str] | None) -> Iterator[Locat
         yield LocatedRow(row, where)
 
 
-def _item(item: Any, names: list[str] | None, where: Location) -> Picture | str:
+def _item(item: Any, names: list[str] | None, where: Location) -> LazyImage | str:
     if np.ndim(item) == 2:
-        return Picture(item, str(where))
+        return LazyImage(item, str(where))
     if names is None:
         return str(item)
     if item >= len(names):

@@ -17,7 +17,7 @@ from heedful.errors import DataError, nearest
 from heedful.files import require_end
 
 Row = dict[str, Any]
-"""The value of each column: a text, a list of texts, or a `heedful.data.pictures.Picture`."""
+"""The value of each column: a text, a list of texts, or a `heedful.data.images.LazyImage`."""
 
 RowT = TypeVar("RowT", bound=Mapping)
 

@@ -232,7 +232,7 @@ class Program:
     def encoder_stack(self, stack: nn.Module, *, causal: bool) -> None:
         """Append an encoder stack: self-attention and feed-forward of each block, then the final norm."""
         for block in _blocks(stack, EncoderStack, EncoderBlock):
-            self.residual(block.mixing, lambda part, s, x: self.self_attention(part, s, x, causal=causal))
+            self.residual(block.mixer, lambda part, s, x: self.self_attention(part, s, x, causal=causal))
             if type(block.feed_forward) is not nn.Identity:
                 self.residual(block.feed_forward, self.feed_forward)
         self._final_norm(stack)
@@ -240,7 +240,7 @@ class Program:
     def decoder_stack(self, stack: nn.Module) -> None:
         """Append a decoder stack: self-attention, cross-attention, feed-forward; then the final norm."""
         for block in _blocks(stack, DecoderStack, DecoderBlock):
-            self.residual(block.mixing, lambda part, s, x: self.self_attention(part, s, x, causal=True))
+            self.residual(block.mixer, lambda part, s, x: self.self_attention(part, s, x, causal=True))
             self.residual(block.cross_attention, self.cross_attention)
             self.residual(block.feed_forward, self.feed_forward)
         self._final_norm(stack)

@@ -1,4 +1,4 @@
-"""What every picture begins with: a white figure, fonts that have its signs, titles that fit, quiet axes."""
+"""What every image begins with: a white figure, fonts that have its signs, titles that fit, quiet axes."""
 
 import textwrap
 import unicodedata

@@ -1,5 +1,5 @@
-"""Pictures of what heads do: their patterns, how far they look, what they see of a picture, how places and
-filters look. Like `heedful.explain.picture`, whose `save` writes them; what is drawn is the very array that
+"""Images of what heads do: their patterns, how far they look, what they see of an image, how places and
+filters look. Like `heedful.explain.heat_map`, whose `save` writes them; what is drawn is the very array that
 was given.
 """
 
@@ -18,16 +18,16 @@ from matplotlib.patches import Patch
 from heedful.explain.canvas import SIGNED, blank, finished, legible, page_colours, quiet, titled
 from heedful.explain.classes import PATTERNS, SIGNS, Pattern
 from heedful.explain.flow import Numbers
+from heedful.explain.heat_map import colours
 from heedful.explain.matrix import printable
 from heedful.explain.patches import mosaic, tiled
 from heedful.explain.patterns import Census, HeadPattern
-from heedful.explain.picture import colours
 from heedful.explain.thumbnails import THUMBNAIL
 
 EVEN = "#c2410c"
 """The colour of the line at even attention, as on the page."""
 PANELS = 4
-"""Pictures beside each other."""
+"""Images beside each other."""
 COLOURS: dict[Pattern, str] = {
     "next token": "#1f77b4",
     "previous token": "#9ecae1",
@@ -130,10 +130,10 @@ def head_grids(grids: Sequence[HeadGrid], *, title: str = "", note: str = "") ->
     figure = blank(max(max(widths) + 1.5, 0.085 * longest + 0.8), sum(heights) + 0.85 * len(grids) + 0.5)
     panels = figure.subplots(len(grids), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, grid, width in zip(panels, grids, widths, strict=True):
-        image = _thumbnails(axes, grid)
-        ticks = [0, image.norm.vmax / 4, image.norm.vmax]
+        drawing = _thumbnails(axes, grid)
+        ticks = [0, drawing.norm.vmax / 4, drawing.norm.vmax]
         beside = axes.inset_axes((1 + 0.12 / width, 0, 0.13 / width, 1))
-        bar = figure.colorbar(image, cax=beside, ticks=ticks)
+        bar = figure.colorbar(drawing, cax=beside, ticks=ticks)
         bar.ax.set_yticklabels([f"{tick:.2g}" for tick in ticks], fontsize=8)
         bar.outline.set_visible(False)
     titled(figure, title, note)
@@ -141,14 +141,14 @@ def head_grids(grids: Sequence[HeadGrid], *, title: str = "", note: str = "") ->
 
 
 def _thumbnails(axes: Any, grid: HeadGrid) -> Any:
-    """One picture of them all, with lines between, in which each thumbnail has about as many pixels."""
+    """One image of them all, with lines between, in which each thumbnail has about as many pixels."""
     h, w = grid.cells.shape[2:]
     down, right = (max(1, THUMBNAIL // n) for n in (h, w))
     large = grid.cells.repeat(down, axis=2).repeat(right, axis=3)
     pixels = mosaic(np.pad(large, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=np.nan))
     most = float(np.nanmax(grid.cells)) or 1.0
     height, width = h * down + 3, w * right + 3
-    image = axes.imshow(
+    drawing = axes.imshow(
         pixels,
         cmap=page_colours(),
         norm=PowerNorm(0.5, vmin=0, vmax=most),
@@ -162,7 +162,7 @@ def _thumbnails(axes: Any, grid: HeadGrid) -> Any:
     axes.set_xlabel("head", fontsize=9)
     axes.set_ylabel("layer", fontsize=9)
     quiet(axes)
-    return image
+    return drawing
 
 
 def distance_chart(distances: Any, *, unit: str = "pixels", even: float | None = None) -> Figure:
@@ -222,32 +222,32 @@ def _distances(
         axes.spines[side].set_visible(False)
 
 
-def attention_over(values: Any, picture: bytes | None = None, **told: Any) -> Figure:
-    """Attention ``[rows, columns]`` in the squares of a picture: `attention_panels` with one panel.
+def attention_over(values: Any, image: bytes | None = None, **told: Any) -> Figure:
+    """Attention ``[rows, columns]`` in the patches of an image: `attention_panels` with one panel.
 
     Raises:
         ValueError: the values are no grid, or one is negative or no number.
     """
-    return attention_panels([("", values)], picture, **told)
+    return attention_panels([("", values)], image, **told)
 
 
 def attention_panels(
     maps: Sequence[tuple[str, Any]],
-    picture: bytes | None = None,
+    image: bytes | None = None,
     *,
     among: int | None = None,
     title: str = "",
     note: str = "",
 ) -> Figure:
-    """Attention in the squares of a picture, panels with titles on one scale, the picture itself before them.
+    """Attention in the patches of an image, panels with titles on one scale, the image itself before them.
 
-    Weights stand beside the picture and not over it, where nobody could tell their colours from the
-    picture's: every colour that is drawn is one of the colour bar. The scale ends at the greatest weight.
+    Weights stand beside the image and not over it, where nobody could tell their colours from the
+    image's: every colour that is drawn is one of the colour bar. The scale ends at the greatest weight.
 
     Args:
         maps: of each its title and the weights ``[rows, columns]``, as `heedful.explain.flow.on_grid` and
             `class_map` lay them out.
-        picture: a PNG.
+        image: a PNG.
         among: how many tokens attention is shared among: the bar has a line at even attention, 1 / among,
             and ends no lower.
         title: stands above.
@@ -258,9 +258,9 @@ def attention_panels(
     """
     grids = [_grid(values) for _, values in maps]
     if len({grid.shape for grid in grids}) != 1:
-        raise ValueError(f"attention in one picture is of one size, not of {[grid.shape for grid in grids]}")
+        raise ValueError(f"attention in one image is of one size, not of {[grid.shape for grid in grids]}")
     rows, columns = grids[0].shape
-    count = len(grids) + (picture is not None)
+    count = len(grids) + (image is not None)
     across = min(PANELS, count)
     down = -(-count // across)
     height = 3.0 if count <= 2 else 2.0
@@ -272,13 +272,13 @@ def attention_panels(
     panels = list(figure.subplots(down, across, squeeze=False).ravel())
     for axes in panels[count:]:
         axes.set_axis_off()
-    if picture is not None:
-        _photo(panels[0], picture, rows, columns)
+    if image is not None:
+        _photo(panels[0], image, rows, columns)
     drawn = zip(panels[count - len(grids) :], maps, grids, strict=False)
     for axes, (name, _), grid in drawn:
-        image = axes.imshow(grid, cmap=colours(), vmin=0, vmax=greatest, interpolation="nearest")
+        drawing = axes.imshow(grid, cmap=colours(), vmin=0, vmax=greatest, interpolation="nearest")
         _bare(axes, name)
-    bar = figure.colorbar(image, ax=panels, shrink=0.8 / down**0.5, aspect=16, pad=0.03)
+    bar = figure.colorbar(drawing, ax=panels, shrink=0.8 / down**0.5, aspect=16, pad=0.03)
     bar.outline.set_visible(False)
     if even is not None:
         bar.ax.axhline(even, color=EVEN, linewidth=2)
@@ -287,13 +287,13 @@ def attention_panels(
 
 
 def signed_panels(
-    maps: Sequence[tuple[str, Any]], picture: bytes | None = None, *, title: str = "", note: str = ""
+    maps: Sequence[tuple[str, Any]], image: bytes | None = None, *, title: str = "", note: str = ""
 ) -> Figure:
-    """Numbers above zero (blue) and below (red) in grids over a picture, beside it, each on its own scale.
+    """Numbers above zero (blue) and below (red) in grids over an image, beside it, each on its own scale.
 
     Args:
         maps: of each its title and the numbers ``[rows, columns]``; grids may be of several sizes.
-        picture: a PNG, shown before them.
+        image: a PNG, shown before them.
         title: stands above.
         note: stands below, small.
 
@@ -302,20 +302,20 @@ def signed_panels(
     """
     grids = [np.asarray(values, dtype=float) for _, values in maps]
     if not grids or any(grid.ndim != 2 or not grid.size or not np.isfinite(grid).all() for grid in grids):
-        raise ValueError(f"maps of a picture are grids of finite numbers, not {[g.shape for g in grids]}")
-    count, height = len(grids) + (picture is not None), 3.0
+        raise ValueError(f"maps of an image are grids of finite numbers, not {[g.shape for g in grids]}")
+    count, height = len(grids) + (image is not None), 3.0
     width = max(height * grids[0].shape[1] / grids[0].shape[0], 1.6)
     figure = blank(count * (width + 0.15), height + 1.3)
     panels, bars = figure.subplots(2, count, squeeze=False, height_ratios=[height, 0.12])
-    if picture is not None:
-        _photo(panels[0], picture, *grids[0].shape)
+    if image is not None:
+        _photo(panels[0], image, *grids[0].shape)
         bars[0].set_axis_off()
     first = count - len(grids)
     for axes, below, (name, _), grid in zip(panels[first:], bars[first:], maps, grids, strict=True):
         most = float(np.abs(grid).max()) or 1.0
-        image = axes.imshow(grid, cmap=SIGNED, vmin=-most, vmax=most, interpolation="nearest")
+        drawing = axes.imshow(grid, cmap=SIGNED, vmin=-most, vmax=most, interpolation="nearest")
         _bare(axes, name)
-        bar = figure.colorbar(image, cax=below, orientation="horizontal")
+        bar = figure.colorbar(drawing, cax=below, orientation="horizontal")
         bar.set_ticks([-most, 0, most], labels=[f"{-most:.2g}", "0", f"{most:.2g}"])
         for label, side in zip(below.get_xticklabels(), ("left", "center", "right"), strict=True):
             label.set_horizontalalignment(side)
@@ -324,11 +324,11 @@ def signed_panels(
     return finished(figure)
 
 
-def _photo(axes: Any, picture: bytes, rows: int, columns: int) -> None:
-    """The picture as it is, as large as its squares."""
-    pixels = imread(BytesIO(picture), format="png")
+def _photo(axes: Any, image: bytes, rows: int, columns: int) -> None:
+    """The image as it is, as large as its patches."""
+    pixels = imread(BytesIO(image), format="png")
     axes.imshow(pixels, cmap="gray", vmin=0, vmax=1, extent=(-0.5, columns - 0.5, rows - 0.5, -0.5))
-    _bare(axes, "the picture")
+    _bare(axes, "the image")
 
 
 def _bare(axes: Any, name: str) -> None:
@@ -343,7 +343,7 @@ def _grid(values: Any) -> Numbers:
     weights = np.asarray(values, dtype=float)
     # Written so that NaN is refused too.
     if weights.ndim != 2 or not weights.size or not bool((weights >= 0).all()):
-        raise ValueError(f"attention over a picture is a grid of weights, not of shape {weights.shape}")
+        raise ValueError(f"attention over an image is a grid of weights, not of shape {weights.shape}")
     return weights
 
 
@@ -351,7 +351,7 @@ def similarity_map(similarity: Any, title: str = "") -> Figure:
     """Cosines of positions, from -1 (red) to 1 (blue).
 
     Args:
-        similarity: ``[N, N]``, drawn as it is; or ``[rows, columns, rows, columns]``, for each square a small
+        similarity: ``[N, N]``, drawn as it is; or ``[rows, columns, rows, columns]``, for each patch a small
             map where it lies (Dosovitskiy et al. 2021, figure 7, centre).
         title: stands above.
 
@@ -365,8 +365,8 @@ def similarity_map(similarity: Any, title: str = "") -> Figure:
         cosines = mosaic(cosines)
     figure = blank(4.6, 4.0)
     axes = figure.add_subplot()
-    image = axes.imshow(cosines, cmap=SIGNED, vmin=-1, vmax=1, interpolation="nearest", aspect="equal")
-    figure.colorbar(image, ax=axes, shrink=0.8, aspect=16, pad=0.03).outline.set_visible(False)
+    drawing = axes.imshow(cosines, cmap=SIGNED, vmin=-1, vmax=1, interpolation="nearest", aspect="equal")
+    figure.colorbar(drawing, ax=axes, shrink=0.8, aspect=16, pad=0.03).outline.set_visible(False)
     _bare(axes, "")
     titled(figure, title, "")
     return figure

@@ -55,7 +55,7 @@ def explain_input(
 
     Args:
         run: of any task.
-        input: as `Run.predict` takes one: a text, a pair of texts, a picture.
+        input: as `Run.predict` takes one: a text, a pair of texts, an image.
         maps: whose attention is wanted; by default all.
         asked: how the input is answered; by default as the run does, and its best answer is looked at.
         views: names of `heedful.explain.views.VIEWS`, which are put into ``more``; or
@@ -183,7 +183,7 @@ def _wanted(run: "Run", maps: Selection) -> list[AttentionSite]:
     there_are = points_of(run)
     if not there_are:
         names = views_of(run)
-        instead = f"; gradients: {VIEWS['gradients'].says}" if "gradients" in names else ""
+        instead = f"; gradients: {VIEWS['gradients'].description}" if "gradients" in names else ""
         raise RequestError(f"{no_attention(run)}; it has the views {', '.join(names)} (--view NAME){instead}")
     return chosen(there_are, maps)
 
@@ -191,9 +191,8 @@ def _wanted(run: "Run", maps: Selection) -> list[AttentionSite]:
 def no_attention(run: "Run") -> str:
     """Why the model of a run has no attention weights."""
     model = run.recipe.model
-    for key in ("mixer", "mixing"):
-        if hasattr(model, key):
-            return f"model.{key}={getattr(model, key)} has no attention weights to look at"
+    if hasattr(model, "mixer"):
+        return f"model.mixer={model.mixer} has no attention weights to look at"
     return f"this model (model.kind={model.kind}) has no attention weights to look at"
 
 

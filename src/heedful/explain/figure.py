@@ -1,11 +1,11 @@
-"""An explanation as one picture: of the view that was asked for, or of its attention."""
+"""An explanation as one image: of the view that was asked for, or of its attention."""
 
 from typing import TYPE_CHECKING
 
-from heedful.explain.picture import check_size, heat_map
-from heedful.explain.summary import Shown, mean_of, over_squares
+from heedful.explain.heat_map import check_size, heat_map
+from heedful.explain.summary import Shown, mean_of, over_patches
 from heedful.explain.view import Explanation
-from heedful.explain.views import VIEWS, check_picture, maker
+from heedful.explain.views import VIEWS, check_image, maker
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,20 +23,20 @@ def figure_of(seen: Explanation, *, tokens: bool = False) -> "Figure":
             read.
     """
     drawn = [name for name in seen.more if name in VIEWS]
-    check_picture(drawn)
+    check_image(drawn)
     if drawn:
         return maker(drawn[0]).figure(seen, seen.more[drawn[0]])
     shown = mean_of(seen)
     answer = str(seen.answer.get("text", ""))
     if shown.keys.grid is not None:
-        return _in_picture(shown if tokens else shown.in_words(), answer)
+        return _in_image(shown if tokens else shown.in_words(), answer)
     shown = shown if tokens else shown.in_words()
     check_size(*shown.weights.shape)
     return heat_map(shown.keys.tokens, shown.queries.tokens, shown.weights, title=answer, note=shown.title)
 
 
-def _in_picture(shown: Shown, answer: str) -> "Figure":
-    """Attention in the squares of a picture: one panel, or one for each word of a text that looks.
+def _in_image(shown: Shown, answer: str) -> "Figure":
+    """Attention in the patches of an image: one panel, or one for each word of a text that looks.
 
     Raises:
         RequestError: there are too many words.
@@ -45,9 +45,9 @@ def _in_picture(shown: Shown, answer: str) -> "Figure":
 
     side = shown.keys
     if shown.queries.grid is not None:
-        who = "the class token looks at" if shown.queries.before else "mean of all squares"
-        maps = [(who, over_squares(shown))]
+        who = "the class token looks at" if shown.queries.before else "mean of all patches"
+        maps = [(who, over_patches(shown))]
     else:
         check_size(len(shown.queries.tokens), 1)
-        maps = [(word, over_squares(shown, n)) for n, word in enumerate(shown.queries.tokens)]
-    return attention_panels(maps, side.picture, among=len(side.tokens), title=answer, note=shown.title)
+        maps = [(word, over_patches(shown, n)) for n, word in enumerate(shown.queries.tokens)]
+    return attention_panels(maps, side.image, among=len(side.tokens), title=answer, note=shown.title)

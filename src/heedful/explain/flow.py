@@ -212,12 +212,12 @@ def token_distances(length: int) -> Numbers:
     return np.abs(places[:, None] - places)
 
 
-def square_distances(grid: tuple[int, int], patch: int) -> Numbers:
-    """``[N, N]`` in pixels: between the centres of the squares of a picture, row by row.
+def patch_distances(grid: tuple[int, int], patch: int) -> Numbers:
+    """``[N, N]`` in pixels: between the centres of the patches of an image, row by row.
 
     Args:
         grid: rows and columns.
-        patch: P, pixels along the side of a square.
+        patch: P, pixels along the side of a patch.
     """
     rows, columns = np.divmod(np.arange(grid[0] * grid[1], dtype=float), grid[1])
     return patch * np.hypot(rows[:, None] - rows, columns[:, None] - columns)
@@ -251,16 +251,16 @@ def token_distance(weights: Any) -> Numbers:
     return mean_distance(weights, token_distances(np.shape(weights)[-1]))
 
 
-def picture_distance(weights: Any, grid: tuple[int, int], patch: int, before: int = 0) -> Numbers:
-    """`mean_distance` in pixels between squares (Dosovitskiy et al. 2021, figures 7 and 11).
+def image_distance(weights: Any, grid: tuple[int, int], patch: int, before: int = 0) -> Numbers:
+    """`mean_distance` in pixels between patches (Dosovitskiy et al. 2021, figures 7 and 11).
 
-    What stands before the squares (the class token) neither looks nor is looked at: the weights that are
-    left are made to sum to 1. The paper averages over 128 pictures; average over yours.
+    What stands before the patches (the class token) neither looks nor is looked at: the weights that are
+    left are made to sum to 1. The paper averages over 128 images; average over yours.
 
     Args:
         weights: ``[H, before + N, before + N]``.
         grid: rows and columns; N of them.
-        patch: P, pixels along the side of a square.
-        before: how many tokens stand before the squares.
+        patch: P, pixels along the side of a patch.
+        before: how many tokens stand before the patches.
     """
-    return mean_distance(np.asarray(weights)[:, before:, before:], square_distances(grid, patch))
+    return mean_distance(np.asarray(weights)[:, before:, before:], patch_distances(grid, patch))

@@ -107,7 +107,7 @@ def _alignment(explanation: Explanation) -> dict[str, Any]:
 
 
 def _input(given: Any) -> str | list[str] | None:
-    """A text, the path of a picture, or several texts; None for what has no form in JSON."""
+    """A text, the path of an image, or several texts; None for what has no form in JSON."""
     if isinstance(given, list | tuple):
         return [str(part) for part in given]
     return str(given) if isinstance(given, str) or hasattr(given, "__fspath__") else None
@@ -122,8 +122,8 @@ def _side(name: str, side: Axis, written: Sequence[float | None] | None) -> dict
     }
     if side.grid is not None:
         plain |= {"grid": list(side.grid), "before": side.before}
-    if side.picture is not None:
-        plain["picture"] = b64encode(side.picture).decode("ascii")
+    if side.image is not None:
+        plain["image"] = b64encode(side.image).decode("ascii")
     if written is not None:
         plain["written"] = [None if value is None else _log_prob(value) for value in written]
     return plain

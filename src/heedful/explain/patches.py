@@ -1,5 +1,5 @@
-"""What lies over a picture: numbers of its squares and pixels. And what the tables and filters look like that
-a model of pictures learned once, for all inputs.
+"""What lies over an image: numbers of its patches and pixels. And what the tables and filters look like that
+a model of images learned once, for all inputs.
 
 Plain functions on arrays, in double precision; what draws them is in `heedful.explain.drawings`.
 """
@@ -13,48 +13,48 @@ from heedful.explain.view import Axis
 
 
 def on_grid(values: Any, side: Axis) -> Numbers:
-    """What a query gives to the squares of a picture, laid out over it, without what stands before them.
+    """What a query gives to the patches of an image, laid out over it, without what stands before them.
 
     Args:
         values: ``[K]``.
-        side: the picture's.
+        side: the image's.
 
     Returns:
         ``[rows, columns]``; it sums to less than 1 by what the class token got.
 
     Raises:
-        ValueError: the side is no picture, or has another number of tokens.
+        ValueError: the side is no image, or has another number of tokens.
     """
     numbers = np.asarray(values, dtype=float)
     if side.grid is None:
-        raise ValueError("the side has no grid: it is no picture")
+        raise ValueError("the side has no grid: it is no image")
     rows, columns = side.grid
     if numbers.shape != (side.before + rows * columns,):
-        raise ValueError(f"{numbers.shape} values for {side.before} tokens and {rows} x {columns} squares")
+        raise ValueError(f"{numbers.shape} values for {side.before} tokens and {rows} x {columns} patches")
     return numbers[side.before :].reshape(rows, columns)
 
 
 def block_sums(values: Numbers, grid: tuple[int, int]) -> Numbers:
-    """Pixels ``[H, W]`` summed over the squares of a grid, ``[rows, columns]``.
+    """Pixels ``[H, W]`` summed over the patches of a grid, ``[rows, columns]``.
 
-    Square i of n reaches from pixel ``floor(i H / n)`` to ``floor((i + 1) H / n)``: all are alike where n
+    Patch i of n reaches from pixel ``floor(i H / n)`` to ``floor((i + 1) H / n)``: all are alike where n
     divides H.
 
     Raises:
         ValueError: the grid has more rows or columns than there are pixels.
     """
     if any(n > size for n, size in zip(grid, values.shape, strict=True)):
-        raise ValueError(f"{grid} squares in {values.shape} pixels")
+        raise ValueError(f"{grid} patches in {values.shape} pixels")
     down, across = (np.arange(n) * size // n for n, size in zip(grid, values.shape, strict=True))
     return np.add.reduceat(np.add.reduceat(values, down, axis=0), across, axis=1)
 
 
 def class_map(weights: Any, side: Axis) -> Numbers:
-    """`on_grid` of the class token of a picture that looks at itself; of the mean of queries without one.
+    """`on_grid` of the class token of an image that looks at itself; of the mean of queries without one.
 
     Args:
         weights: ``[T, T]`` of a head, of a mean of heads, or a rollout.
-        side: the picture's; its class token is the first.
+        side: the image's; its class token is the first.
     """
     w = np.asarray(weights, dtype=float)
     return on_grid(w[0] if side.before else w.mean(axis=0), side)
@@ -75,21 +75,21 @@ def position_similarity(table: Any) -> Numbers:
 
 
 def similarity_grids(table: Any, grid: tuple[int, int]) -> Numbers:
-    """`position_similarity` of the squares of a picture (Dosovitskiy et al. 2021, figure 7, centre).
+    """`position_similarity` of the patches of an image (Dosovitskiy et al. 2021, figure 7, centre).
 
     Args:
         table: ``[N, d]``; rows before those of the grid (of a class token) are left out.
         grid: rows and columns.
 
     Returns:
-        ``[rows, columns, rows, columns]``: for each square a map of how like the others it is.
+        ``[rows, columns, rows, columns]``: for each patch a map of how like the others it is.
 
     Raises:
-        ValueError: the table has fewer rows than the grid has squares.
+        ValueError: the table has fewer rows than the grid has patches.
     """
     before = len(table) - grid[0] * grid[1]
     if before < 0:
-        raise ValueError(f"a table of {len(table)} positions for {grid[0]} x {grid[1]} squares")
+        raise ValueError(f"a table of {len(table)} positions for {grid[0]} x {grid[1]} patches")
     return position_similarity(np.asarray(table)[before:]).reshape(*grid, *grid)
 
 
@@ -109,7 +109,7 @@ def patch_filters(weight: Any, patch: int, count: int = 28) -> tuple[Numbers, Nu
         The tiles ``[count, P, P, C]`` from 0 to 1, and the share of the variance that each explains.
 
     Raises:
-        ValueError: the filters are no squares of that size.
+        ValueError: the filters are not square or have another size.
     """
     filters = np.asarray(weight, dtype=float).reshape(len(weight), -1)
     if filters.shape[1] % patch**2:
@@ -119,9 +119,9 @@ def patch_filters(weight: Any, patch: int, count: int = 28) -> tuple[Numbers, Nu
     components = components[real][:count]
     greatest = np.take_along_axis(components, np.abs(components).argmax(axis=1)[:, None], axis=1)
     channels = filters.shape[1] // patch**2
-    squares = (0.5 + components / (2 * greatest)).reshape(len(components), channels, patch, patch)
+    patches = (0.5 + components / (2 * greatest)).reshape(len(components), channels, patch, patch)
     shares = strengths[real] ** 2 / (strengths**2).sum() if real.any() else strengths[real]
-    return squares.transpose(0, 2, 3, 1), shares[:count]
+    return patches.transpose(0, 2, 3, 1), shares[:count]
 
 
 def mosaic(maps: Numbers) -> Numbers:

@@ -84,7 +84,7 @@ def frame(kind: Kind, queries: Axis, keys: Axis) -> AttentionContext:
 
 
 def special(side: Axis) -> Relation:
-    """Which tokens are special: they bound or separate, or stand before the squares of a picture."""
+    """Which tokens are special: they bound or separate, or stand before the patches of an image."""
     if side.grid is not None:
         return np.arange(len(side.tokens)) < side.before
     return np.array([token in BOUNDS for token in side.tokens], dtype=bool)
@@ -140,7 +140,7 @@ def _copies(queries: Axis, keys: Axis, own: bool) -> Relation:
     """Other places with the same token, or with a piece of another word that is written alike."""
     relation = np.zeros((len(queries.tokens), len(keys.tokens)), dtype=bool)
     if queries.grid is not None or keys.grid is not None:
-        return relation  # no two squares are the same by name
+        return relation  # no two patches are the same by name
     apart = ~np.eye(*relation.shape, dtype=bool) if own else np.ones_like(relation)
     relation |= _labels(queries.tokens)[:, None] == _labels(keys.tokens)
     spelled = [_labels(_spelled(side)) for side in (queries, keys)]

@@ -1,4 +1,4 @@
-"""What stands along the axes of an explanation: tokens with their words, squares of a picture, slots.
+"""What stands along the axes of an explanation: tokens with their words, patches of an image, slots.
 
 Special tokens that heedful inserts belong to no word. ``<unk>`` is what the user wrote, and is a word.
 """
@@ -11,7 +11,7 @@ from itertools import groupby
 import numpy as np
 from jaxtyping import UInt8
 
-from heedful.data.pictures import MODES
+from heedful.data.images import MODES
 from heedful.explain.alignment import words_of
 from heedful.explain.view import Axis
 from heedful.text.normalisation import normalised
@@ -66,12 +66,12 @@ def words_side(
     return Axis(tuple(tokenizer.tokens(flat)), (NO_WORD, *numbers, NO_WORD), tuple(words))
 
 
-def squares_side(grid: tuple[int, int], before: int, pixels: UInt8[np.ndarray, "C H W"]) -> Axis:
-    """Squares of a picture as ``row,column``, counted from 1, and the class token before them."""
+def patches_side(grid: tuple[int, int], before: int, pixels: UInt8[np.ndarray, "C H W"]) -> Axis:
+    """Patches of an image as ``row,column``, counted from 1, and the class token before them."""
     rows, columns = grid
-    squares = [f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns)]
-    tokens = (*SPECIALS.names[SPECIALS.classify : SPECIALS.classify + 1] * before, *squares)
-    return Axis(tokens, (NO_WORD,) * len(tokens), grid=grid, before=before, picture=_png(pixels))
+    patches = [f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns)]
+    tokens = (*SPECIALS.names[SPECIALS.classify : SPECIALS.classify + 1] * before, *patches)
+    return Axis(tokens, (NO_WORD,) * len(tokens), grid=grid, before=before, image=_png(pixels))
 
 
 def slots_side(side: Axis, factor: int) -> Axis:
@@ -99,7 +99,7 @@ def by_words(side: Axis) -> tuple[list[str], list[int]]:
 
 
 def merged(side: Axis) -> Axis:
-    """The side with words for tokens (`by_words`); squares stay as they are."""
+    """The side with words for tokens (`by_words`); patches stay as they are."""
     labels, _ = by_words(side)
     return side if side.grid else replace(side, tokens=tuple(labels), words=(), surface=())
 

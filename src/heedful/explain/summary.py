@@ -148,20 +148,20 @@ def alignment_of(explanation: Explanation) -> str | None:
     return word_alignment(mean_of(explanation))
 
 
-def over_squares(shown: Shown, row: int | None = None) -> NDArray[np.float64]:
-    """How a picture is looked at, ``[rows, columns]`` of squares.
+def over_patches(shown: Shown, row: int | None = None) -> NDArray[np.float64]:
+    """How an image is looked at, ``[rows, columns]`` of patches.
 
     Args:
-        shown: with squares for its columns.
-        row: what one token sees; None: what the class token sees, where one stands before the squares, else
+        shown: with patches for its columns.
+        row: what one token sees; None: what the class token sees, where one stands before the patches, else
             the mean of all rows.
 
     Raises:
-        RequestError: nothing looks at squares.
+        RequestError: nothing looks at patches.
     """
     keys = shown.keys
     if keys.grid is None:
-        raise RequestError("nothing looks at a picture here")
+        raise RequestError("nothing looks at an image here")
     if row is None and shown.queries.before:
         row = 0
     seen = shown.weights.mean(axis=0) if row is None else shown.weights[row]

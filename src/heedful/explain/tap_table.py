@@ -22,7 +22,7 @@ from heedful.models.resnet import ResNetConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.models.vision import VisionConfig
 from heedful.nn.layout import Tokens
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 from heedful.nn.taps import Tap, intervene, taps
 
 # Lengths of the sequences of a batch, on each side. All sums, maxima and sizes below are different numbers.
@@ -36,14 +36,14 @@ _STACK: dict[str, Any] = {
     "d_model": 11, "d_ff": 13, "n_heads": 6, "n_kv_heads": 2, "d_k": 5, "d_v": 7, "n_layers": 2,
     "positions": "learned",
 }  # fmt: skip
-_PICTURE: dict[str, Any] = {"picture_size": 12, "channels": 3, "patch_size": 4}
+_IMAGE: dict[str, Any] = {"image_size": 12, "channels": 3, "patch_size": 4}
 
 LETTERS = {
     "T, T_s": "all tokens of a batch, one sequence after another; of the source, where there are two sides",
     "B": "sequences",
     "S": "tokens of the longest sequence; of the longest source, where there are two sides",
     "Q": "tokens of the longest target",
-    "N": "squares of a picture, and its class token where there is one",
+    "N": "patches of an image, and its class token where there is one",
     "M": "slots of a compressed memory: the first token, and one for so many tokens",
     "H, G": "heads; heads of keys and values, each of which serves H / G heads",
     "d, d_k, d_v, d_ff": "widths: of the model, of a query or key, of a value, of the hidden units",
@@ -127,14 +127,14 @@ class Row:
         name: dotted, with ``<i>`` and ``<j>`` for numbers.
         part: the class of the part that it belongs to.
         shape: in letters.
-        says: what passes.
+        description: what passes.
         read_only: whether it cannot be replaced.
     """
 
     name: str
     part: str
     shape: tuple[str, ...]
-    says: str
+    description: str
     read_only: bool
 
 
@@ -144,7 +144,7 @@ FAMILIES = [
     Family(
         "Language model with local and compressed attention and a mixture of experts",
         LanguageModelConfig(
-            **{**_STACK, "n_layers": 3}, context=31, mixing="alternating", block=4, compression=2,
+            **{**_STACK, "n_layers": 3}, context=31, mixer="alternating", block=4, compression=2,
             experts=ExpertsConfig(n=23),
         ),
         {**_TEXT, **_HEADS, "M": 1 + max(TARGET) // 2, "n": 23},
@@ -155,10 +155,10 @@ FAMILIES = [
         EncoderConfig(**{**_STACK, "d_model": 10}, max_length=31, mixer="recurrent"),
         {**_TEXT, "d": 10, "d_ff": 13, "d_h": 5},
     ),
-    Family("Encoder of pictures", VisionConfig(**_STACK, **_PICTURE), {"T": 30, "N": 10, "B": 3, **_HEADS}),
+    Family("Encoder of images", VisionConfig(**_STACK, **_IMAGE), {"T": 30, "N": 10, "B": 3, **_HEADS}),
     Family(
         "Captioner",
-        CaptionerConfig(**_STACK, **_PICTURE, max_length=31),
+        CaptionerConfig(**_STACK, **_IMAGE, max_length=31),
         {"T_s": 27, "S": 9, "T": sum(TARGET), "Q": max(TARGET), "B": 3, **_HEADS},
     ),
     Family(
@@ -178,9 +178,9 @@ FAMILIES = [
         {**_PAIR, "d_e": 5, "d_h": 7},
     ),
     Family(
-        "Residual convolutional network of pictures",
+        "Residual convolutional network of images",
         ResNetConfig(
-            picture_size=12, channels=3, n_blocks=[1, 2], width=6, n_groups=2, root_kernel=3, root_stride=1,
+            image_size=12, channels=3, n_blocks=[1, 2], width=6, n_groups=2, root_kernel=3, root_stride=1,
             root_pool=False,
         ),
         {"B": 3},
@@ -193,9 +193,9 @@ def rows(family: Family) -> list[Row]:
     passed = shapes_of(family.config)
     groups: dict[Row, list[tuple[int, ...]]] = {}
     for name, (tap, part, shape) in passed.items():
-        groups.setdefault(Row(_pattern(name), part, (), tap.says, tap.read_only), []).append(shape)
+        groups.setdefault(Row(_pattern(name), part, (), tap.description, tap.read_only), []).append(shape)
     return [
-        Row(row.name, row.part, tuple(_axes(family, copies)), row.says, row.read_only)
+        Row(row.name, row.part, tuple(_axes(family, copies)), row.description, row.read_only)
         for row, copies in groups.items()
     ]
 
@@ -244,9 +244,9 @@ def inputs_of(config: Any) -> tuple[Any, ...]:
         return target, Tokens.of([range(n) for n in SOURCE])
     if config.kind not in {"vision", "resnet", "captioner"}:
         return (target,)
-    side = config.picture_size
-    pictures = Pictures.of(torch.zeros(len(TARGET), config.channels, side, side), config.n_tokens)
-    return (target, pictures) if config.kind == "captioner" else (pictures,)
+    side = config.image_size
+    images = Images.of(torch.zeros(len(TARGET), config.channels, side, side), config.n_tokens)
+    return (target, images) if config.kind == "captioner" else (images,)
 
 
 def page() -> str:
@@ -260,7 +260,7 @@ def _section(family: Family) -> str:
             f"`{row.name}`",
             f"`[{', '.join(row.shape)}]`",
             f"`{row.part}`",
-            row.says + " (read only)" * row.read_only,
+            row.description + " (read only)" * row.read_only,
         )
         for row in rows(family)
     )

@@ -1,4 +1,4 @@
-"""A matrix made small, for all heads at a glance: on the page, and in pictures."""
+"""A matrix made small, for all heads at a glance: on the page, and in images."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,5 +1,5 @@
-"""Pictures of what is told of each token: numbers as bars, and what every depth would have answered. Like
-`heedful.explain.picture`, whose `save` writes them; what is drawn is the very numbers that were given.
+"""Images of what is told of each token: numbers as bars, and what every depth would have answered. Like
+`heedful.explain.heat_map`, whose `save` writes them; what is drawn is the very numbers that were given.
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from matplotlib.patches import Patch
 
 from heedful.errors import RequestError
 from heedful.explain.canvas import SIGNED, blank, finished, legible, quiet, shortened, titled
+from heedful.explain.heat_map import MOST_CELLS, colours
 from heedful.explain.matrix import printable
-from heedful.explain.picture import MOST_CELLS, colours
 
 ROW = 0.24
 """Inches from a token to the next."""

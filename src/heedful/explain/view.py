@@ -1,6 +1,6 @@
 """What an explanation is made of, as plain values: everything that draws, counts or writes reads these.
 
-A *side* is what stands along an axis: the tokens of a text, or the squares of a picture. A *map* is the
+A *side* is what stands along an axis: the tokens of a text, or the patches of an image. A *map* is the
 attention of one layer, from the tokens of one side to those of one side.
 """
 
@@ -30,9 +30,9 @@ class Axis:
         tokens: as they are shown to people, special ones included.
         words: the number of the word that each token belongs to, from 0 without gaps; -1 for none.
         surface: the words.
-        grid: rows and columns, where the tokens are squares of a picture, row by row.
-        before: how many tokens stand before the squares (a class token).
-        picture: the picture as a PNG, at the size that the model reads.
+        grid: rows and columns, where the tokens are patches of an image, row by row.
+        before: how many tokens stand before the patches (a class token).
+        image: the image as a PNG, at the size that the model reads.
     """
 
     tokens: tuple[str, ...]
@@ -40,7 +40,7 @@ class Axis:
     surface: tuple[str, ...] = ()
     grid: tuple[int, int] | None = None
     before: int = 0
-    picture: bytes | None = None
+    image: bytes | None = None
 
 
 @dataclass(frozen=True)

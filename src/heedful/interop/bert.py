@@ -94,9 +94,9 @@ def table(
 def _layer(ours: str, theirs: str) -> list[Pair]:
     attention = f"{theirs}.attention"
     return [
-        *linear(f"{ours}.mixing.part.qkv", *(f"{attention}.self.{x}" for x in ("query", "key", "value"))),
-        *linear(f"{ours}.mixing.part.out", f"{attention}.output.dense"),
-        *linear(f"{ours}.mixing.norm", f"{attention}.output.LayerNorm"),
+        *linear(f"{ours}.mixer.part.qkv", *(f"{attention}.self.{x}" for x in ("query", "key", "value"))),
+        *linear(f"{ours}.mixer.part.out", f"{attention}.output.dense"),
+        *linear(f"{ours}.mixer.norm", f"{attention}.output.LayerNorm"),
         *linear(f"{ours}.feed_forward.part.up", f"{theirs}.intermediate.dense"),
         *linear(f"{ours}.feed_forward.part.down", f"{theirs}.output.dense"),
         *linear(f"{ours}.feed_forward.norm", f"{theirs}.output.LayerNorm"),

@@ -65,9 +65,9 @@ def table(
     for i in range(config.n_layers):
         ours, theirs = f"stack.blocks.{i}", f"{own}h.{i}"
         pairs += [
-            *linear(f"{ours}.mixing.norm", f"{theirs}.ln_1"),
-            *_transposed(f"{ours}.mixing.part.qkv", f"{theirs}.attn.c_attn"),
-            *_transposed(f"{ours}.mixing.part.out", f"{theirs}.attn.c_proj"),
+            *linear(f"{ours}.mixer.norm", f"{theirs}.ln_1"),
+            *_transposed(f"{ours}.mixer.part.qkv", f"{theirs}.attn.c_attn"),
+            *_transposed(f"{ours}.mixer.part.out", f"{theirs}.attn.c_proj"),
             *linear(f"{ours}.feed_forward.norm", f"{theirs}.ln_2"),
             *_transposed(f"{ours}.feed_forward.part.up", f"{theirs}.mlp.c_fc"),
             *_transposed(f"{ours}.feed_forward.part.down", f"{theirs}.mlp.c_proj"),
@@ -229,7 +229,7 @@ def _refuse(config: LanguageModelConfig) -> None:
     """
     others = {
         "kind": ("language-model", "each of its tokens sees those before it alone"),
-        "mixing": ("all", "each token attends to all before it"),
+        "mixer": ("all", "each token attends to all before it"),
         "window": (None, "each token attends to all before it"),
         "norm": ("layer", "its norms are layer norms"),
         "norm_placement": ("pre", "its norms precede the sublayers (pre-norm)"),

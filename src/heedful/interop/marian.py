@@ -83,9 +83,9 @@ def table(config: TransformerConfig, numberings: Numberings) -> Table:
 def _layer(ours: str, theirs: str, *, crosses: bool) -> list[Pair]:
     own, cross = f"{theirs}.self_attn", f"{theirs}.encoder_attn"
     pairs = [
-        *linear(f"{ours}.mixing.part.qkv", *(f"{own}.{x}_proj" for x in "qkv")),
-        *linear(f"{ours}.mixing.part.out", f"{own}.out_proj"),
-        *linear(f"{ours}.mixing.norm", f"{own}_layer_norm"),
+        *linear(f"{ours}.mixer.part.qkv", *(f"{own}.{x}_proj" for x in "qkv")),
+        *linear(f"{ours}.mixer.part.out", f"{own}.out_proj"),
+        *linear(f"{ours}.mixer.norm", f"{own}_layer_norm"),
         *linear(f"{ours}.feed_forward.part.up", f"{theirs}.fc1"),
         *linear(f"{ours}.feed_forward.part.down", f"{theirs}.fc2"),
         *linear(f"{ours}.feed_forward.norm", f"{theirs}.final_layer_norm"),

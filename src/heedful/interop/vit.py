@@ -3,7 +3,7 @@
 | config.json | heedful's ``model`` |
 |---|---|
 | hidden_size, num_hidden_layers, num_attention_heads, intermediate_size | d_model, n_layers, n_heads, d_ff |
-| image_size, patch_size, num_channels | picture_size, patch_size, channels |
+| image_size, patch_size, num_channels | image_size, patch_size, channels |
 | hidden_act, layer_norm_eps | activation, norm_eps |
 | hidden_dropout_prob, attention_probs_dropout_prob | dropout, attention_dropout |
 | id2label | the labels |
@@ -20,7 +20,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
-from heedful.data.pictures import PICTURE
+from heedful.data.images import IMAGE
 from heedful.errors import RequestError
 from heedful.interop.activations import ACTIVATIONS, WRITTEN
 from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
@@ -38,11 +38,11 @@ from heedful.interop.names import Pair, Reshaped, Table, give, linear, pair, tak
 from heedful.interop.refusing import refuse_other_heads, refuse_others
 from heedful.models.vision import VisionConfig
 from heedful.runs.run import Run
+from heedful.tasks.image_classification import ImageProcessor
+from heedful.tasks.images import ImageReader
 from heedful.tasks.labels import LABEL
-from heedful.tasks.picture_classification import PictureProcessor
-from heedful.tasks.pictures import PictureReader
 
-TASK, READER = "picture-classification", "preprocessor_config.json"
+TASK, READER = "image-classification", "preprocessor_config.json"
 _OWN, _POOLER = "vit.", r"vit\.pooler\..*"
 
 _HARMLESS = HARMLESS | {"encoder_stride", "pooler_output_size", "pooler_act"}
@@ -87,11 +87,9 @@ def table(config: VisionConfig, heads: Collection[str]) -> Table:
 def _layer(ours: str, theirs: str) -> list[Pair]:
     attention = f"{theirs}.attention"
     return [
-        *linear(f"{ours}.mixing.norm", f"{theirs}.layernorm_before"),
-        *linear(
-            f"{ours}.mixing.part.qkv", *(f"{attention}.attention.{x}" for x in ("query", "key", "value"))
-        ),
-        *linear(f"{ours}.mixing.part.out", f"{attention}.output.dense"),
+        *linear(f"{ours}.mixer.norm", f"{theirs}.layernorm_before"),
+        *linear(f"{ours}.mixer.part.qkv", *(f"{attention}.attention.{x}" for x in ("query", "key", "value"))),
+        *linear(f"{ours}.mixer.part.out", f"{attention}.output.dense"),
         *linear(f"{ours}.feed_forward.norm", f"{theirs}.layernorm_after"),
         *linear(f"{ours}.feed_forward.part.up", f"{theirs}.intermediate.dense"),
         *linear(f"{ours}.feed_forward.part.down", f"{theirs}.output.dense"),
@@ -120,12 +118,12 @@ class ViT:
         if unread := settings.unread(_HARMLESS):
             notes.append(f"{settings.source}: unknown keys, ignored: {', '.join(unread)}")
         task = {"kind": TASK, "labels": list(labels)}
-        columns = {PICTURE: PICTURE, LABEL: LABEL}
+        columns = {IMAGE: IMAGE, LABEL: LABEL}
         data = {"kind": "tsv", "paths": "{}.tsv", "columns": columns, "header": True}
         plain = recipe_of(
             "A Vision Transformer", checkpoint, task, data, model=config.model_dump(mode="json")
         )
-        processor = PictureProcessor(reader, labels)
+        processor = ImageProcessor(reader, labels)
         model = fresh(plain, checkpoint, held, processor.sizes)
         give(table(config, heads), held, model, str(checkpoint.weights))
         return ImportedModel(plain, processor, model, notes)
@@ -153,7 +151,7 @@ def _configuration(settings: Settings) -> VisionConfig:
         raise settings.wrong("patch_size", f"{patch} does not divide image_size={side}")
     return VisionConfig(
         **sizes_of(settings),  # type: ignore[arg-type]
-        picture_size=side,
+        image_size=side,
         patch_size=patch,
         channels=settings.whole("num_channels", 3),
         activation=settings.choice("hidden_act", ACTIVATIONS, "gelu"),  # type: ignore[arg-type]
@@ -174,7 +172,7 @@ def _square(settings: Settings, key: str, default: int) -> int:
     return sides[0]
 
 
-def _reader(checkpoint: Checkpoint, config: VisionConfig) -> tuple[PictureReader, list[str]]:
+def _reader(checkpoint: Checkpoint, config: VisionConfig) -> tuple[ImageReader, list[str]]:
     """Read the image preprocessing, with notes about differences; defaults are those of transformers."""
     held = checkpoint.json(READER) if checkpoint.has(READER) else {}
     settings, notes = Settings(held, str(checkpoint.path / READER)), []
@@ -183,13 +181,11 @@ def _reader(checkpoint: Checkpoint, config: VisionConfig) -> tuple[PictureReader
     scale = settings.get("rescale_factor", (int, float), 1 / 255)
     if abs(scale * 255 - 1) > 1e-6:
         raise settings.wrong("rescale_factor", f"must be 1/255 (pixels are scaled to [0, 1]), got {scale}")
-    crops, own = settings.get("do_center_crop", bool, False), {config.picture_size}
+    crops, own = settings.get("do_center_crop", bool, False), {config.image_size}
     # The crop, if any, determines the final size.
     last = "crop_size" if crops and "crop_size" in held else "size"
     if not _sides(settings, last) <= own:
-        raise settings.wrong(
-            last, f"must equal the model's image_size={config.picture_size}, got {held[last]}"
-        )
+        raise settings.wrong(last, f"must equal the model's image_size={config.image_size}, got {held[last]}")
     if not crops:
         notes.append("non-square images are cropped here, but squeezed in transformers")
     elif not _sides(settings, "size") <= own:
@@ -205,7 +201,7 @@ def _reader(checkpoint: Checkpoint, config: VisionConfig) -> tuple[PictureReader
         mean, std = (0.0,) * config.channels, (1.0,) * config.channels
     if min(std) <= 0:
         raise settings.wrong("image_std", f"must be above 0, got {list(std)}")
-    return PictureReader(config.picture_size, config.channels, mean, std), notes
+    return ImageReader(config.image_size, config.channels, mean, std), notes
 
 
 def _sides(settings: Settings, key: str) -> set[int]:
@@ -252,7 +248,7 @@ def _written(config: VisionConfig) -> dict[str, Any]:
         "architectures": ["ViTForImageClassification"],
         "model_type": "vit",
         **written_sizes(config),
-        "image_size": config.picture_size,
+        "image_size": config.image_size,
         "patch_size": config.patch_size,
         "num_channels": config.channels,
         "hidden_act": WRITTEN[config.activation],
@@ -264,7 +260,7 @@ def _written(config: VisionConfig) -> dict[str, Any]:
     }
 
 
-def _written_reader(reader: PictureReader) -> Mapping[str, Any]:
+def _written_reader(reader: ImageReader) -> Mapping[str, Any]:
     """Return the content of preprocessor_config.json: resize the shorter side, then take a centre crop."""
     return {
         "image_processor_type": "ViTImageProcessor",

@@ -63,7 +63,7 @@ def model_of(mixer: str) -> LanguageModel:
 def part_of(model: LanguageModel) -> nn.Module:
     """Its mixer."""
     blocks: Any = model.stack.blocks
-    part: nn.Module = blocks[0].mixing.part
+    part: nn.Module = blocks[0].mixer.part
     return part
 
 

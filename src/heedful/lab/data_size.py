@@ -1,8 +1,8 @@
 """How much data a convolutional network needs, and how much a Vision Transformer of the same size.
 
-Item 79 of the lectures. Two signs stand in every picture, far apart and each at a random height; the class
+Item 79 of the lectures. Two signs stand in every image, far apart and each at a random height; the class
 is the one on the left. A sign is made of neighbouring pixels and looks the same wherever it stands, which a
-convolution knows and a Transformer has to learn. Where the pixels of all pictures are shuffled alike, this
+convolution knows and a Transformer has to learn. Where the pixels of all images are shuffled alike, this
 knowledge is of no use, and nothing else has changed.
 """
 
@@ -22,12 +22,12 @@ from heedful.models.encoder import class_head
 from heedful.models.registry import build_model
 from heedful.models.resnet import ResNetConfig
 from heedful.models.vision import VisionConfig
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 from heedful.objectives.classification import SequenceClass, class_logits
 from heedful.training.optimizers import AdamConfig
 from heedful.training.schedules import Cosine
 
-# Pictures
+# Images
 
 SIDE, SIGN = 24, 3
 LEFT, RIGHT = range(4, 6), range(16, 18)
@@ -39,7 +39,7 @@ TESTED = 1000
 
 @dataclass(frozen=True)
 class Drawn:
-    """Pictures with two different signs.
+    """Images with two different signs.
 
     Args:
         pixels: signs are 1, the ground is 0, noise lies over both.
@@ -59,21 +59,21 @@ def signs() -> Float[Tensor, "k 3 3"]:
 
 
 def drawn(n: int, seed: int) -> Drawn:
-    """So many pictures."""
+    """So many images."""
     with seeded(seed):
         pixels = NOISE * torch.randn(n, 1, SIDE, SIDE)
         left = torch.randint(SIGNS, (n,))
         right = (left + torch.randint(1, SIGNS, (n,))) % SIGNS
-        pictures, along = torch.arange(n)[:, None, None], torch.arange(SIGN)
+        images, along = torch.arange(n)[:, None, None], torch.arange(SIGN)
         for kinds, columns in ((left, LEFT), (right, RIGHT)):
             rows = torch.randint(SIDE - SIGN + 1, (n,))[:, None, None] + along[:, None]
             begins = torch.randint(columns.start, columns.stop, (n,))[:, None, None] + along
-            pixels[pictures, 0, rows, begins] += signs()[kinds]
+            pixels[images, 0, rows, begins] += signs()[kinds]
     return Drawn(pixels, left, right)
 
 
 def shuffled(pixels: Float[Tensor, "n 1 s s"]) -> Float[Tensor, "n 1 s s"]:
-    """The same numbers at other places, the same ones in every picture."""
+    """The same numbers at other places, the same ones in every image."""
     order = torch.randperm(SIDE * SIDE, generator=generator_from(5))
     return pixels.flatten(1)[:, order].view_as(pixels)
 
@@ -82,15 +82,15 @@ def shuffled(pixels: Float[Tensor, "n 1 s s"]) -> Float[Tensor, "n 1 s s"]:
 
 NETWORKS: dict[str, ResNetConfig | VisionConfig] = {
     "ResNet": ResNetConfig(
-        picture_size=SIDE, channels=1, n_blocks=[1, 1, 2], width=8, n_groups=4,
+        image_size=SIDE, channels=1, n_blocks=[1, 1, 2], width=8, n_groups=4,
         root_kernel=3, root_stride=2, root_pool=False,
     ),
     "ViT": VisionConfig(
-        picture_size=SIDE, channels=1, patch_size=8, d_model=64, d_ff=128, n_heads=4, n_layers=1, dropout=0.0,
+        image_size=SIDE, channels=1, patch_size=8, d_model=64, d_ff=128, n_heads=4, n_layers=1, dropout=0.0,
         pooling="mean",
     ),
 }  # fmt: skip
-"""Of comparable size: neither has a third more parameters than the other; and both see all of a picture."""
+"""Of comparable size: neither has a third more parameters than the other; and both see all of an image."""
 
 
 def network(config: ResNetConfig | VisionConfig, seed: int) -> nn.Module:
@@ -104,11 +104,11 @@ def network(config: ResNetConfig | VisionConfig, seed: int) -> nn.Module:
 
 
 @torch.no_grad()
-def answers(model: nn.Module, pictures: Pictures) -> Int[Tensor, " n"]:
-    """The sign that a network names, for each picture."""
+def answers(model: nn.Module, images: Images) -> Int[Tensor, " n"]:
+    """The sign that a network names, for each image."""
     heads = model.heads
     assert isinstance(heads, nn.ModuleDict)
-    return class_logits(model(pictures), heads, pictures.layout).argmax(-1)
+    return class_logits(model(images), heads, images.layout).argmax(-1)
 
 
 # Training
@@ -119,7 +119,7 @@ RATES = {"ResNet": 2e-2, "ViT": 3e-3}
 
 
 def _batches(name: str, known: Drawn, classes: Int[Tensor, " n"], seed: int) -> Iterator[Batch]:
-    """The pictures again and again, each time in another order."""
+    """The images again and again, each time in another order."""
     n_tokens, n = NETWORKS[name].n_tokens, len(classes)
     order = torch.zeros(0, dtype=torch.int64)
     generator = generator_from(seed)
@@ -127,18 +127,18 @@ def _batches(name: str, known: Drawn, classes: Int[Tensor, " n"], seed: int) -> 
         while len(order) < BATCH:
             order = torch.cat([order, torch.randperm(n, generator=generator)])
         chosen, order = order[:BATCH], order[BATCH:]
-        yield Batch.of_pictures(Pictures.of(known.pixels[chosen], n_tokens), classes[chosen].tolist())
+        yield Batch.of_images(Images.of(known.pixels[chosen], n_tokens), classes[chosen].tolist())
 
 
 @cache
 def accuracy(name: str, n: int, *, shuffle: bool, seed: int = 0) -> float:
-    """How often the sign on the left is named in new pictures, after training on ``n``.
+    """How often the sign on the left is named in new images, after training on ``n``.
 
     Args:
         name: of the network.
-        n: pictures to learn from.
-        shuffle: whether the pixels of all pictures, new ones too, are shuffled.
-        seed: of pictures and weights.
+        n: images to learn from.
+        shuffle: whether the pixels of all images, new ones too, are shuffled.
+        seed: of images and weights.
     """
     known, new = drawn(n, 2 * seed + 1), drawn(TESTED, 2 * seed + 2)
     if shuffle:
@@ -146,7 +146,7 @@ def accuracy(name: str, n: int, *, shuffle: bool, seed: int = 0) -> float:
     model = network(NETWORKS[name], seed)
     rate = Cosine(peak=RATES[name], warmup=50, updates=UPDATES)
     train(model, SequenceClass(), _batches(name, known, known.left, seed), AdamConfig(beta2=0.999), rate)
-    found = answers(model, Pictures.of(new.pixels, NETWORKS[name].n_tokens))
+    found = answers(model, Images.of(new.pixels, NETWORKS[name].n_tokens))
     return (found == new.left).float().mean().item()
 
 
@@ -158,7 +158,7 @@ AHEAD = 0.05
 
 
 def judge(leads: Sequence[float]) -> Verdict:
-    """By how far the ResNet is ahead, from the fewest pictures to the most.
+    """By how far the ResNet is ahead, from the fewest images to the most.
 
     Both halves of the claim: it leads with the fewest, and the ViT with the most; or the first half alone.
     """
@@ -171,23 +171,23 @@ def _says(verdict: Verdict, most: int) -> str:
     if verdict == "is wrong":
         return (
             "Where neighbouring pixels have nothing to do with each other, what a ResNet has from its "
-            "construction is worth nothing: it is not ahead with few pictures."
+            "construction is worth nothing: it is not ahead with few images."
         )
     few = (
-        "With few pictures the ResNet is ahead: that things are made of neighbouring pixels, and look the "
-        "same everywhere, it need not learn. The lead goes as pictures become more."
+        "With few images the ResNet is ahead: that things are made of neighbouring pixels, and look the "
+        "same everywhere, it need not learn. The lead goes as images become more."
     )
     if verdict == "holds":
         return f"{few} With the most, the ViT is ahead."
     return (
         f"{few} With {most:,} both of them, of comparable size, name nearly every sign: they meet, and the "
         "ViT does not overtake. A task as easy as this cannot show whether it would; in the paper they meet "
-        "after 14 million pictures, and the ViT is ahead after 303 million."
+        "after 14 million images, and the ViT is ahead after 303 million."
     )
 
 
 def _by_number(*, shuffle: bool, size: Size) -> Outcome:
-    """Whether the ResNet is better with the fewest pictures, and the ViT with the most."""
+    """Whether the ResNet is better with the fewest images, and the ViT with the most."""
     counts = COUNTS[size]
     if shuffle and size == "short":
         counts = counts[:1]  # which is where there is a lead to lose
@@ -200,7 +200,7 @@ def _by_number(*, shuffle: bool, size: Size) -> Outcome:
         _says(verdict, counts[-1]),
         [
             *(
-                Measured(f"accuracy of {name}, {n:,} pictures", reached[name][k])
+                Measured(f"accuracy of {name}, {n:,} images", reached[name][k])
                 for k, n in enumerate(counts)
                 if n in (counts[0], counts[-1])
                 for name in NETWORKS
@@ -208,13 +208,13 @@ def _by_number(*, shuffle: bool, size: Size) -> Outcome:
             *(Measured(f"parameters of {name}", n) for name, n in sizes.items()),
         ],
         [
-            {"pictures": n, **{name: reached[name][k] for name in NETWORKS}, "ResNet ahead by": leads[k]}
+            {"images": n, **{name: reached[name][k] for name in NETWORKS}, "ResNet ahead by": leads[k]}
             for k, n in enumerate(counts)
         ],
         [
             Curves(
                 "Which sign stands on the left" + (", pixels shuffled" if shuffle else ""),
-                "pictures to learn from",
+                "images to learn from",
                 "accuracy on new ones",
                 {f"{name}, {n:,} parameters": (counts, reached[name]) for name, n in sizes.items()},
                 levels={"guessing": 1 / SIGNS},
@@ -227,14 +227,14 @@ def _by_number(*, shuffle: bool, size: Size) -> Outcome:
 
 EXPERIMENTS = [
     Experiment(
-        "pictures-to-learn-from",
-        "ResNet against ViT, as pictures become more",
-        "With few pictures to learn from ResNets are better than Vision Transformers, with many ViTs are.",
+        "images-to-learn-from",
+        "ResNet against ViT, as images become more",
+        "With few images to learn from ResNets are better than Vision Transformers, with many ViTs are.",
         "S1, vision Transformers (figures 30 and 31); Dosovitskiy et al. 2021, section 4.3, figures 3 and 4",
         (79,),
         run=lambda size: _by_number(shuffle=False, size=size),
         control=lambda size: _by_number(shuffle=True, size=size),
-        changed="The pixels are shuffled, those of all pictures alike: neighbours are none any more.",
+        changed="The pixels are shuffled, those of all images alike: neighbours are none any more.",
         expected=("holds with conditions", "is wrong"),
     ),
 ]

@@ -250,7 +250,7 @@ def first_gradient(n_layers: int, seed: int, *, residual: bool, norms: bool) -> 
     blocks: Any = stack.blocks
     matrix = blocks[0].feed_forward.part.down.weight
     for block in blocks:
-        for name in ("mixing", "feed_forward"):
+        for name in ("mixer", "feed_forward"):
             around = getattr(block, name)
             if not norms:
                 around.norm = nn.Identity()

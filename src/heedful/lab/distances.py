@@ -1,7 +1,7 @@
 """How far the heads of a small Vision Transformer look, layer by layer, beside a stack of convolutions.
 
-Item 81 of the lectures. Pictures and classes are those of `heedful.lab.data_size`: which sign stands on the
-left. Distances are those of the paper's figure 7: pixels between the centres of squares, weighted by
+Item 81 of the lectures. Images and classes are those of `heedful.lab.data_size`: which sign stands on the
+left. Distances are those of the paper's figure 7: pixels between the centres of patches, weighted by
 attention.
 """
 
@@ -17,7 +17,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
-from heedful.explain.flow import Numbers, picture_distance, square_distances
+from heedful.explain.flow import Numbers, image_distance, patch_distances
 from heedful.lab.data_size import SIDE, answers, drawn, network
 from heedful.lab.drawing import Curves, Matrix
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
@@ -25,7 +25,7 @@ from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import attention_taps, train
 from heedful.models.vision import VisionConfig
 from heedful.nn.convolutional import StandardisedConvolution
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 from heedful.nn.taps import Hook, capture, intervene
 from heedful.objectives.classification import SequenceClass
 from heedful.training.optimizers import AdamConfig
@@ -35,20 +35,20 @@ from heedful.training.schedules import Cosine
 
 PATCH, N_LAYERS, N_HEADS, D = 6, 3, 4, 48
 CONFIG = VisionConfig(
-    picture_size=SIDE, channels=1, patch_size=PATCH, d_model=D, d_ff=2 * D, n_heads=N_HEADS,
+    image_size=SIDE, channels=1, patch_size=PATCH, d_model=D, d_ff=2 * D, n_heads=N_HEADS,
     n_layers=N_LAYERS, dropout=0.0, pooling="mean",
 )  # fmt: skip
-N_SQUARES = CONFIG.n_tokens
+N_PATCHES = CONFIG.n_tokens
 
 
 def touching() -> Bool[Tensor, "n n"]:
-    """Which squares share a side or a corner, or are the same: the 3 x 3 around each."""
-    far = torch.from_numpy(square_distances(CONFIG.grid, 1))
+    """Which patches share a side or a corner, or are the same: the 3 x 3 around each."""
+    far = torch.from_numpy(patch_distances(CONFIG.grid, 1))
     return far < 1.5
 
 
 def looking(model: nn.Module, *, confined: bool) -> AbstractContextManager[None]:
-    """For as long as it lasts, squares see those that they touch alone; or all, as ever."""
+    """For as long as it lasts, patches see those that they touch alone; or all, as ever."""
     near = touching()
 
     def confine(scores: Tensor) -> Tensor:
@@ -67,12 +67,12 @@ SEEDS: dict[Size, int] = {"short": 1, "long": 2}
 
 @dataclass(frozen=True)
 class Observed:
-    """What the heads of a network attend to, as means over pictures, and what it answers.
+    """What the heads of a network attend to, as means over images, and what it answers.
 
     Args:
         far: ``[layers, heads]``, in pixels.
         around: ``[layers, heads, 2 r - 1, 2 c - 1]``, see `by_offset`.
-        classes: of each picture.
+        classes: of each image.
     """
 
     far: Numbers
@@ -82,11 +82,11 @@ class Observed:
 
 @dataclass(frozen=True)
 class Looks:
-    """What heads attend to in pictures that were not learned from, before training and after it.
+    """What heads attend to in images that were not learned from, before training and after it.
 
     Args:
-        before, after: means over these pictures.
-        accuracy: of the trained network, on these pictures.
+        before, after: means over these images.
+        accuracy: of the trained network, on these images.
     """
 
     before: Observed
@@ -99,40 +99,40 @@ def _batches(updates: int, seed: int) -> Iterator[Batch]:
     generator = generator_from(seed)
     for _ in range(updates):
         chosen = torch.randint(KNOWN, (BATCH,), generator=generator)
-        pictures = Pictures.of(known.pixels[chosen], N_SQUARES)
-        yield Batch.of_pictures(pictures, known.left[chosen].tolist())
+        images = Images.of(known.pixels[chosen], N_PATCHES)
+        yield Batch.of_images(images, known.left[chosen].tolist())
 
 
 @cache
 def looks(updates: int, seed: int, *, confined: bool) -> Looks:
     """Train a network, and look at its heads before and after."""
     model, new = network(CONFIG, seed).eval(), drawn(WATCHED, 2 * seed + 2)
-    pictures = Pictures.of(new.pixels, N_SQUARES)
+    images = Images.of(new.pixels, N_PATCHES)
     with looking(model, confined=confined):
-        before = observed(model, pictures)
+        before = observed(model, images)
         rate = Cosine(peak=RATE, warmup=50, updates=updates)
         train(model, SequenceClass(), _batches(updates, seed), AdamConfig(beta2=0.999), rate)
-        after = observed(model, pictures)
+        after = observed(model, images)
     return Looks(before, after, (after.classes == new.left).float().mean().item())
 
 
-def observed(model: nn.Module, pictures: Pictures) -> Observed:
-    """Run a network on pictures of one size, and look at its heads."""
+def observed(model: nn.Module, images: Images) -> Observed:
+    """Run a network on images of one size, and look at its heads."""
     names = attention_taps("weights", N_LAYERS)
     with capture(model, dict.fromkeys(names)) as seen:
-        found = answers(model, pictures)
+        found = answers(model, images)
     weights = [seen[name][0].numpy() for name in names]
-    far = [np.mean([picture_distance(one, CONFIG.grid, PATCH) for one in each], axis=0) for each in weights]
+    far = [np.mean([image_distance(one, CONFIG.grid, PATCH) for one in each], axis=0) for each in weights]
     around = [by_offset(each.mean(axis=0), CONFIG.grid) for each in weights]
     return Observed(np.stack(far), np.stack(around), found)
 
 
 def by_offset(weights: Numbers, grid: tuple[int, int]) -> Numbers:
-    """The mean weight of all pairs of squares that lie so to each other, beside that of even attention.
+    """The mean weight of all pairs of patches that lie so to each other, beside that of even attention.
 
     Args:
         weights: ``[heads, n, n]``, of queries for keys.
-        grid: rows r and columns c of squares, n = r c.
+        grid: rows r and columns c of patches, n = r c.
 
     Returns:
         ``[heads, 2 r - 1, 2 c - 1]``: rows that the key lies below the query, from 1 - r, and columns that it
@@ -176,8 +176,8 @@ def convolution_reach(n_layers: int) -> tuple[float, ...]:
 
 # The verdict
 
-EVEN = float(square_distances(CONFIG.grid, PATCH).mean())
-"""How far attention looks that gives all squares the same weight."""
+EVEN = float(patch_distances(CONFIG.grid, PATCH).mean())
+"""How far attention looks that gives all patches the same weight."""
 FAR = 0.9
 """So much of `EVEN` is as far as even attention."""
 FARTHER = 0.1
@@ -239,7 +239,7 @@ def _by_depth(size: Size, *, confined: bool) -> Outcome:
 def _says(verdict: Verdict) -> str:
     if verdict == "is wrong":
         return (
-            "Where squares see those that they touch alone, the first layer's heads look near, as a "
+            "Where patches see those that they touch alone, the first layer's heads look near, as a "
             "convolution does."
         )
     later = (
@@ -249,19 +249,19 @@ def _says(verdict: Verdict) -> str:
         "look as far as the first. (In the paper it is some heads of the first layers that look near.)"
     )
     return (
-        "The first layer's heads look about as far as attention that gives all squares the same weight. They "
+        "The first layer's heads look about as far as attention that gives all patches the same weight. They "
         "did so before training, for nothing confines them; a first convolution of 3 x 3 reaches the pixels "
         f"that it touches, whatever it learns. {later}"
     )
 
 
 def _around(title: str, weights: Numbers) -> Matrix:
-    """Where a head looks, from the square in the middle: 1 is even attention."""
+    """Where a head looks, from the patch in the middle: 1 is even attention."""
     rows, columns = (range(1 - n, n) for n in CONFIG.grid)
     return Matrix(
         title,
-        "squares to the right",
-        "squares below",
+        "patches to the right",
+        "patches below",
         weights.tolist(),
         limits=(0.0, 2.0),
         columns=[str(n) for n in columns],
@@ -300,7 +300,7 @@ EXPERIMENTS = [
         (81,),
         run=partial(_by_depth, confined=False),
         control=partial(_by_depth, confined=True),
-        changed="Squares see those that they touch alone: 3 x 3 of them.",
+        changed="Patches see those that they touch alone: 3 x 3 of them.",
         expected=("holds with conditions", "is wrong"),
     ),
 ]

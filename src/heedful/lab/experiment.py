@@ -11,7 +11,7 @@ from typing import Literal
 from heedful.lab.drawing import Panel
 
 Size = Literal["short", "long"]
-"""``short``: a few seconds, enough for the verdict; ``long``: up to a few minutes, for the picture."""
+"""``short``: a few seconds, enough for the verdict; ``long``: up to a few minutes, for the image."""
 
 Verdict = Literal["holds", "holds with conditions", "is wrong"]
 
@@ -39,14 +39,14 @@ class Outcome:
 
     Args:
         verdict: on the claim.
-        says: the correct statement: the claim, with its conditions, or what is true instead.
+        statement: the correct statement: the claim, with its conditions, or what is true instead.
         measured: what the verdict rests on, first the most telling.
         table: further rows under column names, for people.
-        panels: of the picture, from left to right.
+        panels: of the image, from left to right.
     """
 
     verdict: Verdict
-    says: str
+    statement: str
     measured: Sequence[Measured]
     table: Sequence[Mapping[str, str | float]] = ()
     panels: Sequence[Panel] = ()

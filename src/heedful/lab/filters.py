@@ -58,9 +58,9 @@ def convolving_attention(kernel: Tensor, sharpness: float, n_heads: int) -> Self
     return part
 
 
-def _with_places(picture: Tensor) -> Tensor:
+def _with_places(image: Tensor) -> Tensor:
     """``[C, H, W]`` to tokens ``[(H + 2) (W + 2), C + 4]``: with a ring of zeros, and their places."""
-    padded = functional.pad(picture, (1, 1, 1, 1))
+    padded = functional.pad(image, (1, 1, 1, 1))
     _, height, width = padded.shape
     rows = torch.arange(height).repeat_interleave(width).float()
     columns = torch.arange(width).repeat(height).float()
@@ -68,10 +68,10 @@ def _with_places(picture: Tensor) -> Tensor:
     return torch.cat((padded.flatten(1).mT, places), 1)
 
 
-def _applied(part: SelfAttention, picture: Tensor) -> Tensor:
-    """``[C_out, H, W]``: attention over the tokens of a picture, without the ring."""
-    height, width = picture.shape[1] + 2, picture.shape[2] + 2
-    y = part(_with_places(picture), Layout.of([height * width]))
+def _applied(part: SelfAttention, image: Tensor) -> Tensor:
+    """``[C_out, H, W]``: attention over the tokens of an image, without the ring."""
+    height, width = image.shape[1] + 2, image.shape[2] + 2
+    y = part(_with_places(image), Layout.of([height * width]))
     return y.view(height, width, -1)[1:-1, 1:-1, :CHANNELS_OUT].permute(2, 0, 1)
 
 
@@ -80,14 +80,14 @@ def _applied(part: SelfAttention, picture: Tensor) -> Tensor:
 def _convolution(size: Size, n_heads: int) -> Outcome:
     """How far attention with hand-made weights is from a 3 x 3 convolution."""
     height, width = {"short": (7, 9), "long": (15, 17)}[size]
-    picture = torch.randn(CHANNELS_IN, height, width)
+    image = torch.randn(CHANNELS_IN, height, width)
     kernel = torch.randn(CHANNELS_OUT, CHANNELS_IN, KERNEL, KERNEL)
-    wanted = functional.conv2d(picture[None], kernel, padding=1)[0]
-    found = _applied(convolving_attention(kernel, SHARPNESS, n_heads), picture)
+    wanted = functional.conv2d(image[None], kernel, padding=1)[0]
+    found = _applied(convolving_attention(kernel, SHARPNESS, n_heads), image)
     apart = (found - wanted).abs().max().item()
     exact = apart < 1e-4
     by_sharpness = {
-        alpha: (_applied(convolving_attention(kernel, alpha, n_heads), picture) - wanted).abs().max().item()
+        alpha: (_applied(convolving_attention(kernel, alpha, n_heads), image) - wanted).abs().max().item()
         for alpha in ALPHAS
     }
     return Outcome(
@@ -218,7 +218,7 @@ PATCH, BLOCK, D_VIT, HEADS_VIT = 16, 196, 768, 12
 
 
 def _attention_flops(ledger: Ledger) -> float:
-    """Of scores and weighted sums, for a picture."""
+    """Of scores and weighted sums, for an image."""
     rows = (row for row in ledger.lines() if row.line.name in {"scores", "weighted sum"})
     return ledger.target_length * sum(row.flops_per_token for row in rows)
 
@@ -239,7 +239,7 @@ def _pixels(size: Size, block: int | None) -> Outcome:
     return Outcome(
         "holds" if dear else "is wrong",
         (
-            "Scores and weighted sums take O((H W)²) operations. With squares of 16 x 16 pixels as tokens "
+            "Scores and weighted sums take O((H W)²) operations. With patches of 16 x 16 pixels as tokens "
             "there are 256 times fewer tokens and 65,536 times fewer scores."
             if dear
             else f"Where a pixel sees its own block of {block} alone, the operations grow with the number of "
@@ -258,19 +258,19 @@ def _pixels(size: Size, block: int | None) -> Outcome:
             Measured("one layer on patches, forward", _ledger(196).flops_per_token * 196 / 1e12, "TFLOPs"),
         ],
         [
-            {"picture": f"{side} x {side}", "tokens": side**2, "FLOPs of scores and sums": each}
+            {"image": f"{side} x {side}", "tokens": side**2, "FLOPs of scores and sums": each}
             for side, each in zip(SIDES, pixels, strict=True)
         ],
         [
             Curves(
-                "FLOPs of scores and weighted sums, one layer, one picture",
-                "side of the picture, pixels",
+                "FLOPs of scores and weighted sums, one layer, one image",
+                "side of the image, pixels",
                 "FLOPs",
                 over(
                     SIDES,
                     {
                         "pixels" if block is None else f"pixels, in blocks of {block}": pixels,
-                        "squares of 4 x 4": [_attention_flops(_ledger((side // 4) ** 2)) for side in SIDES],
+                        "patches of 4 x 4": [_attention_flops(_ledger((side // 4) ** 2)) for side in SIDES],
                     },
                 ),
                 log="xy",

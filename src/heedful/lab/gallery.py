@@ -1,14 +1,14 @@
-"""The gallery: an index and a page for each experiment, with pictures beside them.
+"""The gallery: an index and a page for each experiment, with images beside them.
 
 Pages are plain HTML with their style inside: they need no network, no server and no script, and follow the
-reader's choice of light or dark, as the pictures do. A folder of them:
+reader's choice of light or dark, as the images do. A folder of them:
 
 | file | what it is |
 |---|---|
 | ``index.html`` | all experiments, with their verdicts |
 | ``errors.html`` | every correction of the lectures |
 | ``NAME.html`` | the claim, its source, the figures, the verdict, the control |
-| ``NAME.png``, ``NAME.dark.png``, ``NAME.svg`` | its picture |
+| ``NAME.png``, ``NAME.dark.png``, ``NAME.svg`` | its image |
 | ``NAME.control.png`` and so on | that of the control |
 | ``lab.json`` | all of it as data (``docs/schemas/lab.schema.json``) |
 """
@@ -24,7 +24,7 @@ from heedful.errors import RequestError
 from heedful.files import write_text
 from heedful.lab.errors import corrections
 from heedful.lab.experiment import Experiment, Measured, Verdict
-from heedful.lab.pictures import Picture, make
+from heedful.lab.figures import SavedFigure, make
 from heedful.lab.result import Result, as_dict, columns
 from heedful.lab.text import cell, cell_is_number, in_parts, items, number, value_of
 
@@ -68,7 +68,7 @@ def _is_gallery(folder: Path) -> bool:
 def write_gallery(
     results: Sequence[Result], folder: Path, parts: Mapping[str, Sequence[str]] | None = None
 ) -> Path:
-    """Write pages and pictures of what was made; returns the index.
+    """Write pages and images of what was made; returns the index.
 
     Args:
         results: of experiments and of their controls; a page holds what there is of its experiment.
@@ -78,7 +78,7 @@ def write_gallery(
 
     Raises:
         RequestError: ``folder`` is a file, holds something else (`check_folder`), or cannot be made.
-        WorkError: a page or picture cannot be written.
+        WorkError: a page or image cannot be written.
     """
     if not results:
         raise ValueError("a gallery shows at least one experiment")
@@ -90,20 +90,20 @@ def write_gallery(
     experiments = list({result.experiment.name: result.experiment for result in results}.values())
     # First, as it is what makes the folder ours, should the rest not come to its end.
     write_text(folder / DATA, json.dumps(as_dict(experiments, results), ensure_ascii=False, indent=1) + "\n")
-    pictures = {id(result): _draw(result, folder) for result in results}
+    images = {id(result): _draw(result, folder) for result in results}
     for i, each in enumerate(experiments):
-        own = [(result, pictures[id(result)]) for result in results if result.experiment is each]
+        own = [(result, images[id(result)]) for result in results if result.experiment is each]
         before = experiments[i - 1] if i else None
         after = experiments[i + 1] if i + 1 < len(experiments) else None
         write_text(folder / f"{each.name}.html", _page(each, own, before, after))
     write_text(folder / ERRORS, _errors(results))
     index = folder / INDEX
-    write_text(index, _index([(result, pictures[id(result)]) for result in results], parts or {}))
+    write_text(index, _index([(result, images[id(result)]) for result in results], parts or {}))
     return index
 
 
-def _draw(result: Result, folder: Path) -> Picture | None:
-    """Write the pictures of an outcome."""
+def _draw(result: Result, folder: Path) -> SavedFigure | None:
+    """Write the images of an outcome."""
     name = f"{result.experiment.name}{'.control' if result.control else ''}"
     return make(result.outcome.panels, folder, name) if result.outcome.panels else None
 
@@ -123,9 +123,9 @@ def _badge(verdict: Verdict) -> str:
     return f'<span class="verdict {kind}"><span aria-hidden="true">{sign}</span> {escape(verdict)}</span>'
 
 
-def _index(shown: Sequence[tuple[Result, Picture | None]], parts: Mapping[str, Sequence[str]]) -> str:
+def _index(shown: Sequence[tuple[Result, SavedFigure | None]], parts: Mapping[str, Sequence[str]]) -> str:
     """The page that shows all; where an experiment's control alone was made, that."""
-    first: dict[str, tuple[Result, Picture | None]] = {}
+    first: dict[str, tuple[Result, SavedFigure | None]] = {}
     for each in sorted(shown, key=lambda each: each[0].control):
         first.setdefault(each[0].experiment.name, each)
     order = dict.fromkeys(result.experiment.name for result, _ in shown)
@@ -164,13 +164,13 @@ def _sections(cards: Mapping[str, str], parts: Mapping[str, Sequence[str]]) -> t
     return contents, "\n".join(sections)
 
 
-def _card(result: Result, picture: Picture | None) -> str:
+def _card(result: Result, image: SavedFigure | None) -> str:
     own = result.experiment
     thumb = ""
-    if picture is not None:
+    if image is not None:
         # Of several panels the first: all of them would be too small to read.
-        ratio = f"{picture.first * picture.width:.0f} / {picture.height}"
-        shown = _image(picture, "", f' loading="lazy" style="aspect-ratio: {ratio}"')
+        ratio = f"{image.first * image.width:.0f} / {image.height}"
+        shown = _image(image, "", f' loading="lazy" style="aspect-ratio: {ratio}"')
         thumb = f'<a class="thumb" href="{own.name}.html" tabindex="-1" aria-hidden="true">{shown}</a>'
     return (
         f'<li>{thumb}<h3><a href="{own.name}.html">{escape(own.title)}</a></h3>\n'
@@ -179,12 +179,12 @@ def _card(result: Result, picture: Picture | None) -> str:
     )
 
 
-def _image(picture: Picture, words: str, more: str = "") -> str:
-    """The picture that fits the page, light or dark; ``more`` are further attributes."""
+def _image(image: SavedFigure, words: str, more: str = "") -> str:
+    """The image that fits the page, light or dark; ``more`` are further attributes."""
     return (
-        f'<picture><source srcset="{picture.name}.dark.png" media="(prefers-color-scheme: dark)">'
-        f'<img src="{picture.name}.png" alt="{escape(words)}" width="{picture.width}" '
-        f'height="{picture.height}"{more}></picture>'
+        f'<picture><source srcset="{image.name}.dark.png" media="(prefers-color-scheme: dark)">'
+        f'<img src="{image.name}.png" alt="{escape(words)}" width="{image.width}" '
+        f'height="{image.height}"{more}></picture>'
     )
 
 
@@ -206,7 +206,7 @@ def _errors(results: Sequence[Result]) -> str:
         own = each.experiment
         wrong = each.outcome.verdict == "is wrong" and not (each.control or own.asked)
         if wrong and own.name not in known:
-            entries.append((own.items[0], _error(own.claim, each.outcome.says, own.source, own)))
+            entries.append((own.items[0], _error(own.claim, each.outcome.statement, own.source, own)))
     entries.sort(key=lambda each: each[0])
     listed = "\n".join(text for _, text in entries)
     return _document(
@@ -229,7 +229,7 @@ def _error(printed: str, correct: str, origin: str, found_by: Experiment | None)
 
 def _page(
     own: Experiment,
-    shown: Sequence[tuple[Result, Picture | None]],
+    shown: Sequence[tuple[Result, SavedFigure | None]],
     before: Experiment | None,
     after: Experiment | None,
 ) -> str:
@@ -240,7 +240,7 @@ def _page(
     if after is not None:
         links.append(f'<a rel="next" href="{after.name}.html">{escape(after.title)} →</a>')
     navigation = f'<nav aria-label="Experiments">{" ".join(links)}</nav>'
-    sections = "\n".join(_section(result, picture) for result, picture in shown)
+    sections = "\n".join(_section(result, image) for result, image in shown)
     about = " · ".join(part for part in (own.source, items(own)) if part)
     return _document(
         f"{own.title} – the lab of heedful",
@@ -250,22 +250,22 @@ def _page(
     )
 
 
-def _section(result: Result, picture: Picture | None) -> str:
-    """An outcome: verdict, picture, figures, table."""
+def _section(result: Result, image: SavedFigure | None) -> str:
+    """An outcome: verdict, image, figures, table."""
     own, outcome = result.experiment, result.outcome
     heading = "Control" if result.control else "Verdict"
     changed = f"<p>{escape(own.changed)}</p>\n" if result.control else ""
     known = "" if result.as_expected else f" (expected: {escape(result.expected)})"
-    image = ""
-    if picture is not None:
+    drawn = ""
+    if image is not None:
         what = f"{own.title}{', control' if result.control else ''}"
-        image = (
-            f"<figure>{_image(picture, f'Picture: {what}. Its figures stand in the tables below.')}"
-            f'<figcaption class="soft"><a href="{picture.name}.svg">as SVG</a></figcaption></figure>\n'
+        drawn = (
+            f"<figure>{_image(image, f'Image: {what}. Its figures stand in the tables below.')}"
+            f'<figcaption class="soft"><a href="{image.name}.svg">as SVG</a></figcaption></figure>\n'
         )
     return (
         f"<section><h2>{heading}</h2>\n{changed}<p>The claim {_badge(outcome.verdict)}{known}. "
-        f"{escape(outcome.says)}</p>\n{image}{_figures(outcome.measured)}\n{_table(outcome.table)}"
+        f"{escape(outcome.statement)}</p>\n{drawn}{_figures(outcome.measured)}\n{_table(outcome.table)}"
         f'<p class="soft">{escape(result.size)} form, {number(round(result.seconds, 2))} s</p></section>'
     )
 

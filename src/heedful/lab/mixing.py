@@ -204,7 +204,7 @@ def _compared(judged: tuple[str, ...], size: Size) -> Outcome:
                 "mixer": mixer,
                 "right classes": right[mixer],
                 "parameters": n_parameters(each.model),
-                "of its mixers": n_parameters(*(block.mixing.part for block in each.model.stack.blocks)),
+                "of its mixers": n_parameters(*(block.mixer.part for block in each.model.stack.blocks)),
                 "d_ff": each.model.stack.blocks[0].feed_forward.part.up.out_features,
             }
             for mixer, each in results.items()

@@ -67,8 +67,8 @@ Reader = Callable[[Tensor, Layout], Tensor]
 
 def _reader(positions: Positions | None = None, **attention: Any) -> Reader:
     """An encoder block that reads tokens, after positions were added to them."""
-    mixing = PostNorm(SelfAttention(D, N_HEADS, **attention), LayerNorm(D))
-    block = EncoderBlock(mixing, PostNorm(FeedForward(D, 2 * D), LayerNorm(D)))
+    mixer = PostNorm(SelfAttention(D, N_HEADS, **attention), LayerNorm(D))
+    block = EncoderBlock(mixer, PostNorm(FeedForward(D, 2 * D), LayerNorm(D)))
     added: nn.Module | None = None if positions is None else Added(positions)
     return lambda x, layout: block(x if added is None else added(x, layout.positions), layout)
 

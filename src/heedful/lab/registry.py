@@ -13,7 +13,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "Recurrence, and what waits for what": ("recurrence", "contexts", "waiting", "prefixes"),
     "What is shared, carried over, copied": ("tying", "transfer", "copying"),
     "What trained heads do": ("patterns", "links"),
-    "Other mixers, experts and pictures": (
+    "Other mixers, experts and images": (
         *("mixing", "convolutions", "experts", "memories", "data_size", "distances"),
     ),
     "Counting": ("shapes", "arithmetic", "tables", "backward"),

@@ -49,7 +49,7 @@ class Result:
             "size": self.size,
             "verdict": self.outcome.verdict,
             "expected": self.expected,
-            "says": self.outcome.says,
+            "statement": self.outcome.statement,
             "measured": [
                 {
                     "name": each.name,

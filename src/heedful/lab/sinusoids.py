@@ -37,7 +37,7 @@ ROWS, COLUMNS = 9, 64
 
 
 def _first_row(size: Size, interleaved: bool) -> Outcome:
-    """Whether p_0 is 0, 1, 0, 1 …; the picture is S0's heat map."""
+    """Whether p_0 is 0, 1, 0, 1 …; the image is S0's heat map."""
     rows = vectors(SinusoidalPositions(D_MODEL, interleaved=interleaved), ROWS)
     wrong = int((rows[0] != torch.tensor([0.0, 1.0]).repeat(D_MODEL // 2)).sum())
     return Outcome(

@@ -72,7 +72,7 @@ def report(result: Result, width: int = 80) -> str:
     if result.outcome.table:
         lines += [*aligned(result.outcome.table), ""]
     lines.append(paragraph("verdict", verdict(result), width))
-    lines.append(paragraph("", result.outcome.says, width))
+    lines.append(paragraph("", result.outcome.statement, width))
     return "\n".join(lines)
 
 

@@ -17,7 +17,7 @@ from heedful.data.batch import Batch
 from heedful.explain.patterns import Census, census
 from heedful.explain.view import INPUT, Axis, Explanation, Kind, Map
 from heedful.nn.layout import Tokens
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 from heedful.nn.taps import capture
 from heedful.objectives.terms import Objective
 from heedful.training.optimizers import OptimizerConfig, build_optimizer, gradient_norm, set_rate
@@ -51,11 +51,11 @@ class Training:
 
 def attention_taps(name: str, n_layers: int) -> list[str]:
     """The taps of self-attention, "scores" or "weights" or others, of the layers of a stack."""
-    return [f"stack.blocks.{layer}.mixing.part.{name}" for layer in range(n_layers)]
+    return [f"stack.blocks.{layer}.mixer.part.{name}" for layer in range(n_layers)]
 
 
 @torch.no_grad()
-def attention_weights(model: Any, inputs: Tokens | Pictures) -> Float[Tensor, "L n H T T"]:
+def attention_weights(model: Any, inputs: Tokens | Images) -> Float[Tensor, "L n H T T"]:
     """Of all layers of a model, what every token of sequences of one length gives to every other."""
     names = attention_taps("weights", len(model.stack.blocks))
     with capture(model, dict.fromkeys(names)) as seen:

@@ -86,7 +86,7 @@ def _positions(module: LearnedPositions, name: str, walk: Walk) -> list[Line]:
 @entries.register
 def _encoder_block(module: EncoderBlock, name: str, walk: Walk) -> list[Line]:
     """A stack without a source is made of the same blocks, of causal mixers."""
-    return grouped(_layer(module.mixing.part), inside(module, walk))
+    return grouped(_layer(module.mixer.part), inside(module, walk))
 
 
 def _layer(mixer: nn.Module) -> str:

@@ -50,11 +50,11 @@ def describe(
             37,000. Not for a module.
         source_vocab: entries of the source's alone; it stands before ``vocab_size``.
         target_vocab: entries of the target's alone.
-        n_classes: of the head of a model that reads texts or pictures; by default those of the preset of
-            pictures, of the run, or that the recipe names; 0: no head.
+        n_classes: of the head of a model that reads texts or images; by default those of the preset of
+            images, of the run, or that the recipe names; 0: no head.
         length: tokens of a target sentence, for which FLOPs are counted; by default 32, or those
-            of a picture.
-        source_length: of a source sentence; ``length`` by default, and of a picture its squares.
+            of an image.
+        source_length: of a source sentence; ``length`` by default, and of an image its patches.
         tokens: target tokens of a batch, for which memory is counted; the recipe's, or 4096.
         overrides: ``key=value`` texts: of the configuration (``n_heads=16``), or for a recipe or run, of
             the recipe (``model.n_heads=16``).

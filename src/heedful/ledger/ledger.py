@@ -3,7 +3,7 @@
 FLOPs: a multiplication and an addition are two. Only matrix products, convolutions and Fourier
 transforms count, forward: a layer of d_in * d_out takes 2 d_in d_out for each token; scores and
 weighted sum of n_heads heads take 2 n_heads d_k and 2 n_heads d_v for each query and key; K * K
-filters take 2 K^2 d_in d_out for each place that they make, zeros around a picture included. All keys
+filters take 2 K^2 d_in d_out for each place that they make, zeros around an image included. All keys
 count, also those that a causal mask hides, since they are computed. The backward pass takes about
 twice the forward pass (each product W x gives two: W^T g and g x^T), so training takes about three times.
 """
@@ -16,8 +16,8 @@ from torch import nn
 
 from heedful.ledger import attention as _attention  # noqa: F401  (these register what they describe)
 from heedful.ledger import blocks as _blocks  # noqa: F401
-from heedful.ledger import mixing as _mixing  # noqa: F401
-from heedful.ledger import pictures as _pictures  # noqa: F401
+from heedful.ledger import images as _images  # noqa: F401
+from heedful.ledger import mixers as _mixers  # noqa: F401
 from heedful.ledger import recurrent as _recurrent  # noqa: F401
 from heedful.ledger.lines import Line, Walk, grouped, left_over, parts
 from heedful.ledger.notes import noted

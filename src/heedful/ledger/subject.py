@@ -144,7 +144,7 @@ def _of_config(config: Any, name: str, asked: RequestedSizes, overrides: Sequenc
         by_whom = "" if asked.n_classes else ", the preset's; change them with n_classes=… (0: no head)"
         notes.append(f"a head for {n_classes:,} classes{by_whom}")
     length = None if sizes else config.n_tokens
-    return DescribedModel(name, model, notes=tuple(notes), length=length, source_length=_squares(config))
+    return DescribedModel(name, model, notes=tuple(notes), length=length, source_length=_patches(config))
 
 
 def _vocabularies(kind: str, name: str, asked: Vocabularies) -> tuple[tuple[int, ...], str]:
@@ -161,18 +161,18 @@ def _vocabularies(kind: str, name: str, asked: Vocabularies) -> tuple[tuple[int,
 
 
 def _notes(config: Any, sizes: tuple[int, ...], told: str) -> Iterator[str]:
-    """What was assumed: of texts that are read or written, and of pictures that are read."""
-    squares = _squares(config)
+    """What was assumed: of texts that are read or written, and of images that are read."""
+    patches = _patches(config)
     if sizes:
         yield _sizes_text(sizes, told)
-    if squares is not None:
-        yield f"a picture becomes {squares} squares: they are the source tokens"
+    if patches is not None:
+        yield f"an image becomes {patches} patches: they are the source tokens"
     elif not sizes:
-        yield f"a picture becomes {config.n_tokens} tokens"
+        yield f"an image becomes {config.n_tokens} tokens"
 
 
-def _squares(config: Any) -> int | None:
-    """The source tokens of a model that writes of a picture; None of all others."""
+def _patches(config: Any) -> int | None:
+    """The source tokens of a model that writes of an image; None of all others."""
     return config.n_tokens if isinstance(config, CaptionerConfig) else None
 
 
@@ -222,7 +222,7 @@ def _of_recipe(
         sizes=sizes,
         sizes_given=known is not None or bool(asked),
         length=None if entries else recipe.model.n_tokens,
-        source_length=_squares(recipe.model),
+        source_length=_patches(recipe.model),
     )
 
 

@@ -21,12 +21,12 @@ from heedful.models.attention_stack import (
     with_norm,
 )
 from heedful.models.encoder_decoder import EncoderDecoder, embedding_table, token_head
-from heedful.models.patches import SquaresConfig, squares_of
+from heedful.models.patches import PatchesConfig, patches_of
 from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.positions import Added
 
 
-class CaptionerConfig(SquaresConfig):
+class CaptionerConfig(PatchesConfig):
     """Configuration of a captioner; encoder and decoder share d_model, d_ff and the number of heads.
 
     Args:
@@ -60,7 +60,7 @@ class CaptionerConfig(SquaresConfig):
 
 PRESETS: dict[str, CaptionerConfig] = {
     "captioner-mini": CaptionerConfig(
-        picture_size=48, patch_size=8, d_model=128, d_ff=256, n_heads=4, n_layers=2
+        image_size=48, patch_size=8, d_model=128, d_ff=256, n_heads=4, n_layers=2
     ),
 }
 
@@ -74,7 +74,7 @@ def build(config: CaptionerConfig, vocab_size: int) -> EncoderDecoder:
     positions = positions_of(config.positions, config.max_length, config.d_model)
     words = TokenEmbedding(table, Added(positions), scale=math.sqrt(config.d_model), dropout=config.dropout)
     return EncoderDecoder(
-        squares_of(config, "learned", None),
+        patches_of(config, "learned", None),
         self_attention_stack(config, config.d_ff, causal=False),
         words,
         cross_attention_stack(

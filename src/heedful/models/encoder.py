@@ -24,14 +24,14 @@ from heedful.models.attention_stack import (
     norm_of,
     positions_of,
 )
-from heedful.models.mixing import MixingConfig, mixing_stack
+from heedful.models.mixers import MixerConfig, mixer_stack
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderStack
 from heedful.nn.dropout import Dropout
 from heedful.nn.embeddings import SegmentedEmbedding
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.layout import Tokens
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 from heedful.nn.pooling import FirstPooling, MaxPooling, MeanPooling, Pooler
 from heedful.nn.positions import Added, LearnedPositions
 
@@ -60,14 +60,14 @@ class Encoder(nn.Module):
         self.embedding, self.stack = embedding, stack
         self.heads = nn.ModuleDict({"pooled": pooler})
 
-    def forward(self, inputs: Tokens | Pictures, source: Tokens | None = None) -> Float[Tensor, "T d"]:
+    def forward(self, inputs: Tokens | Images, source: Tokens | None = None) -> Float[Tensor, "T d"]:
         """Return the hidden states of all tokens; ``source`` must be None (model interface)."""
         if source is not None:
             raise ValueError("an encoder reads no source: put the whole text into the inputs")
         return self.stack(self.embedding(inputs), inputs.layout)
 
 
-class EncoderConfig(MixingConfig):
+class EncoderConfig(MixerConfig):
     """Configuration of an encoder, by default BERT-base (Devlin et al. 2019, section 3), except the ε of its
     norms.
 
@@ -133,7 +133,7 @@ def build(config: EncoderConfig, vocab_size: int) -> Encoder:
     )
     pooling = POOLINGS[config.pooling]()
     pooler = Pooler(pooling, d_model) if config.pooler else pooling
-    model = Encoder(embedding, mixing_stack(config, config.max_length), pooler)
+    model = Encoder(embedding, mixer_stack(config, config.max_length), pooler)
     initialise(model)
     return model
 

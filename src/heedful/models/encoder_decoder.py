@@ -10,7 +10,7 @@ from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.declarations import blind_to_constants
 from heedful.nn.layout import Tokens
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 from heedful.nn.residual import PostNorm
 from heedful.nn.state import KeyValueCache, State
 
@@ -42,16 +42,16 @@ class EncoderDecoder(nn.Module):
         self.target_embedding, self.decoder = target_embedding, decoder
         self.heads = nn.ModuleDict({"token": head})
 
-    def encode(self, source: Tokens | Pictures) -> Float[Tensor, "T_s d"]:
+    def encode(self, source: Tokens | Images) -> Float[Tensor, "T_s d"]:
         """Return the encoder output, packed."""
         return self.encoder(self.source_embedding(source), source.layout)
 
-    def forward(self, inputs: Tokens, source: Tokens | Pictures) -> Float[Tensor, "T d"]:
+    def forward(self, inputs: Tokens, source: Tokens | Images) -> Float[Tensor, "T d"]:
         """Return the hidden states of all target positions, with teacher forcing."""
         memories = self.decoder.remember(self.encode(source), source.layout)
         return self.decoder(self.target_embedding(inputs), inputs.layout, memories)
 
-    def start(self, source: Tokens | Pictures) -> State:
+    def start(self, source: Tokens | Images) -> State:
         """Encode the source; return the initial decoder state."""
         memories = self.decoder.remember(self.encode(source), source.layout)
         caches: list[Any] = [KeyValueCache() for _ in self.decoder.blocks]

@@ -35,7 +35,7 @@ Gemma Team 2024 and 2025). Sequences longer than two windows are computed in blo
 not compiled.
 
 The position mixer may also be a recurrence or a convolution, and the feed-forward layers may be omitted:
-``mixing=recurrent`` with ``feed_forward=none`` is the classic recurrent language model (Mikolov et al. 2010;
+``mixer=recurrent`` with ``feed_forward=none`` is the classic recurrent language model (Mikolov et al. 2010;
 Zaremba et al. 2014, with LSTMs), with a residual connection and a norm around each layer. Without biases, a
 layer of an RNN, a GRU and an LSTM has 2, 6 and 8 d_model² weights; attention has 4, and a feed-forward with
 4 d_model hidden units 8.
@@ -166,7 +166,7 @@ class LanguageModelConfig(WindowedConfig):
 
     Args:
         d_ff: number of hidden units of the feed-forward layers; 4 d_model by default.
-        mixing: position mixer. Attention to all earlier tokens, or those within the ``window`` (``all``); to
+        mixer: position mixer. Attention to all earlier tokens, or those within the ``window`` (``all``); to
             earlier tokens of the same block (``local``); to a compressed memory of all earlier blocks
             (``compressed``); ``local`` and ``compressed`` in alternating layers, the first one local
             (``alternating``). Or without attention: recurrence (``recurrent``); depthwise separable
@@ -194,7 +194,7 @@ class LanguageModelConfig(WindowedConfig):
     n_heads: Positive = 12
     n_layers: Layers = 12
     d_ff: Positive | None = None
-    mixing: Literal[
+    mixer: Literal[
         "all",
         "local",
         "compressed",
@@ -224,14 +224,14 @@ class LanguageModelConfig(WindowedConfig):
     def _pairs(self) -> "LanguageModelConfig":
         if self.positions not in {"rotary", "alibi"}:
             return self
-        if self.mixing in WITHOUT_ATTENTION:
+        if self.mixer in WITHOUT_ATTENTION:
             raise ValueError(
-                f"positions={self.positions} requires attention, got mixing={self.mixing}; choose other "
+                f"positions={self.positions} requires attention, got mixer={self.mixer}; choose other "
                 "positions"
             )
-        if self.mixing in {"compressed", "alternating"}:
+        if self.mixer in {"compressed", "alternating"}:
             raise ValueError(
-                f"positions={self.positions} is not supported with mixing={self.mixing}, whose memory slots "
+                f"positions={self.positions} is not supported with mixer={self.mixer}, whose memory slots "
                 "have no single position; choose other positions"
             )
         return self
@@ -247,10 +247,10 @@ class LanguageModelConfig(WindowedConfig):
 
     @model_validator(mode="after")
     def _has_windows(self) -> "LanguageModelConfig":
-        if self.window is not None and self.mixing != "all":
+        if self.window is not None and self.mixer != "all":
             raise ValueError(
                 f"window={self.window} is for attention to all that is before a token: with "
-                f"mixing={self.mixing} there is none; take mixing=all, or window=null"
+                f"mixer={self.mixer} there is none; take mixer=all, or window=null"
             )
         return self
 
@@ -262,8 +262,8 @@ class LanguageModelConfig(WindowedConfig):
 
     @model_validator(mode="after")
     def _has_blocks(self) -> "LanguageModelConfig":
-        if self.earlier_blocks and self.mixing not in {"local", "alternating"}:
-            raise ValueError(f"earlier_blocks is for local attention, and mixing={self.mixing} has none")
+        if self.earlier_blocks and self.mixer not in {"local", "alternating"}:
+            raise ValueError(f"earlier_blocks is for local attention, and mixer={self.mixer} has none")
         return self
 
     @property
@@ -326,8 +326,8 @@ PRESETS: dict[str, LanguageModelConfig] = {
     "gpt2-large": _gpt2(36, 1280, 20),
     "gpt2-xl": _gpt2(48, 1600, 25),
     "t-d": _summariser(context=4000),
-    "t-dmca": _summariser(context=11000, mixing="alternating"),
-    "t-dmca-moe": _summariser(context=11000, mixing="alternating", experts=ExpertsConfig()),
+    "t-dmca": _summariser(context=11000, mixer="alternating"),
+    "t-dmca-moe": _summariser(context=11000, mixer="alternating", experts=ExpertsConfig()),
 }
 
 VOCABULARIES: dict[str, tuple[int, ...]] = {
@@ -367,10 +367,10 @@ def build_reader(config: LanguageModelConfig, vocab_size: int) -> Encoder:
 
 def _layer(config: LanguageModelConfig, number: int) -> tuple[nn.Module, nn.Module | None]:
     """Build the position mixer of a layer, counted from 1, and its channel mixer, if any."""
-    config, mixing = in_layer(config, number), config.mixing
-    if mixing == "alternating":
-        mixing = "local" if number % 2 else "compressed"
-    mixer = _MIXERS[mixing](config)
+    config, kind = in_layer(config, number), config.mixer
+    if kind == "alternating":
+        kind = "local" if number % 2 else "compressed"
+    mixer = _MIXERS[kind](config)
     if config.feed_forward == "none":
         return mixer, None
     channels = experts if number in config.expert_layers else _feed_forward

@@ -12,19 +12,19 @@ from heedful.nn.patches import ConvolutionPatches, LinearPatches, PatchEmbedding
 from heedful.nn.positions import Added, GridPositions, LearnedPositions, Positions
 
 
-class SquaresConfig(StackConfig):
+class PatchesConfig(StackConfig):
     """Configuration of image and patch sizes, by default those of ViT-B/16, with ViT's blocks.
 
     Args:
-        picture_size: height and width of the images in pixels.
+        image_size: height and width of the images in pixels.
         channels: number of channels: 3 for RGB, 1 for greyscale.
-        patch_size: height and width of a patch in pixels; a divisor of ``picture_size``.
+        patch_size: height and width of a patch in pixels; a divisor of ``image_size``.
         patches: patch projection: a linear map of extracted patches (``linear``), or a convolution with
             kernel size = stride. Both are equivalent and have the same weights, so a run can be continued
             with either.
     """
 
-    picture_size: Positive = 224
+    image_size: Positive = 224
     channels: Positive = 3
     patch_size: Positive = 16
     patches: Literal["linear", "convolution"] = "linear"
@@ -32,17 +32,15 @@ class SquaresConfig(StackConfig):
     norm_placement: Literal["post", "pre"] = "pre"
 
     @model_validator(mode="after")
-    def _squares_fit(self) -> "SquaresConfig":
-        if self.picture_size % self.patch_size:
-            raise ValueError(
-                f"patch_size must divide picture_size={self.picture_size}, got {self.patch_size}"
-            )
+    def _patches_fit(self) -> "PatchesConfig":
+        if self.image_size % self.patch_size:
+            raise ValueError(f"patch_size must divide image_size={self.image_size}, got {self.patch_size}")
         return self
 
     @property
     def grid(self) -> tuple[int, int]:
         """Numbers of rows and columns of patches."""
-        side = self.picture_size // self.patch_size
+        side = self.image_size // self.patch_size
         return side, side
 
 
@@ -52,7 +50,7 @@ _PATCHES: dict[str, Callable[[int, int, int], LinearPatches | ConvolutionPatches
 }
 
 
-def squares_of(config: SquaresConfig, positions: str, class_token: nn.Parameter | None) -> PatchEmbedding:
+def patches_of(config: PatchesConfig, positions: str, class_token: nn.Parameter | None) -> PatchEmbedding:
     """Build the patch embedding; a learned position table is initialized to N(0, 0.02²).
 
     Args:
@@ -70,5 +68,5 @@ def squares_of(config: SquaresConfig, positions: str, class_token: nn.Parameter 
         encoding = positions_of(positions, before + rows * columns, config.d_model)
     if isinstance(encoding, LearnedPositions):
         nn.init.normal_(encoding.weight, std=STD)
-    size = (config.picture_size, config.picture_size)
+    size = (config.image_size, config.image_size)
     return PatchEmbedding(patches, size, class_token, Added(encoding), dropout=config.dropout)

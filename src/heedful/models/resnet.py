@@ -19,7 +19,7 @@ from heedful.config import Config
 from heedful.models.attention_stack import Layers, Positive
 from heedful.nn.convolutional import Bottleneck, GroupNorm, StandardisedConvolution
 from heedful.nn.layout import Tokens
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 from heedful.nn.pooling import MeanPooling
 
 NARROWER = 4
@@ -55,7 +55,7 @@ class ResNet(nn.Module):
         self.root, self.blocks, self.norm, self.size = root, blocks, norm, size
         self.heads = nn.ModuleDict({"pooled": MeanPooling()})
 
-    def forward(self, inputs: Pictures, source: Tokens | None = None) -> Float[Tensor, "T d"]:
+    def forward(self, inputs: Images, source: Tokens | None = None) -> Float[Tensor, "T d"]:
         """Return the hidden states of all cells; ``source`` must be None (model interface)."""
         if source is not None:
             raise ValueError("a vision model reads no source")
@@ -70,7 +70,7 @@ class ResNetConfig(Config):
     """Configuration of a residual network, by default BiT's R50x1.
 
     Args:
-        picture_size: height and width of the images in pixels; affects the number of tokens, but no
+        image_size: height and width of the images in pixels; affects the number of tokens, but no
             parameter.
         channels: number of channels: 3 for RGB, 1 for greyscale.
         n_blocks: number of blocks of each stage; every stage after the first starts by halving the grid.
@@ -83,7 +83,7 @@ class ResNetConfig(Config):
     """
 
     kind: Literal["resnet"] = "resnet"
-    picture_size: Positive = 224
+    image_size: Positive = 224
     channels: Positive = 3
     n_blocks: Annotated[list[Layers], Field(min_length=1)] = [3, 4, 6, 3]  # noqa: RUF012
     width: Positive = 64
@@ -109,7 +109,7 @@ class ResNetConfig(Config):
     @property
     def grid(self) -> tuple[int, int]:
         """Numbers of rows and columns of the last grid: every stride rounds up."""
-        side = -(-self.picture_size // self.root_stride)
+        side = -(-self.image_size // self.root_stride)
         for _ in range(len(self.n_blocks) - 1 + self.root_pool):
             side = -(-side // 2)
         return side, side
@@ -123,7 +123,7 @@ class ResNetConfig(Config):
 PRESETS: dict[str, ResNetConfig] = {
     "bit-r50x1": ResNetConfig(),
     "resnet-mini": ResNetConfig(
-        picture_size=28, channels=1, n_blocks=[2, 2, 2], width=16, n_groups=8,
+        image_size=28, channels=1, n_blocks=[2, 2, 2], width=16, n_groups=8,
         root_kernel=3, root_stride=1, root_pool=False,
     ),
 }  # fmt: skip
@@ -145,6 +145,6 @@ def build(config: ResNetConfig) -> ResNet:
             d_out = NARROWER * d_hidden
             blocks.append(Bottleneck(d_in, d_hidden, d_out, stride=stride, n_groups=config.n_groups))
             d_in = d_out
-    size = (config.picture_size, config.picture_size)
+    size = (config.image_size, config.image_size)
     norm = GroupNorm(d_in, config.n_groups)
     return ResNet(nn.Sequential(*root, *pool), nn.Sequential(*blocks), norm, size)

@@ -25,16 +25,16 @@ from torch import nn
 
 from heedful.models.attention_stack import Layers, Positive
 from heedful.models.encoder import POOLINGS, Encoder
-from heedful.models.mixing import MixingConfig, mixing_stack
-from heedful.models.patches import SquaresConfig, squares_of
+from heedful.models.mixers import MixerConfig, mixer_stack
+from heedful.models.patches import PatchesConfig, patches_of
 
 
-class VisionConfig(SquaresConfig, MixingConfig):
+class VisionConfig(PatchesConfig, MixerConfig):
     """Configuration of a vision encoder, by default ViT-B/16 (Dosovitskiy et al. 2021), except the ε of its
     norms.
 
     Args:
-        mixer: position mixer over the patches (`heedful.models.mixing`). Convolutions, recurrence and windows
+        mixer: position mixer over the patches (`heedful.models.mixers`). Convolutions, recurrence and windows
             act on the flattened sequence of patches, in which the end of a row is next to the start of the
             next row.
         positions: position encoding of the patches: a learned table, or sinusoids of row and column
@@ -83,7 +83,7 @@ class VisionConfig(SquaresConfig, MixingConfig):
 
 # MLP-Mixer has no heads: n_heads only needs to divide every width.
 _MIXER = VisionConfig(mixer="mlp", n_heads=16, positions="none", pooling="mean", dropout=0.0, norm_eps=1e-6)
-_MINI = {"picture_size": 28, "channels": 1, "patch_size": 4, "d_model": 128, "d_ff": 256, "n_heads": 4}
+_MINI = {"image_size": 28, "channels": 1, "patch_size": 4, "d_model": 128, "d_ff": 256, "n_heads": 4}
 _MINI |= {"n_layers": 4}
 
 PRESETS: dict[str, VisionConfig] = {
@@ -112,5 +112,5 @@ def build(config: VisionConfig) -> Encoder:
     released code uses normals of variance 1 / fan-in.
     """
     class_token = nn.Parameter(torch.zeros(1, config.d_model)) if config.pooling == "first" else None
-    embedding = squares_of(config, config.positions, class_token)
-    return Encoder(embedding, mixing_stack(config, config.n_tokens), POOLINGS[config.pooling]())
+    embedding = patches_of(config, config.positions, class_token)
+    return Encoder(embedding, mixer_stack(config, config.n_tokens), POOLINGS[config.pooling]())

@@ -8,7 +8,7 @@
       x                  └─────▲──────┘
                                x
 
-Taps see the residual stream, ``[T, d]``: ``after_mixing``, ``after_cross_attention``, ``output`` of a block;
+Taps see the residual stream, ``[T, d]``: ``after_mixer``, ``after_cross_attention``, ``output`` of a block;
 ``top`` of a stack sees it after the last norm.
 """
 
@@ -24,7 +24,7 @@ from heedful.nn.residual import Residual
 from heedful.nn.state import Cache, Memory
 from heedful.nn.taps import Tap, taps
 
-AFTER_MIXING, OUTPUT = "residual stream after the position mixer", "residual stream after the block"
+AFTER_MIXER, OUTPUT = "residual stream after the position mixer", "residual stream after the block"
 
 
 class EncoderBlock(nn.Module):
@@ -33,29 +33,29 @@ class EncoderBlock(nn.Module):
     FF is an identity if the mixer also mixes channels, as in a recurrent network.
     """
 
-    def __init__(self, mixing: Residual, feed_forward: Residual | nn.Identity) -> None:
+    def __init__(self, mixer: Residual, feed_forward: Residual | nn.Identity) -> None:
         super().__init__()
-        self.mixing, self.after_mixing = mixing, Tap(AFTER_MIXING)
+        self.mixer, self.after_mixer = mixer, Tap(AFTER_MIXER)
         self.feed_forward, self.output = feed_forward, Tap(OUTPUT)
 
     def new_cache(self) -> Cache:
         """Return an empty cache of the mixer."""
-        part: Any = self.mixing.part
+        part: Any = self.mixer.part
         return part.new_cache()
 
     def forward(
         self, x: Float[Tensor, "T d"], layout: Layout, cache: Cache | None = None
     ) -> Float[Tensor, "T d"]:
         """Apply the block; with a cache, the tokens continue the cached sequences."""
-        return self.output(self.feed_forward(self.after_mixing(self.mixing(x, layout, cache))))
+        return self.output(self.feed_forward(self.after_mixer(self.mixer(x, layout, cache))))
 
 
 class DecoderBlock(nn.Module):
     """Causal self-attention, cross-attention, feed-forward (Vaswani et al. 2017, figure 1, right)."""
 
-    def __init__(self, mixing: Residual, cross_attention: Residual, feed_forward: Residual) -> None:
+    def __init__(self, mixer: Residual, cross_attention: Residual, feed_forward: Residual) -> None:
         super().__init__()
-        self.mixing, self.after_mixing = mixing, Tap(AFTER_MIXING)
+        self.mixer, self.after_mixer = mixer, Tap(AFTER_MIXER)
         self.cross_attention = cross_attention
         self.after_cross_attention = Tap("residual stream after cross-attention")
         self.feed_forward, self.output = feed_forward, Tap(OUTPUT)
@@ -69,7 +69,7 @@ class DecoderBlock(nn.Module):
         self, x: Float[Tensor, "T d"], layout: Layout, memory: Memory, cache: Cache | None = None
     ) -> Float[Tensor, "T d"]:
         """Apply the block; with a cache, the tokens continue the cached sequences."""
-        x = self.after_mixing(self.mixing(x, layout, cache))
+        x = self.after_mixer(self.mixer(x, layout, cache))
         x = self.after_cross_attention(self.cross_attention(x, layout, memory))
         return self.output(self.feed_forward(x))
 

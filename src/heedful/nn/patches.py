@@ -21,7 +21,7 @@ from heedful.nn.taps import Tap
 
 
 @dataclass(frozen=True, eq=False)
-class Pictures:
+class Images:
     """Batch of images of one size: the input of vision models, as `Tokens` is of text models.
 
     Args:
@@ -34,17 +34,17 @@ class Pictures:
     layout: Layout
 
     @classmethod
-    def of(cls, pixels: Float[Tensor, "B C H W"], n_tokens: int) -> "Pictures":
+    def of(cls, pixels: Float[Tensor, "B C H W"], n_tokens: int) -> "Images":
         """Build a batch in which each image has ``n_tokens`` tokens (given by the model configuration)."""
         return cls(pixels, Layout.of([n_tokens] * len(pixels), device=pixels.device))
 
-    def select(self, pictures: Sequence[int]) -> "Pictures":
+    def select(self, images: Sequence[int]) -> "Images":
         """Select images, in the given order."""
-        return Pictures(self.pixels[list(pictures)], self.layout.select(pictures))
+        return Images(self.pixels[list(images)], self.layout.select(images))
 
-    def to(self, device: torch.device | str) -> "Pictures":
+    def to(self, device: torch.device | str) -> "Images":
         """Return the images on ``device``."""
-        return Pictures(self.pixels.to(device, non_blocking=True), self.layout.to(device))
+        return Images(self.pixels.to(device, non_blocking=True), self.layout.to(device))
 
 
 def grid_of(height: int, width: int, patch: int) -> tuple[int, int]:
@@ -152,14 +152,14 @@ class PatchEmbedding(nn.Module):
             else {"patches.projection.bias": range(len(bias))}
         )
 
-    def forward(self, pictures: Pictures) -> Float[Tensor, "T d"]:
-        """Embed images as packed tokens in the layout of ``pictures``.
+    def forward(self, images: Images) -> Float[Tensor, "T d"]:
+        """Embed images as packed tokens in the layout of ``images``.
 
         Raises:
             ValueError: the image size differs from that of the model, or the layout has another number of
                 tokens.
         """
-        layout, pixels = pictures.layout, pictures.pixels
+        layout, pixels = images.layout, images.pixels
         if pixels.shape[2:] != self.size:
             raise ValueError(
                 f"images must have {_by(self.size)} pixels, got {_by(pixels.shape[2:])}; resize the images, "

@@ -39,13 +39,13 @@ class Tap(nn.Module):
     A value returned by a hook replaces the input; observers receive the result.
 
     Args:
-        says: short description of the value.
+        description: short description of the value.
         read_only: the value has already been used and cannot be replaced.
     """
 
-    def __init__(self, says: str = "", *, read_only: bool = False) -> None:
+    def __init__(self, description: str = "", *, read_only: bool = False) -> None:
         super().__init__()
-        self.says, self.read_only = says, read_only
+        self.description, self.read_only = description, read_only
         self._hooks: ByThread[Hook] = {}
         self._observers: ByThread[Observer] = {}
 
@@ -81,7 +81,8 @@ class Tap(nn.Module):
                 continue
             if self.read_only:
                 raise ValueError(
-                    f"{self.says or 'this value'} is read-only: it has been used and cannot be replaced"
+                    f"{self.description or 'this value'} is read-only: "
+                    "it was already used and cannot be replaced"
                 )
             x = replaced
         if self.observed:
@@ -102,7 +103,7 @@ class Tap(nn.Module):
                 return x.detach().clone()
             if x.dim() != 4:
                 raise ValueError(
-                    f"{self.says or 'this value'} has shape {list(x.shape)}, without an axis for heads"
+                    f"{self.description or 'this value'} has shape {list(x.shape)}, without an axis for heads"
                 )
             return x.detach()[:, list(heads)]
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from heedful.nn.layout import Tokens
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 
 
 @runtime_checkable
@@ -67,7 +67,7 @@ class Supervised(Protocol):
     """A batch as read by objectives."""
 
     @property
-    def inputs(self) -> Tokens | Pictures:
+    def inputs(self) -> Tokens | Images:
         """Inputs of the model."""
         ...
 

@@ -90,7 +90,7 @@ class TokenObjectiveConfig(ObjectiveConfig):
 
 
 class ClassObjectiveConfig(ObjectiveConfig):
-    """What is minimised of the class of a sequence or picture; ``chunk`` is not used.
+    """What is minimised of the class of a sequence or image; ``chunk`` is not used.
 
     Args:
         label_smoothing: of cross-entropy.

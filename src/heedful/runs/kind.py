@@ -85,7 +85,7 @@ class Predictor(Protocol):
 
 
 OwnData = Literal["data", "text", "table", "folder"]
-"""A form of a user's own data set: two aligned files, text, a table, a folder of pictures."""
+"""A form of a user's own data set: two aligned files, text, a table, a folder of images."""
 
 
 class Trained(Protocol):
@@ -228,8 +228,8 @@ class Kind(ABC):
         """All that its data may have: what every row must have, and what is read where it is there."""
         return tuple(dict.fromkeys((*self.columns(recipe), *self.listed, *self.besides)))
 
-    def pictures(self, recipe: Any) -> tuple[str, ...]:
-        """Which of the columns hold pictures: a path in their place is opened."""
+    def images(self, recipe: Any) -> tuple[str, ...]:
+        """Which of the columns hold images: a path in their place is opened."""
         return ()
 
     # What is learned before the model ---------------------------------------------------------------------

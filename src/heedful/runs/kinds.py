@@ -3,10 +3,10 @@
 from heedful.recipes.schema import Recipe
 from heedful.runs.captioning.kind import Captioning
 from heedful.runs.classification.kind import Classification
+from heedful.runs.image_classification.kind import ImageClassification
 from heedful.runs.kind import Kind
 from heedful.runs.language_modelling.kind import LanguageModelling
 from heedful.runs.masked_language_modelling.kind import MaskedLanguageModelling
-from heedful.runs.picture_classification.kind import PictureClassification
 from heedful.runs.question_answering.kind import QuestionAnswering
 from heedful.runs.regression.kind import Regression
 from heedful.runs.summarisation.kind import Summarisation
@@ -19,7 +19,7 @@ KINDS: dict[str, Kind] = {
     "language-modelling": LanguageModelling(),
     "masked-language-modelling": MaskedLanguageModelling(),
     "classification": Classification(),
-    "picture-classification": PictureClassification(),
+    "image-classification": ImageClassification(),
     "tagging": Tagging(),
     "question-answering": QuestionAnswering(),
     "regression": Regression(),

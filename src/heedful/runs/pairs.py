@@ -21,7 +21,7 @@ from heedful.training.step import Step
 
 Columns = tuple[str, str]
 Vary = Callable[[str, Sequence[Ids], Sequence[int], int], list[Ids]]
-"""Column, ids of some samples, their numbers, epoch -> other ids of the same texts, or of pictures alike."""
+"""Column, ids of some samples, their numbers, epoch -> other ids of the same texts, or of images alike."""
 
 
 class Pairs:

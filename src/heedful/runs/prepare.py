@@ -8,7 +8,7 @@ from typing import Any
 
 from heedful.artifacts.run_folder import RunFolder, read_json, write_json
 from heedful.data.digest import RowDigest
-from heedful.data.pictures import opened
+from heedful.data.images import opened
 from heedful.data.sources import LocatedRow, Row, SourceConfig, kept_lists, open_source
 from heedful.data.store import TokenStore
 from heedful.errors import DataError, RequestError
@@ -44,7 +44,7 @@ def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> 
         DataError: a row lacks a column, or holds a list where there can only be one thing.
     """
     kind, root = kind_of(recipe), recipe.folder
-    columns, pictures = columns_of(recipe, training=training), kind.pictures(recipe)
+    columns, images = columns_of(recipe, training=training), kind.images(recipe)
     if unused := set(kept_lists(source)) - {*kind.listed}:
         raise DataError(
             f"lists: the task {recipe.task.kind} reads no list for the column {min(unused)!r}; under "
@@ -54,7 +54,7 @@ def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> 
         for column in columns:
             if column not in row.row:
                 raise DataError(f"{row.where}: there is no column {column!r}; the row has {sorted(row.row)}")
-        yield opened(_joined(row, kind), pictures, root)
+        yield opened(_joined(row, kind), images, root)
 
 
 def _joined(row: LocatedRow[Row], kind: Kind) -> LocatedRow[Row]:

@@ -1,6 +1,6 @@
 """What a caller in Python may give a run: inputs, numbers of answers, a decoding; anything else is refused.
 
-What an input must be is what the kind declares (`Kind.inputs`, `Kind.pictures`, `Kind.reads_words`).
+What an input must be is what the kind declares (`Kind.inputs`, `Kind.images`, `Kind.reads_words`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -22,19 +22,19 @@ THE_REQUEST = Mark("the request")
 def inputs_of(kind: Kind, recipe: Any, given: Any) -> list[Any]:
     """The inputs, each of which is what a run of this kind reads.
 
-    A picture may be anything here: whether it can be read is told in its place among the answers.
+    An image may be anything here: whether it can be read is told in its place among the answers.
 
     Raises:
         RequestError: they are no list, or one of them is something else; with its number, from 1.
     """
-    pictures = bool(kind.pictures(recipe))
+    images = bool(kind.images(recipe))
     if isinstance(given, str | bytes | Mapping | Set) or not isinstance(given, Iterable):
-        one = "picture" if pictures else "text"
+        one = "image" if images else "text"
         raise RequestError(
             f"give a list of {one}s, not {_found(given)}: a single {one} is put into a list by itself"
         )
     inputs = list(given)
-    if not pictures:
+    if not images:
         names, more = kind.inputs(recipe), kind.optional(recipe)
         for number, each in enumerate(inputs, 1):
             own = (*names, *more) if more and isinstance(each, list | tuple) else names

@@ -90,8 +90,8 @@ class Run:
 
         Args:
             texts: the inputs, in a list or whatever gives one after the other; of a task that reads pairs, a
-                tuple of both for each; of one that reads pictures, paths, arrays
-                (`heedful.data.pictures.Picture`) or pictures of Pillow's.
+                tuple of both for each; of one that reads images, paths, arrays
+                (`heedful.data.images.LazyImage`) or images of Pillow's.
             beam: hypotheses kept in the search; 1 is greedy. By default as the recipe says.
             n_best: how many answers to give; those after the first are ``alternatives``.
             decoding: a whole configuration, instead of the recipe's; or a map, as recipes write one.
@@ -110,7 +110,7 @@ class Run:
 
         Raises:
             RequestError: the task cannot do what is asked for, or an input is none that it reads; nothing is
-                answered then. A picture that cannot be read has an ``error`` in its place instead.
+                answered then. An image that cannot be read has an ``error`` in its place instead.
         """
         inputs = inputs_of(self.kind, self.recipe, texts)
         predictor = self.predictor(
@@ -156,7 +156,7 @@ class Run:
 
         Raises:
             RequestError: the task, or the decoding, shows nothing before it is done.
-            DataError: the input, a picture, cannot be read.
+            DataError: the input, an image, cannot be read.
         """
         (text,) = inputs_of(self.kind, self.recipe, [text])
         predictor = streaming(self.predictor(**asked), self.recipe.task.kind)

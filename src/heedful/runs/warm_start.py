@@ -1,4 +1,4 @@
-"""Going on from another run: its tokenizers and its pictures' mean, its weights, how fast they may change."""
+"""Going on from another run: its tokenizers and its images' mean, its weights, how fast they may change."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ from heedful.nn.patches import PatchEmbedding, grid_of, resize_positions
 from heedful.recipes.schema import Recipe
 from heedful.recipes.yaml import read_yaml
 from heedful.runs.vectors import frozen_tables
-from heedful.tasks.pictures import PictureReader
+from heedful.tasks.images import ImageReader
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.training import train_tokenizer
 
@@ -121,20 +121,20 @@ def own_tokenizer(recipe: Any, name: str, texts: Iterable[str]) -> Tokenizer:
     return train_tokenizer(settings.subwords, texts, settings.text) if found is None else found
 
 
-def reader_of(recipe: Recipe, size: int, channels: int) -> PictureReader | None:
-    """How the run that the recipe starts from reads pictures, at this size; None without such a run.
+def reader_of(recipe: Recipe, size: int, channels: int) -> ImageReader | None:
+    """How the run that the recipe starts from reads images, at this size; None without such a run.
 
-    Its weights were learned around its own mean; those of other pictures would be others.
+    Its weights were learned around its own mean; those of other images would be others.
 
     Raises:
-        RequestError: that run reads no pictures, or with other channels.
+        RequestError: that run reads no images, or with other channels.
     """
     folder = folder_of(recipe)
     if folder is None:
         return None
-    if not folder.pictures.is_file():
-        raise RequestError(f"start.run: {folder.path} reads no pictures: its task is another")
-    reader = PictureReader.from_dict(read_entry(folder.pictures, "reader", dict))
+    if not folder.images.is_file():
+        raise RequestError(f"start.run: {folder.path} reads no images: its task is another")
+    reader = ImageReader.from_dict(read_entry(folder.images, "reader", dict))
     if reader.channels != channels:
         raise RequestError(f"start.run: {folder.path} reads {reader.channels} channels, not {channels}")
     return replace(reader, size=size, first="")
@@ -210,7 +210,7 @@ def _unused(held: Mapping[str, torch.Tensor], model: nn.Module) -> list[str]:
 
 
 def _other_grids(held: Mapping[str, torch.Tensor], model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tables of the places of squares in a picture, where the run's pictures have another size."""
+    """Tables of the places of patches in an image, where the run's images have another size."""
     for name, part in model.named_modules():
         key = f"{name}.positions.positions.weight"
         if not isinstance(part, PatchEmbedding) or key not in held:

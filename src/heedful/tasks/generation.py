@@ -8,7 +8,7 @@ from torch import Tensor
 from heedful.decoding.config import BeamConfig, GreedyConfig, SampleConfig
 from heedful.decoding.protocol import StepOutput
 from heedful.nn.layout import Layout, Tokens
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 from heedful.nn.state import State
 from heedful.nn.taps import capture
 
@@ -28,7 +28,7 @@ class Generator:
         self._step = getattr(model, "step", None)
         self.tap = model.alignment_taps[-1] if attention and model.alignment_taps else None
 
-    def prefill(self, source: Tokens | Pictures | None, prefixes: Tokens) -> StepOutput:
+    def prefill(self, source: Tokens | Images | None, prefixes: Tokens) -> StepOutput:
         """Read the source, if there is one, and the prefixes; logits of the first new token, ``[B, V]``."""
         begun = prefixes.layout.n_sequences if source is None else source
         return self._extend(prefixes, self.model.start(begun))

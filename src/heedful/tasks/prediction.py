@@ -24,8 +24,8 @@ class Prediction:
             target row belongs to the end token.
         note: what was out of the ordinary, such as an input that was cut or has unknown words.
         error: why there is no answer: the input could not be read. ``text`` is empty then.
-        grid: rows and columns of squares, where an alignment with a picture is given: its tokens are the
-            squares, row by row.
+        grid: rows and columns of patches, where an alignment with an image is given: its tokens are the
+            patches, row by row.
         follows: how probable it is that the second text of a pair follows the first, of a masked language
             model that learned it.
         ids: the numbers of ``tokens`` in the vocabulary; pieces that look alike may have several. Not told

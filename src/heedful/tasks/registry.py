@@ -67,10 +67,10 @@ class ClassificationTask(_Labelling):
     framed: bool = True
 
 
-class PictureClassificationTask(_Labelling):
-    """A label for a picture; the data have the columns ``picture`` and ``label``."""
+class ImageClassificationTask(_Labelling):
+    """A label for an image; the data have the columns ``image`` and ``label``."""
 
-    kind: Literal["picture-classification"] = "picture-classification"
+    kind: Literal["image-classification"] = "image-classification"
 
 
 class TaggingTask(Config):
@@ -108,7 +108,7 @@ class RegressionTask(Config):
 
 
 class CaptioningTask(Config):
-    """What a picture shows, in words; the data have the columns ``picture`` and ``caption``."""
+    """What an image shows, in words; the data have the columns ``image`` and ``caption``."""
 
     kind: Literal["captioning"] = "captioning"
 
@@ -119,7 +119,7 @@ TaskConfig = Annotated[
     | LanguageModellingTask
     | MaskedLanguageModellingTask
     | ClassificationTask
-    | PictureClassificationTask
+    | ImageClassificationTask
     | TaggingTask
     | QuestionAnsweringTask
     | RegressionTask

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from heedful.data.batch import Batch
 from heedful.decoding.protocol import StepOutput
 from heedful.nn.layout import Ids, Tokens
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 from heedful.tasks.generation import Generator
 from heedful.text.specials import SPECIALS
 
@@ -36,7 +36,7 @@ class SequenceFormat(Protocol):
 
     def begin(
         self, generator: Generator, sources: Sequence[Ids], device: torch.device
-    ) -> tuple[StepOutput, Tokens | Pictures | None]:
+    ) -> tuple[StepOutput, Tokens | Images | None]:
         """Let the model read the sources: logits of the first tokens; and the sources as it read them."""
         ...
 

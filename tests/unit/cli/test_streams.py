@@ -118,7 +118,7 @@ from types import SimpleNamespace
 from heedful.cli import streams
 from heedful.cli.explain import Inputs
 streams.open_streams()
-kind = SimpleNamespace(pictures=lambda r: (), inputs=lambda r: ("a",), optional=lambda r: ("b",))
+kind = SimpleNamespace(images=lambda r: (), inputs=lambda r: ("a",), optional=lambda r: ("b",))
 run = SimpleNamespace(kind=kind, recipe=None)
 print(ascii(Inputs([sys.argv[1]], pair=sys.argv[2]).read(run)))
 """

@@ -1,4 +1,4 @@
-"""Changed pictures: each a function of seed, epoch and sample, and each change what it says."""
+"""Changed images: each a function of seed, epoch and sample, and each change what it says."""
 
 import numpy as np
 import pytest
@@ -50,16 +50,13 @@ def test_a_flip_exchanges_left_and_right_in_half_of_the_cases():
     assert 30 < mirrored.sum() < 71
 
 
-def test_a_shift_moves_whole_pictures_and_continues_their_edges():
+def test_a_shift_moves_whole_images_and_continues_their_edges():
     moved = changed(shift=2)
     padded = np.pad(PIXELS, ((0, 0), (0, 0), (2, 2), (2, 2)), mode="edge")
     steps = set()
-    for picture, wide in zip(moved, padded, strict=True):
+    for image, wide in zip(moved, padded, strict=True):
         found = [
-            (y, x)
-            for y in range(5)
-            for x in range(5)
-            if np.array_equal(picture, wide[:, y : y + H, x : x + W])
+            (y, x) for y in range(5) for x in range(5) if np.array_equal(image, wide[:, y : y + H, x : x + W])
         ]
         assert len(found) == 1
         steps |= set(found)
@@ -73,7 +70,7 @@ RAMPS = np.stack(np.broadcast_arrays(np.arange(SIDE), np.arange(SIDE)[:, None]))
 
 
 def found(n, **how):
-    """Begins and lengths, across and down, as shares of the picture: read off the ramps, ``[n, 2]`` each."""
+    """Begins and lengths, across and down, as shares of the image: read off the ramps, ``[n, 2]`` each."""
     cropped = augmented(
         np.broadcast_to(RAMPS, (n, *RAMPS.shape)),
         range(n),
@@ -106,7 +103,7 @@ def test_the_share_of_a_piece_is_drawn_evenly():
 
 
 def test_the_shape_of_a_piece_is_drawn_evenly_on_a_logarithmic_scale():
-    """As far as it fits; what has less than 3/4 of the picture fits in every shape."""
+    """As far as it fits; what has less than 3/4 of the image fits in every shape."""
     _, sides = found(3000, area=[0.2, 0.74])
     shape = np.log(sides[:, 0] / sides[:, 1]) / np.log(4 / 3)
     assert np.abs(shape).max() < 1.05
@@ -138,10 +135,10 @@ def test_a_piece_is_what_pillow_makes_of_that_box():
     sides[0], begins[0] = 1, 0
     ours = cut(PIXELS, begins, sides)
     assert np.array_equal(ours[0], PIXELS[0])
-    for picture, mine, begin, side in zip(PIXELS, ours, begins * [H, W], sides * [H, W], strict=True):
+    for image, mine, begin, side in zip(PIXELS, ours, begins * [H, W], sides * [H, W], strict=True):
         (top, left), (bottom, right) = begin, begin + side
         box = (left, top, min(right, W), min(bottom, H))
-        for plane, own in zip(picture, mine, strict=True):
+        for plane, own in zip(image, mine, strict=True):
             theirs = Image.fromarray(plane).resize((W, H), Image.Resampling.BILINEAR, box=box)
             # It rounds between the two directions as well.
             assert np.abs(own.astype(int) - np.asarray(theirs)).max() <= 1

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.data.batch import Batch
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 
 ids = st.lists(st.integers(7, 50), max_size=6)
 
@@ -27,15 +27,15 @@ def test_inputs_are_targets_shifted_by_one_within_every_sequence(pairs):
 
 
 def test_a_batch_of_images_has_classes_and_no_target_tokens():
-    pictures = Pictures.of(torch.zeros(3, 2, 5, 5), 7)
-    batch = Batch.of_pictures(pictures, [2, 0, 1], [11, 13, 17])
-    assert batch.inputs is pictures
+    images = Images.of(torch.zeros(3, 2, 5, 5), 7)
+    batch = Batch.of_images(images, [2, 0, 1], [11, 13, 17])
+    assert batch.inputs is images
     assert (batch.n_tokens, batch.samples, batch.n_answers) == (21, (11, 13, 17), (0, 0, 0))
     assert batch.classes.tolist() == [2, 0, 1]
     assert batch.picked(torch.ones(21, 4)).shape == (0, 4)
     batch.prepare()
     moved = batch.to("cpu")
-    assert torch.equal(moved.inputs.pixels, pictures.pixels)
+    assert torch.equal(moved.inputs.pixels, images.pixels)
 
 
 def test_without_a_source_there_is_none():

@@ -1,11 +1,11 @@
-"""A folder of pictures with captions: each of the three forms, their order, and what is wrong in them."""
+"""A folder of images with captions: each of the three forms, their order, and what is wrong in them."""
 
 import json
 
 import pytest
 from PIL import Image
 
-from heedful.data.pictures import Picture
+from heedful.data.images import LazyImage
 from heedful.data.sources import CaptionedFolderSource, JsonlSource, open_source
 from heedful.errors import DataError
 
@@ -14,7 +14,7 @@ NAMES = ["b.png", "a.jpg", "old/c.PNG"]
 
 @pytest.fixture
 def folder(tmp_path):
-    """With three pictures, one in a folder below, and what is not looked at."""
+    """With three images, one in a folder below, and what is not looked at."""
     for n, name in enumerate([*NAMES, ".hidden.png", ".thumbs/a.png"]):
         path = tmp_path / "pets" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ def rows(folder, **part):
 
 
 def said(located):
-    return [(row["picture"].name, row["caption"], str(where)) for row, where in located]
+    return [(row["image"].name, row["caption"], str(where)) for row, where in located]
 
 
 IN_ORDER = [
@@ -70,12 +70,12 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_pictures_come_by_name_and_captions_by_line_in_every_form(folder, form):
+def test_images_come_by_name_and_captions_by_line_in_every_form(folder, form):
     write(folder, **FORMS[form])
     found = rows(folder)
-    assert [(picture, text) for picture, text, _ in said(found)] == IN_ORDER
-    assert [row["picture"].content for row, _ in found] == [folder / name for name, _ in IN_ORDER]
-    assert all(isinstance(row["picture"], Picture) for row, _ in found)
+    assert [(image, text) for image, text, _ in said(found)] == IN_ORDER
+    assert [row["image"].content for row, _ in found] == [folder / name for name, _ in IN_ORDER]
+    assert all(isinstance(row["image"], LazyImage) for row, _ in found)
 
 
 def test_a_row_is_located_by_its_line(folder):
@@ -132,7 +132,7 @@ def test_a_comma_in_a_caption_needs_quotes_or_a_tab(folder):
     ],
     ids=["metadata", "table", "beside"],
 )
-def test_a_picture_without_a_caption_is_a_row_with_an_empty_one(folder, files):
+def test_an_image_without_a_caption_is_a_row_with_an_empty_one(folder, files):
     """Which every task drops, or refuses, as it does other empty texts."""
     write(folder, **files)
     names = ["pets/a.jpg", "pets/b.png", "pets/old/c.PNG"]
@@ -151,7 +151,7 @@ def test_a_picture_without_a_caption_is_a_row_with_an_empty_one(folder, files):
 )
 def test_a_missing_image_is_a_row_that_cannot_be_read(folder, files, name):
     write(folder, **files)
-    (missing,) = [row["picture"] for row, _ in rows(folder) if row["picture"].name == f"pets/{name}"]
+    (missing,) = [row["image"] for row, _ in rows(folder) if row["image"].name == f"pets/{name}"]
     with pytest.raises(DataError, match=f"pets/{name}: no such file"):
         missing.pixels(2, 3)
 
@@ -209,22 +209,22 @@ def test_a_missing_folder_or_caption_file_is_reported_at_once(folder):
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_a_part_has_whole_pictures(folder, n):
-    """So that no picture is learned from and measured by."""
+def test_a_part_has_whole_images(folder, n):
+    """So that no image is learned from and measured by."""
     write(folder, **FORMS["tabs"])
     first, others = rows(folder, limit=n), rows(folder, skip=n)
     assert said([*first, *others]) == said(rows(folder))
-    names = [{row["picture"].name for row, _ in part} for part in (first, others)]
+    names = [{row["image"].name for row, _ in part} for part in (first, others)]
     assert (len(names[0]), len(names[1])) == (n, 3 - n)
     assert not names[0] & names[1]
     assert said(rows(folder, skip=1, limit=1)) == said(rows(folder))[1:3]
-    with pytest.raises(DataError, match="skip: 3 leaves no rows: there are only 3 pictures"):
+    with pytest.raises(DataError, match="skip: 3 leaves no rows: there are only 3 images"):
         rows(folder, skip=3)
 
 
 def test_another_field_is_read_by_another_source(folder):
     """The one that a message names."""
     write(folder, metadata_jsonl=metadata({"file_name": "a.jpg", "text": "x", "caption": "y"}))
-    columns = {"picture": "file_name", "caption": "caption"}
+    columns = {"image": "file_name", "caption": "caption"}
     (row,) = open_source(JsonlSource(paths="pets/metadata.jsonl", columns=columns), folder)
-    assert row.row == {"picture": "a.jpg", "caption": "y"}
+    assert row.row == {"image": "a.jpg", "caption": "y"}

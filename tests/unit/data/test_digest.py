@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from heedful.data.digest import RowDigest
 from heedful.data.files import FilesSource, open_files
+from heedful.data.images import LazyImage
 from heedful.data.lines import LocatedRow, Location
-from heedful.data.pictures import Picture
 
 row_lists = st.lists(
     st.dictionaries(st.text(max_size=3), st.text(st.characters(), max_size=3), max_size=3), max_size=5
@@ -55,14 +55,14 @@ def test_the_bytes_that_are_hashed():
 def test_an_image_is_hashed_by_its_bytes_and_differs_from_text():
     pixels = np.arange(6, dtype=np.uint8).reshape(2, 3)
     variants = [
-        [{"a": Picture(pixels, "x")}],
-        [{"a": Picture(pixels.reshape(3, 2), "x")}],
-        [{"a": Picture(pixels[::-1], "x")}],
-        [{"a": Picture(b"abc", "x")}],
+        [{"a": LazyImage(pixels, "x")}],
+        [{"a": LazyImage(pixels.reshape(3, 2), "x")}],
+        [{"a": LazyImage(pixels[::-1], "x")}],
+        [{"a": LazyImage(b"abc", "x")}],
         [{"a": "abc"}],
     ]
     assert len({digest(rows) for rows in variants}) == len(variants)
-    assert digest([{"a": Picture(pixels.copy(), "y")}]) == digest(variants[0])
+    assert digest([{"a": LazyImage(pixels.copy(), "y")}]) == digest(variants[0])
 
 
 def test_rows_pass_through_and_storage_does_not_matter(tmp_path):

@@ -24,7 +24,7 @@ def rows(folder, **part):
 def test_classes_come_in_turn_and_files_by_name(folder):
     found = rows(folder)
     names = ["cat/1.png", "dog/7.png", "eel/a.gif", "cat/2.png", "eel/b.gif", "cat/old/9.jpg"]
-    assert [row.row["picture"].content for row in found] == [folder / "pets" / name for name in names]
+    assert [row.row["image"].content for row in found] == [folder / "pets" / name for name in names]
     assert [row.row["label"] for row in found] == ["cat", "dog", "eel", "cat", "eel", "cat"]
     assert [str(row.where) for row in found] == [f"pets/{name}" for name in names]
 
@@ -34,14 +34,14 @@ def test_limit_and_skip_divide_all_classes(folder):
     assert len(rows(folder, skip=3)) == 3
 
 
-def test_a_class_without_a_picture_is_named(folder):
+def test_a_class_without_an_image_is_named(folder):
     (folder / "pets" / "fox").mkdir()
     (folder / "pets" / "fox" / ".keep").write_text("")
     with pytest.raises(DataError, match=r"pets/fox: the class has no images"):
         rows(folder)
 
 
-def test_a_picture_beside_the_classes_is_named(folder):
+def test_an_image_beside_the_classes_is_named(folder):
     (folder / "pets" / "stray.JPG").write_bytes(b"")
     with pytest.raises(DataError, match=r"stray.JPG: image outside the class folders"):
         rows(folder)

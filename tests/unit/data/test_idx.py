@@ -21,7 +21,7 @@ LABELS = np.array([2, 0, 1, 2, 2, 0, 1], dtype=np.uint8)
 
 
 def config(**changes):
-    return IdxSource(**{"columns": {"picture": "x", "label": "y"}, **changes})
+    return IdxSource(**{"columns": {"image": "x", "label": "y"}, **changes})
 
 
 @pytest.fixture
@@ -34,10 +34,10 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("name", ["x", "x.gz"])
 def test_items_of_both_files_belong_together(folder, name):
-    rows = list(open_source(config(columns={"picture": name, "label": "y"}, names=["a", "b", "c"]), folder))
-    assert np.array_equal(np.stack([row.row["picture"].content for row in rows]), PIXELS)
+    rows = list(open_source(config(columns={"image": name, "label": "y"}, names=["a", "b", "c"]), folder))
+    assert np.array_equal(np.stack([row.row["image"].content for row in rows]), PIXELS)
     assert [row.row["label"] for row in rows] == [["a", "b", "c"][n] for n in LABELS]
-    assert str(rows[3].where) == str(rows[3].row["picture"]) == f"{name}:4"
+    assert str(rows[3].where) == str(rows[3].row["image"]) == f"{name}:4"
 
 
 def test_labels_without_names_are_numbers(folder):
@@ -71,15 +71,15 @@ def test_a_label_without_a_name_is_named(folder):
 
 def test_a_missing_file_is_reported_at_once(folder):
     with pytest.raises(DataError, match="no such file"):
-        open_source(config(columns={"picture": "z"}), folder)
+        open_source(config(columns={"image": "z"}), folder)
 
 
 @pytest.mark.corpus
 @pytest.mark.skipif("HEEDFUL_DATA" not in os.environ, reason="HEEDFUL_DATA is not set")
 def test_fashion_mnist_is_read():
     base = "$HEEDFUL_DATA/fashion_mnist/t10k"
-    columns = {"picture": f"{base}-images-idx3-ubyte.gz", "label": f"{base}-labels-idx1-ubyte.gz"}
+    columns = {"image": f"{base}-images-idx3-ubyte.gz", "label": f"{base}-labels-idx1-ubyte.gz"}
     rows = list(open_source(IdxSource(columns=columns), Path()))
     assert len(rows) == 10_000
-    assert rows[0].row["picture"].content.shape == (28, 28)
+    assert rows[0].row["image"].content.shape == (28, 28)
     assert [row.row["label"] for row in rows[:5]] == ["9", "2", "1", "1", "6"]

@@ -296,7 +296,7 @@ class TestDatasets:
         ]
 
     @pytest.mark.parametrize("streaming", [False, True])
-    def test_images_become_pictures(self, tmp_path, streaming):
+    def test_images_become_images(self, tmp_path, streaming):
         import datasets
 
         array = np.random.default_rng(0).integers(0, 256, (2, 4, 4, 3), dtype=np.uint8)
@@ -307,21 +307,21 @@ class TestDatasets:
             {"image": [Image.fromarray(x) for x in array], "label": [1, 0]}, features
         )
         table.to_parquet(tmp_path / "file")
-        columns = {"picture": "image", "label": "label"}
+        columns = {"image": "image", "label": "label"}
         config = {"path": "parquet", "data_files": "file", "streaming": streaming}
         rows = list(rows_of(tmp_path, kind="datasets", columns=columns, **config))
         for (row, where), expected, label in zip(rows, array, "ba", strict=True):
-            assert np.array_equal(row["picture"].pixels(4, 3), expected.transpose(2, 0, 1))
-            assert (row["label"], str(row["picture"])) == (label, str(where))
+            assert np.array_equal(row["image"].pixels(4, 3), expected.transpose(2, 0, 1))
+            assert (row["label"], str(row["image"])) == (label, str(where))
 
-    def test_a_missing_image_is_a_picture_that_cannot_be_read_and_is_named(self, tmp_path):
+    def test_a_missing_image_is_an_image_that_cannot_be_read_and_is_named(self, tmp_path):
         import datasets
 
         images = [None, Image.new("L", (3, 3)), None]
         table = datasets.Dataset.from_dict({"image": images}, datasets.Features({"image": datasets.Image()}))
         table.save_to_disk(tmp_path / "saved")
-        rows = rows_of(tmp_path, kind="datasets", path="saved", columns={"picture": "image"})
-        first, second, third = (row["picture"] for row, _ in rows)
+        rows = rows_of(tmp_path, kind="datasets", path="saved", columns={"image": "image"})
+        first, second, third = (row["image"] for row, _ in rows)
         assert second.pixels(3, 1).shape == (1, 3, 3)
         for number, missing in ((1, first), (3, third)):
             for read in (lambda: missing.pixels(3, 1), lambda: missing.kind):  # noqa: B023

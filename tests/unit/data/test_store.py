@@ -96,13 +96,13 @@ def test_ids_take_few_bytes_where_the_vocabulary_allows(tmp_path, n_ids, size):
 
 def test_columns_may_have_ranges_of_their_own(place):
     pixels = np.arange(12, dtype=np.uint8).reshape(2, 6)
-    rows = [{"picture": row, "label": [n * 299]} for n, row in enumerate(pixels)]
-    store = TokenStore.build(rows, ["picture", "label"], place, n_ids={"picture": 256, "label": 300})
-    assert (store.stream("picture").dtype, store.stream("label").dtype) == (np.uint8, np.dtype("<u2"))
-    assert np.array_equal(store.stream("picture").reshape(2, 6), pixels)
+    rows = [{"image": row, "label": [n * 299]} for n, row in enumerate(pixels)]
+    store = TokenStore.build(rows, ["image", "label"], place, n_ids={"image": 256, "label": 300})
+    assert (store.stream("image").dtype, store.stream("label").dtype) == (np.uint8, np.dtype("<u2"))
+    assert np.array_equal(store.stream("image").reshape(2, 6), pixels)
     assert store.stream("label").tolist() == [0, 299]
     with pytest.raises(ValueError, match="must be 0 to 9"):
-        TokenStore.build(rows, ["picture"], place and place / "new", n_ids={"picture": 10})
+        TokenStore.build(rows, ["image"], place and place / "new", n_ids={"image": 10})
 
 
 @pytest.mark.parametrize("bad", [-1, 10])

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from heedful.data.pictures import Picture
-from heedful.explain.picture import save
+from heedful.data.images import LazyImage
+from heedful.explain.heat_map import save
 from heedful.runs.run import Run, load
 
 WORDS = {"subwords": {"kind": "word"}}
@@ -19,7 +19,7 @@ VISION = {
     "kind": "vision",
     **SIZES,
     "n_layers": 2,
-    "picture_size": 6,
+    "image_size": 6,
     "channels": 1,
     "patch_size": 3,
     "pooling": "first",
@@ -45,8 +45,8 @@ def pixels(seed: int, size: int = 6) -> Any:
     return np.random.default_rng(seed).integers(0, 256, (size, size), dtype=np.uint8)
 
 
-PICTURES = [{"picture": Picture.of(pixels(i)), "label": label} for i, label in enumerate("abc")]
-CAPTIONED = [{"picture": Picture.of(pixels(i)), "caption": row["source"]} for i, row in enumerate(PAIRS)]
+IMAGES = [{"image": LazyImage.of(pixels(i)), "label": label} for i, label in enumerate("abc")]
+CAPTIONED = [{"image": LazyImage.of(pixels(i)), "caption": row["source"]} for i, row in enumerate(PAIRS)]
 
 SHORT = {"kind": "greedy", "max_length": {"ratio": 0, "extra": 5}}
 BEAM = {"kind": "beam", "beam": 4, "n_best": 3, "max_length": {"ratio": 0, "extra": 5}}
@@ -71,7 +71,7 @@ TRANSFORMER = {"kind": "transformer", **SIZES, "n_layers": 2, "n_decoder_layers"
 ONE_TEXT = {"data": _files({"max_length": {"source": 6, "target": 7}}), "decoding": SHORT}
 HEADS = {"score": "multi-head-additive", "n_heads": 3, "d_k": 5, "d_v": 7}
 PAIR = {"kind": "regression", "pairs": True}
-CAPTIONER = {"kind": "captioner", **SIZES, "n_layers": 1, "picture_size": 6, "channels": 1, "patch_size": 2}
+CAPTIONER = {"kind": "captioner", **SIZES, "n_layers": 1, "image_size": 6, "channels": 1, "patch_size": 2}
 CAPTIONER |= {"n_decoder_layers": 2}
 
 RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
@@ -133,7 +133,7 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
         _recipe(
             "language-modelling",
             PIECES,
-            {**MODEL, "mixing": "recurrent", "feed_forward": "none"},
+            {**MODEL, "mixer": "recurrent", "feed_forward": "none"},
             completion={"max_new_tokens": 5},
             decoding={"kind": "greedy"},
         ),
@@ -144,7 +144,7 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
         _recipe(
             "language-modelling",
             PIECES,
-            {**MODEL, "n_layers": 3, "mixing": "alternating", "block": 4, "compression": 3},
+            {**MODEL, "n_layers": 3, "mixer": "alternating", "block": 4, "compression": 3},
             completion={"max_new_tokens": 3},
             decoding={"kind": "greedy"},
         ),
@@ -187,19 +187,19 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
         ASKED,
         ("who lay ?", "the cat lay"),
     ),
-    "pictures": (_recipe("picture-classification", None, VISION), PICTURES, pixels(7)),
-    "pictures without class token": (
-        _recipe("picture-classification", None, {**VISION, "pooling": "mean"}),
-        PICTURES,
+    "images": (_recipe("image-classification", None, VISION), IMAGES, pixels(7)),
+    "images without class token": (
+        _recipe("image-classification", None, {**VISION, "pooling": "mean"}),
+        IMAGES,
         pixels(8),
     ),
     "resnet": (
         _recipe(
-            "picture-classification",
+            "image-classification",
             None,
             {
                 "kind": "resnet",
-                "picture_size": 6,
+                "image_size": 6,
                 "channels": 1,
                 "n_blocks": [1],
                 "width": 8,
@@ -209,7 +209,7 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
                 "root_pool": False,
             },
         ),
-        PICTURES,
+        IMAGES,
         pixels(9),
     ),
     "captions": (_recipe("captioning", WORDS, CAPTIONER, decoding=SHORT), CAPTIONED, pixels(5)),

@@ -12,11 +12,11 @@ def told(run):
 
 
 def test_an_encoder_decoder_has_three_kinds(explained):
-    mixing, cross = "blocks.{}.mixing.part.weights", "blocks.{}.cross_attention.part.weights"
+    mixer, cross = "blocks.{}.mixer.part.weights", "blocks.{}.cross_attention.part.weights"
     assert told(explained("translation")[0]) == [
-        (f"encoder.{mixing.format(0)}", "self", 0, 3, "source", "source"),
-        (f"encoder.{mixing.format(1)}", "self", 1, 3, "source", "source"),
-        (f"decoder.{mixing.format(0)}", "causal", 0, 3, "prefix", "prefix"),
+        (f"encoder.{mixer.format(0)}", "self", 0, 3, "source", "source"),
+        (f"encoder.{mixer.format(1)}", "self", 1, 3, "source", "source"),
+        (f"decoder.{mixer.format(0)}", "causal", 0, 3, "prefix", "prefix"),
         (f"decoder.{cross.format(0)}", "cross", 0, 3, "target", "source"),
     ]
 

@@ -1,4 +1,4 @@
-"""The command on runs of other tasks than translation: pictures, pairs, models without attention."""
+"""The command on runs of other tasks than translation: images, pairs, models without attention."""
 
 import json
 import re
@@ -39,18 +39,18 @@ def command(explained):
 
 
 @pytest.fixture
-def picture(tmp_path):
+def image(tmp_path):
     path = tmp_path / "p.png"
     Image.fromarray(np.random.default_rng(3).integers(0, 256, (6, 6), dtype=np.uint8)).save(path)
     return path
 
 
-@pytest.mark.parametrize("name", ["pictures", "pictures without class token", "captions"])
-def test_pictures_are_given_by_their_paths(command, explained, picture, tmp_path, name):
+@pytest.mark.parametrize("name", ["images", "images without class token", "captions"])
+def test_images_are_given_by_their_paths(command, explained, image, tmp_path, name):
     out = tmp_path / "x.png"
-    found = json.loads(command(name, picture, "--json", "--out", out))
-    assert found["input"] == str(picture)
-    (prediction,) = explained(name)[0].predict([picture])
+    found = json.loads(command(name, image, "--json", "--out", out))
+    assert found["input"] == str(image)
+    (prediction,) = explained(name)[0].predict([image])
     assert found["answer"]["text"] == prediction.text
     assert imread(out).shape[2] == 4
 
@@ -197,23 +197,23 @@ def test_an_empty_file_has_no_input(command, lines, content):
         ("classification", ["-", "--inputs", "-", "--view", "census"], "INPUT already reads standard input"),
         ("classification", ["a", "--inputs", "none.txt"], "none.txt: no such file"),
         ("fourier", ["the cat", "--view", "census"], "the view census needs attention between tokens"),
-        ("classification", ["the cat", "--view", "filters"], "the view filters needs squares of pixels"),
+        ("classification", ["the cat", "--view", "filters"], "the view filters needs patches of pixels"),
         (
-            "pictures without class token",
-            ["PICTURE", "--view", "class-token"],
+            "images without class token",
+            ["IMAGE", "--view", "class-token"],
             "with a class token, which this",
         ),
-        ("pictures", ["PICTURE", "--view", "losses", "--view", "head"], "unknown view 'head'"),
-        ("resnet", ["PICTURE", "--view", "rollout"], r"\(it has: losses, gradients\)"),
+        ("images", ["IMAGE", "--view", "losses", "--view", "head"], "unknown view 'head'"),
+        ("resnet", ["IMAGE", "--view", "rollout"], r"\(it has: losses, gradients\)"),
         (
             "classification",
             ["the cat", "--view", "losses", "--view", "heads", "--out", "x.svg"],
-            "a picture is of one view, not of losses and heads: take .html",
+            "an image is of one view, not of losses and heads: take .html",
         ),
     ],
 )
-def test_wrong_requests_get_a_clear_answer(command, picture, name, arguments, message):
-    given = [picture if argument == "PICTURE" else argument for argument in arguments]
+def test_wrong_requests_get_a_clear_answer(command, image, name, arguments, message):
+    given = [image if argument == "IMAGE" else argument for argument in arguments]
     with pytest.raises(RequestError, match=message):
         command(name, *given)
 
@@ -261,33 +261,33 @@ def test_heads_that_are_asked_for_have_all_their_weights(command, explained, tmp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("view", [name for name in VIEWS if name != "gradients"])
-def test_every_view_of_a_picture_in_every_form(command, picture, tmp_path, published, view):
-    shown = command("pictures", picture, "--view", view)
-    assert len(shown.splitlines()) > len(command("pictures", picture).splitlines()) + 1
+def test_every_view_of_an_image_in_every_form(command, image, tmp_path, published, view):
+    shown = command("images", image, "--view", view)
+    assert len(shown.splitlines()) > len(command("images", image).splitlines()) + 1
     for suffix in ("html", "svg", "png", "json"):
-        command("pictures", picture, "--view", view, "--out", tmp_path / f"x.{suffix}")
+        command("images", image, "--view", view, "--out", tmp_path / f"x.{suffix}")
     published("explanation", json.loads((tmp_path / "x.json").read_text("utf-8")))
     assert imread(tmp_path / "x.png").shape[2] == 4
     assert "</html>" in (tmp_path / "x.html").read_text("utf-8")
 
 
-def test_several_pictures(command, picture, tmp_path):
+def test_several_images(command, image, tmp_path):
     other = tmp_path / "q.png"
     Image.fromarray(np.random.default_rng(4).integers(0, 256, (6, 6), dtype=np.uint8)).save(other)
-    found = json.loads(command("pictures", picture, other, "--view", "distances", "--json"))
+    found = json.loads(command("images", image, other, "--view", "distances", "--json"))
     assert found["more"]["distances"]["inputs"] == 2
-    assert found["input"] == str(picture)
+    assert found["input"] == str(image)
 
 
 def test_the_help_tells_views_and_classes_of_heads():
     shown = CliRunner().invoke(app, ["explain", "--help"]).stdout
     for name, view in VIEWS.items():
-        assert f"{name} {view.says}" in " ".join(shown.split())
+        assert f"{name} {view.description}" in " ".join(shown.split())
     for pattern, meaning in MEANINGS.items():
         assert " ".join(f"{pattern} {meaning}".split()) in " ".join(shown.split())
 
 
-@pytest.mark.parametrize("name", ["pictures", "classification", "regression", "fourier"])
+@pytest.mark.parametrize("name", ["images", "classification", "regression", "fourier"])
 def test_all_views_are_those_of_the_run_and_the_input(explained, name):
     run, given = explained(name)
     kinds = () if name == "fourier" else None
@@ -320,7 +320,7 @@ def test_views_that_are_left_out_are_named(explained):
 
 
 def test_a_class_token_is_to_be_trained(explained):
-    run, given = explained("pictures without class token")
+    run, given = explained("images without class token")
     with pytest.raises(RequestError, match=r"model\.pooling=first"):
         explain_input(run, given, views=["class-token"])
 
@@ -330,7 +330,7 @@ def test_a_caption_is_drawn_a_panel_a_word(explained):
     seen = explain_input(run, given)
     panels = [axes for axes in figure_of(seen).axes if axes.get_title()]
     shown = mean_of(seen).in_words()
-    assert [axes.get_title() for axes in panels] == ["the picture", *shown.queries.tokens]
+    assert [axes.get_title() for axes in panels] == ["the image", *shown.queries.tokens]
     for axes, weights in zip(panels[1:], shown.weights, strict=True):
         drawn = np.asarray(axes.images[0].get_array())
         np.testing.assert_allclose(drawn, weights.reshape(seen.sides["source"].grid))

@@ -26,9 +26,9 @@ from heedful.explain.drawings import (
     head_grids,
     similarity_map,
 )
+from heedful.explain.heat_map import colours, save
 from heedful.explain.patches import mosaic
 from heedful.explain.patterns import Census, HeadPattern
-from heedful.explain.picture import colours, save
 
 RNG = np.random.default_rng(3)
 DISTANCES = RNG.random((5, 7)) * 100
@@ -76,7 +76,7 @@ FIGURES = {
     "layers": lambda: attention_panels(
         [(f"layer {n}", GRID * n) for n in range(1, 6)], png(9, 15)[0], among=16, title="t", note="n"
     ),
-    "picture": lambda: attention_over(GRID, png(9, 15)[0]),
+    "image": lambda: attention_over(GRID, png(9, 15)[0]),
     "map alone": lambda: attention_over(GRID),
     "similarity": lambda: similarity_map(SIMILARITY, "a title"),
     "filters": lambda: filter_tiles(TILES, title="a title"),
@@ -173,7 +173,7 @@ def test_a_thumbnail_lies_in_the_row_of_its_layer_and_the_column_of_its_head():
     np.testing.assert_allclose(first.get_yticks(), [21.5, 66.5])
 
 
-def test_a_cell_has_the_colour_of_the_square_root_of_its_weight():
+def test_a_cell_has_the_colour_of_the_patch_root_of_its_weight():
     cells = HEADS.copy()
     cells[1, 2] = np.nan
     figure = head_grids([grid(cells)])
@@ -265,7 +265,7 @@ def seen_in(figure, axes, rows, columns):
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])
-def test_what_is_seen_is_the_weights_and_the_picture_beside_them(mode):
+def test_what_is_seen_is_the_weights_and_the_image_beside_them(mode):
     file, pixels = png(9, 15, mode)
     figure = attention_over(GRID, file)
     photo, weights, _ = figure.axes
@@ -302,7 +302,7 @@ def test_no_attention_at_all_can_be_drawn():
     assert image.get_clim() == (0, 1)
 
 
-def test_small_maps_lie_where_their_squares_lie():
+def test_small_maps_lie_where_their_patches_lie():
     drawn = np.ma.filled(similarity_map(SIMILARITY).axes[0].images[0].get_array(), np.nan)
     assert drawn.shape == (3 * 4 - 1, 5 * 6 - 1)
     for row, column in np.ndindex(3, 5):

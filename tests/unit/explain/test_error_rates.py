@@ -396,7 +396,7 @@ def test_pairs_that_are_too_long_for_the_context_are_named(delimited):
 
 
 def test_a_compressed_memory_has_no_words(make_run, tmp_path, files):
-    model = {**LANGUAGE_MODEL, "mixing": "alternating", "block": 4, "compression": 3}
+    model = {**LANGUAGE_MODEL, "mixer": "alternating", "block": 4, "compression": 3}
     run = load(run_of(make_run, tmp_path, {**DELIMITED, "model": model}), device="cpu")
     with pytest.raises(RequestError, match="has layers without attention from token to token"):
         judge(run, files, [""] * 6)

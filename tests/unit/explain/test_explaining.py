@@ -90,7 +90,7 @@ def test_what_was_written_has_the_probabilities_with_which_it_was_written(explai
 
 
 @pytest.mark.parametrize(
-    "name", ["classification", "pairs", "fourier", "regression", "tagging", "answers", "pictures", "resnet"]
+    "name", ["classification", "pairs", "fourier", "regression", "tagging", "answers", "images", "resnet"]
 )
 def test_what_writes_no_tokens_has_no_probabilities_of_tokens(explained, name):
     run, given = explained(name)
@@ -260,7 +260,7 @@ def test_the_ends_of_an_answer_have_its_score(explained):
 
 
 @pytest.mark.parametrize(
-    "name", ["classification", "pairs", "pairs, to their end", "pictures", "fourier", "resnet"]
+    "name", ["classification", "pairs", "pairs, to their end", "images", "fourier", "resnet"]
 )
 def test_a_class_has_its_score(explained, name):
     run, given = explained(name)
@@ -277,22 +277,22 @@ def test_a_number_is_in_the_unit_of_the_data(explained):
     assert scores.tolist() == pytest.approx([reading.answer.to_dict()["value"]], rel=1e-5)
 
 
-@pytest.mark.parametrize(("name", "before"), [("pictures", 1), ("pictures without class token", 0)])
-def test_squares_stand_row_by_row_behind_the_class_token(explained, name, before):
+@pytest.mark.parametrize(("name", "before"), [("images", 1), ("images without class token", 0)])
+def test_patches_stand_row_by_row_behind_the_class_token(explained, name, before):
     run, given = explained(name)
     side = explain_input(run, given).sides["input"]
     assert (side.grid, side.before) == ((2, 2), before)
     assert side.tokens == (*["<cls>"] * before, "1,1", "1,2", "2,1", "2,2")
 
 
-@pytest.mark.parametrize(("name", "side"), [("pictures", "input"), ("captions", "source")])
-def test_a_picture_is_kept_as_the_model_reads_it(explained, name, side):
+@pytest.mark.parametrize(("name", "side"), [("images", "input"), ("captions", "source")])
+def test_an_image_is_kept_as_the_model_reads_it(explained, name, side):
     import io
 
     from PIL import Image
 
     run, given = explained(name)
-    content = explain_input(run, given).sides[side].picture
+    content = explain_input(run, given).sides[side].image
     np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(content))), given)
 
 
@@ -527,7 +527,7 @@ def test_what_was_cut_of_the_input_is_told_with_every_answer(explained, options)
             "recurrent language model",
             "the cat",
             {},
-            r"model.mixing=recurrent has no attention.*lens, losses, gradients.*; gradients: how much the",
+            r"model.mixer=recurrent has no attention.*lens, losses, gradients.*; gradients: how much the",
         ),
         ("recurrent without attention", "red", {}, "kind=recurrent.*it has the views losses, gradients"),
         ("resnet", None, {}, "kind=resnet.*it has the views losses"),
@@ -539,8 +539,8 @@ def test_what_cannot_be_explained_is_told(explained, name, given, options, messa
         explain_input(run, own if given is None else given, **options)
 
 
-def test_a_picture_that_is_not_there_is_named(explained, tmp_path):
-    for name in ("pictures", "captions"):
+def test_an_image_that_is_not_there_is_named(explained, tmp_path):
+    for name in ("images", "captions"):
         with pytest.raises(DataError, match=r"none\.png: no such file"):
             explain_input(explained(name)[0], str(tmp_path / "none.png"))
 

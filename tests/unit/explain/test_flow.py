@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from heedful.errors import RequestError
 from heedful.explain.flow import (
     entropies,
+    image_distance,
     mean_distance,
-    picture_distance,
+    patch_distances,
     rollout,
     rollout_across,
     rollouts,
-    square_distances,
     token_distance,
 )
 from heedful.explain.view import Axis, Explanation, Map
@@ -267,11 +267,11 @@ def test_distances_in_pixels_equal_loops(before):
                 down, across = (i // columns - j // columns) * PATCH, (i % columns - j % columns) * PATCH
                 total += weights[h, before + i, before + j] / given_ * (down**2 + across**2) ** 0.5
         wanted.append(total / (rows * columns))
-    np.testing.assert_allclose(picture_distance(weights, GRID, PATCH, before), wanted, rtol=1e-12)
+    np.testing.assert_allclose(image_distance(weights, GRID, PATCH, before), wanted, rtol=1e-12)
 
 
-def test_a_square_knows_its_neighbours():
-    far = square_distances(GRID, PATCH)
+def test_a_patch_knows_its_neighbours():
+    far = patch_distances(GRID, PATCH)
     assert far.shape == (15, 15)
     assert (far[0, 1], far[0, 5], far[0, 6]) == (7, 7, pytest.approx(7 * 2**0.5))
     assert far[4, 5] == pytest.approx(7 * 17**0.5)  # the end of a row is far from the beginning of the next
@@ -283,30 +283,28 @@ def test_what_the_class_token_gets_changes_no_distance():
     more = weights * 0.25
     more[:, :, 0] += 0.75
     np.testing.assert_allclose(
-        picture_distance(more, GRID, PATCH, 1), picture_distance(weights, GRID, PATCH, 1), rtol=1e-12
+        image_distance(more, GRID, PATCH, 1), image_distance(weights, GRID, PATCH, 1), rtol=1e-12
     )
-    # A square that looks at the class token alone says nothing.
+    # A patch that looks at the class token alone says nothing.
     weights[:, 3] = 0
     weights[:, 3, 0] = 1
     kept = [i for i in range(1, 16) if i != 3]
     inner = weights[:, kept, 1:]
-    far = square_distances(GRID, PATCH)[[i - 1 for i in kept]]
-    np.testing.assert_allclose(
-        picture_distance(weights, GRID, PATCH, 1), mean_distance(inner, far), rtol=1e-12
-    )
+    far = patch_distances(GRID, PATCH)[[i - 1 for i in kept]]
+    np.testing.assert_allclose(image_distance(weights, GRID, PATCH, 1), mean_distance(inner, far), rtol=1e-12)
 
 
 def test_a_head_that_only_looks_at_the_class_token_has_no_distance():
     weights = np.zeros((2, 16, 16))
     weights[0, :, 0] = 1
     weights[1] = np.eye(16)
-    np.testing.assert_array_equal(picture_distance(weights, GRID, PATCH, 1), [np.nan, 0])
+    np.testing.assert_array_equal(image_distance(weights, GRID, PATCH, 1), [np.nan, 0])
 
 
 def test_distances_of_another_shape_are_refused():
     with pytest.raises(ValueError, match="distances of shape"):
-        mean_distance(attention((H, T, S)), square_distances(GRID, PATCH))
+        mean_distance(attention((H, T, S)), patch_distances(GRID, PATCH))
     with pytest.raises(ValueError):
         token_distance(attention((H, T, S)))
     with pytest.raises(ValueError):
-        picture_distance(attention((H, 16, 16)), GRID, PATCH)
+        image_distance(attention((H, 16, 16)), GRID, PATCH)

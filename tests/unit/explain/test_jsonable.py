@@ -55,11 +55,11 @@ def test_weights_have_six_digits(explained):
     assert all(value == round(value, 6) for value in weights)
 
 
-def test_a_picture_is_a_png_in_base64(published, explained):
-    run, given = explained("pictures")
+def test_an_image_is_a_png_in_base64(published, explained):
+    run, given = explained("images")
     (side,) = through_json(published, explain_input(run, given))["sides"]
     assert (side["grid"], side["before"]) == ([2, 2], 1)
-    content = base64.b64decode(side["picture"])
+    content = base64.b64decode(side["image"])
     np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(content))), given)
 
 

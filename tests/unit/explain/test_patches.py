@@ -1,4 +1,4 @@
-"""What lies over a picture: cosines by torch, components rebuilt, sums by loops."""
+"""What lies over an image: cosines by torch, components rebuilt, sums by loops."""
 
 import numpy as np
 import pytest
@@ -17,27 +17,27 @@ from heedful.explain.view import Axis
 GRID = (3, 5)
 
 
-def test_squares_lie_row_by_row_and_what_stands_before_them_is_left_out():
-    picture = Axis(("<cls>", *["x"] * 15), grid=GRID, before=1)
+def test_patches_lie_row_by_row_and_what_stands_before_them_is_left_out():
+    image = Axis(("<cls>", *["x"] * 15), grid=GRID, before=1)
     values = np.arange(16.0)
-    found = on_grid(values, picture)
+    found = on_grid(values, image)
     assert found.shape == GRID
     assert (found[0, 0], found[0, 4], found[1, 0], found[2, 4]) == (1, 5, 6, 15)
 
 
 def test_a_class_map_is_of_the_class_token_or_of_the_mean():
     weights = np.random.default_rng(4).dirichlet(np.ones(16), 16)
-    picture = Axis(("<cls>", *["x"] * 15), grid=GRID, before=1)
-    np.testing.assert_array_equal(class_map(weights, picture).ravel(), weights[0, 1:])
+    image = Axis(("<cls>", *["x"] * 15), grid=GRID, before=1)
+    np.testing.assert_array_equal(class_map(weights, image).ravel(), weights[0, 1:])
     plain = Axis(("x",) * 15, grid=GRID)
     inner = weights[1:, 1:]
     np.testing.assert_allclose(class_map(inner, plain).ravel(), inner.mean(axis=0))
 
 
-def test_what_is_no_picture_is_refused():
-    with pytest.raises(ValueError, match="no picture"):
+def test_what_is_no_image_is_refused():
+    with pytest.raises(ValueError, match="no image"):
         on_grid(np.ones(3), Axis(("a", "b", "c")))
-    with pytest.raises(ValueError, match="3 x 5 squares"):
+    with pytest.raises(ValueError, match="3 x 5 patches"):
         on_grid(np.ones(15), Axis(("<cls>", *["x"] * 15), grid=GRID, before=1))
 
 
@@ -57,7 +57,7 @@ def test_similarities_are_torchs():
 
 
 def test_a_table_that_is_too_short_is_refused():
-    with pytest.raises(ValueError, match="3 x 5 squares"):
+    with pytest.raises(ValueError, match="3 x 5 patches"):
         similarity_grids(np.ones((14, 3)), GRID)
 
 
@@ -119,12 +119,12 @@ def test_filters_of_another_size_are_refused():
 
 
 @pytest.mark.parametrize(("size", "grid"), [((6, 6), (2, 3)), ((7, 11), (3, 5)), ((5, 2), (5, 1))])
-def test_sums_over_squares_are_those_of_a_loop(size, grid):
+def test_sums_over_patches_are_those_of_a_loop(size, grid):
     values = np.random.default_rng(3).normal(size=size)
     wanted = np.zeros(grid)
     for i, row in enumerate(values):
         for j, value in enumerate(row):
-            # The last square that begins no later than the pixel.
+            # The last patch that begins no later than the pixel.
             r, c = (
                 max(n for n in range(g) if n * s // g <= at)
                 for at, g, s in zip((i, j), grid, size, strict=True)
@@ -133,6 +133,6 @@ def test_sums_over_squares_are_those_of_a_loop(size, grid):
     np.testing.assert_allclose(block_sums(values, grid), wanted)
 
 
-def test_more_squares_than_pixels_are_refused():
-    with pytest.raises(ValueError, match="squares"):
+def test_more_patches_than_pixels_are_refused():
+    with pytest.raises(ValueError, match="patches"):
         block_sums(np.ones((2, 3)), (3, 3))

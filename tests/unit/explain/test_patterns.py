@@ -575,7 +575,7 @@ def test_what_carries_no_word():
     assert null(side).tolist() == [t not in words for t in side.tokens]
 
 
-def test_the_squares_of_a_picture_have_no_words_but_a_first_token():
+def test_the_patches_of_an_image_have_no_words_but_a_first_token():
     """The class token is the first and the special one; it is named as the first."""
     tokens = ("<cls>", *["."] * 35)
     side = Axis(tokens, grid=(5, 7), before=1)

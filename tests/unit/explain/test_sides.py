@@ -1,9 +1,9 @@
-"""What stands along an axis: special tokens, words across pieces, squares, slots."""
+"""What stands along an axis: special tokens, words across pieces, patches, slots."""
 
 import numpy as np
 import pytest
 
-from heedful.explain.sides import by_words, merged, slots_side, squares_side, text_side, words_side
+from heedful.explain.sides import by_words, merged, patches_side, slots_side, text_side, words_side
 from heedful.explain.view import Axis
 from heedful.text.configuration import BpeConfig, WordConfig
 from heedful.text.specials import SPECIALS
@@ -95,11 +95,11 @@ def test_words_of_a_side_keep_their_order():
     assert merged(side) == Axis(("<s>", "AB", "C", "</s>"))
 
 
-def test_squares_are_named_by_row_and_column():
-    side = squares_side((1, 3), 1, np.zeros((3, 2, 6), np.uint8))
+def test_patches_are_named_by_row_and_column():
+    side = patches_side((1, 3), 1, np.zeros((3, 2, 6), np.uint8))
     assert side.tokens == ("<cls>", "1,1", "1,2", "1,3")
     assert merged(side) is side
-    assert side.picture.startswith(b"\x89PNG")
+    assert side.image.startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from heedful.errors import RequestError
 from heedful.explain.alignment import from_prediction, links, pharaoh
 from heedful.explain.explaining import explain_input
-from heedful.explain.summary import mean_of, over_squares, word_alignment
+from heedful.explain.summary import mean_of, over_patches, word_alignment
 from heedful.explain.view import Axis, Explanation, Map
 
 SOURCE = Axis(("a", "b1", "b2", "</s>"), (0, 1, 1, -1), ("a", "b"))
@@ -96,22 +96,22 @@ def test_maps_over_other_keys_are_not_mixed(explained):
     assert shown.title == "causal self-attention: mean of 2 layers, 3 heads"
 
 
-def test_what_a_class_token_sees_lies_over_the_picture(explained):
-    seen = explain_input(*explained("pictures"))
+def test_what_a_class_token_sees_lies_over_the_image(explained):
+    seen = explain_input(*explained("images"))
     shown = mean_of(seen)
-    grid = over_squares(shown)
+    grid = over_patches(shown)
     np.testing.assert_array_equal(grid, shown.weights[0, 1:].reshape(2, 2))
-    with pytest.raises(RequestError, match="nothing looks at a picture"):
-        over_squares(mean_of(made(cross(0, ONE))))
+    with pytest.raises(RequestError, match="nothing looks at an image"):
+        over_patches(mean_of(made(cross(0, ONE))))
 
 
-def test_without_a_class_token_the_squares_are_looked_at_on_average(explained):
-    shown = mean_of(explain_input(*explained("pictures without class token")))
-    np.testing.assert_allclose(over_squares(shown), shown.weights.mean(0).reshape(2, 2))
-    np.testing.assert_array_equal(over_squares(shown, 3), shown.weights[3].reshape(2, 2))
+def test_without_a_class_token_the_patches_are_looked_at_on_average(explained):
+    shown = mean_of(explain_input(*explained("images without class token")))
+    np.testing.assert_allclose(over_patches(shown), shown.weights.mean(0).reshape(2, 2))
+    np.testing.assert_array_equal(over_patches(shown, 3), shown.weights[3].reshape(2, 2))
 
 
-def test_a_caption_looks_at_squares_word_by_word(explained):
+def test_a_caption_looks_at_patches_word_by_word(explained):
     shown = mean_of(explain_input(*explained("captions")))
-    assert over_squares(shown, 0).shape == (3, 3)
-    np.testing.assert_allclose(over_squares(shown, 0).sum(), 1, atol=1e-5)
+    assert over_patches(shown, 0).shape == (3, 3)
+    np.testing.assert_allclose(over_patches(shown, 0).sum(), 1, atol=1e-5)

@@ -41,10 +41,10 @@ def test_rows_are_those_of_a_model_that_is_known():
     cross = "decoder.blocks.<i>.cross_attention.part"
     wanted = {
         "source_embedding.output": ("T_s", "d"),
-        "encoder.blocks.<i>.mixing.part.weights": ("B", "H", "S", "S"),
+        "encoder.blocks.<i>.mixer.part.weights": ("B", "H", "S", "S"),
         "encoder.blocks.<i>.feed_forward.part.hidden": ("T_s", "d_ff"),
         "encoder.top": ("T_s", "d"),
-        "decoder.blocks.<i>.mixing.part.weights": ("B", "H", "Q", "Q"),
+        "decoder.blocks.<i>.mixer.part.weights": ("B", "H", "Q", "Q"),
         f"{cross}.queries": ("B", "H", "Q", "d_k"),
         f"{cross}.keys": ("B", "G", "S", "d_k"),
         f"{cross}.values": ("B", "G", "S", "d_v"),
@@ -62,12 +62,12 @@ def test_rows_are_those_of_a_model_that_is_known():
 
 def test_copies_that_differ_have_a_star_and_parts_of_two_kinds_two_lines():
     by_title = {family.title: rows(family) for family in FAMILIES}
-    (blocks,) = by_title["Residual convolutional network of pictures"]
+    (blocks,) = by_title["Residual convolutional network of images"]
     assert blocks == Row(
-        "blocks.<i>.output", "Bottleneck", ("B", "*", "*", "*"), blocks.says, read_only=False
+        "blocks.<i>.output", "Bottleneck", ("B", "*", "*", "*"), blocks.description, read_only=False
     )
     (mixed,) = (found for title, found in by_title.items() if "experts" in title)
-    weights = {row.part: row.shape for row in mixed if row.name.endswith("mixing.part.weights")}
+    weights = {row.part: row.shape for row in mixed if row.name.endswith("mixer.part.weights")}
     assert weights == {
         "SelfAttention": ("B", "H", "S", "S"),
         "MemoryCompressedAttention": ("B", "H", "S", "M"),

@@ -14,9 +14,9 @@ from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
 from heedful.explain.explaining import EVERY_MAP, explain_input
 from heedful.explain.figure import figure_of
+from heedful.explain.heat_map import save
 from heedful.explain.jsonable import jsonable
 from heedful.explain.page import page
-from heedful.explain.picture import save
 from heedful.explain.views import ALL
 from heedful.runs.kind import Scoring
 from heedful.runs.run import load
@@ -24,10 +24,10 @@ from heedful.runs.run import load
 from .conftest import BLIND, RUNS
 
 N_THREADS = 8
-DRAWN = ("translation", "pictures")
-"""Runs of which pictures are saved too, one thread after the other."""
+DRAWN = ("translation", "images")
+"""Runs of which images are saved too, one thread after the other."""
 
-KEPT = ("translation", "language model", "masked", "answers", "pictures")
+KEPT = ("translation", "language model", "masked", "answers", "images")
 """For `make test`; the whole sweep runs all."""
 
 SWITCH = 1e-5

@@ -6,7 +6,7 @@ from matplotlib.colors import to_rgba
 
 from heedful.errors import RequestError
 from heedful.explain.canvas import shortened
-from heedful.explain.picture import MOST_CELLS, colours
+from heedful.explain.heat_map import MOST_CELLS, colours
 from heedful.explain.token_drawings import COST, GIVEN, check_rows, cost_bars, depth_table, signed_bars
 
 TOKENS = ["naan", "$x$", "<sep>", "a\x07"]

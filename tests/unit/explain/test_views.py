@@ -26,7 +26,7 @@ from heedful.runs.run import load
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "explanation.schema.json"
 
 STACKED = ["translation", "summarisation", "one text", "language model", "local and compressed", "masked"]
-STACKED += ["classification", "pairs", "pairs, to their end", "fourier", "tagging", "answers", "pictures"]
+STACKED += ["classification", "pairs", "pairs, to their end", "fourier", "tagging", "answers", "images"]
 STACKED += ["captions", "recurrent language model"]
 PROBABLE = [*STACKED, "recurrent", "recurrent without attention", "resnet"]
 EMBEDDED = [*STACKED, "recurrent", "recurrent, one head", "recurrent without attention", "regression"]

@@ -1,4 +1,4 @@
-"""ViT without transformers: configurations, how pictures are read, round trips, refusals."""
+"""ViT without transformers: configurations, how images are read, round trips, refusals."""
 
 import json
 
@@ -21,12 +21,12 @@ from heedful.runs.kinds import kind_of
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import seal
-from heedful.tasks.picture_classification import PictureProcessor
-from heedful.tasks.pictures import PictureReader
+from heedful.tasks.image_classification import ImageProcessor
+from heedful.tasks.images import ImageReader
 
 LABELS = ("cat", "dog", "none of them")
 SIZES = {
-    "kind": "vision", "d_model": 14, "n_layers": 2, "n_heads": 2, "d_ff": 17, "picture_size": 15,
+    "kind": "vision", "d_model": 14, "n_layers": 2, "n_heads": 2, "d_ff": 17, "image_size": 15,
     "patch_size": 5, "channels": 3, "norm_eps": 1e-12, "dropout": 0.0,
 }  # fmt: skip
 
@@ -36,16 +36,16 @@ def own_run(tmp_path):
     """Makes a run of heedful's with such a model."""
 
     def make(**model):
-        columns = {"picture": "picture", "label": "label"}
+        columns = {"image": "image", "label": "label"}
         data = {
             part: {"kind": "tsv", "paths": "x", "columns": columns, "header": True}
             for part in ("train", "valid")
         }
-        plain = {"task": {"kind": "picture-classification"}, "data": data, "model": {**SIZES, **model}}
+        plain = {"task": {"kind": "image-classification"}, "data": data, "model": {**SIZES, **model}}
         recipe = recipe_from(Tree.of({**plain, "training": {"max_updates": 1}}, Mark("here")))
-        channels, side = recipe.model.channels, recipe.model.picture_size
-        reader = PictureReader(side, channels, (0.25, 0.5, 0.75)[:channels], (0.5, 0.25, 0.125)[:channels])
-        processor, folder = PictureProcessor(reader, LABELS), RunFolder(tmp_path / "run")
+        channels, side = recipe.model.channels, recipe.model.image_size
+        reader = ImageReader(side, channels, (0.25, 0.5, 0.75)[:channels], (0.5, 0.25, 0.125)[:channels])
+        processor, folder = ImageProcessor(reader, LABELS), RunFolder(tmp_path / "run")
         folder.path.mkdir()
         write_json(folder.environment, {})
         write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
@@ -88,8 +88,8 @@ def test_a_run_comes_back_bit_for_bit(own_run, tmp_path, channels):
     assert after.processor == before.processor
     for name, tensor in before.model.state_dict().items():
         assert torch.equal(tensor, after.model.state_dict()[name]), name
-    pictures = list(np.random.default_rng(1).integers(0, 256, (3, 20, 15, 3), dtype=np.uint8))
-    first, second = (run.predict(pictures) for run in (before, after))
+    images = list(np.random.default_rng(1).integers(0, 256, (3, 20, 15, 3), dtype=np.uint8))
+    first, second = (run.predict(images) for run in (before, after))
     assert [p.text for p in first] == [p.text for p in second]
 
 
@@ -105,7 +105,7 @@ def test_a_configuration_becomes_a_model(vit, tmp_path):
     assert any("unknown keys, ignored: my_own_key" in line for line in lines)
 
 
-def test_how_pictures_are_read_is_told_or_usual(vit, tmp_path):
+def test_how_images_are_read_is_told_or_usual(vit, tmp_path):
     (vit / "preprocessor_config.json").unlink()
     lines = []
     reader = load(import_run(vit, tmp_path / "usual", lines.append).path).processor.reader
@@ -119,7 +119,7 @@ def test_how_pictures_are_read_is_told_or_usual(vit, tmp_path):
 
 
 @pytest.mark.parametrize("size", [{"shortest_edge": 17}, {"height": 17, "width": 17}, 17])
-def test_a_crop_from_a_larger_picture_is_told(vit, tmp_path, size):
+def test_a_crop_from_a_larger_image_is_told(vit, tmp_path, size):
     change(vit, "preprocessor_config.json", size=size)
     lines = []
     import_run(vit, tmp_path / "again", lines.append)
@@ -141,7 +141,7 @@ def test_a_crop_from_a_larger_picture_is_told(vit, tmp_path, size):
         ({"image_std": [0.5, 0, 1]}, "image_std: must be above 0, got [0.5, 0.0, 1.0]"),
     ],
 )
-def test_other_ways_to_read_pictures_are_refused(vit, tmp_path, values, message):
+def test_other_ways_to_read_images_are_refused(vit, tmp_path, values, message):
     change(vit, "preprocessor_config.json", **values)
     with pytest.raises(RequestError) as error:
         import_run(vit, tmp_path / "again")
@@ -212,7 +212,7 @@ def test_what_vit_has_not_is_refused_by_the_recipes_key(own_run, tmp_path, model
 def test_the_table_knows_every_name_of_the_published_sizes(name, n):
     patch = PRESETS[name].patch_size
     own = PRESETS[name].model_copy(
-        update={"d_model": 4, "d_ff": 3, "n_heads": 2, "channels": 1, "picture_size": 2 * patch}
+        update={"d_model": 4, "d_ff": 3, "n_heads": 2, "channels": 1, "image_size": 2 * patch}
     )
     written = take(table(own, set()), build_model(own))
     assert len(written) == 4 + 16 * n + 2

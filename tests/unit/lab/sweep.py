@@ -38,7 +38,7 @@ COSTLY = {
     "mixers-at-equal-budget",
     "one-vector",
     "patterns-of-heads",
-    "pictures-to-learn-from",
+    "images-to-learn-from",
     "post-norm-needs-warm-up",
     "pretrained-or-scratch",
     "warm-up-and-optimizer",
@@ -100,7 +100,7 @@ def value(name, beginning, control=False):
 
 
 def curve(name, panel, label, control=False):
-    """x and y of a curve in the picture."""
+    """x and y of a curve in the image."""
     return made(name, control).panels[panel].lines[label]
 
 
@@ -163,7 +163,7 @@ class Laws:
         assert all(1 <= item <= 97 for item in own.items)
         assert own.changed.endswith(".")
         for control in (False, True):
-            assert made(name, control).says.endswith((".", ".)"))
+            assert made(name, control).statement.endswith((".", ".)"))
             assert made(name, control).measured
 
 

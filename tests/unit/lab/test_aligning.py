@@ -68,7 +68,7 @@ def test_words_stand_in_another_order_and_training_finds_it():
     assert value("attention-as-alignment", "alignment error rate, before training", control=True) > trained
 
 
-def test_the_picture_shows_the_weights_of_a_sentence():
+def test_the_image_shows_the_weights_of_a_sentence():
     drawn = made("attention-as-alignment").panels[0]
     own = aligning.corpus().test[0]
     assert own.source.split() == list(drawn.columns)

@@ -126,9 +126,9 @@ def test_of_what_only_the_long_form_trains_is_said_what_is_so():
     assert "twice as wide holds more" in both
     assert "fewer words are right still" in both
     assert not contexts._of_further(short | {contexts.WIDER: worse, contexts.IN_ORDER: better})
-    assert "twice as wide" not in made("one-vector").says
-    assert "loses the first ones" in made("one-vector").says
-    assert "fit into one vector" in made("one-vector", control=True).says
+    assert "twice as wide" not in made("one-vector").statement
+    assert "loses the first ones" in made("one-vector").statement
+    assert "fit into one vector" in made("one-vector", control=True).statement
 
 
 def test_curves_are_of_lengths_and_of_the_places_of_the_longest():

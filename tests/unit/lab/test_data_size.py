@@ -1,4 +1,4 @@
-"""Experiments on the amount of data: the pictures pixel by pixel, the view by gradients."""
+"""Experiments on the amount of data: the images pixel by pixel, the view by gradients."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from torch import nn
 from heedful.lab import data_size
 from heedful.lab.data_size import LEFT, RIGHT, SIDE, SIGN, SIGNS
 from heedful.nn.convolutional import GroupNorm
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 
 
 class TestExperiments(Laws):
@@ -40,7 +40,7 @@ def test_signs_differ_wherever_they_are_laid():
             assert (signs[a] * signs[b]).sum() <= 3
 
 
-def test_shuffling_moves_every_picture_alike_and_loses_nothing():
+def test_shuffling_moves_every_image_alike_and_loses_nothing():
     numbers = torch.arange(2.0 * SIDE * SIDE).view(2, 1, SIDE, SIDE)
     first, second = data_size.shuffled(numbers).flatten(1)
     assert torch.equal(first.sort().values, numbers[0].flatten())
@@ -59,14 +59,14 @@ def test_the_networks_are_of_comparable_size():
     assert max(sizes) < 1.34 * min(sizes)
 
 
-def test_the_resnet_sees_all_of_a_picture():
+def test_the_resnet_sees_all_of_an_image():
     model = data_size.network(data_size.NETWORKS["ResNet"], 0).double()
     for parent in list(model.modules()):
         for name, part in parent.named_children():
-            if isinstance(part, GroupNorm):  # it sees the whole picture too, but not what is where
+            if isinstance(part, GroupNorm):  # it sees the whole image too, but not what is where
                 setattr(parent, name, nn.Identity())
     pixels = torch.randn(1, 1, SIDE, SIDE, dtype=torch.float64, requires_grad=True)
-    hidden = model(Pictures.of(pixels, data_size.NETWORKS["ResNet"].n_tokens))
+    hidden = model(Images.of(pixels, data_size.NETWORKS["ResNet"].n_tokens))
     (seen,) = torch.autograd.grad(hidden[len(hidden) // 2].sum(), pixels)
     assert seen[0, 0].abs().sum(0).all()
     assert seen[0, 0].abs().sum(1).all()
@@ -87,7 +87,7 @@ def test_the_verdict(leads, verdict):
     assert data_size.judge(leads) == verdict
 
 
-def test_each_picture_is_learned_from_as_often():
+def test_each_image_is_learned_from_as_often():
     known = data_size.drawn(70, seed=1)
     numbers = torch.arange(70)
     seen = torch.zeros(70)
@@ -99,15 +99,15 @@ def test_each_picture_is_learned_from_as_often():
 
 
 def test_the_resnet_leads_first_and_the_vit_draws_near():
-    few, many = made("pictures-to-learn-from").table
+    few, many = made("images-to-learn-from").table
     assert few["ResNet"] > 1 / SIGNS + 0.1
     assert min(many["ResNet"], many["ViT"]) > 0.9
     assert few["ResNet ahead by"] == pytest.approx(few["ResNet"] - few["ViT"])
     assert few["ResNet ahead by"] > many["ResNet ahead by"]
-    name = f"accuracy of ViT, {many['pictures']:,} pictures"
-    assert value("pictures-to-learn-from", name) == many["ViT"]
+    name = f"accuracy of ViT, {many['images']:,} images"
+    assert value("images-to-learn-from", name) == many["ViT"]
 
 
 def test_without_neighbours_the_lead_goes():
-    (few,) = made("pictures-to-learn-from", control=True).table
-    assert few["ResNet ahead by"] < made("pictures-to-learn-from").table[0]["ResNet ahead by"] - 0.1
+    (few,) = made("images-to-learn-from", control=True).table
+    assert few["ResNet ahead by"] < made("images-to-learn-from").table[0]["ResNet ahead by"] - 0.1

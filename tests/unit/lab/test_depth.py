@@ -26,7 +26,7 @@ def test_the_fewest_terms_are_found():
     assert depth._fewest(one - two, [one, two, three]) == ()
 
 
-def test_the_pictures_are_of_the_first_and_the_last_layers_weights():
+def test_the_images_are_of_the_first_and_the_last_layers_weights():
     with seeded():
         layers = depth._Layers(4, False)
         tokens, _ = torch.randn(2, depth.N, depth.D, dtype=torch.float64)
@@ -53,7 +53,7 @@ def test_a_first_gradient_by_a_network_written_out():
     with seeded(3):
         stack = depth.self_attention_stack(config, config.d_ff, causal=False).double()
         x, weights = torch.randn(2, depth.N, depth.D, dtype=torch.float64)
-    attention, up = stack.blocks[0].mixing.part, stack.blocks[0].feed_forward.part.up
+    attention, up = stack.blocks[0].mixer.part, stack.blocks[0].feed_forward.part.up
     with torch.no_grad():
         hidden = up(attention(x, Layout.of([depth.N]))).relu()
     assert found == pytest.approx((weights.T @ hidden).norm().item(), rel=1e-9)

@@ -11,7 +11,7 @@ from sweep import Laws, curve, hold_what_is_expected, made, value
 from heedful.lab import distances
 from heedful.lab.data_size import SIDE, drawn, network
 from heedful.lab.distances import EVEN, N_HEADS, N_LAYERS, PATCH
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 from heedful.nn.taps import recording
 
 NAME = "attention-distance"
@@ -23,27 +23,27 @@ class TestExperiments(Laws):
 
 
 def even_network():
-    """A network whose scores are all 0, so that all squares that are seen get the same weight."""
+    """A network whose scores are all 0, so that all patches that are seen get the same weight."""
     model = network(distances.CONFIG, 3).eval()
     for block in model.stack.blocks:
-        torch.nn.init.zeros_(block.mixing.part.qkv.weight)
+        torch.nn.init.zeros_(block.mixer.part.qkv.weight)
     return model
 
 
-def pictures(n=2):
-    return Pictures.of(drawn(n, seed=1).pixels, distances.N_SQUARES)
+def images(n=2):
+    return Images.of(drawn(n, seed=1).pixels, distances.N_PATCHES)
 
 
 @pytest.mark.parametrize("confined", [False, True])
 def test_even_attention_by_loops(confined):
-    """The mean over squares of the mean distance to those that each sees, in pixels."""
+    """The mean over patches of the mean distance to those that each sees, in pixels."""
     means = []
     for a in PLACES:
         seen = [b for b in PLACES if not confined or max(abs(a[0] - b[0]), abs(a[1] - b[1])) <= 1]
         means.append(PATCH * sum(math.dist(a, b) for b in seen) / len(seen))
     model = even_network()
     with distances.looking(model, confined=confined):
-        observed = distances.observed(model, pictures())
+        observed = distances.observed(model, images())
     found = observed.far
     assert found.shape == (N_LAYERS, N_HEADS)
     assert found == pytest.approx(np.full_like(found, np.mean(means)), rel=1e-5)
@@ -68,13 +68,13 @@ def test_offsets_by_loops():
 
 
 def test_even_attention_is_one_at_every_offset():
-    observed = distances.observed(even_network(), pictures())
+    observed = distances.observed(even_network(), images())
     np.testing.assert_allclose(observed.around, 1.0, rtol=1e-5)
 
 
-def test_confined_squares_give_nothing_to_those_that_they_do_not_touch():
-    model, given = network(distances.CONFIG, 1).eval(), pictures()
-    names = [f"stack.blocks.{layer}.mixing.part.weights" for layer in range(N_LAYERS)]
+def test_confined_patches_give_nothing_to_those_that_they_do_not_touch():
+    model, given = network(distances.CONFIG, 1).eval(), images()
+    names = [f"stack.blocks.{layer}.mixer.part.weights" for layer in range(N_LAYERS)]
     with distances.looking(model, confined=True), recording(model, names) as seen, torch.no_grad():
         model(given)
     for name in names:
@@ -115,7 +115,7 @@ def test_heads_look_far_before_training_too():
     assert reached * math.sqrt(2) >= EVEN > (reached - 1) * math.sqrt(2)
 
 
-def test_the_picture_shows_the_nearest_below_the_farthest_and_convolutions_below_both():
+def test_the_image_shows_the_nearest_below_the_farthest_and_convolutions_below_both():
     layers, nearest = curve(NAME, 0, "nearest head")
     _, mean = curve(NAME, 0, "mean of the heads")
     _, farthest = curve(NAME, 0, "farthest head")

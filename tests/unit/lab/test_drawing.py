@@ -7,7 +7,7 @@ import matplotlib
 import numpy as np
 import pytest
 
-from heedful.explain.picture import save
+from heedful.explain.heat_map import save
 from heedful.lab.drawing import COLOURS, Bars, Curves, Dots, Matrix, box_beside, draw, over, sides
 
 LINES = {"first": ([1, 2, 4], [0.5, 0.0, 3.0]), "second": ([1, 2], [7.0, 1.0])}

@@ -206,18 +206,18 @@ def test_what_a_lecture_only_asks_is_no_error_of_its(tmp_path):
         assert found[name].text.count('One "thing" <is> another. (A question.)') == number
 
 
-def test_pictures_have_the_size_that_is_said(folder):
+def test_images_have_the_size_that_is_said(folder):
     from PIL import Image
 
     for page in pages(folder).values():
         for image in page.all("img"):
-            with Image.open(folder / image["src"]) as picture:
-                assert picture.size == (int(image["width"]), int(image["height"]))
-            with Image.open(folder / image["src"].replace(".png", ".dark.png")) as picture:
-                assert picture.size == (int(image["width"]), int(image["height"]))
+            with Image.open(folder / image["src"]) as opened:
+                assert opened.size == (int(image["width"]), int(image["height"]))
+            with Image.open(folder / image["src"].replace(".png", ".dark.png")) as opened:
+                assert opened.size == (int(image["width"]), int(image["height"]))
 
 
-def test_an_outcome_without_a_picture_has_none(folder):
+def test_an_outcome_without_an_image_has_none(folder):
     assert (folder / "first.png").is_file()
     assert (folder / "first.svg").is_file()
     assert not list(folder.glob("*.control.*"))

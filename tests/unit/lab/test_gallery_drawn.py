@@ -1,4 +1,4 @@
-"""The gallery in a real Chromium: pictures are there, words can be read, keys lead everywhere."""
+"""The gallery in a real Chromium: images are there, words can be read, keys lead everywhere."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,7 +62,7 @@ def luminance(colour: str) -> float:
 
 
 @pytest.mark.slow
-def test_every_picture_is_drawn_and_nothing_else_is_asked_for(browser, folder):
+def test_every_image_is_drawn_and_nothing_else_is_asked_for(browser, folder):
     browser.log("browser"), browser.log("performance")
     for path in pages(folder):
         browser.visit(path)
@@ -94,14 +94,14 @@ def test_all_words_stand_out_from_their_ground(browser, folder, dark):
 
 
 @pytest.mark.parametrize(("dark", "ending"), [(False, "first.png"), (True, "first.dark.png")])
-def test_pictures_are_those_of_the_readers_choice(browser, folder, dark, ending):
+def test_images_are_those_of_the_readers_choice(browser, folder, dark, ending):
     browser.show(dark=dark)
     browser.visit(folder / "first.html")
     drawn = "const [image] = document.images; return image.decode().then(() => image.currentSrc)"
     assert browser.execute(drawn) == (folder / ending).as_uri()
 
 
-def test_a_card_shows_its_picture_whole_and_nothing_else_of_it(browser, folder):
+def test_a_card_shows_its_image_whole_and_nothing_else_of_it(browser, folder):
     browser.show()
     browser.visit(folder / "index.html")
     boxes = browser.execute(

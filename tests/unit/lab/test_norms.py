@@ -28,7 +28,7 @@ def test_the_mean_of_a_normalised_token_is_zero():
     assert gains["S3 prints"] == "0 / 0, not a number"
 
 
-def test_the_picture_shows_the_means():
+def test_the_image_shows_the_means():
     _, means = curve("layer-norm-mean", 0, "before the norm")
     np.testing.assert_allclose(means, norms._tokens(20).mean(-1))
 

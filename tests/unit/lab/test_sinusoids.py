@@ -26,7 +26,7 @@ def test_a_rotation_shifts():
 def test_the_longest_wavelength_is_60611():
     (row,) = [row for row in made("wavelengths").table if row["base of"] == "S0 and the paper"]
     assert round(row["longest wavelength"]) == 60_611
-    assert "60,611" in made("wavelengths").says
+    assert "60,611" in made("wavelengths").statement
 
 
 def test_the_first_offset_with_a_smaller_distance_is_44():

@@ -48,7 +48,7 @@ def test_only_the_mixers_differ():
     different = {name for name, p in attention.named_parameters()} ^ {
         name for name, p in lstm.named_parameters()
     }
-    assert all("mixing" in name for name in different)
+    assert all("mixer" in name for name in different)
     torch.testing.assert_close(attention.embedding.weight, lstm.embedding.weight)
     assert attention.heads["token"].weight is attention.embedding.weight
 
@@ -73,7 +73,7 @@ def test_an_lstm_is_judged_too_in_the_short_form_where_labels_are_few():
     first, second = outcome.table
     assert gain == pytest.approx(100 * (first["LSTM, pretrained"] - first["LSTM, from scratch"]))
     assert "LSTM, pretrained" not in second
-    assert ("an LSTM of the same width" in outcome.says) == (gain > 100 * transfer.HELPS)
+    assert ("an LSTM of the same width" in outcome.statement) == (gain > 100 * transfer.HELPS)
 
 
 def test_nothing_is_said_of_an_lstm_that_does_not_gain():

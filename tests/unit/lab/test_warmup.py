@@ -28,7 +28,7 @@ def test_gradients_before_training_by_a_network_written_out(placement):
     head = head * warmup.WIDTH**-0.5
     last = stack.blocks[-1]
     with torch.no_grad():
-        y = last.mixing(stack.blocks[0](x, layout), layout)[-1:]
+        y = last.mixer(stack.blocks[0](x, layout), layout)[-1:]
     part, norm = last.feed_forward.part, last.feed_forward.norm
     hidden = (y if placement == "post" else norm(y)) @ part.up.weight.T + part.up.bias
     weight = part.down.weight.detach().clone().requires_grad_()
@@ -86,7 +86,7 @@ def test_what_a_warm_up_gains():
     assert value(name, gain + "0.003") < 0.1  # at a lower rate it is no gain
 
 
-def test_the_picture_shows_each_rate_with_and_without():
+def test_the_image_shows_each_rate_with_and_without():
     rates, without = curve("post-norm-needs-warm-up", 0, "without")
     _, warmed = curve("post-norm-needs-warm-up", 0, "with warm-up")
     table = {row["rate"]: row for row in made("post-norm-needs-warm-up").table}

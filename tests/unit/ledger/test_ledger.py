@@ -24,7 +24,7 @@ from heedful.ledger.text import memory
 from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import EncoderConfig, class_head
 from heedful.models.language_model import ExpertsConfig, LanguageModel, LanguageModelConfig
-from heedful.models.mixing import MIXERS as STACKS
+from heedful.models.mixers import MIXERS as STACKS
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.recurrent_attention import (
     AdditiveAttention,
@@ -48,7 +48,7 @@ from heedful.nn.mixers import (
     ParallelConvolutions,
     PositionMLP,
 )
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 from heedful.nn.recurrent import Recurrence
 
 SOURCE, TARGET, PAIRS = 5, 7, 3  # tokens of a source and of a target sentence; sentences
@@ -128,25 +128,25 @@ CONFIGS = {
         activation="silu",
         n_kv_heads=2,
     ),
-    "local": language_model(mixing="local", block=3, n_kv_heads=2),
-    "local, dropout": language_model(mixing="local", block=11, attention_dropout=0.1),
+    "local": language_model(mixer="local", block=3, n_kv_heads=2),
+    "local, dropout": language_model(mixer="local", block=11, attention_dropout=0.1),
     "windows in blocks": language_model(window=3, n_kv_heads=2, positions="rotary"),
     "windows as a mask": language_model(window=5, full_every=2, attention_dropout=0.1),
     "windows that hold all": language_model(window=7),
-    "earlier block": language_model(mixing="local", block=3, earlier_blocks=1),
-    "compressed": language_model(mixing="compressed"),
+    "earlier block": language_model(mixer="local", block=3, earlier_blocks=1),
+    "compressed": language_model(mixer="compressed"),
     "alternating": language_model(
-        n_layers=3, mixing="alternating", block=2, score="bilinear", attention_bias=False
+        n_layers=3, mixer="alternating", block=2, score="bilinear", attention_bias=False
     ),
     "experts": language_model(n_layers=3, experts=ExpertsConfig(n=5, k=2, gate="top-k")),
     "noisy experts": language_model(
         activation="relu", activation_dropout=0.2, experts=ExpertsConfig(n=4, k=3)
     ),
-    "language model, lstm": language_model(mixing="recurrent", feed_forward="none", tie=False),
-    "language model, gru": language_model(mixing="recurrent", cell="gru", dropout=0.1),
-    "language model, separable": language_model(mixing="separable", kernel=4),
-    "language model, convolution": language_model(mixing="convolution", activation="relu"),
-    "language model, parallel convolutions": language_model(mixing="parallel-convolutions", widths=[2, 5]),
+    "language model, lstm": language_model(mixer="recurrent", feed_forward="none", tie=False),
+    "language model, gru": language_model(mixer="recurrent", cell="gru", dropout=0.1),
+    "language model, separable": language_model(mixer="separable", kernel=4),
+    "language model, convolution": language_model(mixer="convolution", activation="relu"),
+    "language model, parallel convolutions": language_model(mixer="parallel-convolutions", widths=[2, 5]),
     "language model, attention alone": language_model(feed_forward="none"),
     "language model, dropout": language_model(dropout=0.3, attention_dropout=0.1, n_kv_heads=2, tie=False),
 }
@@ -191,13 +191,13 @@ def line(ledger, *names):
 # Parameters
 
 
-def test_a_model_of_pictures_says_how_many_tokens_a_picture_is():
+def test_a_model_of_images_says_how_many_tokens_an_image_is():
     ledger = describe("vit-b-16", n_classes=0)
     assert ledger.parameters == 85_798_656
-    squares = 196 * 16 * 16 * 3 * 768
+    patches = 196 * 16 * 16 * 3 * 768
     layer = 197 * (4 * 768 * 768 + 2 * 768 * 3072) + 2 * 197 * 197 * 768
-    assert ledger.total.flops == 2 * (squares + 12 * layer)
-    assert ledger.notes == ("a picture becomes 197 tokens",)
+    assert ledger.total.flops == 2 * (patches + 12 * layer)
+    assert ledger.notes == ("an image becomes 197 tokens",)
 
 
 @pytest.mark.parametrize("name, width, by_default", [("vit-b-16", 768, 1000), ("bert-base", 768, 0)])
@@ -214,7 +214,7 @@ def test_what_writes_tokens_has_no_classes():
         describe("gpt2", n_classes=3)
 
 
-def test_a_model_of_pictures_has_no_vocabulary():
+def test_a_model_of_images_has_no_vocabulary():
     with pytest.raises(RequestError, match="a vision model reads no text"):
         describe("vit-b-16", vocab_size=7)
 
@@ -536,11 +536,11 @@ def test_a_transform_alone_has_no_line_for_its_width_is_not_known():
     assert not ledger_of(nn.Sequential(FourierMixer())).total.parts
 
 
-# Encoders of texts and of pictures: all that torch counts, and what it does not
+# Encoders of texts and of images: all that torch counts, and what it does not
 
 
 SMALL = {"d_model": 24, "d_ff": 29, "n_heads": 4, "n_layers": 2, "dropout": 0.0}
-SMALL_PICTURES = {**SMALL, "picture_size": 12, "channels": 2, "patch_size": 4}
+SMALL_IMAGES = {**SMALL, "image_size": 12, "channels": 2, "patch_size": 4}
 
 
 def torch_counts(model, inputs):
@@ -565,9 +565,9 @@ def test_every_mixer_of_an_encoder_has_the_operations_that_torch_counts(mixer):
     assert ("Fourier" in str(ledger)) == (mixer == "fourier")
 
 
-def of_pictures(model, d_model, n_tokens, channels, size):
+def of_images(model, d_model, n_tokens, channels, size):
     model.heads["class"] = class_head(d_model, 5, 0.0)
-    return model, Pictures.of(torch.randn(PAIRS, channels, size, size), n_tokens)
+    return model, Images.of(torch.randn(PAIRS, channels, size, size), n_tokens)
 
 
 @pytest.mark.parametrize("patches", ["linear", "convolution"])
@@ -581,21 +581,19 @@ def of_pictures(model, d_model, n_tokens, channels, size):
         ("parallel-convolutions", "mean"),
     ],
 )
-def test_models_of_squares_have_the_operations_that_torch_counts(mixer, pooling, patches):
+def test_models_of_patches_have_the_operations_that_torch_counts(mixer, pooling, patches):
     positions = "none" if mixer == "mlp" else "learned"
-    config = VisionConfig(
-        mixer=mixer, pooling=pooling, positions=positions, patches=patches, **SMALL_PICTURES
-    )
+    config = VisionConfig(mixer=mixer, pooling=pooling, positions=positions, patches=patches, **SMALL_IMAGES)
     model = build_model(config)
-    model, inputs = of_pictures(model, 24, config.n_tokens, 2, 12)
+    model, inputs = of_images(model, 24, config.n_tokens, 2, 12)
     ledger = ledger_of(model, length=config.n_tokens)
     assert PAIRS * ledger.total.flops == torch_counts(model, inputs)
     assert ledger.parameters == count(model)
 
 
 def test_a_captioner_has_the_operations_that_torch_counts():
-    model = build_model(CaptionerConfig(**SMALL_PICTURES), 41)
-    source = Pictures.of(torch.randn(PAIRS, 2, 12, 12), 9)
+    model = build_model(CaptionerConfig(**SMALL_IMAGES), 41)
+    source = Images.of(torch.randn(PAIRS, 2, 12, 12), 9)
     target = Tokens.of([[3 + (i + j) % 29 for i in range(TARGET)] for j in range(PAIRS)])
     with FlopCounterMode(display=False) as counter:
         model.heads["token"](model(target, source))
@@ -605,24 +603,24 @@ def test_a_captioner_has_the_operations_that_torch_counts():
 
 RESNETS = {
     "as BiT": {},
-    "odd": {"picture_size": 31},
+    "odd": {"image_size": 31},
     "without a pool": {"root_kernel": 3, "root_stride": 1, "root_pool": False},
-    "far apart": {"root_kernel": 5, "root_stride": 3, "picture_size": 37},
+    "far apart": {"root_kernel": 5, "root_stride": 3, "image_size": 37},
 }
 
 
 @pytest.mark.parametrize("case", RESNETS)
 def test_residual_networks_have_the_operations_that_torch_counts(case):
-    sizes = {"picture_size": 32, "channels": 2, "n_blocks": [1, 3, 1], "width": 4, "n_groups": 2}
+    sizes = {"image_size": 32, "channels": 2, "n_blocks": [1, 3, 1], "width": 4, "n_groups": 2}
     config = ResNetConfig.model_validate({**sizes, **RESNETS[case]})
-    model, inputs = of_pictures(build_model(config), config.d_model, config.n_tokens, 2, config.picture_size)
+    model, inputs = of_images(build_model(config), config.d_model, config.n_tokens, 2, config.image_size)
     ledger = ledger_of(model, length=config.n_tokens)
     assert PAIRS * ledger.total.flops == torch_counts(model, inputs)
     assert ledger.parameters == count(model)
 
 
 def test_a_residual_network_keeps_about_what_autograd_saves():
-    """Of many pictures: what standardising makes of the filters is kept once, and not counted."""
+    """Of many images: what standardising makes of the filters is kept once, and not counted."""
     config = PRESETS["resnet-mini"].model_copy(update={"root_pool": True})
     model, saved = build_model(config), {}
     own = {p.untyped_storage().data_ptr() for p in model.parameters()}
@@ -634,7 +632,7 @@ def test_a_residual_network_keeps_about_what_autograd_saves():
 
     alive = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: alive.append(t) or note(t), lambda t: t):
-        model(Pictures.of(torch.randn(PAIRS, 1, 28, 28), config.n_tokens))
+        model(Images.of(torch.randn(PAIRS, 1, 28, 28), config.n_tokens))
     kept = sum(n for place, n in saved.items() if place not in own) / 4 - 2 * filters
     estimate = PAIRS * ledger_of(model, length=config.n_tokens).total.kept
     assert kept / 1.05 < estimate < kept * 1.05

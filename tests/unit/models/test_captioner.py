@@ -8,11 +8,11 @@ from heedful.models.captioner import PRESETS, CaptionerConfig, build
 from heedful.models.transformer import TransformerConfig
 from heedful.models.vision import VisionConfig
 from heedful.nn.layout import Tokens
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 from heedful.nn.taps import recording
 
 SIZES = {"d_model": 14, "d_ff": 19, "n_heads": 2, "n_layers": 2, "dropout": 0.0}
-SMALL = {"picture_size": 12, "channels": 2, "patch_size": 4, **SIZES}
+SMALL = {"image_size": 12, "channels": 2, "patch_size": 4, **SIZES}
 V = 23
 CAPTIONS = Tokens.of([[1, 5, 9], [1], [1, 7, 8, 3, 4]])
 
@@ -22,19 +22,19 @@ def captioner(**options):
     return build(CaptionerConfig(**{**SMALL, **options}), V).eval()
 
 
-def pictures(b=3):
+def images(b=3):
     x = torch.randn(b, 2, 12, 12, generator=torch.Generator().manual_seed(2))
-    return Pictures.of(x, 9)
+    return Images.of(x, 9)
 
 
 def formula(config):
-    """Squares, both stacks with their last norms, one table of words."""
+    """Patches, both stacks with their last norms, one table of words."""
     d, f, n = config.d_model, config.d_ff, config.n_tokens
-    squares = config.channels * config.patch_size**2 * d + d + n * d
+    patches = config.channels * config.patch_size**2 * d + d + n * d
     attention, feed_forward, norm = 4 * d * d + 4 * d, 2 * d * f + f + d, 2 * d
     encoder = config.n_layers * (attention + feed_forward + 2 * norm) + norm
     layers = config.n_decoder_layers or config.n_layers
-    return squares + encoder + layers * (2 * attention + feed_forward + 3 * norm) + norm
+    return patches + encoder + layers * (2 * attention + feed_forward + 3 * norm) + norm
 
 
 @pytest.mark.parametrize("config", [PRESETS["captioner-mini"], CaptionerConfig(n_decoder_layers=4)])
@@ -54,24 +54,24 @@ def test_the_preset_has_the_printed_size():
 def test_it_is_vits_encoder_under_a_transformers_decoder():
     """With the weights of both copied over, the whole computes what its halves compute."""
     model = captioner()
-    squares = vision.build(VisionConfig(**{**SMALL, "pooling": "mean"})).eval()
-    squares.embedding.load_state_dict(model.source_embedding.state_dict())
-    squares.stack.load_state_dict(model.encoder.state_dict())
+    patches = vision.build(VisionConfig(**{**SMALL, "pooling": "mean"})).eval()
+    patches.embedding.load_state_dict(model.source_embedding.state_dict())
+    patches.stack.load_state_dict(model.encoder.state_dict())
     options = {**SIZES, "activation": "gelu", "norm_placement": "pre", "tie": "target"}
     words = transformer.build(TransformerConfig(**options), 5, V).eval()
     words.target_embedding.load_state_dict(model.target_embedding.state_dict())
     words.decoder.load_state_dict(model.decoder.state_dict())
-    source = pictures()
-    memories = words.decoder.remember(squares(source), source.layout)
+    source = images()
+    memories = words.decoder.remember(patches(source), source.layout)
     wanted = words.decoder(words.target_embedding(CAPTIONS), CAPTIONS.layout, memories)
     torch.testing.assert_close(model(CAPTIONS, source), wanted, rtol=0, atol=1e-6)
 
 
-def test_every_word_looks_at_every_square():
+def test_every_word_looks_at_every_patch():
     model = captioner(n_decoder_layers=3)
     assert len(model.alignment_taps) == 3
     with recording(model, model.alignment_taps) as seen:
-        model(CAPTIONS, pictures())
+        model(CAPTIONS, images())
     for name in model.alignment_taps:
         (weights,) = seen[name]
         assert weights.shape == (3, 2, 5, 9)
@@ -91,11 +91,11 @@ def test_only_a_table_of_positions_ends(positions, longest):
     assert CaptionerConfig(**SMALL, positions=positions, max_length=11).longest == longest
 
 
-def test_squares_that_do_not_fill_the_picture_are_refused():
-    with pytest.raises(ValueError, match="patch_size must divide picture_size=12, got 5"):
+def test_patches_that_do_not_fill_the_image_are_refused():
+    with pytest.raises(ValueError, match="patch_size must divide image_size=12, got 5"):
         CaptionerConfig(**{**SMALL, "patch_size": 5})
 
 
-def test_pictures_of_another_size_are_refused():
+def test_images_of_another_size_are_refused():
     with pytest.raises(ValueError, match="must have 12 x 12 pixels, got 10 x 10"):
-        captioner()(CAPTIONS, Pictures.of(torch.zeros(3, 2, 10, 10), 9))
+        captioner()(CAPTIONS, Images.of(torch.zeros(3, 2, 10, 10), 9))

@@ -103,7 +103,7 @@ def test_the_modern_small_model_is_counted_from_its_matrices():
 @pytest.mark.parametrize(("cell", "gates"), [("rnn", 1), ("gru", 3), ("lstm", 4)])
 def test_a_recurrent_layer_is_counted_from_its_matrices(cell, gates):
     d = 14
-    model = on_meta(small(mixing="recurrent", cell=cell, feed_forward="none", positions="none"), V)
+    model = on_meta(small(mixer="recurrent", cell=cell, feed_forward="none", positions="none"), V)
     layer = gates * (2 * d * d + d) + 2 * d
     assert [size(block) for block in model.stack.blocks] == [layer] * 3
     assert size(model) == 3 * layer + 2 * d + V * d
@@ -131,13 +131,13 @@ def torchs(config):
 
 @torch.no_grad()
 def copy_layer(theirs, ours):
-    attention, feed_forward = ours.mixing.part, ours.feed_forward.part
+    attention, feed_forward = ours.mixer.part, ours.feed_forward.part
     theirs.self_attn.in_proj_weight.copy_(attention.qkv.weight)
     theirs.self_attn.in_proj_bias.copy_(attention.qkv.bias)
     theirs.self_attn.out_proj.load_state_dict(attention.out.state_dict())
     theirs.linear1.load_state_dict(feed_forward.up.state_dict())
     theirs.linear2.load_state_dict(feed_forward.down.state_dict())
-    theirs.norm1.load_state_dict(ours.mixing.norm.state_dict())
+    theirs.norm1.load_state_dict(ours.mixer.norm.state_dict())
     theirs.norm2.load_state_dict(ours.feed_forward.norm.state_dict())
 
 
@@ -194,12 +194,12 @@ def recurred(cell, x):
 @pytest.mark.parametrize("feed_forward", ["none", "plain"])
 def test_a_recurrent_model_equals_torchs_layers_with_the_same_weights(cell, feed_forward):
     sizes = {"d_model": D, "n_heads": 1, "positions": "none"}
-    model = model_of(small(**sizes, mixing="recurrent", cell=cell, feed_forward=feed_forward))
+    model = model_of(small(**sizes, mixer="recurrent", cell=cell, feed_forward=feed_forward))
     hidden = model(Tokens.of(TARGETS)).split([len(target) for target in TARGETS])
     for target, found in zip(TARGETS, hidden, strict=True):
         x = model.embedding.weight[target]
         for block in model.stack.blocks:
-            x = x + recurred(block.mixing.part.cell, block.mixing.norm(x))
+            x = x + recurred(block.mixer.part.cell, block.mixer.norm(x))
             if feed_forward == "plain":
                 normed, part = block.feed_forward.norm(x), block.feed_forward.part
                 x = x + part.down(functional.gelu(part.up(normed)))
@@ -214,7 +214,7 @@ def test_first_weights_have_the_spread_of_gpt2(place, last):
         LanguageModelConfig(n_layers=4, d_model=96, n_heads=3, norm_placement=place, tie=False), 101
     )
     for block in model.stack.blocks:
-        attention, feed_forward = block.mixing.part, block.feed_forward.part
+        attention, feed_forward = block.mixer.part, block.feed_forward.part
         assert spread(attention.qkv.weight) == pytest.approx(0.02, rel=0.03)
         assert spread(feed_forward.up.weight) == pytest.approx(0.02, rel=0.03)
         assert spread(attention.out.weight) == pytest.approx(last, rel=0.03)
@@ -259,13 +259,13 @@ def test_positions_of_size_one_do_not_drown_the_tokens(positions):
 
 
 def mixers(config):
-    return [block.mixing.part for block in on_meta(config, V).stack.blocks]
+    return [block.mixer.part for block in on_meta(config, V).stack.blocks]
 
 
 def test_the_long_summariser_alternates_and_has_its_experts_in_the_middle():
     """L-M-L-M-L; blocks of 256, memory a third as long; 128 experts in layer 3."""
     model = on_meta(PRESETS["t-dmca-moe"], 53)
-    kinds = [type(block.mixing.part) for block in model.stack.blocks]
+    kinds = [type(block.mixer.part) for block in model.stack.blocks]
     local, compressed = SelfAttention, MemoryCompressedAttention
     assert kinds == [local, compressed, local, compressed, local]
     parts = mixers(PRESETS["t-dmca"])
@@ -281,19 +281,19 @@ def test_the_long_summariser_alternates_and_has_its_experts_in_the_middle():
 def test_options_of_mixing_reach_their_layers():
     kinds = {"rnn": ElmanCell, "gru": GRUCell, "lstm": LSTMCell}
     for word, kind in kinds.items():
-        parts = mixers(small(mixing="recurrent", cell=word))
+        parts = mixers(small(mixer="recurrent", cell=word))
         assert [(type(part.cell), part.reverse) for part in parts] == [(kind, False)] * 3
     for word in ("separable", "convolution"):
-        parts = mixers(small(mixing=word, kernel=4))
+        parts = mixers(small(mixer=word, kernel=4))
         assert [(part.kernel, part.causal) for part in parts] == [(4, True)] * 3
     assert [part.window for part in mixers(small(window=5))] == [5] * 3
     assert [part.window for part in mixers(small(window=5, full_every=2))] == [5, None, 5]
-    parallel = mixers(small(mixing="parallel-convolutions", widths=[2, 7]))
+    parallel = mixers(small(mixer="parallel-convolutions", widths=[2, 7]))
     assert [(part.widths, part.causal) for part in parallel] == [((2, 7), True)] * 3
-    local = mixers(small(mixing="local", block=5, earlier_blocks=2))
+    local = mixers(small(mixer="local", block=5, earlier_blocks=2))
     assert [(part.block, part.earlier_blocks, part.causal) for part in local] == [(5, 2, True)] * 3
-    assert [part.factor for part in mixers(small(mixing="compressed", compression=4))] == [4] * 3
-    assert [part.qkv.bias is None for part in mixers(small(mixing="compressed", attention_bias=False))] == [
+    assert [part.factor for part in mixers(small(mixer="compressed", compression=4))] == [4] * 3
+    assert [part.qkv.bias is None for part in mixers(small(mixer="compressed", attention_bias=False))] == [
         True
     ] * 3
 
@@ -312,9 +312,9 @@ def test_options_of_experts_reach_their_layers(layers, found):
 def test_first_weights_of_experts_and_compressions():
     torch.manual_seed(1)
     experts = {"n": 3, "k": 2}
-    config = LanguageModelConfig(n_layers=2, d_model=96, n_heads=3, mixing="compressed", experts=experts)
+    config = LanguageModelConfig(n_layers=2, d_model=96, n_heads=3, mixer="compressed", experts=experts)
     model = build(config, 101)
-    attention, mixture = model.stack.blocks[0].mixing.part, model.stack.blocks[0].feed_forward.part
+    attention, mixture = model.stack.blocks[0].mixer.part, model.stack.blocks[0].feed_forward.part
     assert spread(attention.qkv.weight) == pytest.approx(0.02, rel=0.03)
     assert spread(attention.out.weight) == pytest.approx(0.01, rel=0.03)
     # Xavier: sqrt(2 / (3 d_k + d_k)).
@@ -326,7 +326,7 @@ def test_first_weights_of_experts_and_compressions():
 
 @torch.no_grad()
 def test_a_memory_far_below_the_context_is_kept_for_continuing():
-    model = model_of(small(mixing="alternating", block=4, context=64))
+    model = model_of(small(mixer="alternating", block=4, context=64))
     state = model.start(1)
     _, state = model.extend(Tokens.of([list(range(1, 31))]), state)
     kinds = [type(cache) for cache in state.caches]
@@ -391,25 +391,25 @@ def test_positions_inside_attention_alone_tell_the_order_of_what_came_before(pos
         ({"d_model": 15, "n_heads": 3, "positions": "sinusoidal"}, "d_model=15 must be even"),
         ({"context": 0}, "greater than or equal to 1"),
         ({"tie": "three-way"}, "valid boolean"),
-        ({"mixing": "local", "window": 3}, "with mixing=local there is none; take mixing=all"),
-        ({"mixing": "recurrent", "window": 3}, "with mixing=recurrent there is none"),
+        ({"mixer": "local", "window": 3}, "with mixer=local there is none; take mixer=all"),
+        ({"mixer": "recurrent", "window": 3}, "with mixer=recurrent there is none"),
         ({"window": 1}, "greater than or equal to 2"),
         ({"full_every": 2}, "full_every requires a window; set window, or full_every=null"),
         ({"window": 3, "full_every": 4}, "full_every=4 must be at most n_layers=3"),
         ({"window": 3, "full_every": 1}, "greater than or equal to 2"),
-        ({"mixing": "compressed", "earlier_blocks": 1}, "mixing=compressed has none"),
-        ({"mixing": "recurrent", "earlier_blocks": 1}, "mixing=recurrent has none"),
+        ({"mixer": "compressed", "earlier_blocks": 1}, "mixer=compressed has none"),
+        ({"mixer": "recurrent", "earlier_blocks": 1}, "mixer=recurrent has none"),
         (
-            {"mixing": "recurrent", "positions": "alibi"},
-            "requires attention, got mixing=recurrent",
+            {"mixer": "recurrent", "positions": "alibi"},
+            "requires attention, got mixer=recurrent",
         ),
         (
-            {"mixing": "separable", "positions": "alibi"},
-            "requires attention, got mixing=separable",
+            {"mixer": "separable", "positions": "alibi"},
+            "requires attention, got mixer=separable",
         ),
         ({"experts": {}, "feed_forward": "none"}, "experts are feed-forwards: take feed_forward=plain"),
-        ({"mixing": "compressed", "compression": 1}, "greater than or equal to 2"),
-        ({"mixing": "sparse"}, "'separable', 'convolution' or 'parallel-convolutions'"),
+        ({"mixer": "compressed", "compression": 1}, "greater than or equal to 2"),
+        ({"mixer": "sparse"}, "'separable', 'convolution' or 'parallel-convolutions'"),
         ({"experts": {"n": 4, "k": 4}}, "experts.k must be smaller than experts.n"),
         ({"experts": {"n": 4, "k": 1}}, "greater than or equal to 2"),
         ({"experts": {"n": 4, "layers": [4]}}, "there is no layer 4, n_layers is 3"),

@@ -7,9 +7,9 @@ from torch.nn import functional
 from heedful.models.encoder import class_head
 from heedful.models.resnet import PRESETS, ResNetConfig, build
 from heedful.nn.layout import Tokens
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 
-SMALL = {"picture_size": 13, "channels": 2, "n_blocks": [1, 2], "width": 4, "n_groups": 2}
+SMALL = {"image_size": 13, "channels": 2, "n_blocks": [1, 2], "width": 4, "n_groups": 2}
 
 
 def size(*models):
@@ -53,15 +53,15 @@ def test_the_grid_at_the_end(name, grid):
     "options",
     [
         {},
-        {"picture_size": 12},
+        {"image_size": 12},
         {"root_kernel": 3, "root_stride": 1, "root_pool": False},
-        {"root_stride": 3, "n_blocks": [1, 1, 1], "picture_size": 31},
+        {"root_stride": 3, "n_blocks": [1, 1, 1], "image_size": 31},
     ],
 )
 def test_hidden_states_are_one_for_each_place_of_the_grid(options):
     config, model = resnet(**options)
-    x = torch.randn(2, 2, config.picture_size, config.picture_size)
-    inputs = Pictures.of(x, config.n_tokens)
+    x = torch.randn(2, 2, config.image_size, config.image_size)
+    inputs = Images.of(x, config.n_tokens)
     hidden = model(inputs)
     assert hidden.shape == (2 * config.n_tokens, config.d_model)
     maps = functional.relu(model.norm(model.blocks(model.root(x))))
@@ -111,6 +111,6 @@ def test_a_layout_of_other_tokens_and_a_source_are_refused():
     config, model = resnet()
     x = torch.randn(2, 2, 13, 13)
     with pytest.raises(ValueError, match="layout must have 4 tokens"):
-        model(Pictures.of(x, 5))
+        model(Images.of(x, 5))
     with pytest.raises(ValueError, match="reads no source"):
-        model(Pictures.of(x, config.n_tokens), Tokens.of([[4]]))
+        model(Images.of(x, config.n_tokens), Tokens.of([[4]]))

@@ -126,7 +126,7 @@ def copy_attention(theirs, ours):
 
 @torch.no_grad()
 def copy_layer(theirs, ours):
-    residuals = [ours.mixing, *([ours.cross_attention] if hasattr(ours, "cross_attention") else [])]
+    residuals = [ours.mixer, *([ours.cross_attention] if hasattr(ours, "cross_attention") else [])]
     copy_attention(theirs.self_attn, residuals[0].part)
     if len(residuals) == 2:
         copy_attention(theirs.multihead_attn, residuals[1].part)
@@ -181,7 +181,7 @@ def test_equals_torchs_transformer_with_the_same_weights(place, activation):
     torch.testing.assert_close(hidden, layout.unpad(wanted))
     probe = torch.randn_like(hidden)
     mine = [
-        ours.encoder.blocks[0].mixing.part.qkv.weight,
+        ours.encoder.blocks[0].mixer.part.qkv.weight,
         ours.decoder.blocks[0].cross_attention.part.q.weight,
     ]
     self_theirs = theirs.encoder.layers[0].self_attn.in_proj_weight
@@ -280,9 +280,9 @@ def test_concatenated_positions_take_their_columns_from_the_embedding(positions,
 def test_positions_inside_attention_are_in_self_attentions_alone_and_do_not_end(positions, part):
     config = small(positions=positions, d_k=6, max_length=5)
     model = model_of(config)
-    mixings = [block.mixing.part for stack in (model.encoder, model.decoder) for block in stack.blocks]
-    assert len(mixings) == 4
-    assert all(getattr(mixing, part) is not None for mixing in mixings)
+    mixers = [block.mixer.part for stack in (model.encoder, model.decoder) for block in stack.blocks]
+    assert len(mixers) == 4
+    assert all(getattr(mixer, part) is not None for mixer in mixers)
     assert not any(hasattr(block.cross_attention.part, part) for block in model.decoder.blocks)
     assert config.longest is None
     source, target = [3 + i % 23 for i in range(31)], [1 + i % 29 for i in range(37)]

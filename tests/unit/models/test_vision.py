@@ -1,4 +1,4 @@
-"""Encoders of pictures: published sizes, the parts that options choose, and what is refused."""
+"""Encoders of images: published sizes, the parts that options choose, and what is refused."""
 
 import pytest
 import torch
@@ -7,9 +7,9 @@ from heedful.models.encoder import class_head
 from heedful.models.vision import PRESETS, VisionConfig, build
 from heedful.nn.layout import Tokens
 from heedful.nn.mixers import PositionMLP
-from heedful.nn.patches import Pictures, resize_positions
+from heedful.nn.patches import Images, resize_positions
 
-SMALL = {"picture_size": 12, "channels": 2, "patch_size": 4, "d_model": 14, "d_ff": 19, "n_heads": 2}
+SMALL = {"image_size": 12, "channels": 2, "patch_size": 4, "d_model": 14, "d_ff": 19, "n_heads": 2}
 SMALL |= {"n_layers": 2, "dropout": 0.0}
 
 SIZES = {
@@ -32,9 +32,9 @@ def vision(**options):
     return build(VisionConfig(**{**SMALL, **options})).eval()
 
 
-def pictures(model, b=3, seed=2):
+def images(model, b=3, seed=2):
     x = torch.randn(b, 2, 12, 12, generator=torch.Generator().manual_seed(seed))
-    return Pictures.of(x, model.embedding.n_tokens)
+    return Images.of(x, model.embedding.n_tokens)
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -46,11 +46,11 @@ def test_published_sizes_with_a_head_for_1000_classes(name):
 
 
 @pytest.mark.parametrize("name, wanted", [("vit-mini", 540_170), ("mixer-mini", 294_990)])
-def test_small_presets_read_grey_pictures_of_28_pixels(name, wanted):
+def test_small_presets_read_grey_images_of_28_pixels(name, wanted):
     config = PRESETS[name]
     model, head = build(config).eval(), class_head(config.d_model, 10, config.dropout).eval()
     assert size(model, head) == wanted
-    inputs = Pictures.of(torch.randn(2, 1, 28, 28), config.n_tokens)
+    inputs = Images.of(torch.randn(2, 1, 28, 28), config.n_tokens)
     hidden = model(inputs)
     assert hidden.shape == (2 * config.n_tokens, 128)
     assert head(model.heads["pooled"](hidden, inputs.layout)).shape == (2, 10)
@@ -70,12 +70,12 @@ def test_a_configuration_knows_its_tokens(name, tokens):
 
 def test_a_class_token_is_there_where_the_first_token_is_read():
     model = vision()
-    inputs = pictures(model)
+    inputs = images(model)
     hidden = model(inputs)
     assert hidden.shape == (30, 14)
     assert torch.equal(model.heads["pooled"](hidden, inputs.layout), hidden[::10])
     mean = vision(pooling="mean")
-    inputs = pictures(mean)
+    inputs = images(mean)
     hidden = mean(inputs)
     assert hidden.shape == (27, 14)
     pooled = mean.heads["pooled"](hidden, inputs.layout)
@@ -84,38 +84,38 @@ def test_a_class_token_is_there_where_the_first_token_is_read():
 
 def test_every_pixel_moves_the_class_token():
     model = vision()
-    inputs = pictures(model, b=1)
+    inputs = images(model, b=1)
     x = inputs.pixels.requires_grad_()
-    model(Pictures(x, inputs.layout))[0].square().sum().backward()
+    model(Images(x, inputs.layout))[0].square().sum().backward()
     assert x.grad.abs().min() > 0
 
 
-def test_without_positions_a_vision_transformer_does_not_see_where_squares_are():
-    """The mean over squares is the same in any order of them; with positions it is not."""
+def test_without_positions_a_vision_transformer_does_not_see_where_patches_are():
+    """The mean over patches is the same in any order of them; with positions it is not."""
     for positions, blind in (("none", True), ("learned", False)):
         model = vision(positions=positions, pooling="mean")
-        inputs = pictures(model)
-        squares = inputs.pixels.unfold(2, 4, 4).unfold(3, 4, 4)  # B, C, 3, 3, 4, 4
-        moved = squares[:, :, [2, 0, 1]][:, :, :, [1, 0, 2]].transpose(3, 4).reshape(3, 2, 12, 12)
+        inputs = images(model)
+        patches = inputs.pixels.unfold(2, 4, 4).unfold(3, 4, 4)  # B, C, 3, 3, 4, 4
+        moved = patches[:, :, [2, 0, 1]][:, :, :, [1, 0, 2]].transpose(3, 4).reshape(3, 2, 12, 12)
         one = model.heads["pooled"](model(inputs), inputs.layout)
-        two = model.heads["pooled"](model(Pictures(moved, inputs.layout)), inputs.layout)
+        two = model.heads["pooled"](model(Images(moved, inputs.layout)), inputs.layout)
         assert torch.allclose(one, two, rtol=0, atol=1e-5) == blind
 
 
-def test_a_mixer_has_one_network_along_the_squares_for_all_features():
-    """MLP-Mixer, equation 1, picture by picture and feature by feature."""
+def test_a_mixer_has_one_network_along_the_patches_for_all_features():
+    """MLP-Mixer, equation 1, image by image and feature by feature."""
     model = vision(mixer="mlp", positions="none", pooling="mean", d_tokens=5, n_layers=1)
-    inputs = pictures(model)
-    mixing = model.stack.blocks[0].mixing
-    assert isinstance(mixing.part, PositionMLP)
+    inputs = images(model)
+    mixer = model.stack.blocks[0].mixer
+    assert isinstance(mixer.part, PositionMLP)
     x = model.embedding(inputs).view(3, 9, 14)
-    normed = mixing.norm(x)
+    normed = mixer.norm(x)
     wanted = x.clone()
     for b in range(3):
         for c in range(14):
-            hidden = mixing.part.activation(mixing.part.up.weight @ normed[b, :, c] + mixing.part.up.bias)
-            wanted[b, :, c] += mixing.part.down.weight @ hidden + mixing.part.down.bias
-    mixed = mixing(x.flatten(0, 1), inputs.layout)
+            hidden = mixer.part.activation(mixer.part.up.weight @ normed[b, :, c] + mixer.part.up.bias)
+            wanted[b, :, c] += mixer.part.down.weight @ hidden + mixer.part.down.bias
+    mixed = mixer(x.flatten(0, 1), inputs.layout)
     torch.testing.assert_close(mixed, wanted.flatten(0, 1), rtol=0, atol=1e-5)
 
 
@@ -129,8 +129,8 @@ def test_first_weights():
             assert not parameter.any(), name
 
 
-def test_a_model_for_larger_pictures_takes_its_table_from_one_for_smaller():
-    small, large = vision(), vision(picture_size=20)
+def test_a_model_for_larger_images_takes_its_table_from_one_for_smaller():
+    small, large = vision(), vision(image_size=20)
     state = small.state_dict()
     name = "embedding.positions.positions.weight"
     state[name] = resize_positions(state[name], (3, 3), (5, 5))
@@ -141,7 +141,7 @@ def test_a_model_for_larger_pictures_takes_its_table_from_one_for_smaller():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"patch_size": 5}, "patch_size must divide picture_size=12, got 5"),
+        ({"patch_size": 5}, "patch_size must divide image_size=12, got 5"),
         ({"mixer": "convolution", "kernel": 3}, "set pooling=mean"),
         ({"mixer": "parallel-convolutions"}, "set pooling=mean"),
         ({"window": 3}, "sees only the first patches; set pooling=mean, or full_every"),
@@ -160,7 +160,7 @@ def test_options_that_cannot_work_are_refused(options, message):
 def test_a_source_is_refused():
     model = vision()
     with pytest.raises(ValueError, match="reads no source"):
-        model(pictures(model), Tokens.of([[4]]))
+        model(images(model), Tokens.of([[4]]))
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -35,22 +35,22 @@ def decoder_block(place=PostNorm):
 def test_an_encoder_block_mixes_positions_then_channels():
     torch.manual_seed(1)
     block, x = encoder_block(), tokens(LAYOUT)
-    z = block.mixing.norm(x + block.mixing.part(x, LAYOUT))
+    z = block.mixer.norm(x + block.mixer.part(x, LAYOUT))
     wanted = block.feed_forward.norm(z + block.feed_forward.part(z))
     torch.testing.assert_close(block(x, LAYOUT), wanted)
 
 
 def test_an_encoder_block_with_an_identity_mixes_positions_alone():
     torch.manual_seed(1)
-    mixing, x = encoder_block().mixing, tokens(LAYOUT)
-    assert torch.equal(EncoderBlock(mixing, nn.Identity())(x, LAYOUT), mixing(x, LAYOUT))
+    mixer, x = encoder_block().mixer, tokens(LAYOUT)
+    assert torch.equal(EncoderBlock(mixer, nn.Identity())(x, LAYOUT), mixer(x, LAYOUT))
 
 
 def test_a_decoder_block_mixes_then_attends_then_mixes_channels():
     torch.manual_seed(2)
     block, x, encoded = decoder_block(PreNorm), tokens(LAYOUT), tokens(KEYS, D_S)
     memory = block.remember(encoded, KEYS)
-    z = x + block.mixing.part(block.mixing.norm(x), LAYOUT)
+    z = x + block.mixer.part(block.mixer.norm(x), LAYOUT)
     cross = block.cross_attention
     z = z + cross.part(cross.norm(z), LAYOUT, cross.part.remember(encoded, KEYS))
     wanted = z + block.feed_forward.part(block.feed_forward.norm(z))
@@ -84,7 +84,7 @@ def test_each_block_writes_to_its_own_cache():
     x = tokens(LAYOUT)
     caches = [KeyValueCache(), KeyValueCache()]
     torch.testing.assert_close(stack(x, LAYOUT, caches), stack(x, LAYOUT))
-    first = stack.blocks[0].mixing.part
+    first = stack.blocks[0].mixer.part
     _, k, _ = first.qkv(x).split(first.sizes, dim=-1)
     held = caches[0].keys[:, 0, : LAYOUT.max_length]
     torch.testing.assert_close(LAYOUT.unpad(held), k)
@@ -110,8 +110,8 @@ def test_the_residual_stream_can_be_read_and_replaced_after_every_part():
         tokens(KEYS, D_S),
     )
     memories, (block,) = stack.remember(encoded, KEYS), stack.blocks
-    places = ["after_mixing", "after_cross_attention", "output"]
-    parts = ["mixing", "cross_attention", "feed_forward"]
+    places = ["after_mixer", "after_cross_attention", "output"]
+    parts = ["mixer", "cross_attention", "feed_forward"]
     names = [f"blocks.0.{name}" for name in [*places, *(f"{part}.added" for part in parts)]]
     with recording(stack, [*names, "top"]) as seen:
         out = stack(x, LAYOUT, memories)

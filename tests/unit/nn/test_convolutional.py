@@ -11,7 +11,7 @@ from heedful.nn.convolutional import Bottleneck, GroupNorm, StandardisedConvolut
 B, C, D, H, W = 2, 3, 5, 7, 11
 
 
-def pictures(b=B, c=C, height=H, width=W, seed=1):
+def images(b=B, c=C, height=H, width=W, seed=1):
     return torch.randn(b, c, height, width, generator=torch.Generator().manual_seed(seed))
 
 
@@ -28,7 +28,7 @@ def standardised(weight, epsilon=1e-10):
 
 
 def convolved(x, weight, stride):
-    """Sum over channels and neighbours, with zeros around the picture."""
+    """Sum over channels and neighbours, with zeros around the image."""
     k = weight.shape[-1]
     rows, columns = -(-x.shape[2] // stride), -(-x.shape[3] // stride)
     out = torch.zeros(len(x), len(weight), rows, columns, dtype=torch.float64)
@@ -45,7 +45,7 @@ def convolved(x, weight, stride):
 @pytest.mark.parametrize("kernel, stride", [(1, 1), (3, 1), (3, 2), (7, 2), (1, 2)])
 def test_a_standardised_convolution_is_the_loop(kernel, stride):
     torch.manual_seed(2)
-    part, x = StandardisedConvolution(C, D, kernel, stride), pictures()
+    part, x = StandardisedConvolution(C, D, kernel, stride), images()
     with torch.no_grad():
         part.weight.mul_(3.0).add_(0.7)
     wanted = convolved(x, standardised(part.weight), stride).float()
@@ -58,7 +58,7 @@ def test_gradients_in_bf16_are_those_in_fp32_of_small_grids_too(kernel, stride, 
     """Memory is filled with NaN before: a kernel that leaves a part of its result unwritten returns it."""
     torch.manual_seed(3)
     part = StandardisedConvolution(16, 16, kernel, stride)
-    x = pictures(12, 16, height, width)
+    x = images(12, 16, height, width)
     for _ in range(3):
         narrow, wide = x.bfloat16().requires_grad_(), x.bfloat16().float().requires_grad_()
         weight = part.standardised().detach()
@@ -78,7 +78,7 @@ def test_gradients_in_bf16_are_those_in_fp32_of_small_grids_too(kernel, stride, 
 
 
 def test_neither_scale_nor_mean_of_a_filter_matters():
-    part, x = StandardisedConvolution(C, D, 3), pictures()
+    part, x = StandardisedConvolution(C, D, 3), images()
     before = part(x)
     with torch.no_grad():
         part.weight.mul_(torch.rand(D, 1, 1, 1) + 0.5).add_(torch.randn(D, 1, 1, 1))
@@ -87,7 +87,7 @@ def test_neither_scale_nor_mean_of_a_filter_matters():
 
 def test_gradients_go_through_the_standardisation():
     part = StandardisedConvolution(2, 3, 3).double()
-    x = pictures(1, 2, 4, 5).double().requires_grad_()
+    x = images(1, 2, 4, 5).double().requires_grad_()
     weight = part.weight.detach().clone().requires_grad_()
     call = lambda x, weight: torch.func.functional_call(part, {"weight": weight}, x)  # noqa: E731
     assert torch.autograd.gradcheck(call, (x, weight))
@@ -100,7 +100,7 @@ def test_even_kernels_are_refused():
 
 @pytest.mark.parametrize("n_groups", [1, 2, 6])
 def test_a_group_norm_is_the_loop(n_groups):
-    part, x = GroupNorm(6, n_groups), pictures(c=6)
+    part, x = GroupNorm(6, n_groups), images(c=6)
     with torch.no_grad():
         part.weight.normal_()
         part.bias.normal_()
@@ -130,7 +130,7 @@ def normed(norm, x):
 @pytest.mark.parametrize("d_in, stride, projected", [(6, 1, False), (6, 2, True), (8, 1, True)])
 def test_a_bottleneck_is_its_formula(d_in, stride, projected):
     torch.manual_seed(3)
-    part, x = Bottleneck(d_in, 4, 6, stride=stride, n_groups=2), pictures(c=d_in)
+    part, x = Bottleneck(d_in, 4, 6, stride=stride, n_groups=2), images(c=d_in)
     with torch.no_grad():
         for norm in part.norms:
             norm.weight.normal_()

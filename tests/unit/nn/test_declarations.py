@@ -49,7 +49,7 @@ def test_recurrences_read_ahead_where_they_read_backwards():
 
 def test_rows_carry_the_dotted_name_of_their_parameter():
     stack = encoder(PostNorm, LayerNorm)
-    keys = {f"blocks.{i}.mixing.part.qkv.bias": {6, 7, 8, 9, 10, 11} for i in range(2)}
+    keys = {f"blocks.{i}.mixer.part.qkv.bias": {6, 7, 8, 9, 10, 11} for i in range(2)}
     assert without_gradient(stack) == keys
     assert without_gradient(nn.ModuleDict({"a": stack})) == {f"a.{name}": rows for name, rows in keys.items()}
 
@@ -62,14 +62,14 @@ def test_what_lifts_all_features_of_a_token_is_lost_where_norms_subtract_their_m
     place, norm, dropout, lost
 ):
     torch.manual_seed(1)
-    mixing = place(PositionMLP(D, 7, 3), norm(D), dropout)
+    mixer = place(PositionMLP(D, 7, 3), norm(D), dropout)
     last = nn.Identity() if place is PostNorm else norm(D)
-    stack = EncoderStack([EncoderBlock(mixing, place(FeedForward(D, FF), norm(D)))], last).double()
-    declared_lost = without_gradient(stack).get("blocks.0.mixing.part.down.bias", set())
+    stack = EncoderStack([EncoderBlock(mixer, place(FeedForward(D, FF), norm(D)))], last).double()
+    declared_lost = without_gradient(stack).get("blocks.0.mixer.part.down.bias", set())
     assert declared_lost == (set(range(7)) if lost else set())
     x = torch.randn(7, D, dtype=torch.float64)
     (stack(x, Layout.of([7])) * torch.randn(7, D, dtype=torch.float64)).sum().backward()
-    gradient = stack.blocks[0].mixing.part.down.bias.grad
+    gradient = stack.blocks[0].mixer.part.down.bias.grad
     assert (gradient.abs() < 1e-12).all() == lost
 
 
@@ -83,11 +83,11 @@ def test_a_norm_before_a_fourier_transform_moves_its_first_feature_in_vain(place
     last = nn.Identity() if place is PostNorm else norm(D)
     block = EncoderBlock(place(FourierMixer(), norm(D)), place(FeedForward(D, FF), norm(D)))
     stack = EncoderStack([block], last).double()
-    wanted = {f"blocks.0.mixing.norm.{name}": {0} for name in ("weight", "bias")}
+    wanted = {f"blocks.0.mixer.norm.{name}": {0} for name in ("weight", "bias")}
     assert without_gradient(stack) == (wanted if lost else {})
     x = torch.randn(7, D, dtype=torch.float64)
     (stack(x, Layout.of([7])) * torch.randn(7, D, dtype=torch.float64)).sum().backward()
-    for parameter in block.mixing.norm.parameters():
+    for parameter in block.mixer.norm.parameters():
         assert (parameter.grad.abs() < 1e-12).tolist() == [lost] + [False] * (D - 1)
 
 
@@ -98,8 +98,8 @@ def test_constants_are_lost_where_every_norm_subtracts_the_batchs_mean(place):
     all_rows = set(range(D))
     wanted = {}
     for i in range(2):
-        wanted[f"blocks.{i}.mixing.part.qkv.bias"] = set(range(6, 18))
-        wanted[f"blocks.{i}.mixing.part.out.bias"] = all_rows
+        wanted[f"blocks.{i}.mixer.part.qkv.bias"] = set(range(6, 18))
+        wanted[f"blocks.{i}.mixer.part.out.bias"] = all_rows
         wanted[f"blocks.{i}.feed_forward.part.down.bias"] = all_rows
     assert without_gradient(stack) == wanted
     layout = Layout.of([5, 3])
@@ -121,7 +121,7 @@ def test_one_norm_that_does_not_is_enough_to_hear_them():
 
 def test_dropped_weights_do_not_sum_to_one_so_the_values_bias_is_heard():
     stack = encoder(PostNorm, BatchNorm, dropout=0.1)
-    assert without_gradient(stack)["blocks.0.mixing.part.qkv.bias"] == set(range(6, 12))
+    assert without_gradient(stack)["blocks.0.mixer.part.qkv.bias"] == set(range(6, 12))
 
 
 def test_cross_attention_counts_its_rows_in_its_own_fused_matrix():
@@ -136,8 +136,8 @@ def test_cross_attention_counts_its_rows_in_its_own_fused_matrix():
 def test_constants_of_convolutions_and_gated_feed_forwards_are_lost_there_too():
     """Against gradients, row by row."""
     torch.manual_seed(1)
-    mixing, feed_forward = DepthwiseSeparableConvolution(D, 3), GatedFeedForward(D, FF, bias=True)
-    block = EncoderBlock(PreNorm(mixing, BatchNorm(D)), PreNorm(feed_forward, BatchNorm(D)))
+    mixer, feed_forward = DepthwiseSeparableConvolution(D, 3), GatedFeedForward(D, FF, bias=True)
+    block = EncoderBlock(PreNorm(mixer, BatchNorm(D)), PreNorm(feed_forward, BatchNorm(D)))
     stack = EncoderStack([block], BatchNorm(D)).double()
     x, probe = torch.randn(2, 23, D, dtype=torch.float64)
     (stack(x, Layout.of([11, 0, 5, 7])) * probe).sum().backward()
@@ -148,7 +148,7 @@ def test_constants_of_convolutions_and_gated_feed_forwards_are_lost_there_too():
             zeros[name] = found
     whole = set(range(D))
     assert zeros == {
-        "blocks.0.mixing.part.pointwise.bias": whole,
+        "blocks.0.mixer.part.pointwise.bias": whole,
         "blocks.0.feed_forward.part.down.bias": whole,
     }
     assert zeros == without_gradient(stack)

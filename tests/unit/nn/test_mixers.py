@@ -134,7 +134,7 @@ def test_a_network_along_positions_begins_at_the_first():
 
 
 def test_mixer_b16_has_its_published_parameters():
-    """59,880,472 for pictures of 224 x 224 in 1000 classes (Tolstikhin et al. 2021, table 1: 59 million)."""
+    """59,880,472 for images of 224 x 224 in 1000 classes (Tolstikhin et al. 2021, table 1: 59 million)."""
     with torch.device("meta"):
         positions, channels = PositionMLP(768, 196, 384), FeedForward(768, 3072, activation=nn.GELU())
     assert size(positions) == 2 * 196 * 384 + 384 + 196 == 151_108

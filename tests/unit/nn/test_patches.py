@@ -1,4 +1,4 @@
-"""Patches against plain loops and each other, what refuses which pictures, and tables for other grids."""
+"""Patches against plain loops and each other, what refuses which images, and tables for other grids."""
 
 import math
 
@@ -9,9 +9,9 @@ from torch import nn
 from heedful.nn.layout import Layout
 from heedful.nn.patches import (
     ConvolutionPatches,
+    Images,
     LinearPatches,
     PatchEmbedding,
-    Pictures,
     grid_of,
     resize_positions,
 )
@@ -76,13 +76,13 @@ def test_first_weights_keep_the_size_of_pixels(part):
     assert patches.projection.weight.std().item() == pytest.approx((3 * 16 * 16) ** -0.5, rel=0.02)
 
 
-def test_a_picture_of_224_pixels_has_196_squares_of_16():
+def test_an_image_of_224_pixels_has_196_patches_of_16():
     assert grid_of(224, 224, 16) == (14, 14)
 
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("height, width", [(11, 15), (10, 14)])
-def test_squares_that_do_not_fill_the_picture_are_refused(part, height, width):
+def test_patches_that_do_not_fill_the_image_are_refused(part, height, width):
     with pytest.raises(ValueError, match=f"patch size 5 must divide .* got {height} x {width} pixels"):
         part(C, P, D)(pixels(height=height, width=width))
 
@@ -98,47 +98,47 @@ def embedding(class_token=True, positions=True, **options):
 
 def test_the_class_token_comes_first_and_every_token_gets_its_place():
     part, x = embedding(), pixels()
-    packed = part(Pictures.of(x, N + 1))
-    squares, table = part.patches(x), part.positions.positions.weight
+    packed = part(Images.of(x, N + 1))
+    patches, table = part.patches(x), part.positions.positions.weight
     wanted = []
     for b in range(B):
         wanted.append(part.class_token[0] + table[0])
-        wanted += [squares[b, n] + table[n + 1] for n in range(N)]
+        wanted += [patches[b, n] + table[n + 1] for n in range(N)]
     torch.testing.assert_close(packed, torch.stack(wanted), rtol=0, atol=1e-6)
 
 
-def test_without_class_token_and_positions_squares_are_all():
+def test_without_class_token_and_positions_patches_are_all():
     part, x = embedding(class_token=False, positions=False), pixels()
-    torch.testing.assert_close(part(Pictures.of(x, N)), part.patches(x).flatten(0, 1))
+    torch.testing.assert_close(part(Images.of(x, N)), part.patches(x).flatten(0, 1))
 
 
 def test_dropout_acts_on_the_sum_in_training():
-    part, pictures = embedding(dropout=0.5), Pictures.of(pixels(), N + 1)
-    whole, dropped = part.eval()(pictures), part.train()(pictures)
+    part, images = embedding(dropout=0.5), Images.of(pixels(), N + 1)
+    whole, dropped = part.eval()(images), part.train()(images)
     zeros = dropped == 0
     assert 0.2 < zeros.float().mean() < 0.8
     torch.testing.assert_close(dropped[~zeros], 2 * whole[~zeros], rtol=1e-3, atol=1e-5)
 
 
-def test_pictures_of_another_size_and_layouts_of_other_tokens_are_refused():
+def test_images_of_another_size_and_layouts_of_other_tokens_are_refused():
     part = embedding()
     with pytest.raises(ValueError, match=r"must have 10 x 15 pixels, got 15 x 10.*resize_positions"):
-        part(Pictures.of(pixels(height=15, width=10), N + 1))
+        part(Images.of(pixels(height=15, width=10), N + 1))
     with pytest.raises(ValueError, match="layout must have 7 tokens for each of the 2 images"):
-        part(Pictures.of(pixels(), N))
+        part(Images.of(pixels(), N))
 
 
-def test_no_pictures_make_no_tokens():
-    assert embedding()(Pictures.of(pixels(0), N + 1)).shape == (0, D)
+def test_no_images_make_no_tokens():
+    assert embedding()(Images.of(pixels(0), N + 1)).shape == (0, D)
 
 
-def test_pictures_are_chosen_and_moved_with_their_layout():
-    pictures = Pictures.of(pixels(3), N)
-    assert pictures.layout.lengths == (N, N, N)
-    chosen = pictures.select([2, 0])
-    assert torch.equal(chosen.pixels, pictures.pixels[[2, 0]])
+def test_images_are_chosen_and_moved_with_their_layout():
+    images = Images.of(pixels(3), N)
+    assert images.layout.lengths == (N, N, N)
+    chosen = images.select([2, 0])
+    assert torch.equal(chosen.pixels, images.pixels[[2, 0]])
     assert chosen.layout.lengths == (N, N)
-    moved = pictures.to("meta")
+    moved = images.to("meta")
     assert moved.pixels.device.type == moved.layout.device.type == "meta"
     assert isinstance(moved.layout, Layout)
 

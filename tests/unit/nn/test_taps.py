@@ -173,7 +173,7 @@ def test_what_was_already_used_can_be_read_but_not_replaced():
     assert seen["0"][0] is x
     with (
         intervene(nn.Sequential(tap), {"0": lambda x: x}),
-        pytest.raises(ValueError, match="chances is read-only: it has been used and cannot be replaced"),
+        pytest.raises(ValueError, match="chances is read-only: it was already used and cannot be replaced"),
     ):
         tap(x)
 

@@ -1,4 +1,4 @@
-"""A captioner that begins as a classifier of pictures was left: what is taken, told and refused."""
+"""A captioner that begins as a classifier of images was left: what is taken, told and refused."""
 
 import json
 
@@ -9,11 +9,11 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch.nn import functional
 
-from heedful.data.pictures import Picture
+from heedful.data.images import LazyImage
 from heedful.errors import RequestError
 from heedful.models.registry import build_model
 from heedful.models.vision import VisionConfig
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 from heedful.runs.kinds import kind_of
 from heedful.runs.reading import read_recipe
 from heedful.runs.run import load
@@ -24,11 +24,11 @@ from heedful.text.training import train_tokenizer
 
 COLOURS = {"red": (255, 0, 30), "green": (10, 160, 0), "blue": (0, 70, 255)}
 CLASSES = """
-task: {kind: picture-classification}
+task: {kind: image-classification}
 data:
-  train: {kind: folder, path: pictures}
-  valid: {kind: folder, path: pictures}
-model: {kind: vision, picture_size: 12, patch_size: 4, d_model: 12, n_heads: 3, n_layers: 2, POOLING}
+  train: {kind: folder, path: images}
+  valid: {kind: folder, path: images}
+model: {kind: vision, image_size: 12, patch_size: 4, d_model: 12, n_heads: 3, n_layers: 2, POOLING}
 schedule: {kind: constant, peak: 1e-2}
 training: {max_updates: 5, tokens_per_update: 90, validate_every: 5, save_every: 5, precision: fp32}
 """
@@ -36,8 +36,8 @@ CAPTIONS = """
 task: {kind: captioning}
 start: {run: vit}
 data:
-  train: {kind: captioned-folder, path: pictures}
-  valid: {kind: captioned-folder, path: pictures}
+  train: {kind: captioned-folder, path: images}
+  valid: {kind: captioned-folder, path: images}
 tokenizer: {subwords: {kind: word}}
 model: {kind: captioner, n_decoder_layers: 1}
 schedule: {kind: constant, peak: 1e-2}
@@ -46,17 +46,17 @@ training: {max_updates: 3, tokens_per_update: 90, validate_every: 3, save_every:
 
 
 def made(folder, pooling):
-    """Pictures, which are captioned and have labels, and a classifier of them."""
+    """Images, which are captioned and have labels, and a classifier of them."""
     draw = np.random.default_rng(0)
     for colour, rgb in COLOURS.items():
-        (folder / "pictures" / colour).mkdir(parents=True)
+        (folder / "images" / colour).mkdir(parents=True)
         for i in range(3):
             array = np.clip(np.array(rgb) + draw.integers(-40, 40, (12, 12, 3)), 0, 255).astype(np.uint8)
-            Image.fromarray(array).save(folder / "pictures" / colour / f"{i}.png")
-    names = sorted(str(path.relative_to(folder / "pictures")) for path in folder.rglob("*.png"))
+            Image.fromarray(array).save(folder / "images" / colour / f"{i}.png")
+    names = sorted(str(path.relative_to(folder / "images")) for path in folder.rglob("*.png"))
     (folder / "classes.yaml").write_text(CLASSES.replace("POOLING", f"pooling: {pooling}"))
     train_run(read_recipe(str(folder / "classes.yaml"))[0], folder / "vit", device="cpu")
-    (folder / "pictures" / "captions.txt").write_text("".join(f"{n}\tall {n[:3]}\n" for n in names))
+    (folder / "images" / "captions.txt").write_text("".join(f"{n}\tall {n[:3]}\n" for n in names))
     (folder / "captions.yaml").write_text(CAPTIONS)
     return folder
 
@@ -84,19 +84,19 @@ def begun(folder, *overrides):
     return model, recipe, said
 
 
-def pictures_of(folder):
-    return [Picture.of(path) for path in sorted((folder / "pictures").rglob("*.png"))]
+def images_of(folder):
+    return [LazyImage.of(path) for path in sorted((folder / "images").rglob("*.png"))]
 
 
-def read(reader, pictures, n_tokens):
-    return Pictures.of(reader.normalised(np.stack([reader.pixels(each) for each in pictures])), n_tokens)
+def read(reader, images, n_tokens):
+    return Images.of(reader.normalised(np.stack([reader.pixels(each) for each in images])), n_tokens)
 
 
 def test_the_encoder_computes_what_the_vit_does(folder):
-    """Though each reads pictures around a mean of its own."""
+    """Though each reads images around a mean of its own."""
     vit, (model, recipe, said) = load(folder / "vit", device="cpu"), begun(folder)
-    pictures = pictures_of(folder)
-    theirs, ours = read(vit.processor.reader, pictures, 9), read(recipe.reader, pictures, 9)
+    images = images_of(folder)
+    theirs, ours = read(vit.processor.reader, images, 9), read(recipe.reader, images, 9)
     assert not torch.allclose(theirs.pixels, ours.pixels, atol=0.1)
     with torch.no_grad():
         wanted, found = vit.model(theirs), model.encode(ours)
@@ -116,25 +116,25 @@ def test_without_its_class_token_a_vit_is_one_that_never_had_one(with_class_toke
     del held["embedding.class_token"]
     held["embedding.positions.positions.weight"] = held["embedding.positions.positions.weight"][1:]
     without.load_state_dict(held)
-    pictures = pictures_of(with_class_token)
+    images = images_of(with_class_token)
     with torch.no_grad():
-        wanted = without.eval()(read(vit.processor.reader, pictures, 9))
-        found = model.encode(read(recipe.reader, pictures, 9))
+        wanted = without.eval()(read(vit.processor.reader, images, 9))
+        found = model.encode(read(recipe.reader, images, 9))
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
     assert said[0].endswith("these stay behind: the class token and its place, the head class")
 
 
 def test_sizes_are_those_of_the_vit_and_the_decoder_has_its_own(folder):
     recipe, vit = recipe_of(folder), load(folder / "vit", device="cpu").recipe
-    taken = ("picture_size", "patch_size", "channels", "d_model", "n_heads", "n_layers", "norm_placement")
+    taken = ("image_size", "patch_size", "channels", "d_model", "n_heads", "n_layers", "norm_placement")
     assert all(getattr(recipe.model, name) == getattr(vit.model, name) for name in taken)
     assert (vit.model.d_ff, recipe.model.d_ff, recipe.model.n_decoder_layers) == (None, 48, 1)
     assert (recipe.model.kind, recipe.model.positions) == ("captioner", "sinusoidal")
 
 
-def test_pictures_of_another_size_have_a_table_of_places_between_the_old_ones(with_class_token):
+def test_images_of_another_size_have_a_table_of_places_between_the_old_ones(with_class_token):
     old = load_file(with_class_token / "vit" / "weights.safetensors")["embedding.positions.positions.weight"]
-    table = begun(with_class_token, "model.picture_size=24")[0].source_embedding.positions.positions.weight
+    table = begun(with_class_token, "model.image_size=24")[0].source_embedding.positions.positions.weight
     assert (tuple(old.shape), tuple(table.shape)) == ((10, 12), (36, 12))
     grid = old[1:].T.reshape(1, 12, 3, 3)
     wanted = functional.interpolate(grid, size=(6, 6), mode="bicubic", align_corners=False)
@@ -153,7 +153,7 @@ def test_it_trains_and_its_run_needs_the_vit_no_more(folder, tmp_path, frozen):
     encoder = {name for name in first if name.startswith(("source_embedding.", "encoder."))}
     assert bool(changed & encoder) == (frozen == "none")
     assert {name.split(".")[0] for name in changed} >= {"decoder", "target_embedding"}
-    assert len(run.predict([str(folder / "pictures" / "red" / "0.png")])) == 1
+    assert len(run.predict([str(folder / "images" / "red" / "0.png")])) == 1
     assert set(json.loads((tmp_path / "run" / "run.json").read_text())["files"]) >= {"caption.tokenizer.json"}
 
 
@@ -183,10 +183,10 @@ def test_blocks_that_are_not_taken_are_told(folder):
 @pytest.mark.parametrize(
     "model, message",
     [
-        ("{kind: vision, mixer: mlp}", "other mixes squares by mlp, and a captioner's encoder by attention"),
+        ("{kind: vision, mixer: mlp}", "other mixes patches by mlp, and a captioner's encoder by attention"),
         (
             "{kind: vision, window: 3}",
-            "other mixes squares in windows, and a captioner's encoder all of them",
+            "other mixes patches in windows, and a captioner's encoder all of them",
         ),
         ("{kind: vision, positions: none}", "other has no table of positions"),
         ("{kind: resnet}", "is of the kind resnet, and captioning needs one of the kind captioner or vision"),

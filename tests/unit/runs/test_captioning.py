@@ -1,4 +1,4 @@
-"""Captioners as runs: trained on a user's own pictures, resumed, scored; what recipes and data refuse."""
+"""Captioners as runs: trained on a user's own images, resumed, scored; what recipes and data refuse."""
 
 import json
 import re
@@ -14,14 +14,14 @@ from sacrebleu import corpus_bleu, corpus_chrf, corpus_ter
 from heedful.artifacts.run_folder import RunFolder
 from heedful.data.augmentation import Augmentation, augmented
 from heedful.data.corpora.scenes import caption, pixels, scene
-from heedful.data.pictures import Picture
+from heedful.data.images import LazyImage
 from heedful.data.sources import CaptionedFolderSource, JsonlSource, LocatedRow, Location, TsvSource
 from heedful.decoding.config import GreedyConfig
 from heedful.errors import DataError, RequestError
 from heedful.ledger.describing import describe
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.captioning.augmenting import augmenting
-from heedful.runs.captioning.scoring import by_picture
+from heedful.runs.captioning.scoring import by_image
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.kind import Scoring
 from heedful.runs.kinds import kind_of
@@ -37,7 +37,7 @@ N = {"train": 47, "valid": 11, "test": 13}
 
 
 def painted(draw):
-    """Half of the picture in one colour, half in another, and what that is."""
+    """Half of the image in one colour, half in another, and what that is."""
     first, second = draw.choice(list(COLOURS), 2, replace=False)
     array = np.zeros((12, 12, 3), np.uint8)
     array[:6], array[6:] = COLOURS[first], COLOURS[second]
@@ -45,24 +45,24 @@ def painted(draw):
 
 
 def write(folder):
-    """Tables of JSON lines beside a folder of pictures."""
-    (folder / "pictures").mkdir()
+    """Tables of JSON lines beside a folder of images."""
+    (folder / "images").mkdir()
     draw = np.random.default_rng(1)
     for name, n in N.items():
         lines = []
         for i in range(n):
             array, text = painted(draw)
-            Image.fromarray(array).save(folder / "pictures" / f"{name}{i}.png")
-            lines.append(json.dumps({"picture": f"pictures/{name}{i}.png", "caption": text}))
+            Image.fromarray(array).save(folder / "images" / f"{name}{i}.png")
+            lines.append(json.dumps({"image": f"images/{name}{i}.png", "caption": text}))
         (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
 
 
 def plain(**sections):
-    columns = {"picture": "picture", "caption": "caption"}
+    columns = {"image": "image", "caption": "caption"}
     sources = {name: {"kind": "jsonl", "paths": f"{name}.jsonl", "columns": columns} for name in N}
     model = {
         "kind": "captioner",
-        "picture_size": 12,
+        "image_size": 12,
         "patch_size": 6,
         "d_model": 12,
         "d_ff": 17,
@@ -110,13 +110,13 @@ def run(folder):
 
 
 @pytest.mark.slow
-def test_a_run_holds_its_tokenizer_and_bytes_of_pictures(folder):
+def test_a_run_holds_its_tokenizer_and_bytes_of_images(folder):
     card = json.loads((folder / "run" / "run.json").read_text())
     assert card["task"] == "captioning"
     assert set(card["files"]) == {"recipe.yaml", "caption.tokenizer.json", "weights.safetensors"}
     header = json.loads((folder / "run" / "cache" / "train" / "header.json").read_text())
     columns = {column["name"]: column for column in header["columns"]}
-    assert (columns["picture"]["dtype"], columns["picture"]["tokens"]) == ("|u1", N["train"] * 12 * 12 * 3)
+    assert (columns["image"]["dtype"], columns["image"]["tokens"]) == ("|u1", N["train"] * 12 * 12 * 3)
     report = json.loads((folder / "run" / "data.json").read_text())
     assert report["train"]["columns"].keys() == {"caption"}
     assert report["train"]["kept"] == N["train"]
@@ -144,7 +144,7 @@ def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path):
 
 
 def album(folder, n=20):
-    """Pictures with two captions each, in ``captions.txt``."""
+    """Images with two captions each, in ``captions.txt``."""
     draw = np.random.default_rng(2)
     folder.mkdir()
     lines = []
@@ -156,12 +156,12 @@ def album(folder, n=20):
     (folder / "captions.txt").write_text("\n".join(lines) + "\n")
 
 
-def test_a_folder_of_captioned_pictures_is_learned_from(tmp_path):
+def test_a_folder_of_captioned_images_is_learned_from(tmp_path):
     """What is missing, unreadable or without a caption is named, and counted where it is left out."""
     album(tmp_path / "album")
     with (tmp_path / "album" / "captions.txt").open("a") as file:
         file.write("17.gone.png\tred above green\n18.png\t\n")
-    (tmp_path / "album" / "16.png").write_text("not a picture")
+    (tmp_path / "album" / "16.png").write_text("not an image")
     Image.new("RGB", (9, 9)).save(tmp_path / "album" / "19.alone.png")
     source = {"kind": "captioned-folder", "path": "album"}
     data = {"train": {**source, "skip": 5}, "valid": {**source, "limit": 5}, "test": {}}
@@ -172,7 +172,7 @@ def test_a_folder_of_captioned_pictures_is_learned_from(tmp_path):
     into(tmp_path, data={**data, "filter": {"unreadable": "drop"}}, **short)
     report = json.loads((tmp_path / "run" / "data.json").read_text())
     assert (report["valid"]["rows"], report["valid"]["kept"]) == (10, 10)
-    # Fifteen pictures with two captions, a missing one, a caption that is empty, and a picture without.
+    # Fifteen images with two captions, a missing one, a caption that is empty, and an image without.
     assert (report["train"]["rows"], report["train"]["kept"]) == (33, 28)
     assert {reason: tally["examples"] for reason, tally in report["train"]["dropped"].items()} == {
         "unreadable": ["album/captions.txt:33", "album/captions.txt:34", "album/captions.txt:41"],
@@ -183,8 +183,8 @@ def test_a_folder_of_captioned_pictures_is_learned_from(tmp_path):
         into(tmp_path, data={**data, "filter": {"unreadable": "drop", "empty": "error"}}, **short)
 
 
-def test_what_becomes_of_a_picture_depends_on_seed_epoch_and_sample_alone():
-    """And is what becomes of it in a classifier of pictures; captions stay as they are."""
+def test_what_becomes_of_an_image_depends_on_seed_epoch_and_sample_alone():
+    """And is what becomes of it in a classifier of images; captions stay as they are."""
     how = Augmentation(shift=2, erase=0.5)
     reader = recipe().reader
     draw = np.random.default_rng(0)
@@ -192,34 +192,34 @@ def test_what_becomes_of_a_picture_depends_on_seed_epoch_and_sample_alone():
     rows = list(pixels.reshape(5, -1))
     samples = [3, 1, 4, 11, 5]
     vary = augmenting(how, reader, seed=7)
-    changed = vary("picture", rows, samples, 2)
+    changed = vary("image", rows, samples, 2)
     of = augmented(pixels, samples, how, seed=7, epoch=2, fill=np.full(3, 128, np.uint8))
     assert np.array_equal(np.stack(changed), of.reshape(5, -1))
     for i, sample in enumerate(samples):
-        (alone,) = vary("picture", [rows[i]], [sample], 2)
+        (alone,) = vary("image", [rows[i]], [sample], 2)
         assert np.array_equal(alone, changed[i])
-    for other in (vary("picture", rows, samples, 3), augmenting(how, reader, 8)("picture", rows, samples, 2)):
+    for other in (vary("image", rows, samples, 3), augmenting(how, reader, 8)("image", rows, samples, 2)):
         assert not np.array_equal(np.stack(other), np.stack(changed))
     assert vary("caption", [[7, 8]], [3], 2) == [[7, 8]]
     assert recipe().augmentation == Augmentation(crop=None, shift=0, flip=False, erase=0.0)
 
 
-def test_training_pictures_are_changed_and_those_of_validation_are_not(tmp_path):
+def test_training_images_are_changed_and_those_of_validation_are_not(tmp_path):
     write(tmp_path)
     settings = recipe(augmentation={"shift": 3}).model_copy(update={"root": str(tmp_path)})
     kind, folder = kind_of(settings), RunFolder(tmp_path / "run")
     folder.path.mkdir()
     prepared = prepare(settings, folder, lambda line: None)
     feed = kind.feed(settings, prepared)
-    plain = settings.pairing.pictures(prepared.train.gather([0, 1])["picture"]).pixels
+    plain = settings.pairing.images(prepared.train.gather([0, 1])["image"]).pixels
     one, two = (feed.collate([0, 1], epoch).source.pixels for epoch in (0, 1))
     assert torch.equal(feed.collate([0, 1], 0).source.pixels, one)
     assert not torch.equal(one, plain)
     assert not torch.equal(one, two)
     step = build_step(settings, prepared.processor, torch.device("cpu"), None)
     validator = kind.validator(settings, prepared, step)
-    own = prepared.valid.gather([0, 1])["picture"]
-    assert torch.equal(validator.pairs.scored([0, 1]).source.pixels, settings.pairing.pictures(own).pixels)
+    own = prepared.valid.gather([0, 1])["image"]
+    assert torch.equal(validator.pairs.scored([0, 1]).source.pixels, settings.pairing.images(own).pixels)
 
 
 # Use -------------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def test_the_captions_are_right_and_decoding_goes_the_plain_way(run):
     assert scores["exact match"].counts["sentences"] == N["test"]
     assert scores["perplexity"].value < 1.3
     records = list(found.rows())
-    assert [r["picture"] for r in records] == [f"pictures/test{i}.png" for i in range(N["test"])]
+    assert [r["image"] for r in records] == [f"images/test{i}.png" for i in range(N["test"])]
     assert all(set(r) >= {"version", "reference", "text", "scores"} for r in records)
     assert run.inference().chosen.startswith("fp32 on the plain path")
 
@@ -244,9 +244,9 @@ def test_a_users_own_table_is_scored_with_paths_beside_it(run, tmp_path, kind):
     Image.fromarray(array).save(tmp_path / "one.png")
     path = tmp_path / f"own.{kind}"
     path.write_text(
-        f"caption\tpicture\n{text}\tone.png\n"
+        f"caption\timage\n{text}\tone.png\n"
         if kind == "tsv"
-        else json.dumps({"picture": "one.png", "caption": text}) + "\n"
+        else json.dumps({"image": "one.png", "caption": text}) + "\n"
     )
     ((name, source),) = chosen_splits(run, "test", [path]).items()
     assert isinstance(source, TsvSource if kind == "tsv" else JsonlSource)
@@ -263,7 +263,7 @@ def test_a_users_own_folder_is_scored(run, tmp_path):
 
 
 def test_n_best_sampling_and_alignment(run, folder):
-    path = str(folder / "pictures" / "test0.png")
+    path = str(folder / "images" / "test0.png")
     (first,) = run.predict([path], beam=3, n_best=3, alignment=True)
     assert len(first.alternatives) == 2
     assert first.grid == (2, 2)
@@ -273,7 +273,7 @@ def test_n_best_sampling_and_alignment(run, folder):
     assert "".join(run.stream(path, beam=1)) == run.predict([path], beam=1)[0].text
 
 
-# Several captions of a picture ---------------------------------------------------------------------------
+# Several captions of an image ---------------------------------------------------------------------------
 
 
 class Saying(Run):
@@ -288,9 +288,9 @@ class Saying(Run):
 
 
 def table(folder, *rows):
-    """A data set of these rows, with pictures of the run's folder."""
+    """A data set of these rows, with images of the run's folder."""
     (folder / "several.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    columns = {"picture": "picture", "caption": "caption"}
+    columns = {"image": "image", "caption": "caption"}
     return JsonlSource(paths=str(folder / "several.jsonl"), columns=columns)
 
 
@@ -301,13 +301,13 @@ def saying(run, *said):
 
 
 def rows_of_two():
-    """Three captions of a picture, around one of another."""
-    first, second = "pictures/test0.png", "pictures/test1.png"
+    """Three captions of an image, around one of another."""
+    first, second = "images/test0.png", "images/test1.png"
     texts = [(first, "red above blue"), (second, "all green"), (first, "blue above green here"), (first, " ")]
-    return [{"picture": picture, "caption": text} for picture, text in texts]
+    return [{"image": image, "caption": text} for image, text in texts]
 
 
-def test_a_picture_is_written_for_once_and_scored_against_all_of_its_captions(run, folder):
+def test_an_image_is_written_for_once_and_scored_against_all_of_its_captions(run, folder):
     hypotheses = ["red above blue above green", "all green"]
     asked = saying(run, *hypotheses)
     found = evaluate(asked, "several", table(folder, *rows_of_two()))
@@ -328,19 +328,19 @@ def test_a_picture_is_written_for_once_and_scored_against_all_of_its_captions(ru
     assert first["scores"]["BLEU"] == pytest.approx(100 * (4 / 5 * 4 / 4 * 2 / 3 * 1 / 4) ** (1 / 4))
 
 
-def test_pictures_without_a_path_are_one_where_they_are_alike():
-    """Arrays and bytes, as other libraries give them; two files are two pictures, whatever they hold."""
+def test_images_without_a_path_are_one_where_they_are_alike():
+    """Arrays and bytes, as other libraries give them; two files are two images, whatever they hold."""
     black, white = np.zeros((3, 3), np.uint8), np.full((3, 3), 255, np.uint8)
     given = [black, white, b"bytes", black.copy(), b"bytes", Path("a.png"), Path("b.png"), Path("a.png")]
     rows = [
-        LocatedRow({"picture": Picture.of(picture), "caption": str(n)}, Location("t", n))
-        for n, picture in enumerate(given, 1)
+        LocatedRow({"image": LazyImage.of(image), "caption": str(n)}, Location("t", n))
+        for n, image in enumerate(given, 1)
     ]
-    found = [(row.row["caption"], row.where.line) for row in by_picture(rows)]
+    found = [(row.row["caption"], row.where.line) for row in by_image(rows)]
     assert found == [(["1", "4"], 1), (["2"], 2), (["3", "5"], 3), (["6", "8"], 6), (["7"], 7)]
 
 
-def test_exact_matches_and_limits_count_pictures(run, folder):
+def test_exact_matches_and_limits_count_images(run, folder):
     source = table(folder, *rows_of_two())
     found = evaluate(saying(run, "blue above green here"), "several", source, Scoring(limit=1))
     scores = {score.name: score for score in found.scores}
@@ -350,11 +350,11 @@ def test_exact_matches_and_limits_count_pictures(run, folder):
 
 
 def test_the_perplexity_is_that_of_all_captions(run, folder):
-    """So it is that of the same rows as if each had a picture of its own."""
+    """So it is that of the same rows as if each had an image of its own."""
     rows = rows_of_two()[:3]
     together = evaluate(saying(run, "", ""), "several", table(folder, *rows))
-    (folder / "pictures" / "copy.png").write_bytes((folder / "pictures" / "test0.png").read_bytes())
-    apart = [*rows[:2], {**rows[2], "picture": "pictures/copy.png"}]
+    (folder / "images" / "copy.png").write_bytes((folder / "images" / "test0.png").read_bytes())
+    apart = [*rows[:2], {**rows[2], "image": "images/copy.png"}]
     apart = evaluate(saying(run, "", "", ""), "several", table(folder, *apart))
     one, other = ({s.name: s.value for s in found.scores}["perplexity"] for found in (together, apart))
     assert one == pytest.approx(other, rel=1e-6)
@@ -365,17 +365,17 @@ def test_a_list_of_references_is_as_good_as_rows(run, folder):
     rows = evaluate(saying(run, "red", "green"), "several", source)
     texts = ["red above blue", "blue above green here"]
     lists = [
-        {"picture": "pictures/test0.png", "texts": texts},
-        {"picture": "pictures/test1.png", "texts": ["all green"]},
+        {"image": "images/test0.png", "texts": texts},
+        {"image": "images/test1.png", "texts": ["all green"]},
     ]
     source = table(folder, *lists)
-    columns = {"picture": "picture", "caption": "texts.0"}
+    columns = {"image": "image", "caption": "texts.0"}
     source = source.model_copy(update={"columns": columns, "lists": {"references": "texts"}})
     assert evaluate(saying(run, "red", "green"), "several", source).scores == rows.scores
 
 
-def test_pictures_without_a_caption_are_not_scored(run, folder):
-    rows = [*rows_of_two(), {"picture": "pictures/test2.png", "caption": ""}]
+def test_images_without_a_caption_are_not_scored(run, folder):
+    rows = [*rows_of_two(), {"image": "images/test2.png", "caption": ""}]
     found = evaluate(saying(run, "a", "b"), "several", table(folder, *rows))
     dropped, unknown = found.notes
     assert dropped == f"dropped, empty caption: 1 ({folder}/several.jsonl:5)"
@@ -390,7 +390,7 @@ def test_pictures_without_a_caption_are_not_scored(run, folder):
         evaluate(run, "several", table(folder, rows[-1]))
 
 
-def test_validation_writes_for_each_picture_once(tmp_path):
+def test_validation_writes_for_each_image_once(tmp_path):
     album(tmp_path / "album", 6)
     (tmp_path / "train.jsonl").touch()
     source = {"kind": "captioned-folder", "path": "album"}
@@ -412,10 +412,10 @@ def test_validation_writes_for_each_picture_once(tmp_path):
 # Bad input -------------------------------------------------------------------------------------------------
 
 
-def test_an_unreadable_picture_is_named_or_skipped_as_asked(tmp_path):
+def test_an_unreadable_image_is_named_or_skipped_as_asked(tmp_path):
     write(tmp_path)
-    (tmp_path / "pictures" / "train3.png").write_text("not a picture")
-    with pytest.raises(DataError, match=r"data.train: train.jsonl:4: pictures/train3.png: not an image"):
+    (tmp_path / "images" / "train3.png").write_text("not an image")
+    with pytest.raises(DataError, match=r"data.train: train.jsonl:4: images/train3.png: not an image"):
         into(tmp_path)
     into(tmp_path, data={"filter": {"unreadable": "drop"}})
     report = json.loads((tmp_path / "run" / "data.json").read_text())["train"]
@@ -423,18 +423,16 @@ def test_an_unreadable_picture_is_named_or_skipped_as_asked(tmp_path):
     assert report["dropped"]["unreadable"]["examples"] == ["train.jsonl:4"]
 
 
-def test_an_unreadable_picture_of_a_test_set_is_named(run, tmp_path):
+def test_an_unreadable_image_of_a_test_set_is_named(run, tmp_path):
     path = tmp_path / "own.jsonl"
-    path.write_text(json.dumps({"picture": "gone.png", "caption": "red above blue"}) + "\n")
+    path.write_text(json.dumps({"image": "gone.png", "caption": "red above blue"}) + "\n")
     ((name, source),) = chosen_splits(run, "test", [path]).items()
     with pytest.raises(DataError, match=r"own.jsonl: gone.png: no such file"):
         evaluate(run, name, source)
 
 
-def test_unreadable_pictures_of_a_test_set_are_left_out_where_the_recipe_drops_such(folder, run):
-    lines = [
-        json.dumps({"picture": p, "caption": "red above blue"}) for p in ("gone.png", "pictures/test0.png")
-    ]
+def test_unreadable_images_of_a_test_set_are_left_out_where_the_recipe_drops_such(folder, run):
+    lines = [json.dumps({"image": p, "caption": "red above blue"}) for p in ("gone.png", "images/test0.png")]
     (folder / "some.jsonl").write_text("\n".join(lines) + "\n")
     ((name, source),) = chosen_splits(run, "test", [folder / "some.jsonl"]).items()
     filter = run.recipe.data.filter.model_copy(update={"unreadable": "drop"})
@@ -443,7 +441,7 @@ def test_unreadable_pictures_of_a_test_set_are_left_out_where_the_recipe_drops_s
     found = evaluate(dropping, name, source)
     assert found.notes == [f"dropped, unreadable: 1 ({folder}/some.jsonl:1)"]
     assert [score.counts["unreadable"] for score in found.scores] == [1] * len(found.scores)
-    assert [row["picture"] for row in found.rows()] == ["pictures/test0.png"]
+    assert [row["image"] for row in found.rows()] == ["images/test0.png"]
     (folder / "some.jsonl").write_text(lines[0] + "\n")
     with pytest.raises(DataError, match=r"some.jsonl: gone.png: no such file"):
         evaluate(dropping, name, source)
@@ -452,7 +450,7 @@ def test_unreadable_pictures_of_a_test_set_are_left_out_where_the_recipe_drops_s
 @pytest.mark.parametrize(
     "sections, message",
     [
-        ({"model": {"patch_size": 5}}, "patch_size must divide picture_size=12, got 5"),
+        ({"model": {"patch_size": 5}}, "patch_size must divide image_size=12, got 5"),
         ({"model": {"positions": "learned", "max_length": 9}}, "max_length to at most 8"),
         ({"data": {"filter": {"max_ratio": 3}}}, "leave it away here"),
         ({"training": {"metric": "bleu"}}, "direction=higher"),
@@ -467,21 +465,21 @@ def test_recipes_that_cannot_work_are_refused(sections, message):
 
 def test_the_filter_is_of_captions_alone():
     lengths = recipe(data={"filter": {"max_length": 7}}).data.filter.of_captions
-    assert (lengths.limit("caption"), lengths.limit("picture")) == (7, None)
+    assert (lengths.limit("caption"), lengths.limit("image")) == (7, None)
     assert recipe().data.filter.of_captions.limit("caption") is None
 
 
 # The ledger and the built-in scenes -----------------------------------------------------------------------
 
 
-def test_a_ledger_counts_squares_as_source_tokens():
+def test_a_ledger_counts_patches_as_source_tokens():
     ledger = describe("captioner-mini", vocab_size=100, length=11)
     assert ledger.parameters == 692_352 + 100 * 128
     assert (ledger.source_length, ledger.target_length) == (36, 11)
-    assert "a picture becomes 36 squares: they are the source tokens" in ledger.notes
+    assert "an image becomes 36 patches: they are the source tokens" in ledger.notes
     assert describe("captioner-mini", vocab_size=100, source_length=5).source_length == 5
-    squares = next(row.line for row in ledger.lines() if row.line.name == "squares")
-    assert squares.flops == 2 * 36 * 192 * 128
+    patches = next(row.line for row in ledger.lines() if row.line.name == "patches")
+    assert patches.flops == 2 * 36 * 192 * 128
 
 
 def test_scenes_are_read_by_a_recipe(tmp_path):
@@ -491,7 +489,7 @@ def test_scenes_are_read_by_a_recipe(tmp_path):
         for name, (split, n) in parts.items()
     }
     data = {"train": sources["train"], "valid": sources["valid"], "test": {"test": sources["test"]}}
-    model = {"picture_size": 48, "patch_size": 8}
+    model = {"image_size": 48, "patch_size": 8}
     settings = recipe(data=data, model=model).model_copy(update={"root": str(tmp_path)})
     train_run(settings, tmp_path / "run", device="cpu")
     run = load(tmp_path / "run", device="cpu")

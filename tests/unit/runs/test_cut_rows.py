@@ -109,12 +109,12 @@ CASES = {
         predicted="question cut from 12 to 4 tokens",
     ),
     "captioning": Case(
-        lambda i, text: {"picture": "picture.png", "caption": text},
+        lambda i, text: {"image": "image.png", "caption": text},
         {
             "model": {
                 **CODER,
                 "kind": "captioner",
-                "picture_size": 8,
+                "image_size": 8,
                 "patch_size": 4,
                 "positions": "learned",
                 "max_length": 7,
@@ -125,7 +125,7 @@ CASES = {
         ("caption longer than 6",),
         {"max_length": {"caption": 6}},
         evaluated="not in the perplexity, longer than the model reads: 3 of 11",
-        predicted=None,  # nothing of a picture is cut
+        predicted=None,  # nothing of an image is cut
     ),
 }
 
@@ -139,14 +139,14 @@ every_case = pytest.mark.parametrize("name", CASES)
 
 
 def test_every_task_occurs():
-    tasks = {name.partition(",")[0] for name in CASES} | {*WHOLE, "picture-classification"}
+    tasks = {name.partition(",")[0] for name in CASES} | {*WHOLE, "image-classification"}
     assert tasks == {*KINDS}
 
 
 def write(folder, row):
     lines = [row(i, LONG_TEXT if i in LONG else SHORT_TEXT) for i in range(1, N + 1)]
     (folder / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    Image.fromarray(np.arange(192, dtype=np.uint8).reshape(8, 8, 3)).save(folder / "picture.png")
+    Image.fromarray(np.arange(192, dtype=np.uint8).reshape(8, 8, 3)).save(folder / "image.png")
     return lines
 
 
@@ -192,7 +192,7 @@ def test_rows_that_are_cut_are_counted_and_told(tmp_path, name):
     run = load(tmp_path / "run", device="cpu")
     assert case.evaluated in evaluate(run, *chosen_splits(run, "test", None).popitem()).notes
     inputs = [run.kind.input_of(recipe, row) for row in rows]
-    if "picture" in rows[0]:
+    if "image" in rows[0]:
         inputs = [tmp_path / path for path in inputs]
     predictions = run.predict(inputs)
     assert [i for i, p in enumerate(predictions, 1) if p.cut] == ([*LONG] if case.predicted else [])

@@ -49,11 +49,11 @@ def test_made_up_batches_hold_what_was_asked_for(name):
     recipe, _ = read_recipe(name)
     sizes, n, length, source_length = (101, 53), 11, 7, 5
     batch = kind_of(recipe).example(recipe, sizes, n, length, source_length)
-    if recipe.task.kind == "picture-classification":
+    if recipe.task.kind == "image-classification":
         assert len(batch.classes) == n
         assert batch.classes.max() < sizes[-1]
         assert batch.inputs.layout.lengths == (recipe.model.n_tokens,) * n
-        assert batch.inputs.pixels.shape[1:] == (recipe.model.channels, *[recipe.model.picture_size] * 2)
+        assert batch.inputs.pixels.shape[1:] == (recipe.model.channels, *[recipe.model.image_size] * 2)
         return
     if recipe.task.kind == "classification":
         assert len(batch.classes) == len(batch.inputs.layout.lengths) == n
@@ -91,7 +91,7 @@ def test_made_up_batches_hold_what_was_asked_for(name):
     if recipe.task.kind == "captioning":
         assert sum(batch.inputs.layout.lengths) / n == pytest.approx(length, abs=0.5)
         assert batch.source.layout.lengths == (recipe.model.n_tokens,) * n
-        assert batch.source.pixels.shape == (n, 3, recipe.model.picture_size, recipe.model.picture_size)
+        assert batch.source.pixels.shape == (n, 3, recipe.model.image_size, recipe.model.image_size)
         return
     for tokens, around in ((batch.inputs, length), (batch.source, source_length)):
         assert sum(tokens.layout.lengths) / n == pytest.approx(around, abs=0.5)

@@ -134,7 +134,7 @@ def test_training_learns(tmp_path):
     assert np.mean(losses[-10:]) < 0.5 * np.mean(losses[:3])
 
 
-LONG = {"n_layers": 3, "mixing": "alternating", "block": 4, "experts": {"n": 5, "k": 2}}
+LONG = {"n_layers": 3, "mixer": "alternating", "block": 4, "experts": {"n": 5, "k": 2}}
 
 
 @pytest.mark.slow
@@ -341,7 +341,7 @@ WRONG = {
     "a filter": ({"data": {**plain()["data"], "filter": {}}}, "data.filter: unknown key"),
     "a metric of translation": ({"training": {"metric": "bleu"}}, "gives loss, perplexity"),
     "another task": ({"task": {"kind": "language-modeling"}}, "did you mean 'language-modelling'?"),
-    "no task": ({"task": {}}, "the kinds are captioning, classification, language-modelling, "),
+    "no task": ({"task": {}}, "the kinds are captioning, classification, image-classification, "),
 }
 
 

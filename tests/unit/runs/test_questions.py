@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heedful.data.pictures import Picture
+from heedful.data.images import LazyImage
 from heedful.decoding.config import BeamConfig, GreedyConfig
 from heedful.errors import RequestError
 from heedful.runs.run import load
@@ -17,7 +17,7 @@ from heedful.runs.run import load
 WORDS = {"subwords": {"kind": "word"}}
 SIZES = {"d_model": 8, "d_ff": 9, "n_heads": 2, "n_layers": 1, "dropout": 0.0}
 ENCODER = {"kind": "encoder", **SIZES, "max_length": 13}
-SEEN = {"picture_size": 6, "channels": 1, "patch_size": 3}
+SEEN = {"image_size": 6, "channels": 1, "patch_size": 3}
 SHORT = {"kind": "greedy", "max_length": {"ratio": 0, "extra": 3}}
 
 
@@ -25,7 +25,7 @@ def noise(seed, *shape):
     return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
 
 
-PICTURES = [Picture.of(noise(i, 6, 6)) for i in range(2)]
+IMAGES = [LazyImage.of(noise(i, 6, 6)) for i in range(2)]
 TEXTS = ["a b c", "b c a"]
 LABELLED = [{"text": text, "pair": text, "label": text[0]} for text in TEXTS]
 
@@ -41,7 +41,7 @@ LANGUAGE = written(
     completion={"max_new_tokens": 3},
     decoding={"kind": "greedy"},
 )
-VISION = {"task": {"kind": "picture-classification"}, "model": {"kind": "vision", **SIZES, **SEEN}}
+VISION = {"task": {"kind": "image-classification"}, "model": {"kind": "vision", **SIZES, **SEEN}}
 CAPTIONING = written({"kind": "captioning"}, {"kind": "captioner", **SIZES, **SEEN}, decoding=SHORT)
 
 RUNS = {
@@ -72,8 +72,8 @@ RUNS = {
         [{"question": "a b", "passage": t, "answer": "b"} for t in TEXTS],
         [("a", "b c"), ["b", "c a b"]],
     ),
-    "pictures": (VISION, [{"picture": p, "label": x} for p, x in zip(PICTURES, "ab")], PICTURES),
-    "captions": (CAPTIONING, [{"picture": p, "caption": t} for p, t in zip(PICTURES, TEXTS)], PICTURES),
+    "images": (VISION, [{"image": p, "label": x} for p, x in zip(IMAGES, "ab")], IMAGES),
+    "captions": (CAPTIONING, [{"image": p, "caption": t} for p, t in zip(IMAGES, TEXTS)], IMAGES),
 }
 OF_TEXTS = ["translation", "language model", "masked", "classification", "tagging"]
 OF_PAIRS = ["pairs", "answers"]
@@ -113,7 +113,7 @@ def test_an_open_file_is_a_list_of_lines(made):
 @pytest.mark.parametrize("name", list(RUNS))
 @pytest.mark.parametrize("given", ["a b", b"a b", None, 7, {"text": "a b"}, {"a b"}], ids=repr)
 def test_what_is_no_list_is_refused(made, name, given):
-    with pytest.raises(RequestError, match=r"give a list of (texts|pictures)"):
+    with pytest.raises(RequestError, match=r"give a list of (texts|images)"):
         made(name).predict(given)
 
 
@@ -217,8 +217,8 @@ def test_what_is_watched_while_it_is_written_is_one_text(made):
         next(made("language model").stream(["a", "b"]))
 
 
-def bad_pictures():
-    """Pictures in the caller's hands that cannot be read, each with a part of the reason."""
+def bad_images():
+    """Images in the caller's hands that cannot be read, each with a part of the reason."""
     file = io.BytesIO()
     Image.fromarray(noise(9, 40, 40)).save(file, "PNG")
     closed = Image.new("L", (6, 6))
@@ -233,16 +233,16 @@ def bad_pictures():
         (noise(1, 8, 0, 3), "no pixels"),
         (noise(1, 8), "must be uint8"),
         (file.getvalue()[:500], "cannot be read"),
-        ((PICTURES[0], PICTURES[1]), "expected a path, an array or an image, got tuple"),
+        ((IMAGES[0], IMAGES[1]), "expected a path, an array or an image, got tuple"),
         (None, "expected a path, an array or an image, got NoneType"),
     ]
 
 
-@pytest.mark.parametrize("name", ["pictures", "captions"])
-def test_a_picture_that_cannot_be_read_has_its_error_in_its_place(made, name):
-    run, bad = made(name), bad_pictures()
-    (wanted,) = run.predict(PICTURES[:1])
-    found = run.predict([PICTURES[0], *(picture for picture, _ in bad), PICTURES[0]])
+@pytest.mark.parametrize("name", ["images", "captions"])
+def test_an_image_that_cannot_be_read_has_its_error_in_its_place(made, name):
+    run, bad = made(name), bad_images()
+    (wanted,) = run.predict(IMAGES[:1])
+    found = run.predict([IMAGES[0], *(image for image, _ in bad), IMAGES[0]])
     assert found[0].text == found[-1].text == wanted.text
     assert found[0].error is found[-1].error is None
     for (_, why), prediction in zip(bad, found[1:-1], strict=True):

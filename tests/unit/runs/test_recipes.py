@@ -40,7 +40,7 @@ OWN = [
     "my-own-summaries",
     "my-own-tags",
     "my-own-questions",
-    "my-own-pictures",
+    "my-own-images",
     "my-own-captions",
 ]
 # Their vocabularies are quickly made; the whole sweep reads all corpora.
@@ -126,7 +126,7 @@ def learned():
     def learn(recipe):
         sections = ("task", "data", "tokenizer")
         told = recipe.model_dump(mode="json")
-        if "tokenizer" in told:  # what is learned from pictures also depends on the model
+        if "tokenizer" in told:  # what is learned from images also depends on the model
             told = {name: told[name] for name in sections} | {"start": told["start"]}
         key = json.dumps([type(recipe).__name__, told], sort_keys=True)
         if key not in known:
@@ -158,8 +158,8 @@ def test_every_preset_can_be_put_into_a_recipe(name):
 @pytest.mark.parametrize(
     "name", [name for name, preset in PRESETS.items() if preset.kind in {"vision", "resnet"}]
 )
-def test_every_preset_of_pictures_can_be_put_into_a_recipe(name):
-    recipe, _ = read_recipe("my-own-pictures", [f"model.preset={name}"])
+def test_every_preset_of_images_can_be_put_into_a_recipe(name):
+    recipe, _ = read_recipe("my-own-images", [f"model.preset={name}"])
     assert recipe.model == PRESETS[name]
 
 

@@ -132,12 +132,12 @@ MODELS = {
     "masked-language-modelling": {**STACK, "kind": "encoder", "max_length": 8, "scale_embedding": True},
     "classification": {**STACK, "kind": "encoder", "max_length": 8},
     "question-answering": {**STACK, "kind": "encoder", "max_length": 8},
-    "captioning": {**STACK, "kind": "captioner", "picture_size": 8, "patch_size": 4, "tie": True},
+    "captioning": {**STACK, "kind": "captioner", "image_size": 8, "patch_size": 4, "tie": True},
 }  # fmt: skip
 COLUMNS = {
     "translation": ("source", "target"),
     "summarisation": ("source", "target"),
-    "captioning": ("picture", "caption"),
+    "captioning": ("image", "caption"),
     "classification": ("text", "label"),
     "question-answering": ("question", "passage", "answer"),
 }
@@ -149,10 +149,10 @@ def wide(folder, name, model=None, **pretrained):
     columns = COLUMNS.get(task, ("text",))
     texts = [" ".join(draw.choice(WORDS, 4)) for _ in range(40)]
     texts += [" ".join(WORDS[i : i + 4]) for i in range(len(WORDS) - 3)]  # all of them occur
-    given = {"picture": lambda t: "picture.png", "label": lambda t: t[0], "answer": lambda t: t.split()[0]}
+    given = {"image": lambda t: "image.png", "label": lambda t: t[0], "answer": lambda t: t.split()[0]}
     rows = [{column: given.get(column, str)(text) for column in columns} for text in texts]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    Image.fromarray(np.arange(192, dtype=np.uint8).reshape(8, 8, 3)).save(folder / "picture.png")
+    Image.fromarray(np.arange(192, dtype=np.uint8).reshape(8, 8, 3)).save(folder / "image.png")
     sides = [column for column in columns if column in ("source", "target", "caption")] or ["text"]
     width = WIDE - (model or MODELS[name]).get("d_positions", 0)
     matrix = draw.normal(scale=SIZE, size=(len(WORDS), width)).astype(np.float32)

@@ -107,7 +107,7 @@ def test_training_begins_with_its_weights_and_ends_elsewhere(pretrained, tmp_pat
     train_run(tuning(pretrained), tmp_path / "longer", device="cpu")
     moved = load(tmp_path / "longer", device="cpu").model.state_dict()
     assert not torch.equal(
-        moved["stack.blocks.0.mixing.part.qkv.weight"], own["stack.blocks.0.mixing.part.qkv.weight"]
+        moved["stack.blocks.0.mixer.part.qkv.weight"], own["stack.blocks.0.mixer.part.qkv.weight"]
     )
 
 
@@ -359,8 +359,8 @@ def test_a_language_models_body_may_stay_or_learn_more_slowly(read, tmp_path):
     recipe = tuning(read, "start.layer_share=0.5")
     model = kind_of(recipe).model(recipe, (40, 2))
     shares = {name: rate_shares(recipe, model).get(p, 1.0) for name, p in model.named_parameters()}
-    assert shares["stack.blocks.1.mixing.part.qkv.weight"] == 0.5
-    assert shares["stack.blocks.0.mixing.part.qkv.weight"] == 0.25
+    assert shares["stack.blocks.1.mixer.part.qkv.weight"] == 0.5
+    assert shares["stack.blocks.0.mixer.part.qkv.weight"] == 0.25
     assert shares["embedding.weight"] == 0.125
     assert shares["heads.class.1.weight"] == 1.0
 

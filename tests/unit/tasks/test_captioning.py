@@ -1,26 +1,26 @@
-"""Pictures in, captions out: what the model reads, order, unreadable files, independence of the batch."""
+"""Images in, captions out: what the model reads, order, unreadable files, independence of the batch."""
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from heedful.data.images import LazyImage
 from heedful.data.lines import LocatedRow, Location
-from heedful.data.pictures import Picture
 from heedful.data.report import DataReport
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
 from heedful.errors import DataError
 from heedful.models.captioner import CaptionerConfig, build
-from heedful.tasks.captioning import Captioner, CaptionProcessor, PictureAndCaption
+from heedful.tasks.captioning import Captioner, CaptionProcessor, ImageAndCaption
 from heedful.tasks.forced import forced
-from heedful.tasks.pictures import PictureReader
+from heedful.tasks.images import ImageReader
 from heedful.tasks.sequence_formats import SequenceFormat
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
 
 SIZE, CHANNELS, GRID = 12, 3, (3, 3)
-READER = PictureReader(SIZE, CHANNELS, (0.5,) * 3, (0.5,) * 3)
-PAIRING = PictureAndCaption(READER, GRID)
+READER = ImageReader(SIZE, CHANNELS, (0.5,) * 3, (0.5,) * 3)
+PAIRING = ImageAndCaption(READER, GRID)
 SHORT = MaxLength(ratio=0.0, extra=5)
 WORDS = "a red blue circle square above below"
 
@@ -36,7 +36,7 @@ def arrays(n, size=SIZE):
 def captioner(decoding=None, **options):
     processor = CaptionProcessor(tokenizer())
     torch.manual_seed(11)
-    config = CaptionerConfig(picture_size=SIZE, patch_size=4, d_model=12, d_ff=17, n_heads=3, n_layers=2)
+    config = CaptionerConfig(image_size=SIZE, patch_size=4, d_model=12, d_ff=17, n_heads=3, n_layers=2)
     model = build(config, *processor.sizes)
     return Captioner(model, processor, decoding or GreedyConfig(max_length=SHORT), PAIRING, **options)
 
@@ -48,11 +48,11 @@ def numbers(array):
 # What the model reads --------------------------------------------------------------------------------------
 
 
-def test_numbers_of_pictures_lie_between_minus_one_and_one():
+def test_numbers_of_images_lie_between_minus_one_and_one():
     black, white = np.zeros((SIZE, SIZE, 3), np.uint8), np.full((SIZE, SIZE, 3), 255, np.uint8)
     coloured = black.copy()
     coloured[5, 7] = (255, 0, 51)  # row 5, column 7
-    read = PAIRING.pictures([numbers(each) for each in (black, white, coloured)])
+    read = PAIRING.images([numbers(each) for each in (black, white, coloured)])
     assert read.layout.lengths == (9, 9, 9)
     assert read.pixels.shape == (3, 3, SIZE, SIZE)
     assert (read.pixels[0] == -1).all()
@@ -72,33 +72,32 @@ def test_batches_are_teacher_forced_and_lengths_are_those_of_both_sides():
     sides = [batch.source.layout.lengths, batch.inputs.layout.lengths]
     assert lengths.T.tolist() == [list(side) for side in sides]
     assert PAIRING.room(9) is None
-    assert PictureAndCaption(READER, GRID, longest=6).room(9) == 6
+    assert ImageAndCaption(READER, GRID, longest=6).room(9) == 6
 
 
-def located(*pictures):
+def located(*images):
     return [
-        LocatedRow({"picture": p, "caption": "a red circle"}, Location("t", n))
-        for n, p in enumerate(pictures, 1)
+        LocatedRow({"image": p, "caption": "a red circle"}, Location("t", n)) for n, p in enumerate(images, 1)
     ]
 
 
 def test_rows_become_numbers_and_ids(tmp_path):
     (array,) = arrays(1)
     Image.fromarray(array).save(tmp_path / "one.png")
-    rows = located(Picture.of(array), Picture.of(tmp_path / "one.png"))
+    rows = located(LazyImage.of(array), LazyImage.of(tmp_path / "one.png"))
     processor, report = CaptionProcessor(tokenizer()), DataReport()
     for row in processor.encode(rows, READER, report, drop=False):
-        assert row.row["picture"].dtype == np.uint8
-        assert np.array_equal(row.row["picture"], numbers(array))
+        assert row.row["image"].dtype == np.uint8
+        assert np.array_equal(row.row["image"], numbers(array))
         assert processor.tokenizer.decode(row.row["caption"]) == "a red circle"
-    grey = next(processor.encode(rows, PictureReader(4, 1, (0.5,), (0.5,)), report, drop=False))
-    assert grey.row["picture"].shape == (16,)
+    grey = next(processor.encode(rows, ImageReader(4, 1, (0.5,), (0.5,)), report, drop=False))
+    assert grey.row["image"].shape == (16,)
 
 
-def test_an_unreadable_picture_is_refused_by_name_or_left_out_and_counted(tmp_path):
+def test_an_unreadable_image_is_refused_by_name_or_left_out_and_counted(tmp_path):
     (tmp_path / "no.png").write_text("text")
     (good,) = arrays(1)
-    rows = located(Picture.of(good), Picture(tmp_path / "no.png", "no.png"), Picture.of(good))
+    rows = located(LazyImage.of(good), LazyImage(tmp_path / "no.png", "no.png"), LazyImage.of(good))
     processor, report = CaptionProcessor(tokenizer()), DataReport()
     with pytest.raises(DataError, match=r"t:2: no.png: not an image.*`unreadable: drop`"):
         list(processor.encode(rows, READER, report, drop=False))
@@ -107,9 +106,9 @@ def test_an_unreadable_picture_is_refused_by_name_or_left_out_and_counted(tmp_pa
     assert report.dropped["unreadable"].to_dict() == {"count": 1, "examples": ["t:2"]}
 
 
-def test_a_missing_picture_is_one_that_cannot_be_read_and_has_the_name_of_its_row():
+def test_a_missing_image_is_one_that_cannot_be_read_and_has_the_name_of_its_row():
     (good,) = arrays(1)
-    rows = located(Picture.of(good), Picture.missing(Location("t", 2)))
+    rows = located(LazyImage.of(good), LazyImage.missing(Location("t", 2)))
     processor, report = CaptionProcessor(tokenizer()), DataReport()
     with pytest.raises(DataError, match=r"^t:2: the image is missing \(`unreadable: drop`"):
         list(processor.encode(rows, READER, report, drop=False))
@@ -129,9 +128,9 @@ DECODINGS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("decoding", DECODINGS, ids=lambda d: f"{d.kind}-{getattr(d, 'coverage', 0)}")
-def test_as_many_captions_as_pictures_in_order_whatever_the_batch(decoding):
-    pictures = arrays(5)
-    together, small = captioner(decoding).predict(pictures), captioner(decoding, budget=1).predict(pictures)
+def test_as_many_captions_as_images_in_order_whatever_the_batch(decoding):
+    images = arrays(5)
+    together, small = captioner(decoding).predict(images), captioner(decoding, budget=1).predict(images)
     assert len({tuple(p.tokens) for p in together}) > 1
     for ours, alone in zip(together, small, strict=True):
         assert ours.tokens == alone.tokens
@@ -141,7 +140,7 @@ def test_as_many_captions_as_pictures_in_order_whatever_the_batch(decoding):
     assert captioner(decoding).predict([]) == []
 
 
-def test_paths_arrays_and_pictures_are_the_same_and_of_others_the_error_is_told(tmp_path):
+def test_paths_arrays_and_images_are_the_same_and_of_others_the_error_is_told(tmp_path):
     (array,) = arrays(1)
     Image.fromarray(array).save(tmp_path / "one.png")
     (tmp_path / "no.png").write_text("text")
@@ -163,25 +162,25 @@ def test_paths_arrays_and_pictures_are_the_same_and_of_others_the_error_is_told(
     assert sum(done) == 5
 
 
-def test_a_picture_is_brought_to_the_size_of_the_model():
+def test_an_image_is_brought_to_the_size_of_the_model():
     (large,) = arrays(1, size=3 * SIZE)
     (prediction,) = captioner().predict([large])
     assert prediction.error is None
 
 
 def test_log_probabilities_are_those_of_a_forced_pass():
-    it, pictures = captioner(BeamConfig(beam=4, max_length=SHORT)), arrays(3)
+    it, images = captioner(BeamConfig(beam=4, max_length=SHORT)), arrays(3)
     model = it.writer.model
-    for array, prediction in zip(pictures, it.predict(pictures), strict=True):
+    for array, prediction in zip(images, it.predict(images), strict=True):
         ids = it.writer.tokenizer.encode(prediction.text)
         wanted = forced(model, PAIRING.collate([numbers(array)], [ids]))[0].log_probs
         got = torch.tensor(prediction.log_probs)
         torch.testing.assert_close(got, wanted[: len(got)], rtol=0, atol=1e-5)
 
 
-def test_alignments_are_weights_over_the_squares():
-    it, pictures = captioner(BeamConfig(beam=3, max_length=SHORT)), arrays(2)
-    plain, shown = it.predict(pictures), it.predict(pictures, alignment=True)
+def test_alignments_are_weights_over_the_patches():
+    it, images = captioner(BeamConfig(beam=3, max_length=SHORT)), arrays(2)
+    plain, shown = it.predict(images), it.predict(images, alignment=True)
     assert [p.tokens for p in plain] == [p.tokens for p in shown]
     assert [p.alignment for p in plain] == [None, None]
     for prediction in shown:

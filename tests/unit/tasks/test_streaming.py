@@ -14,9 +14,9 @@ from heedful.models.captioner import build as build_captioner
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
-from heedful.tasks.captioning import Captioner, CaptionProcessor, PictureAndCaption
+from heedful.tasks.captioning import Captioner, CaptionProcessor, ImageAndCaption
 from heedful.tasks.continuing import Stops
-from heedful.tasks.pictures import PictureReader
+from heedful.tasks.images import ImageReader
 from heedful.tasks.sequence_formats import ConcatenatedFormat
 from heedful.tasks.streaming import Growing, Spelling
 from heedful.tasks.translation import Tokenizers, Translator
@@ -74,8 +74,8 @@ def translator(decoding, kind="word", moses=None, *, one_text=False):
 def captioner(decoding):
     torch.manual_seed(7)
     processor = CaptionProcessor(tokenizer("bpe"))
-    config = CaptionerConfig(picture_size=12, patch_size=4, d_model=12, d_ff=17, n_heads=3, n_layers=1)
-    pairing = PictureAndCaption(PictureReader(12, 3, (0.5,) * 3, (0.5,) * 3), (3, 3))
+    config = CaptionerConfig(image_size=12, patch_size=4, d_model=12, d_ff=17, n_heads=3, n_layers=1)
+    pairing = ImageAndCaption(ImageReader(12, 3, (0.5,) * 3, (0.5,) * 3), (3, 3))
     return Captioner(noisy(build_captioner(config, *processor.sizes)), processor, decoding, pairing)
 
 
@@ -117,11 +117,11 @@ def test_what_is_streamed_is_the_text_of_the_prediction(decoding, one_text, kind
 @pytest.mark.slow
 @pytest.mark.parametrize("decoding", DECODINGS, ids=lambda d: d.kind)
 def test_captions_are_streamed_too(decoding):
-    pictures = list(np.random.default_rng(3).integers(256, size=(2, 12, 12, 3), dtype=np.uint8))
-    assert max(map(len, check_streams(captioner(decoding), pictures))) > 2
+    images = list(np.random.default_rng(3).integers(256, size=(2, 12, 12, 3), dtype=np.uint8))
+    assert max(map(len, check_streams(captioner(decoding), images))) > 2
 
 
-def test_a_picture_that_cannot_be_read_is_told_to_whoever_reads_the_stream(tmp_path):
+def test_an_image_that_cannot_be_read_is_told_to_whoever_reads_the_stream(tmp_path):
     with pytest.raises(DataError, match=r"gone\.png: no such file"):
         next(captioner(GreedyConfig()).stream(tmp_path / "gone.png"))
 
@@ -136,7 +136,7 @@ def test_several_answers_cannot_be_streamed_and_it_is_said_before_any_work():
     with pytest.raises(RequestError, match=r"beam 1, got 3: .*; use a beam of 1 \(--beam 1\)"):
         translator(BeamConfig(beam=3)).stream("")
     with pytest.raises(RequestError, match="supports only one sample, got n="):
-        captioner(SampleConfig(n=2)).stream("no picture")
+        captioner(SampleConfig(n=2)).stream("no image")
     with pytest.raises(ValueError, match="one answer is told at a time"):
         translator(DECODINGS[0]).predict(["eau", "ein"], on_text=lambda piece: None)
 

@@ -92,7 +92,7 @@ def test_norms_with_running_statistics_are_not_compiled(norm, compiled):
 
 @pytest.mark.parametrize(
     "options",
-    [{"mixing": "local"}, {"mixing": "compressed"}, {"experts": {"n": 3}}, {"mixing": "all"}],
+    [{"mixer": "local"}, {"mixer": "compressed"}, {"experts": {"n": 3}}, {"mixer": "all"}],
     ids=str,
 )
 def test_parts_that_read_single_lengths_or_ids_are_not_compiled(options):
@@ -100,7 +100,7 @@ def test_parts_that_read_single_lengths_or_ids_are_not_compiled(options):
     config = LanguageModelConfig.model_validate({**sizes, **options})
     step = Step(build_model(config, 11), NextToken())
     step.compile("eager")
-    assert step.compiled == (options == {"mixing": "all"})
+    assert step.compiled == (options == {"mixer": "all"})
 
 
 @pytest.mark.parametrize("mixer, compiled", [("attention", True), ("recurrent", False)])

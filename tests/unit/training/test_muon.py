@@ -93,7 +93,7 @@ def test_hidden_matrices_are_those_between_embeddings_and_heads():
     names = {p: name for name, p in model.named_parameters()}
     found = {names[p]: sizes for p, sizes in hidden_matrices(model)}
     block = "decoder.blocks.0"
-    assert found[f"{block}.mixing.part.qkv.weight"] == [14, 14, 14]
+    assert found[f"{block}.mixer.part.qkv.weight"] == [14, 14, 14]
     assert found[f"{block}.cross_attention.part.kv.weight"] == [14, 14]
     assert found[f"{block}.feed_forward.part.up.weight"] == [19]
     assert len(found) == 2 + 2 + 2 + 3 + 2  # out too; encoder: 4, decoder: 7

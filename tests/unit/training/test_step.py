@@ -32,7 +32,7 @@ LOCATION = RecurrentConfig.model_validate(
     }
 )
 LONG = LanguageModelConfig(
-    d_model=14, d_ff=19, n_heads=2, n_layers=3, dropout=0.0, context=31, mixing="alternating", block=3
+    d_model=14, d_ff=19, n_heads=2, n_layers=3, dropout=0.0, context=31, mixer="alternating", block=3
 )
 EXPERTS = LONG.model_copy(update={"experts": ExpertsConfig(n=4, k=3, gate="top-k")})
 MIXED = EncoderConfig(

@@ -45,7 +45,7 @@ def open_corpus(name: str, split: str, *, seed: int = 0) -> Iterator[dict[str, A
         For sentence pairs, rows with the columns ``source``, ``target``, ``alignment`` (Pharaoh format,
         ``0-0 1-2``), ``source_tags`` and ``target_tags`` (one tag a word, separated by spaces); for
         questions, ``question``, ``passage``, ``answer`` and ``start`` (its first character in the passage);
-        for images, ``picture`` and ``label`` or ``caption``.
+        for images, ``image`` and ``label`` or ``caption``.
 
     Raises:
         RequestError: if there is no such corpus or split.

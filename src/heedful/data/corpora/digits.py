@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from heedful.data.pictures import Picture
+from heedful.data.images import LazyImage
 from heedful.errors import RequestError
 
 SPLITS = {"train": slice(0, 1197), "valid": slice(1197, 1497), "test": slice(1497, 1797)}
@@ -20,7 +20,7 @@ BRIGHTEST = 16
 
 
 def digits(split: str, seed: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield rows with a ``picture`` and a ``label``, from 0 to 9; the seed has no effect.
+    """Yield rows with an ``image`` and a ``label``, from 0 to 9; the seed has no effect.
 
     Raises:
         RequestError: if there is no such split.
@@ -32,4 +32,4 @@ def digits(split: str, seed: int = 0) -> Iterator[dict[str, Any]]:
     data = load_digits()
     pixels = np.rint(data.images * (255 / BRIGHTEST)).astype(np.uint8)
     numbers = range(len(pixels))[SPLITS[split]]
-    return ({"picture": Picture(pixels[i], f"digits {i + 1}"), "label": str(data.target[i])} for i in numbers)
+    return ({"image": LazyImage(pixels[i], f"digits {i + 1}"), "label": str(data.target[i])} for i in numbers)

@@ -26,13 +26,13 @@ def ground(side: int, grey: int) -> Pixels:
     return np.full((side, side, 3), grey, np.uint8)
 
 
-def draw(picture: Pixels, shape: str, colour: Colour, left: int, top: int, side: int) -> None:
-    """Draw a shape onto ``picture [H, W, 3]``, into the square of ``side`` pixels at (left, top).
+def draw(image: Pixels, shape: str, colour: Colour, left: int, top: int, side: int) -> None:
+    """Draw a shape onto ``image [H, W, 3]``, into the square of ``side`` pixels at (left, top).
 
     A pixel at the edge is a mix of both colours, weighted by the share of its points inside the shape.
     """
     share = _coverage(shape, side)
-    window = picture[top : top + side, left : left + side]
+    window = image[top : top + side, left : left + side]
     window[...] = np.floor(window + share[:, :, None] * (np.asarray(colour) - window.astype(float)) + 0.5)
 
 

@@ -1,17 +1,17 @@
 """Drawn scenes, each with a caption: "two small red circles above a large blue square".
 
-A picture shows one or two groups of things. Those of a group are alike: a number of things of one size, one
+An image shows one or two groups of things. Those of a group are alike: a number of things of one size, one
 colour and one shape. Two groups differ in colour or shape, and stand one above or beside the other: a
 straight line parts them in one direction and none does in the other, so a caption is either true or false.
 
-The caption is a function of the picture. It begins with the group of larger things; where these agree with
+The caption is a function of the image. It begins with the group of larger things; where these agree with
 the group of more things; and where these agree too with the upper or left one.
 
 Splits. Validation and test hold out *combinations*: `HELD_OUT` lists colours and shapes that are frequent in
-training, but never meet in one thing there. Every test picture has such a thing of the test's, and none of
+training, but never meet in one thing there. Every test image has such a thing of the test's, and none of
 validation's, and the other way round.
 
-Picture n of a split is drawn from a stream of choices of its own, so any of them can be drawn by itself.
+Image n of a split is drawn from a stream of choices of its own, so any of them can be drawn by itself.
 """
 
 from collections.abc import Iterator
@@ -20,13 +20,13 @@ from typing import Any, NamedTuple
 from heedful.data.corpora import drawing
 from heedful.data.corpora.drawing import Colour, Pixels
 from heedful.data.corpora.grammar import Draw
-from heedful.data.pictures import Picture
+from heedful.data.images import LazyImage
 from heedful.errors import RequestError, nearest
 
 SIDE = 48
-"""Pixels along each side of a picture."""
+"""Pixels along each side of an image."""
 
-N_PICTURES = {"train": 10_000, "valid": 500, "test": 1_000}
+N_IMAGES = {"train": 10_000, "valid": 500, "test": 1_000}
 
 NUMBERS = {1: "a", 2: "two", 3: "three"}
 SIZES = {"small": (6, 7), "large": (12, 13)}  # pixels along a side, of which one is drawn
@@ -45,13 +45,13 @@ HELD_OUT = {
     "valid": {("green", "circle"), ("purple", "square")},
     "test": {("red", "triangle"), ("blue", "circle"), ("black", "cross")},
 }
-"""Colours and shapes that no training picture has in one thing."""
+"""Colours and shapes that no training image has in one thing."""
 
-SINGLE = 0.2  # the share of pictures with one group
+SINGLE = 0.2  # the share of images with one group
 
 
 class Box(NamedTuple):
-    """The square that a thing fills, in pixels from the picture's upper left corner."""
+    """The square that a thing fills, in pixels from the image's upper left corner."""
 
     left: int
     top: int
@@ -76,7 +76,7 @@ class Scene(NamedTuple):
 
 
 def rows(split: str, seed: int = 0) -> Iterator[dict[str, Any]]:
-    """The rows of a split: ``picture``, a `Picture` of 48 x 48 pixels in colour, and ``caption``.
+    """The rows of a split: ``image``, a `LazyImage` of 48 x 48 pixels in colour, and ``caption``.
 
     Args:
         split: ``train``, ``valid`` or ``test``.
@@ -85,22 +85,22 @@ def rows(split: str, seed: int = 0) -> Iterator[dict[str, Any]]:
     Raises:
         RequestError: for a split that is not there.
     """
-    if split not in N_PICTURES:
-        known = ", ".join(map(repr, N_PICTURES))
+    if split not in N_IMAGES:
+        known = ", ".join(map(repr, N_IMAGES))
         raise RequestError(
-            f"scenes: there is no split {split!r}{nearest(split, N_PICTURES)}; there are {known}"
+            f"scenes: there is no split {split!r}{nearest(split, N_IMAGES)}; there are {known}"
         )
-    return (_row(split, number, seed) for number in range(N_PICTURES[split]))
+    return (_row(split, number, seed) for number in range(N_IMAGES[split]))
 
 
 def _row(split: str, number: int, seed: int) -> dict[str, Any]:
     s = scene(split, number, seed)
-    return {"picture": Picture(pixels(s), f"scenes/{split}:{number + 1}"), "caption": caption(s)}
+    return {"image": LazyImage(pixels(s), f"scenes/{split}:{number + 1}"), "caption": caption(s)}
 
 
 def scene(split: str, number: int, seed: int = 0) -> Scene:
     """Scene ``number`` of a split, from 0."""
-    draw = Draw(3 * (seed * 1_000_000 + number) + list(N_PICTURES).index(split))
+    draw = Draw(3 * (seed * 1_000_000 + number) + list(N_IMAGES).index(split))
     while True:
         found = _scene(draw)
         if split_of(found) == split:

@@ -1,7 +1,7 @@
 """From an explanation to the document: its numbers as JSON, its facts as HTML, one style and one script.
 
 The document may reach nothing: its content security policy allows this very script and this very style,
-known by their hashes, and pictures that stand inside it. What the input says can therefore never run.
+known by their hashes, and images that stand inside it. What the input says can therefore never run.
 """
 
 import base64
@@ -52,7 +52,7 @@ ABOUT_WEIGHTS = (
 )
 """At the foot of a document that has some."""
 
-_LABELLING = ("classification", "picture-classification", "question-answering")
+_LABELLING = ("classification", "image-classification", "question-answering")
 
 Head = int | None
 """A head, counted from 0; None: the mean of those that are there."""
@@ -225,14 +225,14 @@ def _view(head: Head, weights: NDArray[np.float64], whole: bool) -> dict[str, An
 
 
 def _side(side: Axis) -> dict[str, Any]:
-    picture = side.picture and f"data:image/png;base64,{base64.b64encode(side.picture).decode('ascii')}"
+    image = side.image and f"data:image/png;base64,{base64.b64encode(side.image).decode('ascii')}"
     return {
         "tokens": side.tokens,
         "words": side.words,
         "surface": side.surface,
         "grid": side.grid,
         "before": side.before,
-        "picture": picture or None,
+        "image": image or None,
     }
 
 
@@ -293,7 +293,7 @@ def _told(value: Any) -> str:
         return "; ".join(f"{key}: {_told(inner)}" for key, inner in value.items())
     if isinstance(value, Sequence) and not isinstance(value, bytes):
         return " | ".join(map(_told, value))
-    return "a picture"
+    return "an image"
 
 
 def _quoted(text: str) -> str:

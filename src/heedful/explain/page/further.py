@@ -6,11 +6,11 @@ What says its ``kind`` is drawn as it is, and has a ``title`` besides:
 |---|---|
 | tokens | ``side`` and ``values``, one for each of its tokens, None where there is no number |
 | table | ``columns`` and ``rows`` of cells: a text, a number, None, a pair of a text and a probability, or a cell with a ``text`` and, as it may be, a ``share`` from 0 to 1 that tints it and ``tap`` and ``head``, which it opens |
-| squares | ``side``, a picture, and ``pictures``: of each a ``label`` and ``values``, one for each square, or for each cell of its own ``grid`` (rows and columns); all on one scale, or each ``apart``; of attention, ``among`` how many tokens it is shared |
+| patches | ``side``, an image, and ``images``: of each a ``label`` and ``values``, one for each patch, or for each cell of its own ``grid`` (rows and columns); all on one scale, or each ``apart``; of attention, ``among`` how many tokens it is shared |
 | heat | ``size`` and ``levels`` of numbers from -1 to 1 (`heedful.explain.page.packing.signed`) |
-| image | ``picture``, a data address, the ``text`` that says what it shows, and its ``width`` in pixels |
+| image | ``image``, a data address, the ``text`` that says what it shows, and its ``width`` in pixels |
 
-The views that heedful makes itself have a form of their own (theirs is that of a result, this of a picture),
+The views that heedful makes itself have a form of their own (theirs is that of a result, this of an image),
 which their modules turn into these. Others are left out.
 """  # noqa: E501
 
@@ -21,8 +21,8 @@ from heedful.explain.views import VIEWS, maker
 
 Drawing = dict[str, Any]
 
-KINDS = ("tokens", "table", "squares", "heat", "image")
-_OF_SIDES = ("tokens", "squares")
+KINDS = ("tokens", "table", "patches", "heat", "image")
+_OF_SIDES = ("tokens", "patches")
 
 
 def drawings(explanation: Explanation) -> list[Drawing]:

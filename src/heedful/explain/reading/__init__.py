@@ -15,8 +15,8 @@ input, the sides that stand along the axes, and the `Questions` that were answer
 | regression | as of classes | the number (no probability) |
 | tagging | input: ``<cls> x <sep>`` | the tag of each word, at its first token |
 | question answering | input: ``<cls> a <sep> b <sep>`` | the answer's first and last token |
-| picture classification | input: squares | the class |
-| captioning | source: squares, target, prefix | every token of the caption, and its end |
+| image classification | input: patches | the class |
+| captioning | source: patches, target, prefix | every token of the caption, and its end |
 """
 
 from heedful.explain.reading.questions import ITS_BEST, AnswerOptions, ModelInput, Questions

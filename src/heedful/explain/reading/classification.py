@@ -1,4 +1,4 @@
-"""Classes and numbers: of a text, of a pair of texts, of a picture."""
+"""Classes and numbers: of a text, of a pair of texts, of an image."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -6,14 +6,14 @@ import numpy as np
 import torch
 
 from heedful.data.batch import Batch
-from heedful.data.pictures import Picture
+from heedful.data.images import LazyImage
 from heedful.errors import RequestError, nearest
 from heedful.explain.attention_sites import INPUT
 from heedful.explain.reading.questions import AnswerOptions, ModelInput, Questions
 from heedful.explain.reading.shared import ids_in, predicted, refuse_empty, refuse_target, texts_of
-from heedful.explain.sides import squares_side, text_side
+from heedful.explain.sides import patches_side, text_side
 from heedful.explain.view import Axis
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 from heedful.objectives.classification import class_logits
 from heedful.objectives.regression import values
 from heedful.tasks.prediction import Prediction
@@ -30,15 +30,15 @@ def read_class(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
     return ModelInput(batch, sides, answer, _class_of(run, batch, answer, asked))
 
 
-def read_picture(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
-    """Classification of pictures; the squares are those that the model makes tokens of."""
+def read_image(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
+    """Classification of images; the patches are those that the model makes tokens of."""
     model = run.recipe.model
-    pixels = run.processor.reader.pixels(Picture.of(given))
+    pixels = run.processor.reader.pixels(LazyImage.of(given))
     answer = predicted(run, given, asked)
-    pictures = Pictures.of(run.processor.reader.normalised(np.stack([pixels])), model.n_tokens)
-    batch = Batch.of_pictures(pictures, [0])
+    images = Images.of(run.processor.reader.normalised(np.stack([pixels])), model.n_tokens)
+    batch = Batch.of_images(images, [0])
     before = model.n_tokens - int(np.prod(model.grid))
-    sides = {INPUT: squares_side(model.grid, before, pixels)}
+    sides = {INPUT: patches_side(model.grid, before, pixels)}
     return ModelInput(batch, sides, answer, _class_of(run, batch, answer, asked))
 
 

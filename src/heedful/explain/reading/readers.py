@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.explain.reading.answering import read_answer
 from heedful.explain.reading.captioning import read_caption
-from heedful.explain.reading.classification import read_class, read_number, read_picture
+from heedful.explain.reading.classification import read_class, read_image, read_number
 from heedful.explain.reading.language_modelling import read_prompt
 from heedful.explain.reading.masking import read_gaps
 from heedful.explain.reading.questions import ITS_BEST, AnswerOptions, ModelInput
@@ -22,7 +22,7 @@ READERS: dict[str, Callable[["Run", Any, AnswerOptions], ModelInput]] = {
     "language-modelling": read_prompt,
     "masked-language-modelling": read_gaps,
     "classification": read_class,
-    "picture-classification": read_picture,
+    "image-classification": read_image,
     "tagging": read_tags,
     "question-answering": read_answer,
     "regression": read_number,

@@ -27,13 +27,13 @@ class View:
     """A view.
 
     Args:
-        says: what it tells, for the command's help.
+        description: what it shows, for the command's help.
         needs: what a run must have for it, for refusals: "the view lens needs …".
         is_over_inputs: whether several inputs are looked at together.
         by: how a run comes to have what it needs, where a setting decides it.
     """
 
-    says: str
+    description: str
     needs: str
     is_over_inputs: bool = False
     by: str = ""
@@ -55,7 +55,7 @@ VIEWS: dict[str, View] = {
         "how much of each token arrives at each other one through all layers",
         "a stack in which every layer looks at its own tokens",
     ),
-    "heads": View("all heads as small pictures, and how sharply each looks", "attention"),
+    "heads": View("all heads as small images, and how sharply each looks", "attention"),
     "census": View(
         "what each head does, by class (below), of all inputs together",
         "attention between tokens",
@@ -67,12 +67,12 @@ VIEWS: dict[str, View] = {
         is_over_inputs=True,
     ),
     "class-token": View(
-        "what the class token of a picture looks at, layer by layer",
-        "attention in a picture with a class token",
-        by="train a model of pictures with model.pooling=first for it, or ",
+        "what the class token of an image looks at, layer by layer",
+        "attention in an image with a class token",
+        by="train a model of images with model.pooling=first for it, or ",
     ),
     "positions": View("how alike the vectors of positions are", "vectors of positions"),
-    "filters": View("what a model of pictures makes of squares first", "squares of pixels"),
+    "filters": View("what a model of images makes of patches first", "patches of pixels"),
 }
 """By name."""
 
@@ -103,7 +103,7 @@ class Maker(Protocol):
         """What the page draws of them (`heedful.explain.page.further`)."""
 
     def figure(self, seen: "Explanation", values: Mapping[str, Any]) -> "Figure":
-        """The picture (SVG, PNG).
+        """The image (SVG, PNG).
 
         Raises:
             RequestError: there is nothing to draw, or too much to be read.
@@ -122,15 +122,15 @@ def check_names(names: Sequence[str]) -> None:
             raise RequestError(f"unknown view {name!r}{nearest(name, [*VIEWS, ALL])}; {known}")
 
 
-def check_picture(names: Sequence[str]) -> None:
-    """Refuse several views where a picture is to be made.
+def check_image(names: Sequence[str]) -> None:
+    """Refuse several views where an image is to be made.
 
     Raises:
         RequestError: there are several, or all are asked for.
     """
     if len(several := list(dict.fromkeys(names))) > 1 or ALL in several:
         raise RequestError(
-            f"a picture is of one view, not of {' and '.join(several)}: take .html, or ask for one of them"
+            f"an image is of one view, not of {' and '.join(several)}: take .html, or ask for one of them"
         )
 
 

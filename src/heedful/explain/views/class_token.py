@@ -1,4 +1,4 @@
-"""What the class token of a picture looks at, layer by layer."""
+"""What the class token of an image looks at, layer by layer."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
 
 STRONGEST = 4
-"""Squares of a layer that the terminal names."""
+"""Patches of a layer that the terminal names."""
 
 TITLE = "What the class token looks at, mean of heads"
 
 
 def has(run: "Run") -> bool:
-    """Whether a class token stands before squares, and looks at them."""
+    """Whether a class token stands before patches, and looks at them."""
     embedding = getattr(run.model, "embedding", None)
     return (
         isinstance(embedding, PatchEmbedding)
@@ -37,7 +37,7 @@ def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dic
     """The weights of the class token, mean of the heads that were asked for.
 
     Returns:
-        ``side``, and ``layers``: each with ``layer`` from 1 and ``weights``, ``[rows][columns]`` of squares;
+        ``side``, and ``layers``: each with ``layer`` from 1 and ``weights``, ``[rows][columns]`` of patches;
         what it gives to itself is missing from their sum.
     """
     side = seen[0].sides[INPUT]
@@ -52,21 +52,21 @@ def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dic
 
 
 def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
-    """A line for each layer: the squares that it looks at most, as row,column."""
-    told = ["what the class token looks at, mean of heads (row,column of squares)"]
+    """A line for each layer: the patches that it looks at most, as row,column."""
+    told = ["what the class token looks at, mean of heads (row,column of patches)"]
     for name, weights in _layers(values):
         strongest = np.argsort(-weights, axis=None, kind="stable")[:STRONGEST]
         places = [np.unravel_index(int(n), weights.shape) for n in strongest]
-        squares = "   ".join(f"{r + 1},{c + 1} {weights[r, c]:.2f}" for r, c in places)
-        told.append(f"  {name:<9} {squares}   itself {max(0.0, 1 - weights.sum()):.2f}")
+        patches = "   ".join(f"{r + 1},{c + 1} {weights[r, c]:.2f}" for r, c in places)
+        told.append(f"  {name:<9} {patches}   itself {max(0.0, 1 - weights.sum()):.2f}")
     return told
 
 
 def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The picture once for each layer."""
-    pictures = [{"label": name, "values": weights.ravel().tolist()} for name, weights in _layers(values)]
+    """The image once for each layer."""
+    images = [{"label": name, "values": weights.ravel().tolist()} for name, weights in _layers(values)]
     among = len(seen.sides[values["side"]].tokens)
-    return [{"title": TITLE, "kind": "squares", "side": values["side"], "pictures": pictures, "among": among}]
+    return [{"title": TITLE, "kind": "patches", "side": values["side"], "images": images, "among": among}]
 
 
 def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
@@ -75,7 +75,7 @@ def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
 
     side = seen.sides[values["side"]]
     return attention_panels(
-        list(_layers(values)), side.picture, among=len(side.tokens), title=TITLE, note=_answer(seen)
+        list(_layers(values)), side.image, among=len(side.tokens), title=TITLE, note=_answer(seen)
     )
 
 

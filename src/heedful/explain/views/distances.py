@@ -7,7 +7,7 @@ import numpy as np
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import points
-from heedful.explain.flow import Numbers, picture_distance, token_distance
+from heedful.explain.flow import Numbers, image_distance, token_distance
 from heedful.explain.reading import ModelInput
 from heedful.explain.summary import NAMES
 from heedful.explain.view import MEMORY, Axis, Explanation, Map
@@ -27,13 +27,13 @@ def has(run: "Run") -> bool:
 def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
     """The mean distance of each head's attention, over all queries of all inputs.
 
-    In pixels between the centres of squares, where the side is a picture (its class token neither looks nor
+    In pixels between the centres of patches, where the side is an image (its class token neither looks nor
     is looked at), else in tokens.
 
     Returns:
         ``inputs``, and ``stacks``: of each its ``side``, ``kind``, ``unit``, how far attention looks that is
         ``even`` over all that is seen, and ``layers``, each with ``layer`` and ``heads`` from 1, ``tap`` and
-        ``distances``; None of a head that looks at no square.
+        ``distances``; None of a head that looks at no patch.
 
     Raises:
         RequestError: no attention within a side was asked for.
@@ -105,7 +105,7 @@ class _Mean:
 def _distance(weights: Any, side: Axis, patch: int) -> Numbers:
     if side.grid is None:
         return token_distance(weights)
-    return picture_distance(weights, side.grid, patch, side.before)
+    return image_distance(weights, side.grid, patch, side.before)
 
 
 def _even(each: Map) -> Numbers:

@@ -1,4 +1,4 @@
-"""What a model of pictures makes of squares first: principal components of its projection."""
+"""What a model of images makes of patches first: principal components of its projection."""
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ TITLE = "The patch filters' principal components"
 
 
 def has(run: "Run") -> bool:
-    """Whether squares of grey or coloured pixels are projected."""
+    """Whether patches of grey or coloured pixels are projected."""
     found = _embedding(run)
     return found is not None and _channels(found) in (1, 3)
 
@@ -50,7 +50,7 @@ def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dic
     """The first principal components (`heedful.explain.flow.patch_filters`).
 
     Returns:
-        ``patch``, the side of a square in pixels; ``filters``, how many the model has; ``shares`` of the
+        ``patch``, the side of a patch in pixels; ``filters``, how many the model has; ``shares`` of the
         variance that the components explain; and ``tiles``, ``[n][rows][columns][channels]`` from 0 to 1.
     """
     embedding = _embedding(run)
@@ -71,13 +71,13 @@ def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
     shares, patch = values["shares"], values["patch"]
     told = (
         f"{values['filters']} filters of {patch} x {patch} pixels: {len(shares)} principal components "
-        f"explain {sum(shares):.0%} of their variance (pictures of them: --out, .html, .svg or .png)"
+        f"explain {sum(shares):.0%} of their variance (images of them: --out, .html, .svg or .png)"
     )
     return [told, "  " + " ".join(f"{share:.1%}" for share in shares[:10])]
 
 
 def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The tiles in one picture, the strongest first."""
+    """The tiles in one image, the strongest first."""
     if not values["tiles"]:
         return []
     from PIL import Image
@@ -90,7 +90,7 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
         {
             "title": TITLE,
             "kind": "image",
-            "picture": f"data:image/png;base64,{b64encode(content.getvalue()).decode('ascii')}",
+            "image": f"data:image/png;base64,{b64encode(content.getvalue()).decode('ascii')}",
             "text": f"{len(shares)} tiles, which explain {sum(shares):.0%} of the variance",
             "width": joined.shape[1] * max(8, -(-WIDE // values["patch"])),
         }

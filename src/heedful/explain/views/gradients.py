@@ -18,7 +18,7 @@ from heedful.explain.patches import block_sums, on_grid
 from heedful.explain.reading import ModelInput
 from heedful.explain.view import INPUT, SOURCE, Axis, Explanation
 from heedful.explain.views.shared import EMBEDDINGS, rounded
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 from heedful.nn.taps import intervene
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ SMALL = 1e-2
 """Below it four places behind the point are not enough."""
 
 STRONGEST = 4
-"""Squares that the terminal names, for the answer and against it."""
+"""Patches that the terminal names, for the answer and against it."""
 
 MEANS = "blue speaks for the answer, red against it"
 
 
 def has(run: "Run") -> bool:
     """Whether the model embeds what it reads, or reads pixels."""
-    return bool(run.kind.pictures(run.recipe)) or any(hasattr(run.model, name) for name in EMBEDDINGS)
+    return bool(run.kind.images(run.recipe)) or any(hasattr(run.model, name) for name in EMBEDDINGS)
 
 
 def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def gradients(run: "Run", reading: ModelInput, *, of: int | None = None) -> dict
     everything that is read grows alike; one above 0 speaks for the answer. ``norms`` say how much a small
     change of a token could do, and have no direction. Neither is what leaving the token out would do.
 
-    Of a picture the same is told of each pixel: e_t is then the vector of its channels as the model reads
+    Of an image the same is told of each pixel: e_t is then the vector of its channels as the model reads
     them, which are 0 at the mean of the training data: a pixel of that level says nothing.
 
     Source: Simonyan et al. 2014, section 3 (norms, there the greatest component); Denil et al. 2014 and
@@ -71,7 +71,7 @@ def gradients(run: "Run", reading: ModelInput, *, of: int | None = None) -> dict
 
     Returns:
         ``score`` S, the ``answers`` that it is of, and ``sides``: of each side that is embedded its name,
-        ``products`` and ``norms``. Where pixels are read, ``pictures`` has the same of them, in rows.
+        ``products`` and ``norms``. Where pixels are read, ``images`` has the same of them, in rows.
 
     Raises:
         RequestError: there is no such question, none at all, or nothing can be differentiated.
@@ -99,7 +99,7 @@ def gradients(run: "Run", reading: ModelInput, *, of: int | None = None) -> dict
     ]
     if pixels:
         rows = zip(pixels.items(), found[len(embeddings) :], strict=True)
-        told["pictures"] = [
+        told["images"] = [
             {"name": side, **_told(gradient[0].movedim(0, -1), given[0].movedim(0, -1))}
             for (side, given), gradient in rows
         ]
@@ -125,7 +125,7 @@ def _with_pixels(batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
     found: dict[str, Tensor] = {}
 
     def leaf(part: Any, side: str) -> Any:
-        if not isinstance(part, Pictures):
+        if not isinstance(part, Images):
             return part
         found[side] = part.pixels.detach().clone().requires_grad_()
         return replace(part, pixels=found[side])
@@ -151,7 +151,7 @@ def _inner(model: nn.Module, embeddings: Iterable[str]) -> Iterator[dict[str, Te
 
 
 def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
-    """A line for each token that was read; of a picture, the squares that say most."""
+    """A line for each token that was read; of an image, the patches that say most."""
     told = [f"gradient x input, and the gradient's norm, for the score {values['score']:.4f}"]
     for each in values["sides"]:
         side = seen.sides[each["name"]]
@@ -161,8 +161,8 @@ def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
         form, other = _form(each["products"]), _form(each["norms"])
         rows = zip(side.tokens, each["products"], each["norms"], strict=True)
         told += [f"  {product:+10{form}}  {norm:10{other}}  {token}" for token, product, norm in rows]
-    for each in values.get("pictures", ()):
-        told += _of_squares(seen.sides[each["name"]], each)
+    for each in values.get("images", ()):
+        told += _of_patches(seen.sides[each["name"]], each)
     return told
 
 
@@ -171,31 +171,31 @@ def _form(values: Iterable[float]) -> str:
     return ".3e" if 0 < max(map(abs, values), default=0) < SMALL else ".4f"
 
 
-def _of_squares(side: Axis, values: Mapping[str, Any]) -> list[str]:
-    """Sums over the pixels of each square: the greatest and the least."""
+def _of_patches(side: Axis, values: Mapping[str, Any]) -> list[str]:
+    """Sums over the pixels of each patch: the greatest and the least."""
     assert side.grid is not None
     sums = block_sums(np.asarray(values["products"], dtype=float), side.grid)
     order = np.argsort(-sums, axis=None, kind="stable")
     rows = {"for": order[:STRONGEST], "against": order[::-1][:STRONGEST]}
     rows_by_columns = " x ".join(map(str, sums.shape))
-    told = [f"  the pixels of {rows_by_columns} squares, summed (row,column); {sums.sum():+.4g} in all"]
+    told = [f"  the pixels of {rows_by_columns} patches, summed (row,column); {sums.sum():+.4g} in all"]
     for name, places in rows.items():
         found = [(np.unravel_index(int(n), sums.shape), float(sums.flat[int(n)])) for n in places]
         kept = [(at, value) for at, value in found if (value > 0) == (name == "for") and value]
-        squares = "   ".join(f"{row + 1},{column + 1} {value:+.4g}" for (row, column), value in kept)
-        told.append(f"  {name:<9} {squares or 'none'}")
+        patches = "   ".join(f"{row + 1},{column + 1} {value:+.4g}" for (row, column), value in kept)
+        told.append(f"  {name:<9} {patches or 'none'}")
     return told
 
 
 def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What of each side speaks for the answer, and what against it; of pictures, pixel by pixel too."""
-    pictures: dict[str, list[dict[str, Any]]] = {}
+    """What of each side speaks for the answer, and what against it; of images, pixel by pixel too."""
+    images: dict[str, list[dict[str, Any]]] = {}
     for name, label, grid in _panels(seen, values):
         made = {"label": label, "values": grid.ravel().tolist(), "grid": [*grid.shape]}
-        pictures.setdefault(name, []).append(made)
+        images.setdefault(name, []).append(made)
     drawn: list[dict[str, Any]] = [
-        {"title": _title(name), "kind": "squares", "side": name, "pictures": found, "apart": True}
-        for name, found in pictures.items()
+        {"title": _title(name), "kind": "patches", "side": name, "images": found, "apart": True}
+        for name, found in images.items()
     ]
     for each in values["sides"]:
         side = seen.sides.get(each["name"])
@@ -210,8 +210,8 @@ def _title(side: str) -> str:
 
 
 def _panels(seen: Explanation, values: Mapping[str, Any]) -> Iterator[tuple[str, str, Numbers]]:
-    """Of each picture its side, a label and ``[rows, columns]``: of its pixels, then of its squares."""
-    for each in values.get("pictures", ()):
+    """Of each image its side, a label and ``[rows, columns]``: of its pixels, then of its patches."""
+    for each in values.get("images", ()):
         yield each["name"], "each pixel", np.asarray(each["products"], dtype=float)
     for each in values["sides"]:
         side = seen.sides.get(each["name"])
@@ -221,11 +221,11 @@ def _panels(seen: Explanation, values: Mapping[str, Any]) -> Iterator[tuple[str,
                 f"; {token} {value:+.3g}"
                 for token, value in zip(side.tokens, products[: side.before], strict=False)
             ]
-            yield each["name"], f"each embedded square{''.join(own)}", on_grid(products, side)
+            yield each["name"], f"each embedded patch{''.join(own)}", on_grid(products, side)
 
 
 def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
-    """Maps beside the picture; where a text is read, a bar for each token.
+    """Maps beside the image; where a text is read, a bar for each token.
 
     Raises:
         RequestError: the text has too many tokens.
@@ -236,8 +236,8 @@ def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
     title, note = str(seen.answer.get("text", "")), f"gradient \N{MULTIPLICATION SIGN} input: {MEANS}"
     panels = list(_panels(seen, values))
     if panels:
-        picture = seen.sides[panels[0][0]].picture
-        return signed_panels([(label, grid) for _, label, grid in panels], picture, title=title, note=note)
+        image = seen.sides[panels[0][0]].image
+        return signed_panels([(label, grid) for _, label, grid in panels], image, title=title, note=note)
     sides = [(each["name"], seen.sides[each["name"]].tokens, each["products"]) for each in values["sides"]]
     check_rows(max(len(tokens) for _, tokens, _ in sides))
     return signed_bars(sides, title=title, note=note)

@@ -47,7 +47,7 @@ def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dic
 
     Returns:
         ``sides``: of each its ``name`` and ``similarity``, ``[n][n]``: of the first `MOST` tokens; of a
-        picture, of its squares.
+        image, of its patches.
     """
     found = []
     for name, part in _parts(run.model).items():
@@ -60,19 +60,19 @@ def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dic
 
 
 def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
-    """The mean cosine by how far positions are apart; of squares, by row and column."""
+    """The mean cosine by how far positions are apart; of patches, by row and column."""
     told = []
     for name, cosines in _tables(seen, values):
         told.append(f"mean cosine of the vectors of two positions of the {name}")
         if cosines.ndim == 4:
-            told += _of_squares(cosines)
+            told += _of_patches(cosines)
         else:
             steps = [2**k for k in range(10) if 2**k < len(cosines)]
             told += [f"  {step:>4} apart  {np.diagonal(cosines, step).mean():6.3f}" for step in steps]
     return told
 
 
-def _of_squares(cosines: Any) -> list[str]:
+def _of_patches(cosines: Any) -> list[str]:
     rows, columns = (np.arange(n) for n in cosines.shape[:2])
     same_row = rows[:, None, None, None] == rows[None, None, :, None]
     same_column = columns[None, :, None, None] == columns[None, None, None, :]
@@ -89,7 +89,7 @@ def _of_squares(cosines: Any) -> list[str]:
 
 
 def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A square of all pairs; of a picture, a small map for each of its squares, where it lies."""
+    """A patch of all pairs; of an image, a small map for each of its patches, where it lies."""
     return [
         {"title": _title(name), "kind": "heat", **signed(_flat(cosines))}
         for name, cosines in _tables(seen, values)
@@ -109,7 +109,7 @@ def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
 
 
 def _tables(seen: Explanation, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Each side's cosines, ``[n, n]``; of a whole picture, ``[rows, columns, rows, columns]``."""
+    """Each side's cosines, ``[n, n]``; of a whole image, ``[rows, columns, rows, columns]``."""
     for each in values["sides"]:
         cosines = np.asarray(each["similarity"], dtype=float)
         grid = seen.sides[each["name"]].grid

@@ -62,14 +62,14 @@ def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dic
 
 
 def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
-    """Where each token at the top comes from: the strongest links, or over the picture."""
+    """Where each token at the top comes from: the strongest links, or over the image."""
     told = []
     for shown in _matrices(seen, values):
         told.append(shown.title)
         if shown.keys.grid is None:
             told += link_lines(shown.in_words().strongest())
         else:
-            over = _over_squares(shown)
+            over = _over_patches(shown)
             rows, columns = ([str(i + 1) for i in range(n)] for n in over.shape)
             style = choose_style(sys.stdout)
             told += heat_map(columns, rows, over / (over.max() or 1.0), style=style).splitlines()
@@ -78,13 +78,13 @@ def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
 
 
 def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Over each picture; all else the page draws as it draws attention."""
+    """Over each image; all else the page draws as it draws attention."""
     return [
         {
             "title": headline(shown.title),
-            "kind": "squares",
+            "kind": "patches",
             "side": matrix["keys"],
-            "pictures": [{"label": _looks(shown), "values": _over_squares(shown).ravel().tolist()}],
+            "images": [{"label": _looks(shown), "values": _over_patches(shown).ravel().tolist()}],
             "among": _among(shown),
         }
         for shown, matrix in zip(_matrices(seen, values), values["matrices"], strict=True)
@@ -95,14 +95,14 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
 def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
     """The last one: of a decoder where there is one."""
     from heedful.explain.drawings import attention_over
-    from heedful.explain.picture import check_size, heat_map
+    from heedful.explain.heat_map import check_size, heat_map
 
     *_, shown = _matrices(seen, values)
     title = str(seen.answer.get("text", ""))
     if shown.keys.grid is not None:
         note = f"{shown.title}: {_looks(shown)}"
-        over = _over_squares(shown)
-        return attention_over(over, shown.keys.picture, among=_among(shown), title=title, note=note)
+        over = _over_patches(shown)
+        return attention_over(over, shown.keys.image, among=_among(shown), title=title, note=note)
     shown = shown.in_words()
     check_size(*shown.weights.shape)
     return heat_map(shown.keys.tokens, shown.queries.tokens, shown.weights, title=title, note=shown.title)
@@ -119,7 +119,7 @@ def _matrices(seen: Explanation, values: Mapping[str, Any]) -> Iterator[Shown]:
         yield Shown(seen.sides[queries], seen.sides[keys], weights, title)
 
 
-def _over_squares(shown: Shown) -> Any:
+def _over_patches(shown: Shown) -> Any:
     """``[rows, columns]``: what the class token is made of; without one, the mean of all tokens."""
     if shown.queries.grid is not None:
         return class_map(shown.weights, shown.keys)

@@ -1,4 +1,4 @@
-"""A captioner whose encoder begins as a classifier of pictures was left: ViT's squares, places and blocks."""
+"""A captioner whose encoder begins as a classifier of images was left: ViT's patches, places and blocks."""
 
 from collections.abc import Mapping
 
@@ -6,15 +6,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from heedful.models.patches import SquaresConfig
+from heedful.models.patches import PatchesConfig
 from heedful.recipes.trees import Tree
 from heedful.runs.warm_start import HEADS, MappedWeights
-from heedful.tasks.pictures import PictureReader
+from heedful.tasks.images import ImageReader
 
 VISION = "vision"
 """The kind of the other model."""
 
-SETTINGS = {*SquaresConfig.model_fields, "d_ff"} - {"kind", "positions"}
+SETTINGS = {*PatchesConfig.model_fields, "d_ff"} - {"kind", "positions"}
 """What a captioner's encoder and a ViT are told alike; the captioner's ``positions`` are those of words."""
 
 PREFIXES = {"embedding.": "source_embedding.", "stack.": "encoder."}
@@ -29,13 +29,13 @@ def model_section(theirs: Tree) -> Tree:
     """The section ``model`` of a captioner whose encoder is the model of this one.
 
     Raises:
-        ValueError: it mixes squares in another way or in windows, or does not know their places.
+        ValueError: it mixes patches in another way or in windows, or does not know their places.
     """
     told = theirs.data
     if told.get("mixer", "attention") != "attention":
-        raise ValueError(f"mixes squares by {told['mixer']}, and a captioner's encoder by attention")
+        raise ValueError(f"mixes patches by {told['mixer']}, and a captioner's encoder by attention")
     if told.get("window") is not None:
-        raise ValueError("mixes squares in windows, and a captioner's encoder all of them")
+        raise ValueError("mixes patches in windows, and a captioner's encoder all of them")
     if told.get("positions", "learned") != "learned":
         raise ValueError("has no table of positions, and a captioner's encoder has one")
     sections = {key: part for key, part in theirs.value.items() if key in SETTINGS}
@@ -44,15 +44,15 @@ def model_section(theirs: Tree) -> Tree:
     return Tree({**sections, "kind": Tree("captioner", theirs.mark)}, theirs.mark)
 
 
-def encoder_weights(held: Mapping[str, Tensor], theirs: PictureReader, ours: PictureReader) -> MappedWeights:
+def encoder_weights(held: Mapping[str, Tensor], theirs: ImageReader, ours: ImageReader) -> MappedWeights:
     """A ViT's weights under the names of a captioner, which has no class token and no head for classes.
 
-    Where there is no class token, the encoder computes what the ViT did; where there is one, its squares no
+    Where there is no class token, the encoder computes what the ViT did; where there is one, its patches no
     longer see it.
 
     Args:
         held: the ViT's weights.
-        theirs: how the ViT reads pictures.
+        theirs: how the ViT reads images.
         ours: how the captioner does.
     """
     found = {
@@ -70,9 +70,9 @@ def encoder_weights(held: Mapping[str, Tensor], theirs: PictureReader, ours: Pic
 
 
 def reread(
-    weight: Float[Tensor, "d n"], bias: Float[Tensor, " d"], theirs: PictureReader, ours: PictureReader
+    weight: Float[Tensor, "d n"], bias: Float[Tensor, " d"], theirs: ImageReader, ours: ImageReader
 ) -> tuple[Float[Tensor, "d n"], Float[Tensor, " d"]]:
-    """A projection of squares that makes of our numbers what it made of theirs.
+    """A projection of patches that makes of our numbers what it made of theirs.
 
     They read a pixel u as ``x = (u - m) / s``, we as ``y = (u - m') / s'``. So ``x = (s' y + m' - m) / s`` in
     each channel, and ``W x + b = W (s' / s) y + (b + W (m' - m) / s)``.

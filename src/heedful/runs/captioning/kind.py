@@ -11,8 +11,8 @@ from torch import nn
 
 from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
+from heedful.data.images import IMAGE
 from heedful.data.own_table import OwnTable, own_table
-from heedful.data.pictures import PICTURE
 from heedful.data.report import DataReport, Encoded, keep
 from heedful.data.sources import CaptionedFolderSource, LocatedRow, Location, Row
 from heedful.decoding.config import DecodingConfig
@@ -24,15 +24,15 @@ from heedful.recipes.trees import Tree
 from heedful.runs.captioning.adopting import VISION, encoder_weights, model_section
 from heedful.runs.captioning.augmenting import augmenting
 from heedful.runs.captioning.recipe import CaptioningRecipe
-from heedful.runs.captioning.scoring import Evaluation, by_picture, scored
+from heedful.runs.captioning.scoring import Evaluation, by_image, scored
 from heedful.runs.kind import Kind, Log, Prepared, Rows, Scoring, Trained
 from heedful.runs.pairs import Validator, planned, require_language, validation_notes
 from heedful.runs.references import REFERENCES
 from heedful.runs.vectors import fill_vectors
 from heedful.runs.warm_start import MappedWeights, MapWeights, own_tokenizer, reader_of, starting_model
 from heedful.tasks.captioning import CAPTION, COLUMNS, Captioner, CaptionProcessor
+from heedful.tasks.images import LEVELS
 from heedful.tasks.metrics.translation import quick_scores
-from heedful.tasks.pictures import LEVELS
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.feed import PlannedData
@@ -44,26 +44,26 @@ class Captioning(Kind):
 
     recipe: ClassVar[type[Recipe]] = CaptioningRecipe
     unit = "sentences"
-    single = (PICTURE,)
+    single = (IMAGE,)
     listed = (REFERENCES,)
     scoring = "captioning"
     scored_by_writing = True
     own_data = ("folder", "table")
     shorter = "set or lower data.filter.max_length"
     whole_rows = True
-    encoding = "reading the pictures"
+    encoding = "reading the images"
 
     def columns(self, recipe: CaptioningRecipe) -> tuple[str, ...]:
-        """Picture and caption."""
+        """Image and caption."""
         return COLUMNS
 
     def inputs(self, recipe: CaptioningRecipe) -> tuple[str, ...]:
-        """The picture."""
-        return (PICTURE,)
+        """The image."""
+        return (IMAGE,)
 
-    def pictures(self, recipe: CaptioningRecipe) -> tuple[str, ...]:
-        """The picture."""
-        return (PICTURE,)
+    def images(self, recipe: CaptioningRecipe) -> tuple[str, ...]:
+        """The image."""
+        return (IMAGE,)
 
     def files(self, folder: RunFolder) -> list[Path]:
         """The tokenizer."""
@@ -84,7 +84,7 @@ class Captioning(Kind):
         """A ViT's weights become the encoder's."""
         if starting_model(recipe) != VISION:
             return MappedWeights
-        theirs = reader_of(recipe, recipe.model.picture_size, recipe.model.channels)
+        theirs = reader_of(recipe, recipe.model.image_size, recipe.model.channels)
         assert theirs is not None
         return lambda held: encoder_weights(held, theirs, recipe.reader)
 
@@ -111,11 +111,11 @@ class Captioning(Kind):
         filter = recipe.data.filter
         read = processor.encode(rows, recipe.reader, report, drop=filter.unreadable == "drop")
         yield from keep(read, filter.of_captions, report)
-        del report.columns[PICTURE]  # all have the same length
+        del report.columns[IMAGE]  # all have the same length
 
     def n_ids(self, recipe: CaptioningRecipe, processor: CaptionProcessor) -> Mapping[str, int]:
-        """A byte for each number of a picture."""
-        return {PICTURE: LEVELS, CAPTION: processor.tokenizer.vocab_size}
+        """A byte for each number of an image."""
+        return {IMAGE: LEVELS, CAPTION: processor.tokenizer.vocab_size}
 
     def keeps_rows(self, recipe: CaptioningRecipe) -> bool:
         """Where captions are scored, against those that were given."""
@@ -138,18 +138,18 @@ class Captioning(Kind):
         fill_vectors(recipe, {CAPTION: processor.tokenizer}, model, log)
 
     def feed(self, recipe: CaptioningRecipe, prepared: Prepared) -> PlannedData:
-        """Pictures whose captions are neighbours in length, changed as the recipe says."""
+        """Images whose captions are neighbours in length, changed as the recipe says."""
         varied = augmenting(recipe.augmentation, recipe.reader, recipe.training.seed)
         return planned(recipe, prepared, COLUMNS, varied)
 
     def validator(self, recipe: CaptioningRecipe, prepared: Prepared, step: Step) -> Validator:
-        """Loss, and where asked for, BLEU and chrF, of pictures once each against all of their captions."""
+        """Loss, and where asked for, BLEU and chrF, of images once each against all of their captions."""
 
         def captioner(model: nn.Module, decoding: DecodingConfig) -> Captioner:
             return Captioner(model, prepared.processor, decoding, recipe.pairing)
 
-        pictures = by_picture(LocatedRow(row, Location("")) for row in prepared.valid_rows)
-        described = [row.row for row in pictures if row.row[CAPTION]]
+        images = by_image(LocatedRow(row, Location("")) for row in prepared.valid_rows)
+        described = [row.row for row in images if row.row[CAPTION]]
         language, lowercase = recipe.evaluation.language, recipe.tokenizer.text.lowercase
         score = partial(quick_scores, language=language, lowercase=lowercase)
         return Validator(recipe, replace(prepared, valid_rows=described), step, COLUMNS, captioner, score)
@@ -159,11 +159,11 @@ class Captioning(Kind):
     ) -> Batch:
         """Noise, with captions that differ by a token or two in length."""
         draw, reader = np.random.default_rng(0), recipe.reader
-        pictures = draw.integers(LEVELS, size=(n, reader.channels * reader.size**2))
+        images = draw.integers(LEVELS, size=(n, reader.channels * reader.size**2))
         # With the start token that is added.
         lengths = (max(0, length - 1 + (0, -1, 1)[i % 3]) for i in range(n))
         captions = [draw.integers(len(SPECIALS), sizes[-1], each) for each in lengths]
-        return recipe.pairing.collate(list(pictures), captions)
+        return recipe.pairing.collate(list(images), captions)
 
     def predictor(
         self,
@@ -178,7 +178,7 @@ class Captioning(Kind):
         return Captioner(model, processor, decoding, recipe.pairing, inference=inference)
 
     def source_of(self, recipe: CaptioningRecipe, files: Sequence[Path]) -> CaptionedFolderSource | OwnTable:
-        """A folder of pictures with captions; or a table with a header, or JSON lines, with their paths."""
+        """A folder of images with captions; or a table with a header, or JSON lines, with their paths."""
         if len(files) != 1:
             raise RequestError(
                 f"a captioner is scored on one table (--table FILE) or folder, not on {len(files)} files"

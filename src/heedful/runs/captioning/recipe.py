@@ -10,16 +10,16 @@ from heedful.decoding.config import BeamConfig, DecodingConfig
 from heedful.models.captioner import CaptionerConfig
 from heedful.recipes import schema as recipe
 from heedful.runs.translation.recipe import LanguageConfig, ValidationConfig
-from heedful.tasks.captioning import CAPTION, PictureAndCaption
-from heedful.tasks.pictures import PictureReader
+from heedful.tasks.captioning import CAPTION, ImageAndCaption
+from heedful.tasks.images import ImageReader
 from heedful.tasks.registry import CaptioningTask
 
 
 class CaptionFilter(Filter):
-    """What to do with captions that are long or empty, and with pictures that cannot be read.
+    """What to do with captions that are long or empty, and with images that cannot be read.
 
     Args:
-        unreadable: stop at the first such picture, or leave them out and count them.
+        unreadable: stop at the first such image, or leave them out and count them.
     """
 
     unreadable: Literal["error", "drop"] = "error"
@@ -32,16 +32,16 @@ class CaptionFilter(Filter):
 
     @property
     def of_captions(self) -> Filter:
-        """The same, without a limit for pictures."""
+        """The same, without a limit for images."""
         limit = self.limit(CAPTION)
         return self.model_copy(update={"max_length": None if limit is None else {CAPTION: limit}})
 
 
 class DataConfig(recipe.DataConfig):
-    """Rows with a picture and a caption, and what to do with those that cannot be used as they are.
+    """Rows with an image and a caption, and what to do with those that cannot be used as they are.
 
     Args:
-        filter: of captions that are long or empty, and pictures that cannot be read.
+        filter: of captions that are long or empty, and images that cannot be read.
     """
 
     filter: CaptionFilter = CaptionFilter()
@@ -68,7 +68,7 @@ class CaptioningRecipe(recipe.Recipe):
     """A whole recipe.
 
     Args:
-        augmentation: how training pictures are changed in every epoch; captions that say "left" and "right"
+        augmentation: how training images are changed in every epoch; captions that say "left" and "right"
             are wrong of what was flipped.
         pretrained: word vectors that the embedding begins with.
     """
@@ -91,15 +91,15 @@ class CaptioningRecipe(recipe.Recipe):
         return super().metrics() | (self.decoded_metrics if self.validation.decode != 0 else set())
 
     @property
-    def reader(self) -> PictureReader:
-        """How pictures are read: their numbers from -1 to 1, as in ViT's released code."""
+    def reader(self) -> ImageReader:
+        """How images are read: their numbers from -1 to 1, as in ViT's released code."""
         n = self.model.channels
-        return PictureReader(self.model.picture_size, n, mean=(0.5,) * n, std=(0.5,) * n)
+        return ImageReader(self.model.image_size, n, mean=(0.5,) * n, std=(0.5,) * n)
 
     @property
-    def pairing(self) -> PictureAndCaption:
-        """How a picture and its caption are laid before the model."""
-        return PictureAndCaption(self.reader, self.model.grid, self.model.longest)
+    def pairing(self) -> ImageAndCaption:
+        """How an image and its caption are laid before the model."""
+        return ImageAndCaption(self.reader, self.model.grid, self.model.longest)
 
     @model_validator(mode="after")
     def _has_positions_for_all(self) -> Self:

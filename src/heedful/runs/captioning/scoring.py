@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from heedful.data.pictures import PICTURE
+from heedful.data.images import IMAGE
 from heedful.data.report import DataReport, Filter, keep
 from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
@@ -33,67 +33,67 @@ class Evaluation(kind.Evaluation):
     """BLEU, chrF, TER, the share of exact matches and perplexity, with all captions.
 
     Args:
-        pictures: what messages call them.
-        references, predictions: picture by picture; of each, one reference or several.
+        images: what messages call them.
+        references, predictions: image by image; of each, one reference or several.
         lowercase: whether the scores are without regard to case.
         language: of the captions, for BLEU.
     """
 
-    pictures: list[str]
+    images: list[str]
     references: list[list[str]]
     predictions: list[Prediction]
     lowercase: bool = False
     language: str | None = None
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One record a picture, with its own scores."""
+        """One record an image, with its own scores."""
         texts = [p.text for p in self.predictions]
         own = sentence_scores(texts, self.references, language=self.language, lowercase=self.lowercase)
-        for picture, references, prediction, scores in zip(
-            self.pictures, self.references, self.predictions, own, strict=True
+        for image, references, prediction, scores in zip(
+            self.images, self.references, self.predictions, own, strict=True
         ):
             answer = prediction.to_dict()
-            yield {"version": 1, PICTURE: picture, **shown(references), **answer, "scores": scores}
+            yield {"version": 1, IMAGE: image, **shown(references), **answer, "scores": scores}
 
 
-def by_picture(rows: Iterable[LocatedRow[Row]]) -> list[LocatedRow[Row]]:
-    """A row for each picture, where its first one is, with the list of all its captions but empty ones."""
+def by_image(rows: Iterable[LocatedRow[Row]]) -> list[LocatedRow[Row]]:
+    """A row for each image, where its first one is, with the list of all its captions but empty ones."""
     found: dict[Path | bytes, LocatedRow[Row]] = {}
     for row, where in rows:
-        picture = row[PICTURE]
-        one = found.setdefault(picture.identity, LocatedRow({PICTURE: picture, CAPTION: []}, where))
+        image = row[IMAGE]
+        one = found.setdefault(image.identity, LocatedRow({IMAGE: image, CAPTION: []}, where))
         one.row[CAPTION].extend(caption for caption in references_of(row, CAPTION) if caption.strip())
     return [*found.values()]
 
 
 def scored(run: Trained, split: str, rows: Iterator[LocatedRow[Row]], how: Scoring) -> Evaluation:
-    """Caption the pictures of a data set, once each, and score that against all captions given of them.
+    """Caption the images of a data set, once each, and score that against all captions given of them.
 
     Perplexity is of those, teacher forced. A run that writes lower case is scored without regard to
-    case, as the signatures then say. Pictures without a caption, and those that cannot be read, are left out
+    case, as the signatures then say. Images without a caption, and those that cannot be read, are left out
     where the recipe drops such; the scores' counts say how many were.
 
     Raises:
-        DataError: there is nothing to score; or a picture has no caption, or cannot be read, and is not to be
+        DataError: there is nothing to score; or an image has no caption, or cannot be read, and is not to be
             left out.
     """
     filter, language = run.recipe.data.filter, run.recipe.evaluation.language
     check_language(language)
-    asked: list[Any] = list(islice(by_picture(rows), how.limit))
+    asked: list[Any] = list(islice(by_image(rows), how.limit))
     if not asked:
         raise DataError(f"{split}: there is nothing to score")
     report = DataReport()
-    kept: list[Any] = list(keep(asked, Filter(empty=filter.empty), report, beside=(PICTURE,)))
+    kept: list[Any] = list(keep(asked, Filter(empty=filter.empty), report, beside=(IMAGE,)))
     inputs = [run.kind.input_of(run.recipe, row.row) for row in kept]
     answers = run.predict(inputs, decoding=how.decoding, progress=how.progress, precision=how.precision)
     read = answered(split, kept, answers, drop=filter.unreadable == "drop")
-    pictures = [row.row[PICTURE] for row in read.rows]
+    images = [row.row[IMAGE] for row in read.rows]
     references = [row.row[CAPTION] for row in read.rows]
     texts, lowercase = [p.text for p in read.predictions], run.recipe.tokenizer.text.lowercase
     scores = list(translation_scores(texts, references, language=language, lowercase=lowercase).values())
     scores.append(exact_match(texts, references, lowercase=lowercase))
     captions = Encoded.by(run.processor.tokenizer, [caption for each in references for caption in each])
-    of = [picture for picture, own in zip(pictures, references, strict=True) for _ in own]
+    of = [image for image, own in zip(images, references, strict=True) for _ in own]
     predicted = _likelihood(run, of, captions)
     scores += predicted
     dropped = {reason: tally.count for reason, tally in report.dropped.items()}
@@ -102,15 +102,15 @@ def scored(run: Trained, split: str, rows: Iterator[LocatedRow[Row]], how: Scori
     notes += left_out_notes(predicted, len(captions.texts))
     notes += unknown_notes(CAPTION, captions, predicted=True)
     notes += reference_notes(captions.texts, language)
-    names = [str(picture) for picture in pictures]
+    names = [str(image) for image in images]
     return Evaluation(split, scores, names, references, read.predictions, lowercase, language, notes=notes)
 
 
-def _likelihood(run: Trained, pictures: Sequence[Any], captions: Encoded) -> list[Any]:
-    """Of every caption, given its picture."""
+def _likelihood(run: Trained, images: Sequence[Any], captions: Encoded) -> list[Any]:
+    """Of every caption, given its image."""
     pairing = run.recipe.pairing
 
     def read(part: Sequence[int]) -> list[Any]:
-        return [pairing.reader.pixels(pictures[i]).reshape(-1) for i in part]
+        return [pairing.reader.pixels(images[i]).reshape(-1) for i in part]
 
     return likelihood_of(run.model, pairing, read, captions)

@@ -21,7 +21,7 @@ class Evaluation(kind.Evaluation):
     """Accuracy and F1, with every row.
 
     Args:
-        texts: the input of each row, by column; of a picture its name.
+        texts: the input of each row, by column; of an image its name.
         labels: the right ones.
         predictions: the run's.
     """
@@ -75,7 +75,7 @@ def scored(
     more = {**read.counted, **unseen.counted}
     scores = [replace(score, counts={**score.counts, **more}) for score in plain.values()]
     notes = [*read.notes, *cut_notes(read.rows, read.predictions), *unseen.notes()]
-    if not run.kind.pictures(run.recipe):
+    if not run.kind.images(run.recipe):
         notes += unknown_in(run.processor.tokenizer, texts)
     return Evaluation(split, scores, texts, labels, read.predictions, notes=notes)
 

@@ -14,7 +14,7 @@ def test_the_splits_are_all_digits_once():
     rows = [row for split in ("train", "valid", "test") for row in open_corpus("digits", split)]
     assert len(rows) == 1797
     assert [row["label"] for row in rows] == [str(n) for n in held.target]
-    pixels = np.stack([row["picture"].content for row in rows])
+    pixels = np.stack([row["image"].content for row in rows])
     assert np.array_equal(np.rint(pixels * (16 / 255)), held.images)
     assert (pixels.min(), pixels.max()) == (0, 255)
 

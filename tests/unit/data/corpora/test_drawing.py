@@ -9,9 +9,9 @@ from heedful.data.corpora.drawing import SHAPES, draw, ground
 
 
 def drawn(shape, side, colour=(0, 0, 0)):
-    picture = ground(side + 4, 255)
-    draw(picture, shape, colour, 3, 1, side)
-    return picture
+    image = ground(side + 4, 255)
+    draw(image, shape, colour, 3, 1, side)
+    return image
 
 
 def cover(shape, side):
@@ -38,12 +38,12 @@ def test_symmetries(side):
 
 
 def test_nothing_is_drawn_outside_of_the_square_and_all_channels_take_the_colour():
-    picture = drawn("square", 5, (10, 20, 30))
-    assert picture.shape == (9, 9, 3)
-    assert [picture[1:6, 3:8, c].tolist() for c in range(3)] == [[[v] * 5] * 5 for v in (10, 20, 30)]
+    image = drawn("square", 5, (10, 20, 30))
+    assert image.shape == (9, 9, 3)
+    assert [image[1:6, 3:8, c].tolist() for c in range(3)] == [[[v] * 5] * 5 for v in (10, 20, 30)]
     outside = np.ones((9, 9), bool)
     outside[1:6, 3:8] = False
-    assert (picture[outside] == 255).all()
+    assert (image[outside] == 255).all()
 
 
 def test_an_edge_is_mixed_by_what_is_covered():

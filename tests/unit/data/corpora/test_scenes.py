@@ -11,7 +11,7 @@ from heedful.data.corpora import open_corpus
 from heedful.data.corpora.scenes import (
     COLOURS,
     HELD_OUT,
-    N_PICTURES,
+    N_IMAGES,
     SHAPES,
     Box,
     Group,
@@ -32,7 +32,7 @@ def head(split, n=SOME, seed=0):
     return list(islice(rows(split, seed), n))
 
 
-# What is on a picture, found without knowing how it was drawn -----------------------------------------------
+# What is on an image, found without knowing how it was drawn -----------------------------------------------
 
 
 def shape_of(mask):
@@ -58,7 +58,7 @@ def things_of(pixels):
 
 
 def described(pixels):
-    """The caption that this picture should have."""
+    """The caption that this image should have."""
     groups = {}
     for what, box in things_of(pixels):
         groups.setdefault(what, []).append(box)
@@ -89,10 +89,10 @@ def described(pixels):
     return f"{words(first)} {forward} {words(second)}"
 
 
-@pytest.mark.parametrize("split", N_PICTURES)
+@pytest.mark.parametrize("split", N_IMAGES)
 def test_a_caption_is_what_the_pixels_show(split):
     for row in head(split):
-        assert described(row["picture"].pixels(48, 3)) == row["caption"]
+        assert described(row["image"].pixels(48, 3)) == row["caption"]
 
 
 # Captions ------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def combinations(text):
 
 
 def test_combinations_of_colour_and_shape_are_held_out():
-    for split in N_PICTURES:
+    for split in N_IMAGES:
         found = [combinations(caption(scene(split, n))) for n in range(300)]
         for other, held in HELD_OUT.items():
             assert [bool(pairs & held) for pairs in found] == [other == split] * 300
@@ -173,12 +173,12 @@ def test_combinations_of_colour_and_shape_are_held_out():
     assert split_of(Scene(both, 255)) is None
 
 
-def test_a_picture_is_a_function_of_seed_split_and_number():
+def test_an_image_is_a_function_of_seed_split_and_number():
     first = head("train", 3)
     assert [row["caption"] for row in first] == FIRST
     for n, row in enumerate(first):
-        assert np.array_equal(pixels(scene("train", n)), row["picture"].content)
-        assert row["picture"].name == f"scenes/train:{n + 1}"
+        assert np.array_equal(pixels(scene("train", n)), row["image"].content)
+        assert row["image"].name == f"scenes/train:{n + 1}"
     others = [head("valid", 3), head("test", 3), head("train", 3, seed=1)]
     assert len({tuple(row["caption"] for row in rows) for rows in [first, *others]}) == 4
 

@@ -125,7 +125,7 @@ def translation() -> Explanation:
 
 
 def png(rows: int, columns: int, size: int) -> bytes:
-    """A picture with a bright disc on a gradient."""
+    """An image with a bright disc on a gradient."""
     y, x = np.mgrid[: rows * size, : columns * size] / size
     disc = (y - rows * 0.4) ** 2 + (x - columns * 0.6) ** 2 < (min(rows, columns) * 0.25) ** 2
     red = np.where(disc, 250, 60 + 20 * x)
@@ -140,14 +140,14 @@ def png(rows: int, columns: int, size: int) -> bytes:
 GRID = (5, 7)
 
 
-def squares(before: int) -> Axis:
+def patches(before: int) -> Axis:
     rows, columns = GRID
     names = [f"{i + 1},{j + 1}" for i in range(rows) for j in range(columns)]
-    return Axis((*["<class>"][:before], *names), grid=GRID, before=before, picture=png(rows, columns, 12))
+    return Axis((*["<class>"][:before], *names), grid=GRID, before=before, image=png(rows, columns, 12))
 
 
-def at_square(n_rows: int, before: int, seed: int) -> Weights:
-    """Each row looks around a square of its own."""
+def at_patch(n_rows: int, before: int, seed: int) -> Weights:
+    """Each row looks around a patch of its own."""
     rows, columns = GRID
     y, x = np.mgrid[:rows, :columns].reshape(2, -1)
     centres = np.random.default_rng(seed).uniform((0, 0), (rows, columns), (n_rows, 2))
@@ -156,8 +156,8 @@ def at_square(n_rows: int, before: int, seed: int) -> Weights:
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def picture() -> Explanation:
-    """A classifier of pictures: two layers of three heads, a class token before 5 x 7 squares."""
+def image() -> Explanation:
+    """A classifier of images: two layers of three heads, a class token before 5 x 7 patches."""
     n = GRID[0] * GRID[1] + 1
     maps = stack(
         "self",
@@ -165,14 +165,14 @@ def picture() -> Explanation:
         "input",
         2,
         "vit",
-        lambda layer: heads(*(at_square(n, 1, 71 + 3 * layer + head) for head in range(3))),
+        lambda layer: heads(*(at_patch(n, 1, 71 + 3 * layer + head) for head in range(3))),
     )
     answer = {"text": "disc", "score": -0.105, "alternatives": [{"text": "square", "score": -2.3}]}
-    return Explanation("picture-classification", "shapes", "disc.png", answer, {"input": squares(1)}, maps)
+    return Explanation("image-classification", "shapes", "disc.png", answer, {"input": patches(1)}, maps)
 
 
 def caption() -> Explanation:
-    """A captioner: text looks at 5 x 7 squares."""
+    """A captioner: text looks at 5 x 7 patches."""
     text = Axis(("a", "bright", "disc", "</s>"))
     maps = stack(
         "cross",
@@ -180,10 +180,10 @@ def caption() -> Explanation:
         "source",
         2,
         "cross",
-        lambda layer: heads(*(at_square(4, 0, 91 + 2 * layer + head) for head in range(2))),
+        lambda layer: heads(*(at_patch(4, 0, 91 + 2 * layer + head) for head in range(2))),
     )
     answer = {"text": "a bright disc", "score": -0.7, "log_probs": [-0.2, -0.3, -0.1, -0.1]}
-    sides = {"source": squares(0), "target": text}
+    sides = {"source": patches(0), "target": text}
     return Explanation(
         "captioning", "captions", "disc.png", answer, sides, maps, {"target": [-0.2, -0.3, -0.1, -0.1]}
     )
@@ -291,9 +291,9 @@ def seeing_further() -> Explanation:
     return replace(plain, more=more)
 
 
-def seen_picture() -> Explanation:
-    """A picture with what its class token looks at, its positions and its filters."""
-    plain, n = picture(), GRID[0] * GRID[1]
+def seen_image() -> Explanation:
+    """An image with what its class token looks at, its positions and its filters."""
+    plain, n = image(), GRID[0] * GRID[1]
     draw = np.random.default_rng(5)
     means = [each.weights.astype(float).mean(axis=0) for each in plain.maps]
     layers = [{"layer": i + 1, "weights": w[0, 1:].reshape(GRID).tolist()} for i, w in enumerate(means)]

@@ -10,7 +10,7 @@ from importlib.resources import files
 
 import numpy as np
 import pytest
-from constructed import HOSTILE, hostile, large, picture, translation, without_maps
+from constructed import HOSTILE, hostile, image, large, translation, without_maps
 
 from heedful.errors import RequestError
 from heedful.explain.page import page
@@ -155,7 +155,7 @@ def test_only_a_document_with_weights_tells_about_them():
 
 def test_equal_explanations_give_equal_bytes():
     assert page(translation()).encode() == page(translation()).encode()
-    assert page(translation()) != page(picture())
+    assert page(translation()) != page(image())
 
 
 @pytest.mark.slow
@@ -218,7 +218,7 @@ def test_only_this_script_and_this_style_may_act():
 
 
 def test_nothing_is_fetched():
-    document = page(picture())
+    document = page(image())
     outside = [
         value
         for _, attributes in Parsed(document).elements
@@ -233,7 +233,7 @@ def test_nothing_is_fetched():
 def test_every_file_of_the_script_is_in_it_once():
     folder = files("heedful.explain.page").joinpath("script")
     assert sorted(f"{name}.js" for name in SCRIPT) == sorted(file.name for file in folder.iterdir())
-    document = page(picture())
+    document = page(image())
     places = [document.index(folder.joinpath(f"{name}.js").read_text(encoding="utf-8")) for name in SCRIPT]
     assert places == sorted(places)
 
@@ -257,21 +257,21 @@ def test_the_facts_are_there_without_a_script():
 
 
 def test_the_score_of_a_label_is_its_probability_and_other_scores_are_none():
-    assert "disc probability 0.9003" in Parsed(page(picture())).inside["dd"][1]
+    assert "disc probability 0.9003" in Parsed(page(image())).inside["dd"][1]
     assert "probability" not in Parsed(page(without_maps())).inside["dd"][1]
 
 
 def test_an_empty_answer_is_seen():
     assert (
-        Parsed(page(replace(picture(), answer={"text": "", "score": -0.5})))
+        Parsed(page(replace(image(), answer={"text": "", "score": -0.5})))
         .inside["dd"][1]
         .startswith("nothing ")
     )
 
 
 def test_an_input_that_could_not_be_read_says_why():
-    failed = replace(picture(), answer={"text": "", "error": "disc.png: no picture"}, sides={}, maps=[])
-    assert Parsed(page(failed)).inside["dd"][1] == "disc.png: no picture"
+    failed = replace(image(), answer={"text": "", "error": "disc.png: no image"}, sides={}, maps=[])
+    assert Parsed(page(failed)).inside["dd"][1] == "disc.png: no image"
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_an_input_that_could_not_be_read_says_why():
     [
         (["a premise", "its claim"], "a premise | its claim"),
         ({"question": "who?", "context": "she"}, "question: who?; context: she"),
-        (np.zeros((2, 2)), "a picture"),
+        (np.zeros((2, 2)), "an image"),
         ("x" * 3000, "x" * 2000 + " …"),
     ],
 )

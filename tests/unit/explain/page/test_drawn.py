@@ -16,10 +16,10 @@ from constructed import (
     caption,
     hebrew,
     hostile,
+    image,
     large,
-    picture,
     seeing_further,
-    seen_picture,
+    seen_image,
     translation,
     without_maps,
 )
@@ -159,7 +159,7 @@ def test_every_cell_of_every_head_has_the_colour_of_its_weight(browser, opened, 
         same_colours(pixels(browser, ".field canvas"), coloured(weights / weights.max(), dark))
 
 
-@pytest.mark.parametrize("make", [translation, picture])
+@pytest.mark.parametrize("make", [translation, image])
 def test_every_thumbnail_has_the_colours_of_its_areas(browser, opened, make):
     explanation = opened(make())
     assert len(texts(browser, ".thumb")) == len(list(views(explanation)))
@@ -287,8 +287,8 @@ def test_another_kind_of_attention_keeps_the_token_of_the_side_they_share(browse
     assert text(browser, "#token-title") == "rasiththen looks at"
 
 
-def seen_squares(browser: Browser, selector: str, n: int = 0) -> np.ndarray:
-    """What people see of the n-th drawing of squares, ``[rows, columns, 3]``: the middle of each."""
+def seen_patches(browser: Browser, selector: str, n: int = 0) -> np.ndarray:
+    """What people see of the n-th drawing of patches, ``[rows, columns, 3]``: the middle of each."""
     script = """
         const found = document.querySelectorAll(arguments[0])[arguments[1]];
         found.scrollIntoView({block: "center", behavior: "instant"});
@@ -296,7 +296,7 @@ def seen_squares(browser: Browser, selector: str, n: int = 0) -> np.ndarray:
         return [x, y, width, height];
     """
     x, y, width, height = browser.execute(script, selector, n)
-    window = np.asarray(Image.open(BytesIO(browser.picture())).convert("RGB"), dtype=float)
+    window = np.asarray(Image.open(BytesIO(browser.image())).convert("RGB"), dtype=float)
     rows, columns = GRID
     down = (y + (np.arange(rows) + 0.5) * height / rows).astype(int)
     across = (x + (np.arange(columns) + 0.5) * width / columns).astype(int)
@@ -322,29 +322,29 @@ def bar_of(browser: Browser, selector: str) -> tuple[np.ndarray, float, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
-def test_what_is_seen_of_a_picture_is_its_weights(browser, opened, dark):
-    explanation = opened(picture(), dark=dark)
+def test_what_is_seen_of_an_image_is_its_weights(browser, opened, dark):
+    explanation = opened(image(), dark=dark)
     head(browser, 1, 2)
     click(browser, "[role=listbox] .chip", 0)  # the class token
     looked = explanation.maps[1].weights.astype(float)[:, 0, 1:].reshape(3, *GRID)
     most = explanation.maps[1].head(2)[0].max()
-    same_seen(seen_squares(browser, ".pair .frame", 1), looked[2], most, dark)
+    same_seen(seen_patches(browser, ".pair .frame", 1), looked[2], most, dark)
     for n in range(3):
-        same_seen(seen_squares(browser, "#heads button .frame", n), looked[n], looked.max(), dark)
+        same_seen(seen_patches(browser, "#heads button .frame", n), looked[n], looked.max(), dark)
     assert browser.execute("return document.querySelector('.big img').naturalWidth") == GRID[1] * 12
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_the_picture_stands_beside_its_weights_as_it_is(browser, opened, dark):
-    explanation = opened(picture(), dark=dark)
-    pixel = np.asarray(Image.open(BytesIO(explanation.sides["input"].picture)), dtype=float)
+def test_the_image_stands_beside_its_weights_as_it_is(browser, opened, dark):
+    explanation = opened(image(), dark=dark)
+    pixel = np.asarray(Image.open(BytesIO(explanation.sides["input"].image)), dtype=float)
     rows, columns = ((np.arange(n) + 0.5) * 12 for n in GRID)
     wanted = pixel[np.ix_(rows.astype(int), columns.astype(int))]
-    assert np.abs(seen_squares(browser, ".pair .frame", 0) - wanted).max() <= 12
+    assert np.abs(seen_patches(browser, ".pair .frame", 0) - wanted).max() <= 12
 
 
 def test_the_colour_bar_has_the_colours_that_are_drawn_and_even_attention(browser, opened):
-    explanation = opened(picture())
+    explanation = opened(image())
     head(browser, 1, 2)
     click(browser, "[role=listbox] .chip", 0)
     weights = explanation.maps[1].weights.astype(float)[:, 0]
@@ -358,20 +358,20 @@ def test_the_colour_bar_has_the_colours_that_are_drawn_and_even_attention(browse
 
 
 def test_even_attention_looks_even(browser, opened):
-    plain = picture()
+    plain = image()
     n = len(plain.sides["input"].tokens)
     nearly = np.full((3, n, n), 1 / n) * np.random.default_rng(5).uniform(0.97, 1.03, n)
     nearly = (nearly / nearly.sum(axis=-1, keepdims=True)).astype(np.float32)
     opened(replace(plain, maps=[replace(each, weights=nearly) for each in plain.maps]))
     click(browser, "[role=listbox] .chip", 0)
-    found = luminance(seen_squares(browser, ".pair .frame", 1))
+    found = luminance(seen_patches(browser, ".pair .frame", 1))
     assert np.ptp(found) < 0.05 * luminance(np.array([255, 255, 255]))
     _, even, _ = bar_of(browser, ".pair + .legend")
     assert even > 0.95
 
 
-def test_a_picture_whose_tokens_are_no_words_has_no_words_to_show(browser, opened):
-    plain = picture()
+def test_an_image_whose_tokens_are_no_words_has_no_words_to_show(browser, opened):
+    plain = image()
     side = plain.sides["input"]
     opened(replace(plain, sides={"input": replace(side, words=(-1,) * len(side.tokens))}))
     assert browser.execute("return document.getElementById('units').hidden")
@@ -379,18 +379,18 @@ def test_a_picture_whose_tokens_are_no_words_has_no_words_to_show(browser, opene
     assert not browser.execute("return document.getElementById('units').hidden")
 
 
-def test_a_square_is_chosen_by_mouse_and_by_keys(browser, opened):
-    explanation = opened(picture())
+def test_a_patch_is_chosen_by_mouse_and_by_keys(browser, opened):
+    explanation = opened(image())
     click(browser, ".big", 1)  # its middle: row 3, column 4
     middle = 1 + 2 * GRID[1] + 3
     weights = explanation.maps[0].weights.astype(float).mean(axis=0)
-    for square, key in [(middle, None), (middle + GRID[1], "Down"), (middle + GRID[1] - 1, "Left")]:
+    for patch, key in [(middle, None), (middle + GRID[1], "Down"), (middle + GRID[1] - 1, "Left")]:
         if key:
             browser.press(key)
         said = browser.execute("return document.activeElement.getAttribute('aria-label')")
-        row, column = divmod(square - 1, GRID[1])
-        assert said.startswith(f"Picture of the input, square in row {row + 1}, column {column + 1}")
-        assert last_number(said) == pytest.approx(weights[square, square], abs=SHOWN)
+        row, column = divmod(patch - 1, GRID[1])
+        assert said.startswith(f"Image of the input, patch in row {row + 1}, column {column + 1}")
+        assert last_number(said) == pytest.approx(weights[patch, patch], abs=SHOWN)
 
 
 @pytest.mark.slow
@@ -400,7 +400,7 @@ def test_where_each_word_of_a_caption_looked(browser, opened):
     assert texts(browser, "#strip .name") == ["a", "bright", "disc", "</s>"]
     looked = explanation.maps[1].head(0).reshape(-1, *GRID)
     for n, weights in enumerate(looked):
-        same_seen(seen_squares(browser, "#strip button .frame", n), weights, looked.max())
+        same_seen(seen_patches(browser, "#strip button .frame", n), weights, looked.max())
     click(browser, "#strip button", 2)
     assert text(browser, "#token-title") == "disc looks at"
     assert browser.execute("return document.activeElement.textContent") == "disc"
@@ -486,13 +486,13 @@ def test_a_rollout_is_drawn_as_a_head_is(browser, opened):
         assert matrix["keys"] in text(browser, "#head-kind")
 
 
-def test_what_the_class_token_sees_stands_beside_the_picture(browser, opened):
-    explanation = opened(seen_picture())
+def test_what_the_class_token_sees_stands_beside_the_image(browser, opened):
+    explanation = opened(seen_image())
     layers = explanation.more["class-token"]["layers"]
     wanted = np.array([layer["weights"] for layer in layers])
     for n in range(2):
-        same_seen(seen_squares(browser, "#more .gallery .frame", 1 + n), wanted[n], wanted.max())
-    assert texts(browser, "#more figcaption") == ["the picture", "layer 1", "layer 2"]
+        same_seen(seen_patches(browser, "#more .gallery .frame", 1 + n), wanted[n], wanted.max())
+    assert texts(browser, "#more figcaption") == ["the image", "layer 1", "layer 2"]
     row, column = np.unravel_index(wanted[1].argmax(), GRID)
     script = "return document.querySelectorAll('#more .gallery canvas')[1].getAttribute('aria-label')"
     said = browser.execute(script)
@@ -503,17 +503,17 @@ def test_what_the_class_token_sees_stands_beside_the_picture(browser, opened):
 def test_what_speaks_for_the_answer_is_blue_and_what_against_it_red(browser, opened, dark):
     draw = np.random.default_rng(11)
     rows, columns = GRID[0] * 2, GRID[1] * 2
-    each_pixel, each_square = draw.normal(size=(rows, columns)), draw.normal(size=GRID) / 100
+    each_pixel, each_patch = draw.normal(size=(rows, columns)), draw.normal(size=GRID) / 100
     own = {"products": each_pixel.tolist(), "norms": np.abs(each_pixel).tolist()}
-    embedded = [0.5, *each_square.ravel().tolist()]
+    embedded = [0.5, *each_patch.ravel().tolist()]
     gradients = {
         "score": -1.0,
         "answers": ["disc"],
         "sides": [{"name": "input", "products": embedded, "norms": np.abs(embedded).tolist()}],
-        "pictures": [{"name": "input", **own}],
+        "images": [{"name": "input", **own}],
     }
-    opened(replace(picture(), more={"gradients": gradients}), dark=dark)
-    for n, values in enumerate((each_pixel, each_square)):
+    opened(replace(image(), more={"gradients": gradients}), dark=dark)
+    for n, values in enumerate((each_pixel, each_patch)):
         most = np.abs(values).max()
         found = pixels(browser, "#more figure .frame canvas", n)[..., :3]
         assert found.shape[:2] == values.shape
@@ -537,7 +537,7 @@ def test_the_two_ends_of_a_scale_with_signs_can_be_told_apart(dark):
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_positions_are_blue_where_alike_and_red_where_opposite(browser, opened, dark):
-    explanation = opened(seen_picture(), dark=dark)
+    explanation = opened(seen_image(), dark=dark)
     (side,) = explanation.more["positions"]["sides"]
     cosines = np.array(side["similarity"]).reshape(*GRID, *GRID)
     found = pixels(browser, ".heat canvas")
@@ -555,8 +555,8 @@ def test_positions_are_blue_where_alike_and_red_where_opposite(browser, opened, 
             assert np.abs(part[there][:, :3] - wanted).max() <= steps + 1
 
 
-def test_filters_are_a_picture_with_a_text(browser, opened):
-    opened(seen_picture())
+def test_filters_are_an_image_with_a_text(browser, opened):
+    opened(seen_image())
     script = "const {naturalWidth, naturalHeight, alt} = document.querySelector('.tiles');"
     assert browser.execute(f"{script} return [naturalWidth, naturalHeight, alt]") == [
         7,
@@ -665,7 +665,7 @@ def test_a_walk_by_keyboard(browser, opened):
 
 @pytest.mark.slow
 def test_everything_that_takes_keys_has_a_name(browser, opened):
-    for make in (translation, picture, caption, seeing_further, seen_picture):
+    for make in (translation, image, caption, seeing_further, seen_image):
         opened(make())
         browser.devtools("Accessibility.enable")
         nodes = browser.devtools("Accessibility.getFullAXTree")["nodes"]
@@ -758,7 +758,7 @@ def test_text_stands_out_from_its_tint(browser, opened, dark):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [360, 800])
-@pytest.mark.parametrize("make", [translation, picture, seeing_further, seen_picture])
+@pytest.mark.parametrize("make", [translation, image, seeing_further, seen_image])
 def test_a_narrow_page_does_not_run_out_of_the_window(browser, opened, make, width):
     opened(make(), width=width, height=700)
     assert browser.execute("return document.documentElement.scrollWidth") <= width

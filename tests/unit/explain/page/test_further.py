@@ -70,7 +70,7 @@ def test_what_is_not_known_is_left_out():
     assert drawn(unknown={"numbers": [1]}) == []
 
 
-def test_squares_need_their_picture_and_all_else_nothing():
-    squares = {"title": "x", "kind": "squares", "side": "nowhere", "pictures": []}
+def test_patches_need_their_image_and_all_else_nothing():
+    patches = {"title": "x", "kind": "patches", "side": "nowhere", "images": []}
     heat = {"title": "x", "kind": "heat", **signed(np.array([[1.0]]))}
-    assert drawn(one=squares, other=heat) == [heat]
+    assert drawn(one=patches, other=heat) == [heat]

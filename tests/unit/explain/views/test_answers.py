@@ -1,4 +1,4 @@
-"""Pictures of answers, read out at every depth, and of losses: what is drawn is what the views say."""
+"""Images of answers, read out at every depth, and of losses: what is drawn is what the views say."""
 
 import math
 from dataclasses import replace

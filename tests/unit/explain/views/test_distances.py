@@ -58,8 +58,8 @@ def test_even_attention_over_what_is_seen(explained):
     assert even == pytest.approx(np.mean([[abs(i - j) for j in range(n)] for i in range(n)]), abs=ROUNDED)
 
 
-@pytest.mark.parametrize("name", ["pictures", "pictures without class token"])
-def test_in_pixels_between_squares(explained, name):
+@pytest.mark.parametrize("name", ["images", "images without class token"])
+def test_in_pixels_between_patches(explained, name):
     run, given = explained(name)
     seen = explain_input(run, given, views=["distances"])
     (stack,) = seen.more["distances"]["stacks"]
@@ -69,7 +69,7 @@ def test_in_pixels_between_squares(explained, name):
         for head, found in enumerate(layer["distances"]):
             every = tokens_between(seen.maps[n].weights[head], side.grid, 3, side.before)
             assert found == pytest.approx(np.mean(every), abs=1e-5)
-    # Two by two squares of three pixels: none away, two at 3, one at 3 √2.
+    # Two by two patches of three pixels: none away, two at 3, one at 3 √2.
     assert stack["even"] == pytest.approx((0 + 3 + 3 + 3 * 2**0.5) / 4, abs=ROUNDED)
 
 
@@ -90,7 +90,7 @@ def test_both_halves_of_a_translator_have_a_stack(explained):
 @pytest.mark.parametrize(
     "name, layers, numbers", [("classification", [1], [2]), ("local and compressed", None, [1, 3])]
 )
-def test_the_picture_has_layers_at_their_own_numbers(explained, name, layers, numbers):
+def test_the_image_has_layers_at_their_own_numbers(explained, name, layers, numbers):
     seen = explain_input(*explained(name), maps=Selection(layers=layers), views=["distances"])
     axes = figure_of(seen).axes[0]
     assert axes.get_xticks().tolist() == numbers
@@ -116,8 +116,8 @@ def test_lines_and_cells_tell_the_numbers(explained):
     assert max(every) == 1
 
 
-def test_a_head_that_looks_at_no_square_has_no_distance(explained):
-    run, given = explained("pictures")
+def test_a_head_that_looks_at_no_patch_has_no_distance(explained):
+    run, given = explained("images")
     seen = explain_input(run, given)
     weights = seen.maps[0].weights.copy()
     weights[1] = 0

@@ -1,4 +1,4 @@
-"""Gradients of pictures: a linear model's are its weights; finite differences; what is drawn of them.
+"""Gradients of images: a linear model's are its weights; finite differences; what is drawn of them.
 
 Those of texts are in `tests/unit/explain/test_views.py`.
 """
@@ -20,13 +20,13 @@ from heedful.explain.reading import AnswerOptions, ModelInput, Questions, read
 from heedful.explain.view import INPUT
 from heedful.explain.views import maker
 from heedful.explain.views.gradients import gradients
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import Images
 from heedful.runs.run import load
 from heedful.tasks.prediction import Prediction
 
-OF_PICTURES = {
-    "pictures": INPUT,
-    "pictures without class token": INPUT,
+OF_IMAGES = {
+    "images": INPUT,
+    "images without class token": INPUT,
     "resnet": INPUT,
     "captions": "source",
 }
@@ -59,14 +59,14 @@ def linear(numbers=None):
         lambda i, c: f"class {c}",
         numbers=numbers,
     )
-    reading = ModelInput(Batch.of_pictures(Pictures.of(pixels, 1), [0]), {}, Prediction("class 4"), questions)
+    reading = ModelInput(Batch.of_images(Images.of(pixels, 1), [0]), {}, Prediction("class 4"), questions)
     return model, pixels[0], gradients(SimpleNamespace(model=model), reading)
 
 
 def test_of_a_linear_score_products_are_weights_times_pixels_and_sum_to_it():
     model, pixels, found = linear(lambda hidden: hidden[:, 4])
     weight = model.output.weight[4].detach().unflatten(0, pixels.shape)
-    (own,) = found["pictures"]
+    (own,) = found["images"]
     np.testing.assert_allclose(own["products"], (weight * pixels).sum(0), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(own["norms"], weight.square().sum(0).sqrt(), rtol=1e-4)
     assert np.sum(own["products"]) == pytest.approx(found["score"] - model.output.bias[4].item(), abs=1e-4)
@@ -80,7 +80,7 @@ def test_of_a_linear_classifier_they_weigh_its_class_against_the_mean_of_all():
     logits = weight @ pixels.double().numpy().ravel() + bias
     shares = np.exp(logits) / np.exp(logits).sum()
     gradient = (weight[4] - shares @ weight).reshape(pixels.shape)
-    (own,) = found["pictures"]
+    (own,) = found["images"]
     np.testing.assert_allclose(own["products"], (gradient * pixels.numpy()).sum(0), rtol=1e-3, atol=1e-6)
     np.testing.assert_allclose(own["norms"], np.sqrt((gradient**2).sum(0)), rtol=1e-3)
     assert found["score"] == pytest.approx(math.log(shares[4]), abs=1e-5)
@@ -98,7 +98,7 @@ def score(model, reading, pixels):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OF_PICTURES)
+@pytest.mark.parametrize("name", OF_IMAGES)
 def test_products_are_the_slopes_of_the_score_when_a_pixel_grows(explained, name):
     own_run, given = explained(name)
     run = load(own_run.folder.path, device="cpu")
@@ -107,8 +107,8 @@ def test_products_are_the_slopes_of_the_score_when_a_pixel_grows(explained, name
     reading = read(
         run, given, asked=AnswerOptions(target=next((label for label in labels if label != answer), None))
     )
-    (own,) = gradients(run, reading)["pictures"]
-    assert own["name"] == OF_PICTURES[name]
+    (own,) = gradients(run, reading)["images"]
+    assert own["name"] == OF_IMAGES[name]
     run.model.double()
     batch = reading.batch
     pixels = (batch.inputs if batch.source is None else batch.source).pixels.double()
@@ -125,39 +125,39 @@ def test_products_are_the_slopes_of_the_score_when_a_pixel_grows(explained, name
     assert max(abs(value) for line in own["products"] for value in line) > 0.02
 
 
-def test_squares_have_products_of_their_own_where_they_are_embedded(explained):
-    run, given = explained("pictures")
+def test_patches_have_products_of_their_own_where_they_are_embedded(explained):
+    run, given = explained("images")
     found = gradients(run, read(run, given))
     assert [side["name"] for side in found["sides"]] == [INPUT]
-    assert np.shape(found["sides"][0]["products"]) == (5,)  # the class token, and 2 x 2 squares
-    assert np.shape(found["pictures"][0]["products"]) == (6, 6)
+    assert np.shape(found["sides"][0]["products"]) == (5,)  # the class token, and 2 x 2 patches
+    assert np.shape(found["images"][0]["products"]) == (6, 6)
 
 
 # What is shown
 
 
-def test_pixels_and_squares_stand_beside_the_picture(explained):
-    seen = explain_input(*explained("pictures"), views=["gradients"])
+def test_pixels_and_patches_stand_beside_the_image(explained):
+    seen = explain_input(*explained("images"), views=["gradients"])
     values = seen.more["gradients"]
-    pixels, squares = (np.array(values[part][0]["products"]) for part in ("pictures", "sides"))
+    pixels, patches = (np.array(values[part][0]["products"]) for part in ("images", "sides"))
     (drawn,) = maker("gradients").drawings(seen, values)
-    one, other = drawn["pictures"]
-    assert (drawn["kind"], drawn["side"], drawn["apart"]) == ("squares", INPUT, True)
+    one, other = drawn["images"]
+    assert (drawn["kind"], drawn["side"], drawn["apart"]) == ("patches", INPUT, True)
     assert (one["grid"], one["values"]) == ([6, 6], pixels.ravel().tolist())
-    assert (other["grid"], other["values"]) == ([2, 2], squares[1:].tolist())
-    assert f"<cls> {squares[0]:+.3g}" in other["label"]
+    assert (other["grid"], other["values"]) == ([2, 2], patches[1:].tolist())
+    assert f"<cls> {patches[0]:+.3g}" in other["label"]
     photo, first, second = [axes for axes in figure_of(seen).axes if axes.get_title()]
-    assert photo.get_title() == "the picture"
-    for axes, wanted in ((first, pixels), (second, squares[1:].reshape(2, 2))):
+    assert photo.get_title() == "the image"
+    for axes, wanted in ((first, pixels), (second, patches[1:].reshape(2, 2))):
         (image,) = axes.images
         np.testing.assert_array_equal(np.asarray(image.get_array()), wanted)
         assert image.get_clim() == (-np.abs(wanted).max(), np.abs(wanted).max())
 
 
-def test_the_terminal_names_the_squares_whose_pixels_say_most(explained):
+def test_the_terminal_names_the_patches_whose_pixels_say_most(explained):
     seen = explain_input(*explained("resnet"), maps=NO_MAPS, views=["gradients"])
     values, (rows, columns) = seen.more["gradients"], seen.sides[INPUT].grid
-    pixels = np.array(values["pictures"][0]["products"])
+    pixels = np.array(values["images"][0]["products"])
     sums = pixels.reshape(rows, 6 // rows, columns, 6 // columns).sum(axis=(1, 3))
     row, column = np.unravel_index(sums.argmax(), sums.shape)
     _, told, speaks, against = maker("gradients").lines(seen, values)

@@ -33,7 +33,7 @@ def test_sharpness_is_the_mean_of_the_greatest_weights(explained, every):
 
 
 def drawn(figure):
-    """The picture of each stack by its title, and what stands along its axes."""
+    """The image of each stack by its title, and what stands along its axes."""
     return {
         axes.get_title(loc="left"): (
             np.ma.filled(axes.images[0].get_array(), np.nan),
@@ -45,7 +45,7 @@ def drawn(figure):
     }
 
 
-@pytest.mark.parametrize("name", ["translation", "local and compressed", "pictures", "recurrent, one head"])
+@pytest.mark.parametrize("name", ["translation", "local and compressed", "images", "recurrent, one head"])
 def test_every_head_is_drawn_as_its_thumbnail(explained, name):
     run, given = explained(name)
     seen = explain_input(run, given, views=["heads"])

@@ -13,7 +13,7 @@ from heedful.explain.views import maker
 
 ROUNDED = 5.1e-7
 ENCODERS = ["one text", "language model", "masked", "classification", "pairs", "pairs, to their end"]
-ENCODERS += ["tagging", "pictures"]
+ENCODERS += ["tagging", "images"]
 
 
 def matrices(seen):
@@ -71,20 +71,20 @@ def test_the_terminal_has_a_line_for_each_word(explained):
     assert [row.split()[0] for row in rows] == words
 
 
-@pytest.mark.parametrize("name", ["pictures", "pictures without class token", "captions"])
-def test_over_a_picture_it_is_laid_out_as_its_squares(explained, name):
+@pytest.mark.parametrize("name", ["images", "images without class token", "captions"])
+def test_over_an_image_it_is_laid_out_as_its_patches(explained, name):
     seen = explain_input(*explained(name), views=["rollout"])
     view = maker("rollout")
     (*_, (sides, weights)) = matrices(seen).items()
     side = seen.sides[sides[1]]
     wanted = class_map(weights, side) if name != "captions" else weights.mean(axis=0).reshape(side.grid)
     drawn = view.drawings(seen, seen.more["rollout"])[-1]
-    assert (drawn["kind"], drawn["side"]) == ("squares", sides[1])
-    (picture,) = drawn["pictures"]
-    np.testing.assert_allclose(np.reshape(picture["values"], side.grid), wanted, atol=1e-12)
-    assert picture["label"] == ("class token" if name == "pictures" else "mean of all tokens")
+    assert (drawn["kind"], drawn["side"]) == ("patches", sides[1])
+    (image,) = drawn["images"]
+    np.testing.assert_allclose(np.reshape(image["values"], side.grid), wanted, atol=1e-12)
+    assert image["label"] == ("class token" if name == "images" else "mean of all tokens")
     photo, drawn_map, _ = figure_of(seen).axes
-    assert photo.get_title() == "the picture"
+    assert photo.get_title() == "the image"
     (image,) = drawn_map.images
     np.testing.assert_allclose(np.asarray(image.get_array()), wanted, atol=1e-12)
     shown = view.lines(seen, seen.more["rollout"])

@@ -11,7 +11,7 @@ elsewhere. The square comes apart into a product of queries and keys: tokens tha
     -α |k - q - Δ|² = α (2 (q + Δ)_1, 2 (q + Δ)_2, -1) · (k_1, k_2, |k|²) + what k does not change
 
 With head h's value the token's own features, and its slice of W_O the kernel's matrix at Δ_h, the sum over
-the heads is the convolution. Zeros around the picture are a ring of tokens without features.
+the heads is the convolution. Zeros around the image are a ring of tokens without features.
 """
 
 import pytest
@@ -49,56 +49,54 @@ def attention_for(kernel, alpha):
     return part
 
 
-def tokens_of(pictures, ring):
+def tokens_of(images, ring):
     """[B, C, H, W] -> tokens with their places; ``ring`` places without features on every side."""
-    pictures = functional.pad(pictures, (ring,) * 4)
-    b, _, height, width = pictures.shape
+    images = functional.pad(images, (ring,) * 4)
+    b, _, height, width = images.shape
     rows = torch.arange(height).repeat_interleave(width).float()
     columns = torch.arange(width).repeat(height).float()
     places = torch.stack((rows, columns, rows**2 + columns**2, torch.ones_like(rows)), 1)
-    x = torch.cat((pictures.flatten(2).mT, places.expand(b, -1, -1)), 2)
+    x = torch.cat((images.flatten(2).mT, places.expand(b, -1, -1)), 2)
     return x.flatten(0, 1), Layout.of([height * width] * b)
 
 
-def convolved(pictures, kernel):
-    """Place by place and offset by offset, with zeros around the picture."""
+def convolved(images, kernel):
+    """Place by place and offset by offset, with zeros around the image."""
     k = kernel.shape[-1]
-    out = torch.zeros(len(pictures), len(kernel), HEIGHT, WIDTH, dtype=torch.float64)
+    out = torch.zeros(len(images), len(kernel), HEIGHT, WIDTH, dtype=torch.float64)
     for row in range(HEIGHT):
         for column in range(WIDTH):
             for i in range(k):
                 for j in range(k):
                     y, x = row + i - k // 2, column + j - k // 2
                     if y in range(HEIGHT) and x in range(WIDTH):
-                        out[:, :, row, column] += (
-                            pictures[:, :, y, x].double() @ kernel[:, :, i, j].double().T
-                        )
+                        out[:, :, row, column] += images[:, :, y, x].double() @ kernel[:, :, i, j].double().T
     return out.float()
 
 
 def drawn(k):
     generator = torch.Generator().manual_seed(1)
-    pictures = torch.randn(B, C_IN, HEIGHT, WIDTH, generator=generator)
-    return pictures, torch.randn(C_OUT, C_IN, k, k, generator=generator)
+    images = torch.randn(B, C_IN, HEIGHT, WIDTH, generator=generator)
+    return images, torch.randn(C_OUT, C_IN, k, k, generator=generator)
 
 
 @pytest.mark.parametrize("k", [1, 3, 5])
 def test_k_squared_heads_are_a_convolution(k):
-    pictures, kernel = drawn(k)
-    x, layout = tokens_of(pictures, k // 2)
+    images, kernel = drawn(k)
+    x, layout = tokens_of(images, k // 2)
     # A power of two: all scores are whole numbers that fp32 holds, and e^-128 is zero in it.
     with torch.no_grad():
         y = attention_for(kernel, alpha=128.0)(x, layout)
     ring = k // 2
     maps = y.view(B, HEIGHT + 2 * ring, WIDTH + 2 * ring, -1)
     inside = maps[:, ring : ring + HEIGHT, ring : ring + WIDTH, :C_OUT].permute(0, 3, 1, 2)
-    torch.testing.assert_close(inside, convolved(pictures, kernel), rtol=0, atol=1e-5)
+    torch.testing.assert_close(inside, convolved(images, kernel), rtol=0, atol=1e-5)
 
 
 def test_every_head_looks_at_its_neighbour_alone():
-    pictures, kernel = drawn(3)
+    images, kernel = drawn(3)
     part = attention_for(kernel, alpha=128.0)
-    x, layout = tokens_of(pictures, 1)
+    x, layout = tokens_of(images, 1)
     height, width = HEIGHT + 2, WIDTH + 2
     with torch.no_grad(), recording(part, ["weights"]) as seen:
         part(x, layout)
@@ -114,9 +112,9 @@ def test_every_head_looks_at_its_neighbour_alone():
 
 def test_a_softer_head_looks_around_its_neighbour():
     """With a small α the head is a Gaussian around q + Δ: near a convolution, and not one."""
-    pictures, kernel = drawn(3)
-    x, layout = tokens_of(pictures, 1)
-    wanted = convolved(pictures, kernel)
+    images, kernel = drawn(3)
+    x, layout = tokens_of(images, 1)
+    wanted = convolved(images, kernel)
     errors = []
     for alpha in (0.5, 2.0, 8.0):
         with torch.no_grad():

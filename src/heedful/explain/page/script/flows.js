@@ -1,8 +1,8 @@
-/* The sides of a map as running text or as the picture, tinted by what the chosen token looks at. */
+/* The sides of a map as running text or as the image, tinted by what the chosen token looks at. */
 
 let flows = {};
 
-/** The sides of the map as running text or picture: one where a side looks at itself. */
+/** The sides of the map as running text or image: one where a side looks at itself. */
 function drawFlows() {
   const { map, queries, keys } = current();
   const make = (name, units, role) => flow(name, units, (n) => change(role === "query" ? { direction: "out", query: n } : { direction: "in", key: n }));
@@ -14,7 +14,7 @@ function drawFlows() {
   $("flows").replaceChildren(...new Set([flows.query.node, flows.key.node]));
 }
 
-const flow = (name, units, choose) => (DATA.sides[name].grid ? pictureFlow(name, choose) : textFlow(name, units, choose));
+const flow = (name, units, choose) => (DATA.sides[name].grid ? imageFlow(name, choose) : textFlow(name, units, choose));
 
 /** Chips of a text, of which one is chosen and all can be tinted. */
 function textFlow(name, units, choose) {
@@ -51,21 +51,21 @@ function markChip(chips, n) {
   stopAt(chips, chips[n] || chips[0]);
 }
 
-/** A picture, beside it what is looked at in its squares, and chips for the tokens before or after them. */
-function pictureFlow(name, choose) {
+/** An image, beside it what is looked at in its patches, and chips for the tokens before or after them. */
+function imageFlow(name, choose) {
   const side = DATA.sides[name];
   const [rows, columns] = side.grid;
-  const squares = side.before + rows * columns;
-  const others = side.tokens.map((_, n) => n).filter((n) => n < side.before || n >= squares);
+  const patches = side.before + rows * columns;
+  const others = side.tokens.map((_, n) => n).filter((n) => n < side.before || n >= patches);
   const chips = others.map((n) => element("button", { type: "button", class: "chip", tabindex: -1, role: "option", onclick: () => choose(n) }, shown(side.tokens[n])));
-  const box = element("div", { class: "flow", role: "listbox", "aria-label": `Tokens of the ${name} beside its squares` }, ...chips);
+  const box = element("div", { class: "flow", role: "listbox", "aria-label": `Tokens of the ${name} beside its patches` }, ...chips);
   box.addEventListener("keydown", (event) => alongText(event, chips, false, (n) => (choose(others[n]), chips[n].focus())));
   const photo = photoOf(side);
   const { frame: heat, canvas } = heatOf(side);
   const legend = element("p", { class: "legend" });
-  const pair = element("div", { class: "pair", tabindex: 0, role: "application", "aria-roledescription": "picture" }, photo, heat);
+  const pair = element("div", { class: "pair", tabindex: 0, role: "application", "aria-roledescription": "image" }, photo, heat);
   const marks = [photo, heat].map((frame) => {
-    const mark = element("div", { class: "square", hidden: true, style: { "--across": columns, "--down": rows } });
+    const mark = element("div", { class: "patch", hidden: true, style: { "--across": columns, "--down": rows } });
     frame.append(mark);
     return mark;
   });
@@ -73,9 +73,9 @@ function pictureFlow(name, choose) {
   let weights = null;
   for (const frame of [photo, heat]) {
     frame.classList.add("big");
-    frame.addEventListener("click", (event) => choose(side.before + squareAt(event, frame, side.grid)));
+    frame.addEventListener("click", (event) => choose(side.before + patchAt(event, frame, side.grid)));
     frame.addEventListener("pointermove", (event) => {
-      const at = squareAt(event, frame, side.grid);
+      const at = patchAt(event, frame, side.grid);
       frame.title = `row ${Math.floor(at / columns) + 1}, column ${(at % columns) + 1}${weights ? `: ${number(weights[side.before + at])}` : ""}`;
     });
   }
@@ -87,8 +87,8 @@ function pictureFlow(name, choose) {
     choose(side.before + limited(Math.floor(at / columns) + step[0], 0, rows - 1) * columns + limited((at % columns) + step[1], 0, columns - 1));
   });
   const tell = () => {
-    const where = chosen === null ? "" : `, square in row ${Math.floor(chosen / columns) + 1}, column ${(chosen % columns) + 1}`;
-    pair.setAttribute("aria-label", `Picture of the ${name}${where}${weights && chosen !== null ? `, ${number(weights[side.before + chosen])}` : ""}`);
+    const where = chosen === null ? "" : `, patch in row ${Math.floor(chosen / columns) + 1}, column ${(chosen % columns) + 1}`;
+    pair.setAttribute("aria-label", `Image of the ${name}${where}${weights && chosen !== null ? `, ${number(weights[side.before + chosen])}` : ""}`);
   };
   return {
     node: element("div", {}, element("p", { class: "flow-name" }, name), ...(chips.length ? [box] : []), pair, legend),
@@ -96,14 +96,14 @@ function pictureFlow(name, choose) {
       weights = given;
       heat.hidden = legend.hidden = given === null;
       if (given !== null) {
-        paint(canvas, given.subarray(side.before, squares), rows, columns, most);
+        paint(canvas, given.subarray(side.before, patches), rows, columns, most);
         legend.replaceChildren(...colourBar(most, { among: amongOf(current().map) }));
       }
       tintChips(chips, others.map((n) => side.tokens[n]), given === null ? null : others.map((n) => given[n]), most);
       tell();
     },
     mark(n) {
-      chosen = n !== null && n >= side.before && n < squares ? n - side.before : null;
+      chosen = n !== null && n >= side.before && n < patches ? n - side.before : null;
       for (const mark of marks) {
         mark.hidden = chosen === null;
         if (chosen === null) continue;
@@ -122,20 +122,20 @@ const amongOf = (map) => (map.rollout && map.queries !== map.keys ? null : map.s
 
 const frameOf = (side, ...children) => element("div", { class: "frame", style: { "aspect-ratio": side.grid[1] / side.grid[0] } }, ...children);
 
-/** The picture as it is. */
-const photoOf = (side) => frameOf(side, ...(side.picture ? [element("img", { src: side.picture, alt: "", draggable: "false" })] : []));
+/** The image as it is. */
+const photoOf = (side) => frameOf(side, ...(side.image ? [element("img", { src: side.image, alt: "", draggable: "false" })] : []));
 
-/** A canvas of the picture's shape, one pixel for each square: beside the picture and not over it, where nobody
-    could tell its colours from the picture's. */
+/** A canvas of the image's shape, one pixel for each patch: beside the image and not over it, where nobody
+    could tell its colours from the image's. */
 function heatOf(side) {
   const canvas = element("canvas");
   return { frame: frameOf(side, canvas), canvas };
 }
 
-/** The picture first among drawings of its squares. */
-const photoFigure = (side) => element("figure", {}, photoOf(side), element("figcaption", {}, "the picture"));
+/** The image first among drawings of its patches. */
+const photoFigure = (side) => element("figure", {}, photoOf(side), element("figcaption", {}, "the image"));
 
-function squareAt(event, frame, [rows, columns]) {
+function patchAt(event, frame, [rows, columns]) {
   const box = frame.getBoundingClientRect();
   const i = limited(Math.floor(((event.clientY - box.top) / box.height) * rows), 0, rows - 1);
   return i * columns + limited(Math.floor(((event.clientX - box.left) / box.width) * columns), 0, columns - 1);

@@ -27,7 +27,7 @@ function drawWritten() {
   );
 }
 
-const VIEWS = { tokens: tokensView, table: tableView, squares: squaresView, heat: heatView, image: imageView };
+const VIEWS = { tokens: tokensView, table: tableView, patches: patchesView, heat: heatView, image: imageView };
 
 function drawMore() {
   $("more").replaceChildren(...DATA.more.map((view) => VIEWS[view.kind](view)));
@@ -48,40 +48,40 @@ function tableView(view) {
   return headed(view.title, "", element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": view.title }, table));
 }
 
-/** The picture, and beside it the squares of each, all on one scale, or each on its own (`apart`); blue above zero
+/** The image, and beside it the patches of each, all on one scale, or each on its own (`apart`); blue above zero
     and red below. What has a grid of its own (pixels, say) is drawn in that. */
-function squaresView(view) {
+function patchesView(view) {
   const side = DATA.sides[view.side];
   const among = view.among ?? null;
-  const all = view.pictures.flatMap((each) => each.values);
+  const all = view.images.flatMap((each) => each.values);
   const signed = all.some((value) => value < 0);
   const scaleOf = (values) => {
     const most = Math.max(among === null ? 0 : 1 / among, greatestOf(values.map(Math.abs)));
     return { most, label: signed ? aligned(most) : number };
   };
-  const legendOf = ({ most, label }) => squaresLegend(most, { among, least: signed ? -most : 0, label });
+  const legendOf = ({ most, label }) => patchesLegend(most, { among, least: signed ? -most : 0, label });
   const together = scaleOf(all);
-  const pictures = view.pictures.map((each) => {
+  const images = view.images.map((each) => {
     const grid = each.grid ?? side.grid;
     const own = view.apart ? scaleOf(each.values) : together;
     const { frame, canvas } = heatOf(side);
     paint(canvas, each.values, ...grid, own.most);
     canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", `${each.label}: ${strongestSquares(grid, each.values, own.label)}`);
+    canvas.setAttribute("aria-label", `${each.label}: ${strongestPatches(grid, each.values, own.label)}`);
     return element("figure", {}, frame, element("figcaption", {}, each.label), ...(view.apart ? [legendOf(own)] : []));
   });
   const hint = signed ? "Blue is above zero, red below." : "The stronger the colour, the more.";
-  const gallery = element("div", { class: "gallery wide" }, photoFigure(side), ...pictures);
+  const gallery = element("div", { class: "gallery wide" }, photoFigure(side), ...images);
   return headed(view.title, hint, gallery, ...(view.apart ? [] : [legendOf(together)]));
 }
 
-/** The squares with the strongest values, in words. */
-function strongestSquares(grid, values, label) {
+/** The patches with the strongest values, in words. */
+function strongestPatches(grid, values, label) {
   const places = strongestPlaces(values.map(Math.abs), 3);
   return places.map((n) => `row ${Math.floor(n / grid[1]) + 1}, column ${(n % grid[1]) + 1}: ${label(values[n])}`).join("; ");
 }
 
-/** Numbers from -1 to 1 as one picture: blue above zero, red below, nothing where there is none. */
+/** Numbers from -1 to 1 as one image: blue above zero, red below, nothing where there is none. */
 function heatView(view) {
   const [rows, columns] = view.size;
   const canvas = element("canvas", { role: "img", "aria-label": `${view.title}: ${rows} by ${columns} numbers`, width: columns, height: rows });
@@ -99,7 +99,7 @@ function heatView(view) {
 }
 
 function imageView(view) {
-  const image = element("img", { src: view.picture, alt: view.text, class: "tiles" });
+  const image = element("img", { src: view.image, alt: view.text, class: "tiles" });
   image.style.setProperty("width", `${view.width}px`);
   return headed(view.title, view.text, image);
 }
@@ -127,6 +127,6 @@ function openingCell({ text, share, tap, head }) {
 }
 
 function drawGiven() {
-  const sides = Object.values(DATA.sides).filter((side) => side.picture);
-  $("given").replaceChildren(...sides.map((side) => element("img", { src: side.picture, alt: "the picture that the model read" })));
+  const sides = Object.values(DATA.sides).filter((side) => side.image);
+  $("given").replaceChildren(...sides.map((side) => element("img", { src: side.image, alt: "the image that the model read" })));
 }

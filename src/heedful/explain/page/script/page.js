@@ -27,7 +27,7 @@ function keepToken(before, changes) {
   }
 }
 
-/** What the chosen query looks at most; or a query that is sure: the first token of a picture, else the surest
+/** What the chosen query looks at most; or a query that is sure: the first token of an image, else the surest
     one that is neither the first nor the last, which are seldom words. */
 function chooseStrongest(role) {
   const map = DATA.maps[state.map];

@@ -89,25 +89,25 @@ function lines(places, weights) {
   return drawing;
 }
 
-/** Where every head of the layer looks in the picture. */
+/** Where every head of the layer looks in the image. */
 function drawHeads(side, map) {
   const all = map.views.map((_, v) => weightsOf(unpacked(state.map, v)));
-  const most = full(greatestOfSquares(side, all, amongOf(map)));
-  const pictures = map.views.map((view, v) => small(side, all[v], most, headName(view), v === state.view, () => change({ view: v })));
-  $("heads").replaceChildren(photoFigure(side), ...pictures, squaresLegend(most, { among: amongOf(map) }));
+  const most = full(greatestOfPatches(side, all, amongOf(map)));
+  const images = map.views.map((view, v) => small(side, all[v], most, headName(view), v === state.view, () => change({ view: v })));
+  $("heads").replaceChildren(photoFigure(side), ...images, patchesLegend(most, { among: amongOf(map) }));
 }
 
-const squaresOf = (side, weights) => weights.subarray(side.before, side.before + side.grid[0] * side.grid[1]);
+const patchesOf = (side, weights) => weights.subarray(side.before, side.before + side.grid[0] * side.grid[1]);
 
-/** The end of a scale that several drawings of squares share; even attention is on it. */
-const greatestOfSquares = (side, all, among) => Math.max(among === null ? 0 : 1 / among, ...all.map((each) => greatestOf(squaresOf(side, each))));
+/** The end of a scale that several drawings of patches share; even attention is on it. */
+const greatestOfPatches = (side, all, among) => Math.max(among === null ? 0 : 1 / among, ...all.map((each) => greatestOf(patchesOf(side, each))));
 
-const squaresLegend = (most, what) => element("p", { class: "legend" }, ...colourBar(most, what));
+const patchesLegend = (most, what) => element("p", { class: "legend" }, ...colourBar(most, what));
 
-/** A small drawing of the squares that can be chosen. */
+/** A small drawing of the patches that can be chosen. */
 function small(side, weights, most, label, isChosen, choose) {
   const { frame, canvas } = heatOf(side);
-  paint(canvas, squaresOf(side, weights), ...side.grid, most);
+  paint(canvas, patchesOf(side, weights), ...side.grid, most);
   const press = ({ currentTarget }) => {
     const box = currentTarget.parentElement;
     const at = [...box.children].indexOf(currentTarget);
@@ -117,7 +117,7 @@ function small(side, weights, most, label, isChosen, choose) {
   return element("button", { type: "button", "aria-pressed": isChosen, onclick: press }, frame, element("span", { class: "name" }, element("bdi", {}, shown(label))));
 }
 
-/** Where each word of a text looked in the picture, in this head, all on one scale. */
+/** Where each word of a text looked in the image, in this head, all on one scale. */
 function drawStrip() {
   const { map, view, m, queries } = current();
   const side = DATA.sides[map.keys];
@@ -126,9 +126,9 @@ function drawStrip() {
   $("strip-hint").textContent = viewName(map, view);
   const row = (i) => m.w.subarray(i * m.columns, (i + 1) * m.columns);
   const chosen = (i) => state.direction === "out" && i === state.query;
-  const most = full(greatestOfSquares(side, queries.labels.map((_, i) => row(i)), amongOf(map)));
-  const pictures = queries.labels.slice(0, NUMBERED).map((label, i) => small(side, row(i), most, label, chosen(i), () => change({ direction: "out", query: i })));
-  $("strip-body").replaceChildren(photoFigure(side), ...pictures, squaresLegend(most, { among: amongOf(map) }));
+  const most = full(greatestOfPatches(side, queries.labels.map((_, i) => row(i)), amongOf(map)));
+  const images = queries.labels.slice(0, NUMBERED).map((label, i) => small(side, row(i), most, label, chosen(i), () => change({ direction: "out", query: i })));
+  $("strip-body").replaceChildren(photoFigure(side), ...images, patchesLegend(most, { among: amongOf(map) }));
 }
 
 /** The other direction; where a side looks at itself, of the same token. */

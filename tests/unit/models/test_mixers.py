@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from heedful.errors import RequestError
 from heedful.models import encoder, vision
-from heedful.models.mixing import MIXERS
+from heedful.models.mixers import MIXERS
 from heedful.nn.cells import ElmanCell, GRUCell, LSTMCell
 from heedful.nn.recurrent import Recurrence
 from heedful.runs.reading import read_recipe
@@ -14,7 +14,7 @@ from heedful.runs.reading import read_recipe
 SMALL = {"d_model": 6, "d_ff": 7, "n_heads": 2, "n_layers": 1, "kernel": 3}
 CONFIGS = {
     "encoder": lambda **options: encoder.EncoderConfig(**SMALL, max_length=11, **options),
-    "vision": lambda **options: vision.VisionConfig(**SMALL, picture_size=6, patch_size=2, **options),
+    "vision": lambda **options: vision.VisionConfig(**SMALL, image_size=6, patch_size=2, **options),
 }
 every_family = pytest.mark.parametrize("family", CONFIGS)
 
@@ -26,7 +26,7 @@ def test_every_family_offers_every_mixer(family, mixer):
     with torch.device("meta"):
         model = encoder.build(config, 17) if family == "encoder" else vision.build(config)
         wanted = type(MIXERS[mixer](config, 13))
-    assert [type(block.mixing.part) for block in model.stack.blocks] == [wanted]
+    assert [type(block.mixer.part) for block in model.stack.blocks] == [wanted]
 
 
 @every_family

@@ -1,34 +1,34 @@
-"""From rows with pictures to batches, and from pictures to labels."""
+"""From rows with images to batches, and from images to labels."""
 
 import numpy as np
 import pytest
 import torch
 
-from heedful.data.pictures import Picture
+from heedful.data.images import LazyImage
 from heedful.data.report import DataReport
 from heedful.data.sources import LocatedRow, Location
 from heedful.errors import DataError, RequestError
 from heedful.models.encoder import class_head
 from heedful.models.vision import VisionConfig, build
-from heedful.nn.patches import Pictures
-from heedful.tasks.picture_classification import PictureClassifier, PictureProcessor
-from heedful.tasks.pictures import PictureReader
+from heedful.nn.patches import Images
+from heedful.tasks.image_classification import ImageClassifier, ImageProcessor
+from heedful.tasks.images import ImageReader
 
 SIZE, N_TOKENS = 6, 5
 ARRAYS = np.random.default_rng(4).integers(0, 256, (7, SIZE, SIZE), dtype=np.uint8)
-PICTURES = [Picture(array, f"p{n}") for n, array in enumerate(ARRAYS)]
-BROKEN = Picture(b"no picture", "broken.png")
-CODEC = PictureProcessor(PictureReader.measured(PICTURES, SIZE, 1), ("cat", "dog", "eel"))
+IMAGES = [LazyImage(array, f"p{n}") for n, array in enumerate(ARRAYS)]
+BROKEN = LazyImage(b"no image", "broken.png")
+CODEC = ImageProcessor(ImageReader.measured(IMAGES, SIZE, 1), ("cat", "dog", "eel"))
 
 
-def row(picture, label, n=1):
-    return LocatedRow({"picture": picture, "label": label}, Location("f", n))
+def row(image, label, n=1):
+    return LocatedRow({"image": image, "label": label}, Location("f", n))
 
 
 def model():
     torch.manual_seed(3)
     made = build(
-        VisionConfig(picture_size=SIZE, channels=1, patch_size=3, d_model=14, d_ff=19, n_heads=2, n_layers=1)
+        VisionConfig(image_size=SIZE, channels=1, patch_size=3, d_model=14, d_ff=19, n_heads=2, n_layers=1)
     )
     made.heads["class"] = class_head(14, 3, 0.1)
     for parameter in made.parameters():
@@ -38,16 +38,16 @@ def model():
 
 def test_rows_become_pixels_and_numbers_and_are_counted():
     report = DataReport()
-    rows = [row(PICTURES[0], "dog"), row(PICTURES[1], "cat", 2), row(PICTURES[2], "dog", 3)]
+    rows = [row(IMAGES[0], "dog"), row(IMAGES[1], "cat", 2), row(IMAGES[2], "dog", 3)]
     encoded = [each.row for each in CODEC.encode(rows, report, drop=False)]
-    assert all(np.array_equal(e["picture"], a.reshape(-1)) for e, a in zip(encoded, ARRAYS, strict=False))
+    assert all(np.array_equal(e["image"], a.reshape(-1)) for e, a in zip(encoded, ARRAYS, strict=False))
     assert [e["label"] for e in encoded] == [[1], [0], [1]]
     assert report.to_dict()["classes"] == {"cat": 1, "dog": 2}
     assert report.lines()[-1] == "  classes: dog 2, cat 1"
 
 
 def test_what_cannot_be_read_stops_the_work_or_is_dropped_and_counted():
-    rows = [row(PICTURES[0], "dog"), row(BROKEN, "cat", 2)]
+    rows = [row(IMAGES[0], "dog"), row(BROKEN, "cat", 2)]
     with pytest.raises(DataError, match=r"broken.png: not an image .*\(`unreadable: drop` leaves"):
         list(CODEC.encode(rows, DataReport(), drop=False))
     report = DataReport()
@@ -56,35 +56,35 @@ def test_what_cannot_be_read_stops_the_work_or_is_dropped_and_counted():
     with pytest.raises(DataError, match="no row can be used"):
         list(CODEC.encode(rows[1:], DataReport(), drop=True))
     with pytest.raises(DataError, match=r"broken.png: not an image .*\(`unreadable: drop` leaves"):
-        PictureReader.measured([BROKEN, *PICTURES], SIZE, 1)
-    assert PictureReader.measured([BROKEN, *PICTURES], SIZE, 1, drop=True) == CODEC.reader
+        ImageReader.measured([BROKEN, *IMAGES], SIZE, 1)
+    assert ImageReader.measured([BROKEN, *IMAGES], SIZE, 1, drop=True) == CODEC.reader
 
 
 def test_an_unknown_label_is_named_with_its_place():
     with pytest.raises(DataError, match=r"f:9: the label 'dgo' .*'dog'"):
-        list(CODEC.encode([row(PICTURES[0], "dgo", 9)], DataReport(), drop=True))
+        list(CODEC.encode([row(IMAGES[0], "dgo", 9)], DataReport(), drop=True))
 
 
 @pytest.mark.parametrize("budget", [1, 3 * N_TOKENS, 10_000])
 def test_predictions_are_the_models_own_probabilities_whatever_the_batch(budget):
     made, done = model(), []
-    classifier = PictureClassifier(made, CODEC, n_tokens=N_TOKENS, n_best=3, budget=budget)
-    predictions = classifier.predict([*PICTURES, ARRAYS[0]], progress=done.append)
+    classifier = ImageClassifier(made, CODEC, n_tokens=N_TOKENS, n_best=3, budget=budget)
+    predictions = classifier.predict([*IMAGES, ARRAYS[0]], progress=done.append)
     assert sum(done) == len(predictions) == 8
     for array, prediction in zip([*ARRAYS, ARRAYS[0]], predictions, strict=True):
-        pictures = Pictures.of(CODEC.reader.normalised(array[None, None]), N_TOKENS)
+        images = Images.of(CODEC.reader.normalised(array[None, None]), N_TOKENS)
         with torch.no_grad():
-            pooled = made.heads["pooled"](made(pictures), pictures.layout)
+            pooled = made.heads["pooled"](made(images), images.layout)
             log_probs = made.heads["class"](pooled)[0].log_softmax(-1)
         found = {p.text: p.score for p in (prediction, *prediction.alternatives)}
         assert found == pytest.approx(dict(zip(CODEC.labels, log_probs.tolist(), strict=True)), abs=1e-5)
 
 
 def test_each_input_has_its_answer_also_where_one_cannot_be_read(tmp_path):
-    classifier = PictureClassifier(model(), CODEC, n_tokens=N_TOKENS)
-    whole = classifier.predict(PICTURES[:2])
+    classifier = ImageClassifier(model(), CODEC, n_tokens=N_TOKENS)
+    whole = classifier.predict(IMAGES[:2])
     first, broken, missing, second = classifier.predict(
-        [PICTURES[0], BROKEN, str(tmp_path / "none.png"), PICTURES[1]]
+        [IMAGES[0], BROKEN, str(tmp_path / "none.png"), IMAGES[1]]
     )
     assert [first.text, second.text] == [p.text for p in whole]
     assert [first.score, second.score] == pytest.approx([p.score for p in whole], abs=1e-5)
@@ -96,7 +96,7 @@ def test_each_input_has_its_answer_also_where_one_cannot_be_read(tmp_path):
 
 
 def test_no_input_no_output_and_no_alignment():
-    classifier = PictureClassifier(model(), CODEC, n_tokens=N_TOKENS)
+    classifier = ImageClassifier(model(), CODEC, n_tokens=N_TOKENS)
     assert classifier.predict([]) == []
     with pytest.raises(RequestError, match="alignment"):
-        classifier.predict(PICTURES, alignment=True)
+        classifier.predict(IMAGES, alignment=True)

@@ -1,4 +1,4 @@
-"""How the parts of models of pictures are counted; one token of a picture may be its class token."""
+"""How the parts of models of images are counted; one token of an image may be its class token."""
 
 from dataclasses import replace
 from math import prod
@@ -11,29 +11,29 @@ from heedful.nn.convolutional import Bottleneck, GroupNorm, StandardisedConvolut
 from heedful.nn.patches import PatchEmbedding
 
 Shape = tuple[int, int, int]
-"""Channels, rows and columns of a picture, or of what a convolution makes of it."""
+"""Channels, rows and columns of an image, or of what a convolution makes of it."""
 
 
 @entries.register
 def _patch_embedding(module: PatchEmbedding, name: str, walk: Walk) -> list[Line]:
-    """Every token but the class token is a square of pixels, projected; the squares are kept."""
+    """Every token but the class token is a patch of pixels, projected; the patches are kept."""
     projection, lines = module.patches.projection, []
     d_model, pixels = len(projection.weight), projection.weight[0].numel()
     if module.class_token is not None:
         how = formula("d_model", d_model=d_model)
         lines.append(Line("class token", str(how), own=how.value * walk.first(module.class_token)))
-    squares = walk.rows - len(lines)
+    patches = walk.rows - len(lines)
     how = formula("numbers * d_model + d_model", numbers=pixels, d_model=d_model)
     both = [walk.first(parameter) for parameter in (projection.weight, projection.bias)]
-    product = 2 * squares * pixels * d_model
-    kept = squares * pixels + MASK * walk.rows * d_model * (module.dropout.p > 0)
-    lines.append(Line("squares", str(how), own=how.value * all(both), own_flops=product, own_kept=kept))
+    product = 2 * patches * pixels * d_model
+    kept = patches * pixels + MASK * walk.rows * d_model * (module.dropout.p > 0)
+    lines.append(Line("patches", str(how), own=how.value * all(both), own_flops=product, own_kept=kept))
     return grouped(name, [*lines, *inside(module, walk, skip={"patches", "dropout"})])
 
 
 @parts.register
 def _resnet(module: ResNet, walk: Walk) -> list[Line]:
-    """Root, blocks and the last norm, on the grids that follow from the size of the pictures.
+    """Root, blocks and the last norm, on the grids that follow from the size of the images.
 
     What convolutions and norms read is kept. What standardising makes of the filters is kept once for a
     batch, however large, and not counted.
@@ -86,7 +86,7 @@ def _bottleneck(module: Bottleneck, shape: Shape, walk: Walk) -> tuple[list[Line
 
 
 def _filters(module: StandardisedConvolution, shape: Shape, walk: Walk) -> tuple[Line, Shape]:
-    """Zeros surround the picture: the stride alone makes it smaller, rounded up."""
+    """Zeros surround the image: the stride alone makes it smaller, rounded up."""
     d_out, d_in = module.weight.shape[:2]
     rows, columns = (-(-side // module.stride) for side in shape[1:])
     how = formula("kernel * kernel * d_in * d_out", kernel=module.kernel, d_in=d_in, d_out=d_out)

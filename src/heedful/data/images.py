@@ -1,6 +1,6 @@
 """Images in rows, and their pixels as model inputs.
 
-A `Picture` is opened only when its pixels are read, so rows with images are as small as rows of text. Files
+A `LazyImage` is opened only when its pixels are read, so rows with images are as small as rows of text. Files
 may have any of the `FORMATS`, whatever their names, and at most `MAX_PIXELS`. Only `_open_file` opens them.
 """
 
@@ -22,7 +22,7 @@ from heedful.files import require_end
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-PICTURE = "picture"
+IMAGE = "image"
 """The image column in every task that reads images."""
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp")
@@ -44,7 +44,7 @@ _STRIP = 2**20  # number of pixels whose transparency is processed at once
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
+class LazyImage:
     """An image that has not been opened yet.
 
     Args:
@@ -57,8 +57,8 @@ class Picture:
     name: str
 
     @classmethod
-    def of(cls, given: Any, name: str = "a picture") -> "Picture":
-        """Make a picture from a path, the bytes of a file, an array or a Pillow image.
+    def of(cls, given: Any, name: str = "an image") -> "LazyImage":
+        """Make an image from a path, the bytes of a file, an array or a Pillow image.
 
         Raises:
             DataError: if it is none of these, an array of another type or shape, or a Pillow image that
@@ -82,7 +82,7 @@ class Picture:
         return cls(given, name)
 
     @classmethod
-    def missing(cls, where: Location) -> "Picture":
+    def missing(cls, where: Location) -> "LazyImage":
         """Return a placeholder for an image that is missing from a row; reading it fails."""
         return cls(b"", str(where))
 
@@ -268,7 +268,7 @@ def _strip_on_white(image: "Image") -> "Image":
 
 
 def opened(row: LocatedRow[Row], columns: Sequence[str], root: Path) -> LocatedRow[Row]:
-    """Replace the image paths of a row by `Picture` objects; an empty path is a missing image.
+    """Replace the image paths of a row by `LazyImage` objects; an empty path is a missing image.
 
     A relative path in a table is resolved against the table's folder.
 
@@ -281,8 +281,8 @@ def opened(row: LocatedRow[Row], columns: Sequence[str], root: Path) -> LocatedR
     if not written:
         return row
     folder = (root / row.where.name).parent
-    pictures = {
-        column: Picture(folder / path, path) if path else Picture.missing(row.where)
+    images = {
+        column: LazyImage(folder / path, path) if path else LazyImage.missing(row.where)
         for column, path in written.items()
     }
-    return LocatedRow({**row.row, **pictures}, row.where)
+    return LocatedRow({**row.row, **images}, row.where)

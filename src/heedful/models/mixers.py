@@ -52,7 +52,7 @@ MixerName = Annotated[
 """A key of `MIXERS`."""
 
 
-class MixingConfig(WindowedConfig):
+class MixerConfig(WindowedConfig):
     """Configuration of a bidirectional stack.
 
     Args:
@@ -76,7 +76,7 @@ class MixingConfig(WindowedConfig):
     d_tokens: Positive | None = None
 
     @model_validator(mode="after")
-    def _mixer_fits(self) -> "MixingConfig":
+    def _mixer_fits(self) -> "MixerConfig":
         if self.mixer == "recurrent" and self.direction == "both" and self.d_model % 2:
             raise ValueError(
                 f"d_model={self.d_model} must be even with direction=both: each direction has half"
@@ -92,7 +92,7 @@ class MixingConfig(WindowedConfig):
         return self
 
 
-def mixing_stack(config: MixingConfig, n_positions: int) -> EncoderStack:
+def mixer_stack(config: MixerConfig, n_positions: int) -> EncoderStack:
     """Build n_layers blocks of the mixer and a feed-forward, followed by a norm if pre-norm.
 
     Args:
@@ -110,7 +110,7 @@ def mixing_stack(config: MixingConfig, n_positions: int) -> EncoderStack:
     return EncoderStack(blocks, last_norm(config))
 
 
-def _recurrence(config: MixingConfig) -> RecurrentLayer:
+def _recurrence(config: MixerConfig) -> RecurrentLayer:
     d_model, cell = config.d_model, CELLS[config.cell]
     if config.direction != "both":
         return Recurrence(cell(d_model, d_model), reverse=config.direction == "right-to-left")
@@ -118,7 +118,7 @@ def _recurrence(config: MixingConfig) -> RecurrentLayer:
     return Bidirectional(Recurrence(cell(d_model, half)), Recurrence(cell(d_model, half), reverse=True))
 
 
-MIXERS: dict[str, Callable[[MixingConfig, int], nn.Module]] = {
+MIXERS: dict[str, Callable[[MixerConfig, int], nn.Module]] = {
     "attention": lambda c, n: self_attention(c, causal=False, window=c.window),
     "recurrent": lambda c, n: _recurrence(c),
     "fourier": lambda c, n: FourierMixer(),

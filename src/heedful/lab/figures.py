@@ -1,11 +1,11 @@
-"""The pictures of the gallery: files of each outcome's panels, for light pages and for dark ones."""
+"""The images of the gallery: files of each outcome's panels, for light pages and for dark ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.explain.picture import save
+from heedful.explain.heat_map import save
 from heedful.lab.drawing import ONE_SIGN, TWO_SIGNS, Panel, draw
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ COLOURS = {
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A picture in the folder: ``NAME.png``, ``NAME.dark.png``, ``NAME.svg``.
+class SavedFigure:
+    """An image in the folder: ``NAME.png``, ``NAME.dark.png``, ``NAME.svg``.
 
     Args:
         name: of the files, before their endings.
@@ -36,7 +36,7 @@ class Picture:
     first: float
 
 
-def make(panels: Sequence[Panel], folder: Path, name: str) -> Picture:
+def make(panels: Sequence[Panel], folder: Path, name: str) -> SavedFigure:
     """Draw panels, at least one, and write the files.
 
     Raises:
@@ -48,7 +48,7 @@ def make(panels: Sequence[Panel], folder: Path, name: str) -> Picture:
     first = _share_of_first(figure)
     darken(figure)
     save(figure, folder / f"{name}.dark.png")
-    return Picture(name, *figure.canvas.get_width_height(), first)
+    return SavedFigure(name, *figure.canvas.get_width_height(), first)
 
 
 def _share_of_first(figure: "Figure") -> float:

@@ -1,4 +1,4 @@
-"""Pictures: what a model reads of a file, an array or an image, and what is said of one it cannot read."""
+"""Images: what a model reads of a file, an array or an image, and what is said of one it cannot read."""
 
 import io
 import os
@@ -14,9 +14,9 @@ import pytest
 from PIL import EpsImagePlugin, Image, ImageFile
 
 import heedful
-from heedful.data import pictures
+from heedful.data import images
+from heedful.data.images import LazyImage, opened
 from heedful.data.lines import LocatedRow, Location
-from heedful.data.pictures import Picture, opened
 from heedful.errors import DataError
 
 DRAW = np.random.default_rng(3)
@@ -38,32 +38,32 @@ def test_an_image_of_the_model_size_is_unchanged(channels, shape, tmp_path):
     planes = array.reshape(5, 5, channels).transpose(2, 0, 1)
     Image.fromarray(array.squeeze()).save(tmp_path / "a.png")
     for content in (array, tmp_path / "a.png", (tmp_path / "a.png").read_bytes()):
-        assert np.array_equal(Picture(content, "a").pixels(5, channels), planes)
+        assert np.array_equal(LazyImage(content, "a").pixels(5, channels), planes)
 
 
 def test_colours_are_converted_to_luminance():
     array = noise(3, 3, 3)
-    grey = Picture(array, "a").pixels(3, 1)[0]
+    grey = LazyImage(array, "a").pixels(3, 1)[0]
     assert np.abs(grey - array @ [0.299, 0.587, 0.114]).max() <= 1
 
 
 def test_grey_becomes_three_equal_channels():
     array = noise(3, 3)
-    assert np.array_equal(Picture(array, "a").pixels(3, 3), np.stack([array] * 3))
+    assert np.array_equal(LazyImage(array, "a").pixels(3, 3), np.stack([array] * 3))
 
 
 @pytest.mark.parametrize("shape, middle", [((4, 10), np.s_[:, 3:7]), ((11, 5), np.s_[3:8, :])])
 def test_the_centre_square_is_kept(shape, middle):
     array = noise(*shape)
-    assert np.array_equal(Picture(array, "a").pixels(min(shape), 1)[0], array[middle])
+    assert np.array_equal(LazyImage(array, "a").pixels(min(shape), 1)[0], array[middle])
 
 
 def test_shrinking_is_antialiased():
     stripes = np.tile(np.array([0, 200], dtype=np.uint8), (8, 4))
-    small = Picture(stripes, "a").pixels(2, 1)
+    small = LazyImage(stripes, "a").pixels(2, 1)
     assert np.abs(small.astype(int) - 100).max() <= 15
     flat = np.full((7, 7), 93, dtype=np.uint8)
-    assert np.array_equal(Picture(flat, "a").pixels(13, 1), np.full((1, 13, 13), 93))
+    assert np.array_equal(LazyImage(flat, "a").pixels(13, 1), np.full((1, 13, 13), 93))
 
 
 def test_the_exif_orientation_is_applied(tmp_path):
@@ -71,21 +71,21 @@ def test_the_exif_orientation_is_applied(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned by a quarter, clockwise
     Image.fromarray(array).save(tmp_path / "a.png", exif=exif)
-    turned = Picture(tmp_path / "a.png", "a").pixels(4, 1)[0]
+    turned = LazyImage(tmp_path / "a.png", "a").pixels(4, 1)[0]
     assert np.array_equal(turned, np.rot90(array, -1))
 
 
 def test_transparent_pixels_become_white():
     array = np.zeros((3, 3, 4), dtype=np.uint8)
     array[0, 0] = (10, 20, 30, 255)
-    pixels = Picture(png(Image.fromarray(array)), "a").pixels(3, 3)
+    pixels = LazyImage(png(Image.fromarray(array)), "a").pixels(3, 3)
     assert pixels[:, 0, 0].tolist() == [10, 20, 30]
     assert (pixels.reshape(3, -1)[:, 1:] == 255).all()
 
 
 def test_sixteen_bits_keep_their_highest_eight():
     array = np.array([[0, 256], [40_000, 65_535]], dtype=np.uint16)
-    pixels = Picture(png(Image.fromarray(array)), "a").pixels(2, 1)
+    pixels = LazyImage(png(Image.fromarray(array)), "a").pixels(2, 1)
     assert pixels[0].tolist() == [[0, 1], [156, 255]]
 
 
@@ -100,10 +100,10 @@ def test_paths_bytes_arrays_and_images_are_accepted(tmp_path):
         png(Image.fromarray(array)),
     ]
     for each in given:
-        assert np.array_equal(Picture.of(each).pixels(3, 3), array.transpose(2, 0, 1))
-    picture = Picture(array, "a")
-    assert Picture.of(picture) is picture
-    assert str(Picture.of("x/a.png")) == "x/a.png"
+        assert np.array_equal(LazyImage.of(each).pixels(3, 3), array.transpose(2, 0, 1))
+    image = LazyImage(array, "a")
+    assert LazyImage.of(image) is image
+    assert str(LazyImage.of("x/a.png")) == "x/a.png"
 
 
 @pytest.mark.parametrize(
@@ -115,14 +115,14 @@ def test_paths_bytes_arrays_and_images_are_accepted(tmp_path):
         ("", "the path of an image is empty"),
     ],
 )
-def test_what_is_no_picture_is_refused(given, message):
+def test_what_is_no_image_is_refused(given, message):
     with pytest.raises(DataError, match=message):
-        Picture.of(given)
+        LazyImage.of(given)
 
 
 def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path):
     whole = png(Image.fromarray(noise(40, 40)))
-    contents = {"text.png": b"no picture", "cut.png": whole[:500], "empty.png": b"", "float.tif": None}
+    contents = {"text.png": b"no image", "cut.png": whole[:500], "empty.png": b"", "float.tif": None}
     for name, content in contents.items():
         if content is not None:
             (tmp_path / name).write_bytes(content)
@@ -131,15 +131,15 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path):
     reasons |= {"float.tif": "32-bit", "none.png": "no such file", ".": "cannot be read"}
     for name, reason in reasons.items():
         with pytest.raises(DataError, match=reason) as caught:
-            Picture(tmp_path / name, f"it/{name}").pixels(8, 1)
+            LazyImage(tmp_path / name, f"it/{name}").pixels(8, 1)
         assert str(caught.value).startswith(f"it/{name}: ")
 
 
 def test_a_device_is_refused_without_reading(tmp_path):
-    picture = Picture.of("/dev/zero")
+    image = LazyImage.of("/dev/zero")
     with pytest.raises(DataError, match="/dev/zero: must be a regular file or a pipe"):
-        picture.pixels(4, 3)
-    assert picture.encoded() == b""
+        image.pixels(4, 3)
+    assert image.encoded() == b""
 
 
 # Hostile files ---------------------------------------------------------------------------------------------
@@ -161,51 +161,51 @@ def header(width, height):
 def test_every_file_is_opened_by_one_function():
     root = Path(heedful.__file__).parent
     found = {p.name: n for p in root.rglob("*.py") if (n := p.read_text("utf-8").count("Image.open("))}
-    assert found == {"pictures.py": 1}
+    assert found == {"images.py": 1}
 
 
-def test_no_program_is_started_for_a_picture(tmp_path, monkeypatch):
+def test_no_program_is_started_for_an_image(tmp_path, monkeypatch):
     started = []
     monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *more, **most: started.append(more))
     content = encoded(Image.fromarray(noise(4, 4, 3)), "EPS")
     (tmp_path / "a.png").write_bytes(content)
     for given in (tmp_path / "a.png", content):
         with pytest.raises(DataError, match=r"supported format \(PNG, JPEG, GIF, BMP, TIFF, WEBP\)"):
-            Picture.of(given).pixels(4, 3)
+            LazyImage.of(given).pixels(4, 3)
     assert not started
 
 
-@pytest.mark.parametrize("form", pictures.FORMATS)
-def test_no_pixel_is_decoded_of_a_picture_that_has_too_many(form, monkeypatch):
-    monkeypatch.setattr(pictures, "MAX_PIXELS", 96)
+@pytest.mark.parametrize("form", images.FORMATS)
+def test_no_pixel_is_decoded_of_an_image_that_has_too_many(form, monkeypatch):
+    monkeypatch.setattr(images, "MAX_PIXELS", 96)
     allowed, too_many = (encoded(Image.fromarray(noise(8, n, 3)), form) for n in (12, 13))
-    Picture(allowed, "a").pixels(4, 3)
+    LazyImage(allowed, "a").pixels(4, 3)
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: pytest.fail("it was decoded"))
     with pytest.raises(DataError, match=r"a: .*13 x 8 pixels, more than 96; reduce its size"):
-        Picture(too_many, "a").pixels(4, 3)
+        LazyImage(too_many, "a").pixels(4, 3)
     with pytest.raises(DataError, match="13 x 8 pixels"):
-        Picture.of(Image.open(io.BytesIO(too_many)), "a")
+        LazyImage.of(Image.open(io.BytesIO(too_many)), "a")
 
 
 @pytest.mark.parametrize("width, height", [(8193, 8192), (13_000, 13_000), (60_000, 60_000)])
 def test_a_decompression_bomb_is_refused_by_its_header(width, height):
     with pytest.raises(DataError, match=r"more than 67,108,864( pixels)?; reduce its size"):
-        Picture(header(width, height), "a").pixels(4, 3)
+        LazyImage(header(width, height), "a").pixels(4, 3)
 
 
-def test_there_is_one_copy_of_a_large_picture_and_no_more(tmp_path):
+def test_there_is_one_copy_of_a_large_image_and_no_more(tmp_path):
     """Its four bytes a pixel twice, and what is decoded at a time; each step made a copy before."""
     n = 3000
     Image.new("RGBA", (n, n), (1, 2, 3, 4)).save(tmp_path / "a.png", compress_level=1)
     peak = f"""
 from pathlib import Path
-from heedful.data.pictures import Picture
+from heedful.data.images import LazyImage
 def most():
     return int(next(l for l in open("/proc/self/status") if l.startswith("VmHWM")).split()[1]) * 1024
 small = Path({str(tmp_path / "small.png")!r})
-Picture.of(small).pixels(8, 3)
+LazyImage.of(small).pixels(8, 3)
 before = most()
-Picture.of(small.with_name("a.png")).pixels(8, 3)
+LazyImage.of(small.with_name("a.png")).pixels(8, 3)
 print(most() - before)
 """
     Image.new("RGBA", (9, 9)).save(tmp_path / "small.png")
@@ -214,14 +214,14 @@ print(most() - before)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "PA"])
-def test_strips_make_the_same_picture(mode, monkeypatch):
+def test_strips_make_the_same_image(mode, monkeypatch):
     image = Image.fromarray(noise(13, 17, 4), "RGBA") if mode != "I;16" else None
     image = image.convert(mode) if image else Image.fromarray(noise(13, 17).astype(np.uint16) * 257)
     for channels in (1, 3):
-        whole = Picture.of(image).pixels(13, channels)
+        whole = LazyImage.of(image).pixels(13, channels)
         with monkeypatch.context() as patched:
-            patched.setattr(pictures, "_STRIP", 40)
-            assert np.array_equal(Picture.of(image).pixels(13, channels), whole)
+            patched.setattr(images, "_STRIP", 40)
+            assert np.array_equal(LazyImage.of(image).pixels(13, channels), whole)
     assert whole.std() > 10
 
 
@@ -231,10 +231,10 @@ def test_of_several_frames_the_first_is_read(form):
     lossless = {"lossless": True} if form == "WEBP" else {}
     content = encoded(frames[0], form, save_all=True, append_images=frames[1:], **lossless)
     assert Image.open(io.BytesIO(content)).n_frames == 3
-    assert Picture(content, "a").pixels(2, 3).reshape(3, -1).tolist() == [[255] * 4, [0] * 4, [0] * 4]
+    assert LazyImage(content, "a").pixels(2, 3).reshape(3, -1).tolist() == [[255] * 4, [0] * 4, [0] * 4]
 
 
-@pytest.mark.parametrize("form", pictures.FORMATS)
+@pytest.mark.parametrize("form", images.FORMATS)
 def test_a_damaged_file_is_read_or_refused(form, amount):
     draw, refused = Random(3), []
     whole = encoded(Image.fromarray(noise(9, 11, 3)), form)
@@ -243,7 +243,7 @@ def test_a_damaged_file_is_read_or_refused(form, amount):
         for _ in range(draw.randrange(4)):
             content[draw.randrange(len(content))] = draw.randrange(256)
         try:
-            pixels = Picture(bytes(content), "a").pixels(5, 3)
+            pixels = LazyImage(bytes(content), "a").pixels(5, 3)
         except DataError as error:
             refused.append(str(error))
         else:
@@ -255,32 +255,32 @@ def test_a_damaged_file_is_read_or_refused(form, amount):
 def test_a_pipe_is_not_opened(tmp_path):
     os.mkfifo(tmp_path / "a.png")
     with pytest.raises(DataError, match=r"cannot be read as an image \(expected a file\)"):
-        Picture.of(tmp_path / "a.png").pixels(4, 3)
+        LazyImage.of(tmp_path / "a.png").pixels(4, 3)
 
 
 def test_equal_images_have_equal_hashes(tmp_path):
     array = noise(4, 6)
-    assert Picture(array, "a").encoded() == Picture(array.copy(), "b").encoded()
-    assert Picture(array, "a").encoded() != Picture(array.reshape(6, 4), "a").encoded()
+    assert LazyImage(array, "a").encoded() == LazyImage(array.copy(), "b").encoded()
+    assert LazyImage(array, "a").encoded() != LazyImage(array.reshape(6, 4), "a").encoded()
     (tmp_path / "a").write_bytes(b"xyz")
-    assert Picture(tmp_path / "a", "a").encoded() == Picture(b"xyz", "a").encoded()
+    assert LazyImage(tmp_path / "a", "a").encoded() == LazyImage(b"xyz", "a").encoded()
 
 
 def test_kind_describes_size_and_colour():
-    assert Picture(noise(3, 5), "a").kind == "5 x 3 pixels in grey"
-    assert Picture(png(Image.fromarray(noise(3, 5, 3))), "a").kind == "5 x 3 pixels in colours"
+    assert LazyImage(noise(3, 5), "a").kind == "5 x 3 pixels in grey"
+    assert LazyImage(png(Image.fromarray(noise(3, 5, 3))), "a").kind == "5 x 3 pixels in colours"
 
 
 def test_a_path_in_a_table_starts_at_the_tables_folder(tmp_path):
-    row = LocatedRow({"picture": "x/1.png", "label": "x"}, Location("tables/train.tsv", 2))
-    picture = opened(row, ["picture"], tmp_path).row["picture"]
-    assert picture.content == tmp_path / "tables" / "x" / "1.png"
-    assert str(picture) == "x/1.png"
-    ready = LocatedRow({"picture": Picture(b"", "a")}, Location("f"))
-    assert opened(ready, ["picture"], tmp_path) is ready
+    row = LocatedRow({"image": "x/1.png", "label": "x"}, Location("tables/train.tsv", 2))
+    image = opened(row, ["image"], tmp_path).row["image"]
+    assert image.content == tmp_path / "tables" / "x" / "1.png"
+    assert str(image) == "x/1.png"
+    ready = LocatedRow({"image": LazyImage(b"", "a")}, Location("f"))
+    assert opened(ready, ["image"], tmp_path) is ready
 
 
-def test_an_empty_path_of_a_table_is_a_missing_picture(tmp_path):
-    row = opened(LocatedRow({"picture": "", "label": "a"}, Location("t.tsv", 4)), ["picture"], tmp_path)
+def test_an_empty_path_of_a_table_is_a_missing_image(tmp_path):
+    row = opened(LocatedRow({"image": "", "label": "a"}, Location("t.tsv", 4)), ["image"], tmp_path)
     with pytest.raises(DataError, match=r"^t\.tsv:4: the image is missing$"):
-        row.row["picture"].pixels(3, 1)
+        row.row["image"].pixels(3, 1)

@@ -125,7 +125,7 @@ def save(figure: Figure, path: Path | str) -> None:
     path = Path(path)
     kind = path.suffix.lower()
     if kind not in SUFFIXES:
-        raise RequestError(f"{path}: a picture's name ends in {' or '.join(SUFFIXES)}")
+        raise RequestError(f"{path}: an image's name ends in {' or '.join(SUFFIXES)}")
     metadata = {"Date": None} if kind == ".svg" else {"Software": None}
     drawn = BytesIO()
     with _drawing():

@@ -1,4 +1,4 @@
-"""The recipe of a classifier of pictures."""
+"""The recipe of a classifier of images."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -9,11 +9,11 @@ from heedful.data.augmentation import Augmentation
 from heedful.models.resnet import ResNetConfig
 from heedful.models.vision import VisionConfig
 from heedful.recipes import schema as recipe
-from heedful.tasks.registry import PictureClassificationTask
+from heedful.tasks.registry import ImageClassificationTask
 
 
 class Filter(Config):
-    """What to do with pictures that cannot be read.
+    """What to do with images that cannot be read.
 
     Args:
         unreadable: stop at the first, or leave them out and count them.
@@ -23,7 +23,7 @@ class Filter(Config):
 
 
 class DataConfig(recipe.DataConfig):
-    """Rows with a picture and a label.
+    """Rows with an image and a label.
 
     Args:
         filter: what to do with those that cannot be read.
@@ -44,14 +44,14 @@ class EvaluationConfig(Config):
     """``evaluate`` reports accuracy, macro and micro F1; there is nothing to choose."""
 
 
-class PictureClassificationRecipe(recipe.Recipe):
-    """A whole recipe. ``training.tokens_per_update`` counts ``model.n_tokens`` for each picture.
+class ImageClassificationRecipe(recipe.Recipe):
+    """A whole recipe. ``training.tokens_per_update`` counts ``model.n_tokens`` for each image.
 
     Args:
-        augmentation: how training pictures are changed in every epoch.
+        augmentation: how training images are changed in every epoch.
     """
 
-    task: PictureClassificationTask
+    task: ImageClassificationTask
     data: DataConfig
     augmentation: Augmentation = Augmentation()
     model: Annotated[VisionConfig | ResNetConfig, Field(discriminator="kind")]

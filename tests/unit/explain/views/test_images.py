@@ -1,4 +1,4 @@
-"""Views of models of pictures: the class token by layers, positions, filters; and positions of texts."""
+"""Views of models of images: the class token by layers, positions, filters; and positions of texts."""
 
 import base64
 import io
@@ -29,7 +29,7 @@ def cosines(table):
 
 
 def test_every_layer_has_what_the_class_token_looks_at(explained):
-    seen = explain_input(*explained("pictures"), views=["class-token"])
+    seen = explain_input(*explained("images"), views=["class-token"])
     values = seen.more["class-token"]
     assert [layer["layer"] for layer in values["layers"]] == [1, 2]
     for layer, each in zip(values["layers"], seen.maps, strict=True):
@@ -37,19 +37,19 @@ def test_every_layer_has_what_the_class_token_looks_at(explained):
         np.testing.assert_allclose(layer["weights"], wanted, atol=5.1e-7)
     view = maker("class-token")
     (drawn,) = view.drawings(seen, values)
-    assert [picture["label"] for picture in drawn["pictures"]] == ["layer 1", "layer 2"]
-    assert drawn["pictures"][1]["values"] == np.ravel(values["layers"][1]["weights"]).tolist()
+    assert [image["label"] for image in drawn["images"]] == ["layer 1", "layer 2"]
+    assert drawn["images"][1]["values"] == np.ravel(values["layers"][1]["weights"]).tolist()
     weights = np.array(values["layers"][0]["weights"])
     row, column = np.unravel_index(weights.argmax(), weights.shape)
     assert f"{row + 1},{column + 1} {weights.max():.2f}" in view.lines(seen, values)[1]
     panels = [axes for axes in figure_of(seen).axes if axes.get_title()]
-    assert [axes.get_title() for axes in panels] == ["the picture", "layer 1", "layer 2"]
+    assert [axes.get_title() for axes in panels] == ["the image", "layer 1", "layer 2"]
     (image,) = panels[2].images
     np.testing.assert_array_equal(np.asarray(image.get_array()), values["layers"][1]["weights"])
 
 
-@pytest.mark.parametrize("name", ["pictures without class token", "captions", "classification", "resnet"])
-def test_without_a_class_token_in_a_picture_there_is_no_such_view(explained, name):
+@pytest.mark.parametrize("name", ["images without class token", "captions", "classification", "resnet"])
+def test_without_a_class_token_in_an_image_there_is_no_such_view(explained, name):
     run, given = explained(name)
     assert not maker("class-token").has(run)
     with pytest.raises(RequestError, match="take another view"):
@@ -59,8 +59,8 @@ def test_without_a_class_token_in_a_picture_there_is_no_such_view(explained, nam
 # Positions
 
 
-def test_positions_of_squares_are_laid_out(explained):
-    run, given = explained("pictures")
+def test_positions_of_patches_are_laid_out(explained):
+    run, given = explained("images")
     seen = explain_input(run, given, maps=NO_MAPS, views=["positions"])
     values = seen.more["positions"]
     ((side,), table) = values["sides"], run.model.embedding.positions.positions.weight.detach()
@@ -69,14 +69,14 @@ def test_positions_of_squares_are_laid_out(explained):
     drawn = np.ma.filled(figure_of(seen).axes[0].images[0].get_array(), np.nan)
     np.testing.assert_allclose(drawn[:2, 3:], wanted[1].reshape(2, 2), atol=HALF)
     lines = maker("positions").lines(seen, values)
-    # Squares 0 and 1 are in one row, as are 2 and 3.
+    # Patches 0 and 1 are in one row, as are 2 and 3.
     assert lines[1].split() == ["in", "one", "row", f"{(wanted[0, 1] + wanted[2, 3]) / 2:.3f}"]
     assert lines[2].split() == ["in", "one", "column", f"{(wanted[0, 2] + wanted[1, 3]) / 2:.3f}"]
     assert lines[3].split() == ["elsewhere", f"{(wanted[0, 3] + wanted[1, 2]) / 2:.3f}"]
 
 
-def test_on_the_page_they_are_sixteen_bits_with_nothing_between_squares(explained):
-    run, given = explained("pictures")
+def test_on_the_page_they_are_sixteen_bits_with_nothing_between_patches(explained):
+    run, given = explained("images")
     seen = explain_input(run, given, maps=NO_MAPS, views=["positions"])
     (drawn,) = maker("positions").drawings(seen, seen.more["positions"])
     levels = np.frombuffer(base64.b64decode(drawn["levels"]), "<u2").reshape(drawn["size"])
@@ -119,7 +119,7 @@ def test_without_vectors_of_positions_there_is_no_such_view(explained, name):
 
 
 def test_filters_are_the_components_of_the_projection(explained):
-    run, given = explained("pictures")
+    run, given = explained("images")
     seen = explain_input(run, given, maps=NO_MAPS, views=["filters"])
     values = seen.more["filters"]
     weight = run.model.embedding.patches.projection.weight.detach().numpy()
@@ -130,8 +130,8 @@ def test_filters_are_the_components_of_the_projection(explained):
     view = maker("filters")
     assert "12 filters of 3 x 3 pixels: 9 principal components explain 100%" in view.lines(seen, values)[0]
     (drawn,) = view.drawings(seen, values)
-    assert drawn["picture"].startswith("data:image/png;base64,")
-    shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(drawn["picture"].partition(",")[2]))))
+    assert drawn["image"].startswith("data:image/png;base64,")
+    shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(drawn["image"].partition(",")[2]))))
     # Nine tiles, seven beside each other, with a line between them that cannot be seen.
     assert shown.shape == (2 * 4 - 1, 7 * 4 - 1, 2)
     np.testing.assert_allclose(shown[4:7, 4:7, 0] / 255, tiles[8, :, :, 0], atol=0.5 / 255 + HALF)
@@ -141,7 +141,7 @@ def test_filters_are_the_components_of_the_projection(explained):
     assert np.asarray(figure_of(seen).axes[0].images[0].get_array()).shape == (7, 27, 3)
 
 
-def test_filters_that_are_all_alike_have_no_picture(explained):
+def test_filters_that_are_all_alike_have_no_image(explained):
     run, given = explained("captions")
     view = maker("filters")
     weight = run.model.source_embedding.patches.projection.weight
@@ -162,5 +162,5 @@ def test_filters_that_are_all_alike_have_no_picture(explained):
 
 
 @pytest.mark.parametrize("name", ["resnet", "classification", "translation"])
-def test_without_squares_there_are_no_filters(explained, name):
+def test_without_patches_there_are_no_filters(explained, name):
     assert not maker("filters").has(explained(name)[0])

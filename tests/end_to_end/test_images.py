@@ -1,4 +1,4 @@
-"""Classifiers of pictures by the real command, with files among the pictures that are none."""
+"""Classifiers of images by the real command, with files among the images that are none."""
 
 import json
 import re
@@ -11,16 +11,16 @@ from PIL import Image
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 RECIPE = """\
-task: {kind: picture-classification}
+task: {kind: image-classification}
 data:
-  train: {kind: folder, path: pictures, skip: 4}
-  valid: {kind: folder, path: pictures, limit: 4}
+  train: {kind: folder, path: images, skip: 4}
+  valid: {kind: folder, path: images, limit: 4}
   test:
     own: {kind: folder, path: test}
   filter: {unreadable: drop}
 augmentation: {shift: 1, flip: true, erase: 0.2}
 model:
-  {kind: vision, picture_size: 8, channels: 3, patch_size: 4, d_model: 12, d_ff: 17, n_heads: 3, n_layers: 1}
+  {kind: vision, image_size: 8, channels: 3, patch_size: 4, d_model: 12, d_ff: 17, n_heads: 3, n_layers: 1}
 schedule: {kind: constant, peak: 1e-2}
 training: {max_updates: 40, tokens_per_update: 60, validate_every: 20, save_every: 20, precision: fp32}
 """
@@ -28,7 +28,7 @@ training: {max_updates: 40, tokens_per_update: 60, validate_every: 20, save_ever
 
 def write(folder):
     draw = np.random.default_rng(0)
-    for part in ("pictures", "test"):
+    for part in ("images", "test"):
         for label, colour in (("red", (200, 40, 40)), ("blue", (40, 40, 200))):
             (folder / part / label).mkdir(parents=True)
             for i in range(8):
@@ -36,7 +36,7 @@ def write(folder):
                 Image.fromarray((np.array(colour) + noise).astype(np.uint8)).save(
                     folder / part / label / f"{i}.png"
                 )
-    (folder / "pictures" / "red" / "notes.txt").write_text("no picture")
+    (folder / "images" / "red" / "notes.txt").write_text("no image")
     (folder / "test" / "blue" / "cut.png").write_bytes((folder / "test/blue/0.png").read_bytes()[:60])
     (folder / "recipe.yaml").write_text(RECIPE)
 
@@ -49,11 +49,11 @@ def check(name, value):
 @pytest.fixture(scope="module")
 def folder(heedful, tmp_path_factory):
     """With the trained run ``run``; nobody may change it."""
-    folder = tmp_path_factory.mktemp("pictures")
+    folder = tmp_path_factory.mktemp("images")
     write(folder)
     done = heedful("train", "recipe.yaml", "--out", "run", cwd=folder)
     assert done.status == 0, done.err
-    assert "unreadable: 1 (pictures/red/notes.txt)" in done.err
+    assert "unreadable: 1 (images/red/notes.txt)" in done.err
     assert "the first has 12 x 9 pixels in colours; all are brought to 8 x 8 pixels in colours" in done.err
     return folder
 
@@ -64,12 +64,12 @@ def test_paths_are_answered_one_line_for_each(heedful, folder):
     assert done.out == "red\nblue\n"
 
 
-def test_one_picture_may_be_named_itself(heedful, folder):
+def test_one_image_may_be_named_itself(heedful, folder):
     done = heedful("predict", "run", "test/blue/2.png", cwd=folder)
     assert (done.status, done.out) == (0, "blue\n"), done.err
     done = heedful("predict", "run", "test/blue/2.png", "--jsonl", "--n-best", "2", cwd=folder)
     answer = json.loads(done.out)
-    assert (answer["picture"], answer["text"]) == ("test/blue/2.png", "blue")
+    assert (answer["image"], answer["text"]) == ("test/blue/2.png", "blue")
     gone = heedful("predict", "run", "test/blue/none.png", cwd=folder)
     assert gone.status == 2
     assert "none.png: no such file" in gone.err
@@ -87,7 +87,7 @@ def test_what_cannot_be_read_has_an_empty_line_and_is_named(heedful, folder):
 
 def test_json_lines_have_the_labels_or_the_error(heedful, folder):
     lines = "".join(
-        json.dumps({"picture": path, "id": n}) + "\n" for n, path in enumerate(["test/red/1.png", "x"])
+        json.dumps({"image": path, "id": n}) + "\n" for n, path in enumerate(["test/red/1.png", "x"])
     )
     done = heedful("predict", "run", "--jsonl", "--n-best", "2", cwd=folder, stdin=lines)
     assert done.status == 1
@@ -100,7 +100,7 @@ def test_json_lines_have_the_labels_or_the_error(heedful, folder):
 
 def test_json_lines_without_a_path_have_an_error(heedful, folder):
     values = ["test/red/1.png", None, 3, "test/blue/2.png"]
-    lines = "".join(json.dumps({"picture": value, "id": n}) + "\n" for n, value in enumerate(values))
+    lines = "".join(json.dumps({"image": value, "id": n}) + "\n" for n, value in enumerate(values))
     done = heedful("predict", "run", "--jsonl", cwd=folder, stdin=lines + '{"id": 4}\n')
     assert done.status == 1
     assert done.err.endswith("heedful: 3 of 5 inputs could not be read\n")
@@ -109,7 +109,7 @@ def test_json_lines_without_a_path_have_an_error(heedful, folder):
         check("prediction", record)
     assert [record["id"] for record in found] == [0, 1, 2, 3, 4]
     assert [record["text"] for record in found] == ["red", "", "", "blue", ""]
-    expected = 'expected an object with a string under "picture", got '
+    expected = 'expected an object with a string under "image", got '
     assert [record.get("error") for record in found] == [
         None,
         f"standard input:2: {expected}null",
@@ -129,7 +129,7 @@ def test_it_is_scored_on_its_test_set_and_on_a_users_folder(heedful, folder):
     assert score["counts"] == {"examples": 16, "classes": 2, "unreadable": 1}
     assert score["details"]["confusion"] == [[8, 0], [0, 8]]
     records = [json.loads(line) for line in (folder / "rows.jsonl").read_text("utf-8").splitlines()]
-    assert records[0]["picture"] == "test/blue/0.png"
+    assert records[0]["image"] == "test/blue/0.png"
     own = heedful("evaluate", "run", "--folder", "test", cwd=folder)
     assert own.status == 0, own.err
     assert own.out.startswith("test: 16 examples\n")
@@ -151,10 +151,10 @@ def test_runs_and_recipes_are_described(heedful, folder):
 @pytest.mark.parametrize(
     "command, message",
     [
-        (["train", "recipe.yaml", "data.filter.unreadable=error", "--out", "x"], "pictures/red/notes.txt"),
+        (["train", "recipe.yaml", "data.filter.unreadable=error", "--out", "x"], "images/red/notes.txt"),
         (
             ["train", "recipe.yaml", "model.patch_size=3", "--out", "x"],
-            "patch_size must divide picture_size=8, got 3",
+            "patch_size must divide image_size=8, got 3",
         ),
         (["train", "recipe.yaml", "data.train.path=petz", "--out", "x"], "data.train: "),
         (["train", "recipe.yaml", "data.train.skip=99", "--out", "x"], "skip: 99 leaves no rows"),
@@ -165,7 +165,7 @@ def test_runs_and_recipes_are_described(heedful, folder):
     ],
 )
 def test_wrong_requests_are_told(heedful, folder, command, message):
-    done = heedful(*command, cwd=folder, stdin='{"picture": "a"}\n')
+    done = heedful(*command, cwd=folder, stdin='{"image": "a"}\n')
     assert done.status in (1, 2), done.out
     assert message in done.err
     assert "Traceback" not in done.err

@@ -1,4 +1,4 @@
-"""The picture: the array on the axes and the drawn pixels are compared with the numbers."""
+"""The image: the array on the axes and the drawn pixels are compared with the numbers."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from matplotlib.text import Text
 
 from heedful.errors import RequestError, WorkError
 from heedful.explain import canvas
-from heedful.explain.picture import colours, heat_map, save
+from heedful.explain.heat_map import colours, heat_map, save
 
 SOURCE = ["I", "enjoyed", "the", "film", "transformers"]
 TARGET = ["naan", "transfarmar", "rasiththen"]
@@ -132,7 +132,7 @@ def test_the_file_shows_what_was_drawn(weights, tmp_path):
         np.testing.assert_array_equal(np.rint(read[y, x] * 255), wanted)
 
 
-def test_an_svg_is_well_formed_and_holds_the_picture(weights, tmp_path):
+def test_an_svg_is_well_formed_and_holds_the_image(weights, tmp_path):
     save(heat_map(SOURCE, TARGET, weights), tmp_path / "a.svg")
     root = ET.parse(tmp_path / "a.svg").getroot()
     assert root.tag.endswith("svg")
@@ -210,7 +210,7 @@ def test_the_font_with_most_of_the_missing_characters_is_taken(fonts, monkeypatc
     assert canvas.families("aநாய்") == ["DejaVu Sans", "Z Sans Tamil"]
 
 
-def test_a_picture_with_letters_of_a_font_that_is_there_has_them(weights, tmp_path):
+def test_an_image_with_letters_of_a_font_that_is_there_has_them(weights, tmp_path):
     tamil = [font for font in fontManager.ttflist if "Tamil" in font.name]
     if not tamil:
         pytest.skip("this machine has no font with Tamil letters")
@@ -251,5 +251,5 @@ def test_a_file_that_cannot_be_written_is_named(weights, tmp_path):
 
 def test_pyplot_is_not_needed():
 
-    code = "import sys, heedful.explain.picture; sys.exit('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, heedful.explain.heat_map; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-W", "error", "-c", code], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""How a run reads pictures: to which size, in grey or in colours, and around which mean."""
+"""How a run reads images: to which size, in grey or in colours, and around which mean."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -9,24 +9,24 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from heedful.data.pictures import Picture
+from heedful.data.images import LazyImage
 from heedful.errors import DataError
 
 LEVELS = 256
 
 LEFT_OUT = "`unreadable: drop` leaves such rows out"
-"""What can be done about a picture that cannot be read."""
+"""What can be done about an image that cannot be read."""
 
 
 @dataclass(frozen=True)
-class PictureReader:
-    """Pictures to pixels, and pixels to what a model reads: ``(x / 255 - mean) / std``, channel by channel.
+class ImageReader:
+    """Images to pixels, and pixels to what a model reads: ``(x / 255 - mean) / std``, channel by channel.
 
     Args:
         size: pixels along each side.
         channels: 1 for grey, 3 for colours.
         mean, std: of all pixels of the training data in each channel, of 1.
-        first: what the first training picture was like, for people.
+        first: what the first training image was like, for people.
     """
 
     size: int
@@ -37,40 +37,40 @@ class PictureReader:
 
     @classmethod
     def measured(
-        cls, pictures: Iterable[Picture], size: int, channels: int, *, drop: bool = False
-    ) -> "PictureReader":
-        """A reader with the mean and standard deviation of these pictures.
+        cls, images: Iterable[LazyImage], size: int, channels: int, *, drop: bool = False
+    ) -> "ImageReader":
+        """A reader with the mean and standard deviation of these images.
 
-        They come from counts of all levels, so no order of the pictures changes a bit of them.
+        They come from counts of all levels, so no order of the images changes a bit of them.
 
         Args:
-            pictures: each is read once.
+            images: each is read once.
             size: pixels along each side.
             channels: 1 for grey, 3 for colours.
             drop: leave out those that cannot be read.
 
         Raises:
-            DataError: a picture cannot be read and is not to be left out, or there is none.
+            DataError: an image cannot be read and is not to be left out, or there is none.
         """
         counts = np.zeros((channels, LEVELS), dtype=np.int64)
         first = ""
-        for picture in pictures:
+        for image in images:
             try:
-                pixels = picture.pixels(size, channels)
+                pixels = image.pixels(size, channels)
             except DataError as error:
                 if not drop:
                     raise DataError(f"{error} ({LEFT_OUT})") from None
                 continue
             for channel, plane in enumerate(pixels):
                 counts[channel] += np.bincount(plane.reshape(-1), minlength=LEVELS)
-            first = first or picture.kind
+            first = first or image.kind
         if not first:
-            raise DataError("no picture can be read")
+            raise DataError("no image can be read")
         levels = np.arange(LEVELS) / (LEVELS - 1)
         shares = counts / counts.sum(1, keepdims=True)
         mean = shares @ levels
         variance = shares @ levels**2 - mean**2
-        # Of pictures without any contrast, nothing is to be made larger than one level is.
+        # Of images without any contrast, nothing is to be made larger than one level is.
         std = np.sqrt(np.maximum(variance, (LEVELS - 1) ** -2.0))
         return cls(size, channels, tuple(mean.tolist()), tuple(std.tolist()), first)
 
@@ -84,13 +84,13 @@ class PictureReader:
         """The level that is nearest to the mean, in each channel: what tells a model nothing."""
         return np.round(np.array(self.mean) * (LEVELS - 1)).astype(np.uint8)
 
-    def pixels(self, picture: Picture) -> UInt8[np.ndarray, "C H W"]:
-        """A picture's numbers, as they are kept.
+    def pixels(self, image: LazyImage) -> UInt8[np.ndarray, "C H W"]:
+        """An image's numbers, as they are kept.
 
         Raises:
             DataError: it cannot be read.
         """
-        return picture.pixels(self.size, self.channels)
+        return image.pixels(self.size, self.channels)
 
     def normalised(self, pixels: UInt8[np.ndarray, "B C H W"]) -> Float[Tensor, "B C H W"]:
         """What the model reads."""
@@ -103,12 +103,12 @@ class PictureReader:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, plain: dict[str, Any]) -> "PictureReader":
+    def from_dict(cls, plain: dict[str, Any]) -> "ImageReader":
         """What `to_dict` gave, after JSON."""
         return cls(**{**plain, "mean": tuple(plain["mean"]), "std": tuple(plain["std"])})
 
     def __str__(self) -> str:
-        """What is done to pictures, for people."""
+        """What is done to images, for people."""
         colours = "in grey" if self.channels == 1 else "in colours"
         seen = f"the first has {self.first}; " if self.first else ""
         return f"{seen}all are brought to {self.size} x {self.size} pixels {colours}"

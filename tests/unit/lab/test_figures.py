@@ -1,4 +1,4 @@
-"""Pictures for light pages and for dark ones: nothing of one is left in the other."""
+"""Images for light pages and for dark ones: nothing of one is left in the other."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 
 from heedful.lab.drawing import COLOURS, Bars, Curves, Dots, Matrix
-from heedful.lab.pictures import CARD, INK, make
+from heedful.lab.figures import CARD, INK, make
 
 LINES = {"one": ([1, 2, 3], [0.5, 2.0, 1.0]), "two": ([1, 2, 3], [0.1, 0.2, 7.0])}
 PANELS = {
@@ -39,7 +39,7 @@ def contrast(one, other):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("panel", PANELS.values(), ids=PANELS)
-def test_a_dark_picture_lies_on_the_dark_card_and_a_light_one_on_white(panel, tmp_path):
+def test_a_dark_image_lies_on_the_dark_card_and_a_light_one_on_white(panel, tmp_path):
     make([panel], tmp_path, "a")
     for name, ground in (("a.png", WHITE), ("a.dark.png", to_rgb(CARD))):
         found = pixels(tmp_path / name)
@@ -56,7 +56,7 @@ def test_a_dark_picture_lies_on_the_dark_card_and_a_light_one_on_white(panel, tm
 @pytest.mark.slow
 @pytest.mark.parametrize("panel", PANELS.values(), ids=PANELS)
 def test_what_is_drawn_lies_at_the_same_places(panel, tmp_path):
-    """Where a light picture is empty a dark one is, and the other way about."""
+    """Where a light image is empty a dark one is, and the other way about."""
     make([panel], tmp_path, "a")
     empty = [
         np.abs(pixels(tmp_path / name) - ground).max(axis=2) < NEAR

@@ -1,4 +1,4 @@
-"""Classifiers of pictures as runs: trained, resumed, scored, carried on; what recipes and data refuse."""
+"""Classifiers of images as runs: trained, resumed, scored, carried on; what recipes and data refuse."""
 
 import json
 
@@ -19,12 +19,12 @@ from heedful.runs.train import train_run
 from heedful.training.callbacks import JsonLines, read_metrics
 
 LABELS = ["across", "down", "flat"]
-MODEL = {"kind": "vision", "picture_size": 6, "channels": 1, "patch_size": 3, "d_model": 12, "d_ff": 17}
+MODEL = {"kind": "vision", "image_size": 6, "channels": 1, "patch_size": 3, "d_model": 12, "d_ff": 17}
 MODEL |= {"n_heads": 3, "n_layers": 1, "dropout": 0.0, "attention_dropout": 0.0}
 TRAINING = {"max_updates": 6, "tokens_per_update": 55, "validate_every": 3, "save_every": 2}
 
 
-def picture(label, draw):
+def image(label, draw):
     """Stripes across, stripes down, or none, with noise."""
     array = np.full((6, 6), 100)
     array[::2] += 90 * (label == "across")
@@ -38,12 +38,12 @@ def write(folder, n=10):
         for label in LABELS:
             (folder / part / label).mkdir(parents=True)
             for i in range(n):
-                Image.fromarray(picture(label, draw)).save(folder / part / label / f"{i}.png")
+                Image.fromarray(image(label, draw)).save(folder / part / label / f"{i}.png")
 
 
 def plain(**sections):
     return {
-        "task": {"kind": "picture-classification"},
+        "task": {"kind": "image-classification"},
         "schedule": {"kind": "constant", "peak": 1e-2},
         **sections,
         "data": {
@@ -86,9 +86,9 @@ def run(folder):
 
 
 @pytest.mark.slow
-def test_a_run_holds_its_labels_and_how_it_reads_pictures(folder, run):
+def test_a_run_holds_its_labels_and_how_it_reads_images(folder, run):
     card = json.loads((folder / "run" / "run.json").read_text())
-    assert set(card["files"]) == {"recipe.yaml", "pictures.json", "labels.json", "weights.safetensors"}
+    assert set(card["files"]) == {"recipe.yaml", "images.json", "labels.json", "weights.safetensors"}
     report = json.loads((folder / "run" / "data.json").read_text())
     assert report["train"]["classes"] == dict.fromkeys(LABELS, 10)
     files = sorted((folder / "train").rglob("*.png"))
@@ -102,10 +102,10 @@ def test_training_learns_and_validation_measures_accuracy(folder):
     assert validated[-1]["metrics"]["accuracy"] > 0.9
 
 
-def test_one_says_what_becomes_of_the_pictures_and_what_the_classes_are(tmp_path):
+def test_one_says_what_becomes_of_the_images_and_what_the_classes_are(tmp_path):
     said = []
     into(tmp_path, log=said.append, training={"max_updates": 1})
-    assert "pictures: the first has 6 x 6 pixels in grey; all are brought to 6 x 6 pixels in grey" in said
+    assert "images: the first has 6 x 6 pixels in grey; all are brought to 6 x 6 pixels in grey" in said
     assert "3 labels: across, down, flat" in said
 
 
@@ -134,7 +134,7 @@ def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path, kind):
 def _of(folder, kind, n, sections):
     tree = plain(**sections, training={"max_updates": n, "save_every": 3, "validate_every": 100})
     if kind == "resnet":
-        tree["model"] = {"kind": "resnet", "picture_size": 6, "channels": 1, "n_blocks": [1, 1], "width": 4}
+        tree["model"] = {"kind": "resnet", "image_size": 6, "channels": 1, "n_blocks": [1, 1], "width": 4}
         tree["model"] |= {"n_groups": 2, "root_kernel": 3, "root_stride": 1, "root_pool": False}
     return recipe_from(Tree.of(tree, Mark("r"))).model_copy(update={"root": str(folder)})
 
@@ -145,7 +145,7 @@ def _of(folder, kind, n, sections):
 def test_predictions_are_labels_with_their_probabilities(folder, run):
     draw = np.random.default_rng(9)
     paths = [str(folder / "test" / label / "3.png") for label in LABELS]
-    found = run.predict([*paths, picture("down", draw)], n_best=3)
+    found = run.predict([*paths, image("down", draw)], n_best=3)
     assert [p.text for p in found] == [*LABELS, "down"]
     for prediction in found:
         scores = [prediction.score, *(p.score for p in prediction.alternatives)]
@@ -155,8 +155,8 @@ def test_predictions_are_labels_with_their_probabilities(folder, run):
 def test_scores_are_those_of_the_predictions(folder, run):
     found = evaluate(run, "test", chosen_splits(run, "test", None)["test"])
     records = list(found.rows())
-    assert [record["picture"] for record in records[:3]] == [f"test/{label}/0.png" for label in LABELS]
-    predicted = [p.text for p in run.predict([str(folder / r["picture"]) for r in records])]
+    assert [record["image"] for record in records[:3]] == [f"test/{label}/0.png" for label in LABELS]
+    predicted = [p.text for p in run.predict([str(folder / r["image"]) for r in records])]
     assert [record["prediction"] for record in records] == predicted
     scores = {score.name: score for score in found.scores}
     right = [p == r["label"] for p, r in zip(predicted, records, strict=True)]
@@ -165,11 +165,11 @@ def test_scores_are_those_of_the_predictions(folder, run):
 
 
 @pytest.mark.parametrize("kind", ["folder", "tsv"])
-def test_a_users_own_pictures_are_scored(folder, run, kind):
+def test_a_users_own_images_are_scored(folder, run, kind):
     path = folder / "test"
     if kind == "tsv":
         path = folder / "own.tsv"
-        path.write_text("picture\tlabel\n" + "".join(f"test/{x}/1.png\t{x}\n" for x in LABELS))
+        path.write_text("image\tlabel\n" + "".join(f"test/{x}/1.png\t{x}\n" for x in LABELS))
     ((name, source),) = chosen_splits(run, "test", [path]).items()
     assert isinstance(source, FolderSource if kind == "folder" else TsvSource)
     assert evaluate(run, name, source).scores[0].counts["examples"] == (30 if kind == "folder" else 3)
@@ -179,7 +179,7 @@ def test_it_goes_on_at_another_resolution(folder, run):
     file = folder / "larger.yaml"
     tree = plain(start={"run": "run"}, training={"max_updates": 1})
     tree["schedule"] = {"kind": "constant", "peak": 1e-9}
-    tree["model"] = {"picture_size": 12}
+    tree["model"] = {"image_size": 12}
     file.write_text(dump_yaml(tree))
     settings, _ = read_recipe(str(file))
     assert (settings.model.d_model, settings.model.n_tokens) == (12, 17)
@@ -199,7 +199,7 @@ def test_a_run_is_described(folder):
     assert ledger.total.parameters == sum(
         p.numel() for p in load(folder / "run", device="cpu").model.parameters()
     )
-    assert any("a picture becomes 5 tokens" in note for note in ledger.notes)
+    assert any("an image becomes 5 tokens" in note for note in ledger.notes)
 
 
 # Bad input -------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def test_a_run_is_described(folder):
 def test_what_cannot_be_read_is_named_or_dropped_and_counted(tmp_path):
     write(tmp_path, 4)
     for part in ("train", "test"):
-        (tmp_path / part / "flat" / "bad.png").write_bytes(b"no picture")
+        (tmp_path / part / "flat" / "bad.png").write_bytes(b"no image")
     with pytest.raises(DataError, match=r"data.train: train/flat/bad.png: not an image"):
         into(tmp_path)
     assert not (tmp_path / "run").exists()
@@ -233,7 +233,7 @@ def test_missing_images_of_a_table_are_left_out_and_counted(tmp_path):
     images = [None if n == 4 else Image.new("L", (6, 6), 20 * n) for n in range(9)]
     table = datasets.Dataset.from_dict({"image": images, "label": [n % 2 for n in range(9)]}, features)
     table.save_to_disk(str(tmp_path / "saved"))
-    source = {"kind": "datasets", "path": "saved", "columns": {"picture": "image", "label": "label"}}
+    source = {"kind": "datasets", "path": "saved", "columns": {"image": "image", "label": "label"}}
     data = {"train": source, "valid": source, "test": {"test": source}}
     with pytest.raises(DataError, match=r"saved\[train\]:5: the image is missing"):
         into(tmp_path, data=data)
@@ -244,7 +244,7 @@ def test_missing_images_of_a_table_are_left_out_and_counted(tmp_path):
     assert found.scores[0].counts == {"examples": 8, "classes": 2, "unreadable": 1}
 
 
-def test_a_picture_with_a_label_that_training_has_not_seen_counts_as_wrong(run, tmp_path):
+def test_an_image_with_a_label_that_training_has_not_seen_counts_as_wrong(run, tmp_path):
     for label in ("flat", "slant"):
         (tmp_path / "own" / label).mkdir(parents=True)
         Image.fromarray(np.zeros((6, 6), dtype=np.uint8)).save(tmp_path / "own" / label / "1.png")
@@ -267,18 +267,18 @@ def test_a_test_set_of_unknown_labels_alone_is_refused(folder, run, tmp_path):
 
 def test_a_run_that_reads_texts_is_no_start(folder, tmp_path):
     bare = recipe(start={"run": "run"}).model_copy(update={"root": str(folder)})
-    (folder / "run" / "pictures.json").rename(tmp_path / "kept.json")
+    (folder / "run" / "images.json").rename(tmp_path / "kept.json")
     try:
-        with pytest.raises(RequestError, match="reads no pictures"):
+        with pytest.raises(RequestError, match="reads no images"):
             train_run(bare, tmp_path / "new", device="cpu")
     finally:
-        (tmp_path / "kept.json").rename(folder / "run" / "pictures.json")
+        (tmp_path / "kept.json").rename(folder / "run" / "images.json")
 
 
 @pytest.mark.parametrize(
     "sections, message",
     [
-        ({"model": {"patch_size": 4}}, "patch_size must divide picture_size=6, got 4"),
+        ({"model": {"patch_size": 4}}, "patch_size must divide image_size=6, got 4"),
         ({"augmentation": {"erase": 1.5}}, "augmentation.erase: expected a number of at most 1.0"),
         ({"augmentation": {"flp": True}}, "did you mean 'flip'"),
         ({"augmentation": {"crop": {"area": [0.5, 1.5]}}}, "crop.area.1: expected a number of at most 1.0"),
