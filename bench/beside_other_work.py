@@ -171,6 +171,7 @@ def _training(recipe: str) -> tuple[int, Callable[[], Any]]:
     from heedful.data.batch import Batch
     from heedful.runs.reading import read_recipe
     from heedful.runs.train import new_step
+    from heedful.tasks.registry import task_for
     from heedful.training import distribution
     from heedful.training.feed import PlannedData
     from heedful.training.optimizers import build_optimizer
@@ -197,7 +198,7 @@ def _training(recipe: str) -> tuple[int, Callable[[], Any]]:
             return Batch.windows(text[list(samples)])
 
         sizes, lengths = [vocabulary], np.full((len(text), 1), context)
-    step = new_step(read, sizes, device)
+    step = new_step(task_for(read), sizes, device)
     step.train()
     update = Updater(
         step,

@@ -90,11 +90,11 @@ def _as_the_command_does(recipe: Any, run: Any) -> list[Any]:
 def real_tokens(recipe: Any, run: Path) -> float:
     """The share of the rectangles that attention works on which real tokens fill, over an epoch."""
     from heedful.artifacts.run_folder import RunFolder
-    from heedful.runs.kinds import kind_of
     from heedful.runs.prepare import prepare
 
     # What the training prepared is read again, not made again.
-    data = kind_of(recipe).feed(recipe, prepare(recipe, RunFolder(run), log))
+    prepared = prepare(recipe, RunFolder(run), log)
+    data = prepared.task.training_data(prepared)
     slots = sum(len(s) * data.lengths[s].max(axis=0).sum() for s in data.epoch(0))
     return float(data.lengths.sum() / slots)
 

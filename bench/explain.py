@@ -54,9 +54,9 @@ def encoder(folder: Path, shape: dict[str, int]) -> Path:
     from heedful.data.sources import LocatedRow, Location
     from heedful.recipes.trees import Mark, Tree
     from heedful.recipes.yaml import dump_yaml
-    from heedful.runs.kinds import kind_of
     from heedful.runs.reading import recipe_from
     from heedful.runs.train import seal
+    from heedful.tasks.registry import task_for
 
     rows = [{"text": " ".join(WORDS), "label": label} for label in ("yes", "no")]
     source = {"kind": "jsonl", "paths": "x", "columns": {"text": "x", "label": "x"}}
@@ -72,14 +72,14 @@ def encoder(folder: Path, shape: dict[str, int]) -> Path:
             Mark(Path(__file__).name),
         )
     )
-    kind, run = kind_of(recipe), RunFolder(folder / "encoder")
-    processor = kind.learn(recipe, lambda: (LocatedRow(dict(row), Location("x", 1)) for row in rows))
+    task, run = task_for(recipe), RunFolder(folder / "encoder")
+    task.fit(lambda: (LocatedRow(dict(row), Location("x", 1)) for row in rows))
     run.path.mkdir()
     write_json(run.environment, {})
     write_text(run.recipe, dump_yaml(recipe.model_dump(mode="json")))
-    kind.save(processor, run)
+    task.save(run)
     torch.manual_seed(1)
-    seal(run, recipe, kind.model(recipe, processor.sizes), {})
+    seal(run, recipe, task.build_model(), {})
     return run.path
 
 

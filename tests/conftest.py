@@ -53,22 +53,22 @@ def _run(folder: Path, recipe: Mapping[str, Any], rows: Sequence[Mapping[str, st
     from heedful.data.sources import LocatedRow, Location
     from heedful.recipes.trees import Mark, Tree
     from heedful.recipes.yaml import dump_yaml
-    from heedful.runs.kinds import kind_of
     from heedful.runs.reading import recipe_from
     from heedful.runs.train import seal
+    from heedful.tasks.registry import task_for
 
     columns = dict.fromkeys(rows[0], "x")
     data = {part: {"kind": "jsonl", "paths": "x", "columns": columns} for part in ("train", "valid")}
     tree = {"data": data, "training": {"max_updates": 1}, **recipe}
     read = recipe_from(Tree.of(tree, Mark("here")))
-    kind, run = kind_of(read), RunFolder(folder)
-    processor = kind.learn(read, lambda: (LocatedRow(dict(row), Location("x", 1)) for row in rows))
+    task, run = task_for(read), RunFolder(folder)
+    task.fit(lambda: (LocatedRow(dict(row), Location("x", 1)) for row in rows))
     folder.mkdir(parents=True)
     write_json(run.environment, {})
     write_text(run.recipe, dump_yaml(read.model_dump(mode="json")))
-    kind.save(processor, run)
+    task.save(run)
     torch.manual_seed(3)
-    model = kind.model(read, processor.sizes)
+    model = task.build_model()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.2 * torch.randn_like(parameter)

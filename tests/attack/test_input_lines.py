@@ -18,6 +18,7 @@ import pytest
 
 from heedful.cli import main, source
 from heedful.runs import run as runs
+from heedful.tasks.base import Columns
 from heedful.tasks.prediction import Prediction
 
 # Keys of `docs/schemas/prediction.schema.json`; own keys of these names go under "input".
@@ -272,23 +273,17 @@ class Echo:
 
     def __init__(self, keys: tuple[str, ...]) -> None:
         self.keys, self.recipe = keys, SimpleNamespace(decoding=None)
-        self.kind = SimpleNamespace(
-            inputs=lambda recipe: keys,
-            optional=lambda recipe: (),
-            reads_words=False,
-            columns=lambda recipe: keys,
-            images=lambda recipe: (),
-            options=(),
-            input_of=lambda recipe, row: tuple(row[key] for key in keys),
-        )
+        columns = Columns(keys, keys)
+        self.task = SimpleNamespace(columns=columns, info=SimpleNamespace(options=()))
 
     def predictor(self, **asked: Any) -> "Echo":
         return self
 
     def predict(self, texts: Any, *, alignment: bool, first: int) -> list[Prediction]:
+        inputs = [given if isinstance(given, tuple) else (given,) for given in texts]
         return [
             Prediction(answer(given), note="strange" if "?" in given[0] else None, tokens=[*given])
-            for given in texts
+            for given in inputs
         ]
 
 

@@ -15,11 +15,11 @@ from PIL import Image
 from heedful.errors import HeedfulError, RequestError
 from heedful.models.registry import BUILDERS, READERS
 from heedful.recipes.yaml import dump_yaml
-from heedful.runs.kinds import KINDS
 from heedful.runs.prepare import rows_of
 from heedful.runs.reading import read_recipe
 from heedful.runs.run import load
 from heedful.runs.train import train_run
+from heedful.tasks.registry import TASKS
 from heedful.training.events import Updated
 
 SENTENCES = ["a red dog runs", "the blue cat", "green birds eat", "dog", "a cat sleeps here", "red red bird"]
@@ -92,7 +92,7 @@ ONE_TEXT = {
     "model": {**DECODER, "context": 64},
     "filter": {"max_length": 20},
 }
-TASKS = {
+BASES = {
     "translation": PAIRS,
     "translation, recurrent": {**PAIRS, "model": RECURRENT},
     "translation, language-model": ONE_TEXT,
@@ -138,7 +138,7 @@ TASKS = {
 
 
 def base(name):
-    own, task = copy.deepcopy(TASKS[name]), task_of(name)
+    own, task = copy.deepcopy(BASES[name]), task_of(name)
     names = {"label" if name == "number" else name: name for name in own.pop("columns")}
     source = {"kind": "jsonl", "paths": "rows.jsonl", "columns": names}
     filter = {"filter": own.pop("filter")} if "filter" in own else {}
@@ -248,16 +248,15 @@ LARGE = re.compile(r"\b1e\+(30|300)\b")
 def predicted(out):
     """What was wrong with the prediction of a run for a row of its own, or None."""
     run = load(out, device="cpu")
-    kind = run.kind
     row = next(iter(rows_of(run.recipe, run.recipe.data.valid))).row
     if run.recipe.task.kind == "language-modelling":
         answers = run.predict([row["text"][:5]])
     else:
-        answers = run.predict([kind.input_of(run.recipe, row)])
+        answers = run.predict([run.task.columns.input_of(row)])
     return None if len(answers) == 1 else f"{len(answers)} answers"
 
 
-SECTIONS = {name for kind in KINDS.values() for name in kind.recipe.model_fields}
+SECTIONS = {name for task in TASKS.values() for name in task.Recipe.model_fields}
 
 
 def tried(settings, folder, built, number):
@@ -273,14 +272,14 @@ def tried(settings, folder, built, number):
 
 def test_every_family_of_every_task_occurs():
     taken = {
-        (task, each.model_fields["kind"].default)
-        for task, kind in KINDS.items()
-        for each in configurations(kind.recipe.model_fields["model"].annotation)
+        (name, each.model_fields["kind"].default)
+        for name, task in TASKS.items()
+        for each in configurations(task.Recipe.model_fields["model"].annotation)
     }
-    assert taken == {(task_of(name), own["model"]["kind"]) for name, own in TASKS.items()}
+    assert taken == {(task_of(name), own["model"]["kind"]) for name, own in BASES.items()}
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", BASES)
 def test_the_base_trains(task, folder, built):
     wrong, trained = tried(base(task), folder, built, f"-{task}")
     assert wrong is None, wrong
@@ -292,8 +291,8 @@ def test_recipes_are_refused_by_key_or_train(folder, built, draw, amount):
     drawing, trained = Drawing(draw, CHOICES, extreme=0.1), 0
     n = amount(40, 1000)
     for number in range(n):
-        task = draw.choice(list(TASKS))
-        settings = drawing.mutated(base(task), KINDS[task_of(task)].recipe, draw.choice((1, 1, 2, 3, 5)))
+        task = draw.choice(list(BASES))
+        settings = drawing.mutated(base(task), TASKS[task_of(task)].Recipe, draw.choice((1, 1, 2, 3, 5)))
         wrong, learned = tried(settings, folder, built, number)
         assert wrong is None, f"{wrong}\n{dump_yaml(settings)}"
         trained += learned

@@ -22,8 +22,8 @@ from torch import nn
 from heedful.models.registry import SIZES
 from heedful.recipes.schema import Recipe
 from heedful.runs.building import on_device
-from heedful.runs.kinds import kind_of
 from heedful.runs.reading import read_recipe
+from heedful.tasks.registry import task_for
 
 N_ROWS = 24
 IMAGE = "image.png"
@@ -73,9 +73,9 @@ class Miniature:
 
         Where a second text may stand beside an input, some have one.
         """
-        kind = kind_of(self.recipe)
-        keys, more = kind.inputs(self.recipe), kind.optional(self.recipe)
-        gap = " [MASK]" if "gap" in kind.options else ""
+        task = task_for(self.recipe)
+        keys, more = task.columns.inputs, task.columns.optional_inputs
+        gap = " [MASK]" if "gap" in task.info.options else ""
         rows = [{key: row[key] + gap for key in keys} for row in self.rows[:3]]
         both = [dict.fromkeys((*keys, *more), row[keys[0]]) for row in rows[:2]] if more else []
         return rows if "image" in keys else [*rows, *both, dict.fromkeys(keys, "")]
@@ -132,9 +132,9 @@ def overrides(recipe: Recipe) -> Iterator[str]:
 
 def model_of(recipe: Recipe) -> nn.Module:
     """The model of a recipe, without numbers, for as many tokens as need be."""
-    kind = kind_of(recipe)
-    sizes = kind.sizes(recipe, [101] * len(SIZES[recipe.model.kind]))
-    return on_device("meta", kind.model, recipe, sizes)
+    task = task_for(recipe)
+    sizes = task.sizes([101] * len(SIZES[recipe.model.kind]))
+    return on_device("meta", task.build_model, sizes)
 
 
 def parts(model: nn.Module) -> set[str]:
@@ -185,7 +185,7 @@ def _rows(recipe: Recipe) -> Iterator[Row]:
     """Words in random order under every name of a column, and what is made of them."""
     draw = random.Random(0)
     names = {column for source in _sources(recipe) for column in getattr(source, "columns", ())}
-    names |= {*kind_of(recipe).inputs(recipe), "text", "label"}
+    names |= {*task_for(recipe).columns.inputs, "text", "label"}
     for number in range(N_ROWS):
         row = {name: " ".join(draw.choices(WORDS, k=draw.randint(2, 8))) for name in sorted(names)}
         yield {**row, **{name: make(row, number, recipe) for name, make in DERIVED.items() if name in names}}

@@ -94,7 +94,7 @@ def test_labels_come_with_their_probabilities(heedful, folder):
 
 def test_a_tuned_run_says_what_it_started_from(heedful, folder):
     done = heedful("train", "single.yaml", "start.run=masked", "--out", "again", cwd=folder)
-    assert "starting from the weights of masked; these heads begin afresh: class" in done.err
+    assert "starting from the weights of masked; newly initialised heads: class" in done.err
     assert "2 labels: cat, dog" in done.err
 
 

@@ -62,10 +62,10 @@ from heedful.objectives.classification import SequenceClass
 from heedful.objectives.cross_entropy import NextToken
 from heedful.objectives.masked import MaskedToken, Several, SpanBoundary
 from heedful.recipes.schema import ClassObjectiveConfig, ObjectiveConfig, TokenObjectiveConfig
-from heedful.runs.masked_language_modelling.recipe import ObjectiveConfig as MaskedTokenObjectiveConfig
-from heedful.runs.question_answering.recipe import ObjectiveConfig as AnswerObjectiveConfig
-from heedful.runs.regression.recipe import ObjectiveConfig as NumberObjectiveConfig
-from heedful.runs.tagging.recipe import ObjectiveConfig as TagObjectiveConfig
+from heedful.tasks.masked_language_modelling import ObjectiveConfig as MaskedTokenObjectiveConfig
+from heedful.tasks.question_answering import ObjectiveConfig as AnswerObjectiveConfig
+from heedful.tasks.regression import ObjectiveConfig as NumberObjectiveConfig
+from heedful.tasks.tagging import ObjectiveConfig as TagObjectiveConfig
 
 # The one tolerance of all laws, in fp32: the largest difference between two whole tensors, relative to
 # the largest number expected (or to 1, where all are smaller).

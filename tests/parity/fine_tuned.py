@@ -47,7 +47,7 @@ def fine_tune(folder: Path, source: dict[str, Any], **sections: Any) -> FineTune
     said: list[str] = []
     train_run(read, folder / "fine", device="cpu", callbacks=lambda _: [events.append], log=said.append)
     run = load(folder / "fine", device="cpu")
-    first = build_step(run.recipe, run.processor, torch.device("cpu"), lambda line: None).model
+    first = build_step(run.task, torch.device("cpu"), lambda line: None).model
     return FineTuned(run, first, [e.loss for e in events if isinstance(e, Updated)], said)
 
 

@@ -313,7 +313,7 @@ def test_training_on_own_text_begins_where_gpt2_is(tmp_path):
     losses = token_losses(logits, window.roll(-1), tuned.run.processor.sizes[0] - len(tokenizer))
     assert tuned.losses[0] == pytest.approx(losses.mean().item(), rel=1e-5)
     assert tuned.losses[2] < tuned.losses[0]
-    assert tuned.said[0] == "going on from run"
+    assert tuned.said[0] == "starting from run"
 
 
 LABELLED = [
@@ -335,7 +335,7 @@ def test_a_gpt2_becomes_a_classifier(tmp_path, pairs):
     columns = {name: name for name in ("label", *texts)}
     source = {"kind": "jsonl", "paths": "rows.jsonl", "columns": columns}
     tuned = fine_tune(tmp_path, source, task={"kind": "classification", "pairs": pairs})
-    told = "starting from the weights of run; these heads begin afresh: class; these stay behind: token"
+    told = "starting from the weights of run; newly initialised heads: class; not used: token"
     assert told in tuned.said
     tokenizer = tokenizer_of("last")
     end, labels = tokenizer.eos_token_id, tuned.run.processor.labels

@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from heedful.interop.exporting import export_run
 from heedful.interop.importing import import_run
 from heedful.nn.patches import Images
-from heedful.runs.kinds import kind_of
 from heedful.runs.run import load
+from heedful.tasks.registry import task_for
 
 transformers = pytest.importorskip("transformers")
 
@@ -156,7 +156,7 @@ def test_training_on_own_images_begins_where_vit_is(tmp_path):
     columns = {"image": "image", "label": "label"}
     source = {"kind": "jsonl", "paths": "rows.jsonl", "columns": columns}
     tuned = fine_tune(tmp_path, source, task={"kind": "image-classification"})
-    assert "starting from the weights of run; these heads begin afresh: class" in tuned.said
+    assert "starting from the weights of run; newly initialised heads: class" in tuned.said
     theirs = transformers.ViTForImageClassification.from_pretrained(
         tmp_path / "their", num_labels=2, ignore_mismatched_sizes=True
     )
@@ -177,7 +177,7 @@ def test_patches_by_a_convolution_are_the_same_model(tmp_path):
     run = load(import_run(tmp_path / "their", tmp_path / "run").path)
     config = run.recipe.model.model_copy(update={"patches": "convolution"})
     recipe = run.recipe.model_copy(update={"model": config})
-    other = kind_of(recipe).model(recipe, run.processor.sizes).eval()
+    other = task_for(recipe).build_model(run.processor.sizes).eval()
     assert type(other.embedding.patches).__name__ == "ConvolutionPatches"
     other.load_state_dict(run.model.state_dict())
     agrees(SimpleNamespace(recipe=recipe, model=other), model)

@@ -20,10 +20,10 @@ BELOW["models"] = BELOW["objectives"] = {*BASE, "nn"}
 BELOW["data"] = {*BASE, "nn", "text"}
 BELOW["engine"] = {*BASE, "nn", "models"}
 BELOW["decoding"] = {*BASE, "nn", "engine"}
-BELOW["tasks"] = {*BELOW["data"], *BELOW["engine"], "data", "objectives", "engine", "decoding"}
-BELOW["training"] = BELOW["tasks"] | {"tasks", "artifacts"}
-BELOW["recipes"] = BELOW["training"] | {"training"}
-BELOW["runs"] = BELOW["recipes"] | {"recipes"}
+BELOW["training"] = {*BELOW["data"], *BELOW["engine"], "data", "objectives", "engine", "artifacts"}
+BELOW["recipes"] = BELOW["training"] | BELOW["decoding"] | {"training", "decoding"}
+BELOW["tasks"] = BELOW["recipes"] | {"recipes"}
+BELOW["runs"] = BELOW["tasks"] | {"tasks"}
 BELOW["ledger"] = BELOW["explain"] = BELOW["interop"] = BELOW["runs"] | {"runs"}
 BELOW["lab"] = BELOW["explain"] | {"explain", "ledger"}
 BELOW["cli"] = BELOW["lab"] | {"lab", "interop"}

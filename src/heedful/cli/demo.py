@@ -154,12 +154,12 @@ def _draw(example: _AlignedExample, path: Path) -> None:
 
 
 def _show_translations(comparison: "Comparison") -> None:
-    own = comparison.evaluation
-    step = max(1, len(own.sources) // SHOWN)
+    rows = comparison.rows
+    n, n_exact = len(rows), round(comparison.exact * len(rows))
+    step = max(1, n // SHOWN)
     result("Held-out sentences\n")
-    for i in range(0, min(len(own.sources), SHOWN * step), step):
-        _show_pair(own.sources[i], own.references[i], own.predictions[i].text)
-    n, n_exact = len(own.sources), round(comparison.exact * len(own.sources))
+    for row in rows[: SHOWN * step : step]:
+        _show_pair(row["source"], row["reference"], row["text"])
     result(f"{n_exact:,} of {n:,} test sentences are translated exactly as in the reference.\n")
 
 
@@ -209,7 +209,7 @@ def _show_alignment(example: _AlignedExample, image: Path) -> None:
 def _show_next(folder: Path, comparison: "Comparison") -> None:
     """Print follow-up commands, quoted for the shell."""
     run = shlex.quote(str(folder))
-    sentence = shlex.quote(min(comparison.evaluation.sources[:20], key=len))
+    sentence = shlex.quote(min((row["source"] for row in comparison.rows[:20]), key=len))
     commands = {
         f"echo {sentence} | heedful predict {run}": "translate",
         f"heedful evaluate {run}": "compute all scores",
@@ -236,15 +236,14 @@ def _plain(
     example: _AlignedExample,
 ) -> dict[str, Any]:
     """Return the result as described by ``docs/schemas/demo.schema.json``."""
-    own = comparison.evaluation
-    rows = zip(own.sources, own.references, own.predictions, strict=True)
+    names = {"source": "source", "reference": "reference", "translation": "text"}
     return {
         "version": 1,
         "run": str(folder),
         "language": language,
         "quick": quick,
         "beginning": start,
-        "sentences": [{"source": s, "reference": r, "translation": p.text} for s, r, p in rows],
+        "sentences": [{name: row[key] for name, key in names.items()} for row in comparison.rows],
         "exact": comparison.exact,
         "scores": {name: [s.to_dict() for s in scores] for name, scores in comparison.scores.items()},
         "alignment": {

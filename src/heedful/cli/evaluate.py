@@ -17,8 +17,8 @@ from heedful.errors import RequestError
 if TYPE_CHECKING:
     from heedful.data.sources import SourceConfig
     from heedful.explain import error_rates
-    from heedful.runs.kind import Evaluation, OwnData
     from heedful.runs.run import Run
+    from heedful.tasks.base import Evaluation, OwnData
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class Sources:
 
         given = self._given()
         for form, files in given.items():
-            if form not in run.kind.own_data:
-                task, own = run.recipe.task.kind, as_options(run.kind.own_data)
+            if form not in run.task.info.own_data:
+                task, own = run.recipe.task.kind, as_options(run.task.info.own_data)
                 raise RequestError(f"--{form}: not supported for task {task}; use {own}")
             if form in ("data", "table"):  # the others may be folders
                 for file in files:
@@ -273,24 +273,24 @@ def _score_predictions(
 ) -> "list[Evaluation]":
     """Score each data set, print its scores and write its rows."""
     from heedful.runs.evaluate import evaluate as score
-    from heedful.runs.kind import Scoring
+    from heedful.tasks.base import EvaluationOptions
 
     chosen = sources.chosen(run)
-    how = Scoring(
+    how = EvaluationOptions(
         decoding.settings(run.recipe.decoding), extent.limit, extent.stride, precision=decoding.precision
     )
-    if run.kind.scored_by_writing:
+    if run.task.info.generates:
         log(f"heedful: decoding in {run.inference(decoding.precision).chosen}")
     evaluations = []
     with _to(extent.output) as write:
         for name, source in chosen.items():
-            log(f"{name}: {run.kind.scoring}")
+            log(f"{name}: {run.task.info.evaluating}")
             found = score(run, name, source, how)
             evaluations.append(found)
             for note in found.notes:
                 log(f"heedful: {name}: {note}")
             if shown:
-                _show(name, run.kind.unit, found.scores)
+                _show(name, run.task.info.unit, found.scores)
             write(json_text({"split": name, **row}) for row in found.rows())
     return evaluations
 

@@ -88,10 +88,10 @@ class Inputs:
             RequestError: there is no input, or ``--pair`` is given with several inputs.
         """
         texts = self._texts()
-        if not run.kind.images(run.recipe):
+        if not run.task.columns.images:
             self._log_files()
             texts = [from_command_line(text) for text in texts]
-        most = len(run.kind.inputs(run.recipe)) + len(run.kind.optional(run.recipe))
+        most = len(run.task.columns.inputs) + len(run.task.columns.optional_inputs)
         if self.pair is not None:
             if most == 1:
                 raise RequestError(f"--pair: task {run.recipe.task.kind} reads a single text; remove --pair")

@@ -65,8 +65,8 @@ class InputFormat:
     @classmethod
     def by(cls, run: "Run") -> "InputFormat":
         """Return the input format of a run."""
-        kind, recipe = run.kind, run.recipe
-        return cls(kind.inputs(recipe), kind.optional(recipe), kind.reads_words)
+        columns = run.task.columns
+        return cls(columns.inputs, columns.optional_inputs, columns.input_lists)
 
     def read(self, source: Source, *, structured: bool) -> Iterator[Input]:
         """Yield one input per line: a JSON object if `structured`, else texts separated by tabs.

@@ -19,8 +19,8 @@ from heedful.errors import DataError, RequestError, WorkError
 from heedful.tasks.prediction import Prediction
 
 if TYPE_CHECKING:
-    from heedful.runs.kind import Predictor
     from heedful.runs.run import Run
+    from heedful.tasks.base import Predictor
     from heedful.tasks.streaming import Pieces, Streaming
 
 
@@ -72,7 +72,7 @@ class Inputs:
         """Return whether the file is an image, not a list of image paths."""
         from heedful.data.images import SUFFIXES
 
-        return bool(run.kind.images(run.recipe)) and self.file.lower().endswith(SUFFIXES)
+        return bool(run.task.columns.images) and self.file.lower().endswith(SUFFIXES)
 
 
 @dataclass(frozen=True)
@@ -129,12 +129,12 @@ class PredictOptions:
         Raises:
             RequestError: an option is not supported.
         """
-        from heedful.runs.kinds import KINDS
+        from heedful.tasks.registry import TASKS
 
         for name in ("max_new_tokens", "stop", "prefix", "gap"):
-            if getattr(self, name) and name not in run.kind.options:
+            if getattr(self, name) and name not in run.task.info.options:
                 task, option = run.recipe.task.kind, f"--{name.replace('_', '-')}"
-                others = " and ".join(key for key, kind in KINDS.items() if name in kind.options)
+                others = " and ".join(key for key, task in TASKS.items() if name in task.info.options)
                 remedy = ""
                 if name == "max_new_tokens" and run.recipe.decoding is not None:
                     remedy = f"; set --decoding max_length.cap={self.max_new_tokens}"
@@ -225,8 +225,8 @@ def _answer_all(
         WorkError: some inputs could not be read; the others have been answered.
     """
     first, failed, notes = 0, 0, NoteLog()
-    keys = run.kind.inputs(run.recipe)
-    columns = {*keys, *run.kind.columns(run.recipe)}
+    keys = run.task.columns.inputs
+    columns = {*keys, *run.task.columns.required}
     for block in blocks:
         predictions = _answers(run, predictor, block, alignment=alignment, first=first)
         first += len(block)
@@ -248,8 +248,8 @@ def _answers(
 
     Invalid inputs are replaced by empty ones, so that the others keep their ordinals.
     """
-    empty = dict.fromkeys(run.kind.inputs(run.recipe), "")
-    batch = [run.kind.input_of(run.recipe, empty if each.error else each.record) for each in block]
+    empty = dict.fromkeys(run.task.columns.inputs, "")
+    batch = [run.task.columns.input_of(empty if each.error else each.record) for each in block]
     predictions = predictor.predict(batch, alignment=alignment, first=first)
     return [
         Prediction("", error=given.error) if given.error else prediction
@@ -270,7 +270,7 @@ def _stream(run: "Run", predictor: "Streaming", inputs: Iterable[Input]) -> None
         WorkError: some inputs could not be read; the others have been answered.
     """
     n, failed, notes = 0, 0, NoteLog()
-    key = run.kind.inputs(run.recipe)[0]
+    key = run.task.columns.inputs[0]
     for given in inputs:
         prediction = _stream_one(predictor, given, key, ordinal=n)
         n, failed = n + 1, failed + bool(prediction.error)

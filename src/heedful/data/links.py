@@ -5,6 +5,9 @@ from typing import NamedTuple
 
 from heedful.errors import DataError
 
+ALIGNMENT = "alignment"
+"""The column of word alignments."""
+
 Link = tuple[int, int]
 """The positions of a source word and a target word, from 0."""
 

@@ -25,7 +25,7 @@ from heedful.tasks.forced import forced
 from heedful.tasks.metrics.alignment import Link
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.sequence_formats import TWO_SIDES
-from heedful.tasks.translation import Tokenizers
+from heedful.tasks.source_target import Tokenizers
 from heedful.text.tokenizer import NO_WORD, Tokenizer
 
 END = "</s>"

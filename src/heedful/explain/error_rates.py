@@ -30,9 +30,9 @@ from heedful.explain.alignment import (
 )
 from heedful.explain.one_text import is_one_text
 from heedful.objectives.guided import DecoderStep
-from heedful.runs import kind
 from heedful.runs.prepare import rows_of
 from heedful.runs.run import Run
+from heedful.tasks import base
 from heedful.tasks.metrics.alignment import (
     Alignment,
     Gold,
@@ -43,7 +43,7 @@ from heedful.tasks.metrics.alignment import (
 )
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.sequence_formats import TWO_SIDES, ConcatenatedFormat, EncoderDecoderFormat
-from heedful.tasks.translation import SOURCE, TARGET, Tokenizers
+from heedful.tasks.source_target import SOURCE, TARGET, Tokenizers
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import blank_words, word_ids_of_all
 
@@ -82,7 +82,7 @@ class Rated:
 
 
 @dataclass(frozen=True)
-class Evaluation(kind.Evaluation):
+class Evaluation(base.Evaluation):
     """The error rate of one head, with those of all others.
 
     Args:

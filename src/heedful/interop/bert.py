@@ -37,7 +37,7 @@ from heedful.interop.refusing import refuse_other_heads, refuse_others
 from heedful.interop.wordpiece import read_wordpiece, write_wordpiece
 from heedful.models.encoder import EncoderConfig
 from heedful.runs.run import Run
-from heedful.tasks.language_modelling import TextProcessor
+from heedful.tasks.running_text import TextProcessor
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 

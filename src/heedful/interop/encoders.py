@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from heedful.interop.checkpoint import Checkpoint, Settings
 from heedful.recipes.trees import Mark, Tree
-from heedful.runs.kinds import kind_of
 from heedful.runs.reading import recipe_from
+from heedful.tasks.registry import task_for
 
 _NOT_TRAINED = "It was not trained on these data; replace them with your own to train it further."
 
@@ -97,7 +97,7 @@ def fresh(
     recipe = recipe_from(Tree.of(plain, Mark(str(checkpoint.path))))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return checkpoint.model_of(held, lambda: kind_of(recipe).model(recipe, sizes))
+        return checkpoint.model_of(held, lambda: task_for(recipe).build_model(sizes))
 
 
 def recipe_of(

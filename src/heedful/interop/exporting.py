@@ -7,8 +7,8 @@ from heedful.files import write_bytes
 from heedful.interop.checkpoint import CONFIG, write_checkpoint
 from heedful.interop.formats import FORMATS, format_called
 from heedful.interop.importing import filling, refuse_full
-from heedful.runs.kind import Log
 from heedful.runs.run import load
+from heedful.tasks.base import Log
 
 
 def export_run(path: Path, to: str, out: Path | None = None, log: Log = lambda line: None) -> Path:

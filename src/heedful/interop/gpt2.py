@@ -31,7 +31,7 @@ from heedful.interop.refusing import refuse_other_heads, refuse_others
 from heedful.interop.tokenizer_files import TOKENIZER, settings_file
 from heedful.models.language_model import LanguageModelConfig, build
 from heedful.runs.run import Run
-from heedful.tasks.language_modelling import TextProcessor
+from heedful.tasks.running_text import TextProcessor
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 

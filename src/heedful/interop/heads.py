@@ -18,14 +18,15 @@ from heedful.interop.encoders import labels_of, written_labels
 from heedful.interop.names import Affine, Pair, linear, pair
 from heedful.objectives.answering import ANSWER
 from heedful.objectives.regression import VALUE
-from heedful.runs.question_answering.recipe import WindowsConfig
 from heedful.runs.run import Run
 from heedful.tasks.answering import PASSAGE, QUESTION, PassageProcessor
 from heedful.tasks.classification import LabelProcessor
 from heedful.tasks.labels import LABEL
+from heedful.tasks.question_answering import WindowsConfig
 from heedful.tasks.regression import NumberProcessor
-from heedful.tasks.tagging import TAGS, WORDS, TagProcessor
+from heedful.tasks.tagging import TagProcessor
 from heedful.tasks.texts import text_columns
+from heedful.tasks.words import TAGS, WORDS
 from heedful.text.tokenizer import Tokenizer
 
 # Data sets of text pairs (GLUE); finetuning_task often names one of them.

@@ -19,10 +19,9 @@ from heedful.interop.formats import format_of
 from heedful.memory import room_for
 from heedful.recipes.trees import Mark, Tree
 from heedful.recipes.yaml import dump_yaml
-from heedful.runs.kind import Log
-from heedful.runs.kinds import kind_of
 from heedful.runs.reading import recipe_from
 from heedful.runs.train import seal
+from heedful.tasks.base import Log
 
 
 def import_run(source: Path, out: Path, log: Log = lambda line: None) -> RunFolder:
@@ -80,7 +79,7 @@ def _write(
     """Write the run folder, with run.json last."""
     write_json(folder.environment, environment(torch.device("cpu")))
     write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
-    kind_of(recipe).save(processor, folder)
+    processor.save(folder)
     seal(folder, recipe, model, facts)
     return folder
 

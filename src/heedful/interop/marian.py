@@ -38,7 +38,7 @@ from heedful.interop.sentencepieces import (
 )
 from heedful.models.transformer import TransformerConfig, build
 from heedful.runs.run import Run
-from heedful.tasks.translation import COLUMNS, SOURCE, TARGET, Tokenizers
+from heedful.tasks.source_target import COLUMNS, SOURCE, TARGET, Tokenizers
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 

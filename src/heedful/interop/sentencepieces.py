@@ -17,7 +17,7 @@ from heedful.errors import DamagedError, RequestError
 from heedful.interop.checkpoint import Checkpoint, Settings
 from heedful.interop.names import Numbering
 from heedful.interop.tokenizer_files import SETTINGS
-from heedful.tasks.translation import COLUMNS, Tokenizers
+from heedful.tasks.source_target import COLUMNS, Tokenizers
 from heedful.text.configuration import SentencePieceConfig
 from heedful.text.sentencepieces import Vocabulary, kept, model_file
 from heedful.text.specials import SPECIALS

@@ -106,7 +106,7 @@ def timed(
     recipe, told = found.recipe, found.sizes_given or extent.length or extent.source_length
     with nullcontext() if told else own_data(recipe, log) as prepared:
         if prepared is not None:
-            found = found.with_sizes(prepared.processor.sizes)
+            found = found.with_sizes(prepared.task.processor.sizes)
         ledger = _counted(found, extent)
         timing = time_updates(
             recipe,

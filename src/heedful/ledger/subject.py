@@ -192,14 +192,14 @@ def _of_recipe(
         known: the sizes of a trained processor.
         measured: its parameters with its own data.
     """
-    from heedful.runs.kinds import kind_of
+    from heedful.tasks.registry import task_for
 
-    family, kind = recipe.model.kind, kind_of(recipe)
+    family, task = recipe.model.kind, task_for(recipe)
     tokenizer = getattr(recipe, "tokenizer", None)
     size, why = _expected(tokenizer.subwords) if tokenizer else (VOCABULARY, "")
     n_vocabularies = len(SIZES[family])
     entries = asked.vocabularies.sizes(family, known[:n_vocabularies] if known and n_vocabularies else [size])
-    expected = kind.sizes(recipe, entries)
+    expected = task.sizes(entries)
     sizes = (*entries, *known[n_vocabularies:])[: len(expected)] if known else expected
     notes = []
     if len(expected) > n_vocabularies:
@@ -207,7 +207,7 @@ def _of_recipe(
         notes.append(class_counts)
     elif asked.n_classes is not None:
         raise RequestError(f"n_classes: {recipe.task.kind} has no classes")
-    model = on_device("meta", kind.model, recipe, sizes)
+    model = on_device("meta", task.build_model, sizes)
     told = "" if known or asked.vocabularies.complete(family) else why
     notes = [*_notes(recipe.model, entries, told), *notes]
     if measured is not None and known is None and not asked:
@@ -253,13 +253,13 @@ def _beside(measured: int, model: nn.Module) -> Iterator[str]:
 
 def _of_run(path: Path, asked: RequestedSizes, overrides: Sequence[str]) -> DescribedModel:
     from heedful.recipes.trees import merge
-    from heedful.runs.kinds import kind_of
     from heedful.runs.saved import saved_tree
+    from heedful.tasks.registry import TASKS
 
     folder = RunFolder(path)
     recipe = recipe_from(merge(saved_tree(path), overrides_tree(overrides)))
-    kind = kind_of(recipe)
-    known = kind.load(folder).sizes if kind.files(folder)[-1].is_file() else None
+    processor = TASKS[recipe.task.kind].Processor
+    known = processor.load(folder).sizes if processor.files(folder)[-1].is_file() else None
     return _of_recipe(str(path), recipe, asked, known)
 
 

@@ -1,6 +1,6 @@
 """The schema that recipes of all tasks share: everything a run is made from. Blocks never see any of it.
 
-Each task has a class of its own that says more (`heedful.runs.kinds`).
+Each task has a class of its own that says more (`heedful.tasks`).
 """
 
 from pathlib import Path
@@ -167,7 +167,7 @@ class StartConfig(Config):
     """Another run whose tokenizers and weights this one begins with.
 
     Its sections ``model`` and ``tokenizer`` (where it has one) lie below those of the recipe, which may
-    leave them out. Heads that it lacks begin afresh.
+    leave them out. Heads that it lacks are newly initialised.
 
     Args:
         run: its folder.

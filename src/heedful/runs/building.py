@@ -18,7 +18,7 @@ from heedful.recipes.trees import Mark, Tree, merge
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """Sizes that were asked for: of all vocabularies, or of one side's (which stands before all)."""
+    """Sizes that were asked for: of all vocabularies, or of one side (which takes precedence)."""
 
     vocab_size: int | None = None
     source_vocab: int | None = None
@@ -28,8 +28,8 @@ class Vocabularies:
         """What a model of this kind is built with.
 
         Args:
-            kind: the family, which says what it needs (`heedful.models.registry.SIZES`).
-            defaults: for what nothing was said of; one for all, or one for each.
+            kind: the family, which defines what it needs (`heedful.models.registry.SIZES`).
+            defaults: for sizes that are not given; one for all, or one for each.
 
         Raises:
             RequestError: a size was given that the family has not, or one is missing or no whole number.
@@ -63,7 +63,7 @@ class _Wrapped(Config):
 
 
 def configured(config: Any, changes: Tree) -> Any:
-    """A model's configuration with changes laid upon it, validated anew.
+    """Apply changes to a model's configuration, and validate it.
 
     Args:
         config: a configuration, or a preset's name.
@@ -121,7 +121,7 @@ def build(
     Args:
         model: a preset's name (``transformer-base``, ``gpt2``) or a configuration.
         vocab_size: entries of the vocabulary, or of both.
-        source_vocab: of the source's alone; it stands before ``vocab_size``.
+        source_vocab: of the source's alone; it takes precedence over ``vocab_size``.
         target_vocab: of the target's alone.
         device: where its parameters are made.
         **settings: changes to the configuration: ``n_heads=16``. An unknown one is an error.

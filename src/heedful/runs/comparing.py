@@ -16,7 +16,7 @@ from heedful.files import parse_json, sha256
 from heedful.runs.saved import saved_tree
 
 OUTSIDE = ("description", "expected", "root")
-"""What says nothing about how a run was trained."""
+"""Settings that do not affect how a run is trained."""
 
 PER_TOKEN = {"loss", "perplexity", "nll"}
 """Metrics that tokenizers change, whatever the model has learned."""
@@ -42,7 +42,7 @@ class Learned:
     """A run, as far as its training has come.
 
     Args:
-        name: its folder, as short as tells it from the others.
+        name: the shortest end of its path that distinguishes it from the others.
         task: its kind.
         updates: made so far.
         seconds: taken by them.
@@ -131,7 +131,7 @@ def compare(paths: Sequence[Path]) -> Comparison:
     """Read runs and put them side by side.
 
     Raises:
-        RequestError: one is no run, or the same run stands there twice.
+        RequestError: if one is not a run, or a run is given twice.
         DamagedError: what one keeps is not what was written.
     """
     resolved = [path.resolve() for path in paths]
@@ -141,13 +141,13 @@ def compare(paths: Sequence[Path]) -> Comparison:
     keys = dict.fromkeys(key for run in runs for key in run.settings)
     values = {key: [run.settings.get(key, ABSENT) for run in runs] for key in keys}
     different = {key: own for key, own in values.items() if any(value != own[0] for value in own)}
-    # What one kind of model alone can be told comes last.
+    # Settings that only one kind of model has come last.
     order = sorted(different, key=lambda key: ABSENT in different[key])
     return Comparison(runs, {key: different[key] for key in order}, _notes(runs))
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """As many of the last parts of each path as tell all of them apart."""
+    """As many of the last parts of each path as distinguish all of them."""
     depth = 1
     while True:
         names = ["/".join(path.parts[-depth:]) for path in paths]

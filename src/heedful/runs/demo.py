@@ -1,9 +1,9 @@
 """What ``heedful demo`` does before it draws: train the phrasebook translator, or find it, and score it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from heedful.artifacts.run_folder import RunFolder
 from heedful.data.builtin import BuiltInSource
@@ -13,12 +13,11 @@ from heedful.data.corpora.phrasebook import LECTURE_SENTENCE, Language, phrasebo
 from heedful.errors import RequestError
 from heedful.recipes.schema import Recipe
 from heedful.runs.evaluate import evaluate
-from heedful.runs.kind import Scoring
 from heedful.runs.reading import read_recipe
 from heedful.runs.run import Run
 from heedful.runs.saved import saved_recipe
 from heedful.runs.train import Trained, train_run
-from heedful.runs.translation.scoring import Evaluation
+from heedful.tasks.base import EvaluationOptions
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.translation import translation_scores
 from heedful.training.events import Callback
@@ -99,29 +98,29 @@ class Comparison:
         scores: BLEU and chrF of each translator, the model first.
     """
 
-    evaluation: Evaluation
+    rows: Sequence[Mapping[str, Any]]
     scores: dict[str, list[Score]]
 
     @property
     def exact(self) -> float:
         """The share of the model's translations that are the reference, word for word."""
-        own = self.evaluation
-        pairs = zip(own.predictions, own.references, strict=True)
-        return sum(p.text == reference for p, reference in pairs) / len(own.references)
+        return sum(row["text"] == row["reference"] for row in self.rows) / len(self.rows)
 
 
 def compare(run: Run, language: Language, limit: int | None = None) -> Comparison:
     """Score the run on held-out sentences, beside two translators that keep the order of the source."""
     source = run.recipe.data.test["test"]
     assert isinstance(source, BuiltInSource)
-    own = evaluate(run, "test", source, Scoring(limit=limit))
+    own = evaluate(run, "test", source, EvaluationOptions(limit=limit))
+    rows = [*own.rows()]
     training = phrasebook(language, "train", source.seed)
     scores = {MODEL: _chosen(own.scores)}
     baselines = {"phrase by phrase": monotone(training), "word by word": word_by_word(training)}
     for name, translate in baselines.items():
-        found = translation_scores([translate(s) for s in own.sources], own.references)
+        translations = [translate(row["source"]) for row in rows]
+        found = translation_scores(translations, [row["reference"] for row in rows])
         scores[name] = _chosen(found.values())
-    return Comparison(own, scores)
+    return Comparison(rows, scores)
 
 
 def _chosen(scores: Iterable[Score]) -> list[Score]:

@@ -1,20 +1,21 @@
-"""Scoring a run: which data sets, and the scores that its kind gives them."""
+"""Score a run: choose the data sets, and evaluate its task on each."""
 
 from collections.abc import Sequence
 from copy import copy
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from heedful.data.sources import SourceConfig
 from heedful.errors import RequestError, nearest
 from heedful.recipes.resolve import overrides_tree
 from heedful.recipes.trees import Mark, Tree, merge
-from heedful.runs.kind import Evaluation, OwnData, Scoring
 from heedful.runs.prepare import rows_of
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import Run
+from heedful.tasks.base import Evaluation, EvaluationOptions, OwnData
+from heedful.tasks.registry import task_for
 
-AS_THE_RECIPE_SAYS = Scoring()
+AS_THE_RECIPE_SAYS = EvaluationOptions()
 
 _GIVEN: dict[OwnData, str] = {
     "data": "--data SOURCE TARGET",
@@ -36,21 +37,21 @@ def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[st
         RequestError: there is no such split, or the run was imported and no files are given.
     """
     if files:
-        source = run.kind.source_of(run.recipe, files)
-        # Files one after the other are all named; of those side by side, the first stands for the others.
+        source = run.task.source_from(files)
+        # Files that are concatenated are all named; of aligned ones, only the first.
         named = files if isinstance(getattr(source, "paths", None), list) else files[:1]
         return {" + ".join(path.resolve().name for path in named): source}
     if run.folder.card.is_file() and "imported" in run.folder.require():
         raise RequestError(
             "this run was imported, so it has no test set nor other data of its own: "
-            f"{as_options(run.kind.own_data)} scores it on yours"
+            f"{as_options(run.task.info.own_data)} scores it on yours"
         )
     own = run.recipe.data
     known = {**own.test, "valid": own.valid, "train": own.train}
     if split == "test" and "test" not in own.test:
         if not own.test:
             raise RequestError(
-                f"the recipe names no test set; use --split valid, or {as_options(run.kind.own_data)}"
+                f"the recipe names no test set; use --split valid, or {as_options(run.task.info.own_data)}"
             )
         return dict(own.test)
     if split not in known:
@@ -71,11 +72,14 @@ def with_evaluation(run: Run, overrides: Sequence[str]) -> Run:
     """
     own = Tree.of(run.recipe.model_dump(mode="json"), Mark("the run's recipe"))
     changed = copy(run)
-    changed.recipe = recipe_from(merge(own, overrides_tree([f"evaluation.{text}" for text in overrides])))
+    recipe = recipe_from(merge(own, overrides_tree([f"evaluation.{text}" for text in overrides])))
+    changed.task = task_for(recipe, run.task.processor)
     return changed
 
 
-def evaluate(run: Run, split: str, source: SourceConfig, how: Scoring = AS_THE_RECIPE_SAYS) -> Any:
+def evaluate(
+    run: Run, split: str, source: SourceConfig, how: EvaluationOptions = AS_THE_RECIPE_SAYS
+) -> Evaluation:
     """Score the run on a data set.
 
     Args:
@@ -85,13 +89,13 @@ def evaluate(run: Run, split: str, source: SourceConfig, how: Scoring = AS_THE_R
         how: by which decoding, and how much of it.
 
     Returns:
-        An `Evaluation` of the run's kind.
+        Scores, with a record for each row.
 
     Raises:
         DataError: there is nothing to score.
         RequestError: the run cannot be scored so.
     """
-    if how.stride is not None and not run.kind.strides:
+    if how.stride is not None and not run.task.info.windows:
         raise RequestError(f"--stride {how.stride}: a run of the task {run.recipe.task.kind} has no windows")
-    found: Evaluation = run.kind.scored(run, split, rows_of(run.recipe, source), how)
-    return found
+    predict = partial(run.predict, decoding=how.decoding, progress=how.progress, precision=how.precision)
+    return run.task.evaluate(run.model, predict, split, rows_of(run.recipe, source), how)

@@ -11,21 +11,21 @@ from heedful.errors import RequestError
 from heedful.memory import gibibytes, machine_memory, room_for
 from heedful.models.registry import SIZES
 from heedful.recipes.schema import Recipe
-from heedful.runs.kinds import kind_of
-from heedful.runs.vectors import check_vectors
 from heedful.runs.warm_start import freeze, rate_shares
+from heedful.tasks.registry import task_for
+from heedful.tasks.vectors import check_vectors
 from heedful.text.specials import SPECIALS
 from heedful.training.feed import PlannedData
 from heedful.training.optimizers import build_optimizer, fewest_states
 from heedful.training.step import Step
 
 TOO_LARGE = "model: does not fit in memory"
-WAY_OUT = "lower its sizes (heedful describe tells what it takes)"
+WAY_OUT = "lower its sizes (`heedful describe` shows what it takes)"
 
 
 def fewest_sizes(recipe: Recipe) -> tuple[int, ...]:
     """The smallest sizes that any data could give the recipe's model."""
-    return kind_of(recipe).sizes(recipe, (len(SPECIALS) + 1,) * len(SIZES[recipe.model.kind]))
+    return task_for(recipe).sizes((len(SPECIALS) + 1,) * len(SIZES[recipe.model.kind]))
 
 
 def check_model(recipe: Recipe, device: torch.device, *, is_new: bool) -> None:
@@ -42,7 +42,7 @@ def check_model(recipe: Recipe, device: torch.device, *, is_new: bool) -> None:
     """
     model = require_room(recipe, fewest_sizes(recipe), device)
     try:
-        kind_of(recipe).inside(recipe, model)
+        task_for(recipe).auxiliary_losses(model)
     except ValueError as error:
         raise RequestError(f"model: {error}") from None
     build_optimizer(recipe.optimizer, model, rate_shares(recipe, model))
@@ -58,7 +58,7 @@ def require_room(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> 
 
     Args:
         recipe: of the training.
-        sizes: of the processor, as `Kind.model` takes them.
+        sizes: of the processor, as `Task.build_model` takes them.
         device: where it would be trained.
 
     Returns:
@@ -69,7 +69,7 @@ def require_room(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> 
     """
     try:
         with torch.device("meta"), room_for(f"{TOO_LARGE}; {WAY_OUT}"):
-            model = kind_of(recipe).model(recipe, sizes)
+            model = task_for(recipe).build_model(sizes)
     except ValueError as error:
         raise RequestError(f"model: {error}") from None
     freeze(recipe, model)
@@ -104,19 +104,19 @@ def memory_of(device: torch.device) -> int | None:
 def too_wide(recipe: Recipe, longest: Longest | None, held: str) -> str:
     """What to say of a micro-batch that has no room.
 
-    The longest row stands first where it is longer than a whole update is meant to be.
+    The longest row is named first if it is longer than an update.
 
     Args:
         recipe: of the training.
         longest: of the training rows, where it is known.
         held: what the micro-batch holds.
     """
-    kind, budget = kind_of(recipe), recipe.training.tokens_per_update
+    info, budget = task_for(recipe).info, recipe.training.tokens_per_update
     words = (
         f"the widest micro-batch ({held}) does not fit in memory; lower training.tokens_per_update, raise "
-        f"training.accumulate, or {kind.shorter}"
+        f"training.accumulate, or {info.shorter}"
     )
-    if longest is None or not kind.whole_rows:
+    if longest is None or not info.whole_rows:
         return words
     if longest.tokens <= budget:
         return f"{words} ({longest})"

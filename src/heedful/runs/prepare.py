@@ -13,8 +13,8 @@ from heedful.data.sources import LocatedRow, Row, SourceConfig, kept_lists, open
 from heedful.data.store import TokenStore
 from heedful.errors import DataError, RequestError
 from heedful.recipes.schema import Recipe
-from heedful.runs.kind import Kind, Log, Prepared
-from heedful.runs.kinds import kind_of
+from heedful.tasks.base import Columns, Log, PreparedData
+from heedful.tasks.registry import task_for
 
 _OF_FILES = {
     "files",
@@ -43,38 +43,32 @@ def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> 
     Raises:
         DataError: a row lacks a column, or holds a list where there can only be one thing.
     """
-    kind, root = kind_of(recipe), recipe.folder
-    columns, images = columns_of(recipe, training=training), kind.images(recipe)
-    if unused := set(kept_lists(source)) - {*kind.listed}:
+    columns, root = task_for(recipe).columns, recipe.folder
+    required = columns.required + (columns.training if training else ())
+    if unused := set(kept_lists(source)) - {*columns.lists}:
         raise DataError(
             f"lists: the task {recipe.task.kind} reads no list for the column {min(unused)!r}; under "
             "`columns`, a list becomes one text"
         )
     for row in open_source(source, root):
-        for column in columns:
+        for column in required:
             if column not in row.row:
                 raise DataError(f"{row.where}: there is no column {column!r}; the row has {sorted(row.row)}")
-        yield opened(_joined(row, kind), images, root)
+        yield opened(_joined(row, columns), columns.images, root)
 
 
-def _joined(row: LocatedRow[Row], kind: Kind) -> LocatedRow[Row]:
-    """The row with one text, with blanks between its parts, where the task makes nothing of a list."""
+def _joined(row: LocatedRow[Row], columns: Columns) -> LocatedRow[Row]:
+    """Join lists with spaces, in columns in which the task reads one text."""
     lists = [
-        column for column, held in row.row.items() if isinstance(held, list) and column not in kind.listed
+        column for column, held in row.row.items() if isinstance(held, list) and column not in columns.lists
     ]
     if not lists:
         return row
     for column in lists:
         n = len(row.row[column])
-        if n != 1 and column in kind.single:
+        if n != 1 and column in columns.single:
             raise DataError(f"{row.where}: the column {column!r} holds a list of {n}: one {column} is wanted")
     return LocatedRow({**row.row, **{column: " ".join(row.row[column]) for column in lists}}, row.where)
-
-
-def columns_of(recipe: Recipe, *, training: bool) -> tuple[str, ...]:
-    """What every row must have, of the training data or of others."""
-    kind = kind_of(recipe)
-    return kind.columns(recipe) + (kind.training_columns(recipe) if training else ())
 
 
 def find_sources(recipe: Recipe, root: Path) -> None:
@@ -99,47 +93,48 @@ def _naming(key: str) -> Iterator[None]:
         raise type(error)(f"{key}: {error}") from None
 
 
-def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> Prepared:
-    """Learn or load the processor, tokenise the data once, and write the data report.
+def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
+    """Fit or load the processor, tokenise the data once, and write the data report.
 
     What is in the run's folder already, and belongs to the same recipe, is used as it is: so a resumed
     run sees the tokens that it saw before.
 
     Raises:
-        DataError: the data cannot be used, or are not those that the run was started with.
+        DataError: if the data cannot be used, or are not those that the run was started with.
     """
     before = read_json(folder.data_report) if folder.data_report.exists() else None
     if before is None:
         find_sources(recipe, recipe.folder)
-    kind = kind_of(recipe)
-    processor = kind.load(folder) if kind.files(folder)[-1].exists() else None
-    if processor is None:
-        log(kind.learning if recipe.start is None else f"going on from {recipe.start.run}")
+    task = task_for(recipe)
+    if task.Processor.files(folder)[-1].exists():
+        task.load(folder)
+    else:
+        log(task.info.fitting if recipe.start is None else f"starting from {recipe.start.run}")
         with _naming("data.train"):
-            processor = kind.learn(recipe, lambda: rows_of(recipe, recipe.data.train, training=True))
-        kind.save(processor, folder)
-    key, n_ids = processor.fingerprint, kind.n_ids(recipe, processor)
+            task.fit(lambda: rows_of(recipe, recipe.data.train, training=True))
+        task.save(folder)
+    key, n_ids = task.processor.fingerprint, task.n_ids()
     valid_rows: list[Row] = []
     done = [folder.cache / "train", folder.cache / "valid", folder.data_report]
     if all(path.exists() for path in done):
-        if kind.keeps_rows(recipe):
+        if task.keeps_rows:
             digest = RowDigest()
             valid_rows = [r.row for r in digest.through(rows_of(recipe, recipe.data.valid))]
             _refuse_others("valid", digest, before)
         train, valid = (TokenStore.open(folder.cache / part, key) for part in ("train", "valid"))
-        return Prepared(processor, train, valid, valid_rows)
-    log(kind.encoding)
+        return PreparedData(task, train, valid, valid_rows)
+    log(task.info.encoding)
     reports: dict[str, Any] = {}
     stores, longest = {}, None
     for part, source in (("valid", recipe.data.valid), ("train", recipe.data.train)):
-        report, digest, training = kind.report(processor), RowDigest(), part == "train"
+        report, digest, training = task.new_report(), RowDigest(), part == "train"
         rows = digest.through(rows_of(recipe, source, training=training))
-        if part == "valid" and kind.keeps_rows(recipe):
+        if part == "valid" and task.keeps_rows:
             rows = _noting(rows, valid_rows)
-        kept = kind.encode(recipe, processor, rows, report)
+        kept = task.encode(rows, report)
         with _naming(f"data.{part}"):
             ids = (row.row for row in kept)
-            columns = columns_of(recipe, training=training)
+            columns = task.columns.required + (task.columns.training if training else ())
             stores[part] = TokenStore.build(ids, columns, folder.cache / part, key, n_ids=n_ids)
         try:
             _refuse_others(part, digest, before)
@@ -151,7 +146,7 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> Prepared:
         for line in report.lines():
             log(f"{part}: {line}" if line.startswith("rows") else line)
     write_json(folder.data_report, {"version": 1, **reports})
-    return Prepared(processor, stores["train"], stores["valid"], valid_rows, longest)
+    return PreparedData(task, stores["train"], stores["valid"], valid_rows, longest)
 
 
 def _refuse_others(part: str, digest: RowDigest, report: Any) -> None:

@@ -1,6 +1,6 @@
 """What a caller in Python may give a run: inputs, numbers of answers, a decoding; anything else is refused.
 
-What an input must be is what the kind declares (`Kind.inputs`, `Kind.images`, `Kind.reads_words`).
+What an input must be is what the task declares (`heedful.tasks.base.Columns`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -13,21 +13,21 @@ from heedful.errors import RequestError
 from heedful.files import is_unicode
 from heedful.recipes.problems import validate
 from heedful.recipes.trees import Mark, Tree
-from heedful.runs.kind import Kind, Predictor
+from heedful.tasks.base import Columns, Predictor
 from heedful.tasks.streaming import Streaming
 
 THE_REQUEST = Mark("the request")
 
 
-def inputs_of(kind: Kind, recipe: Any, given: Any) -> list[Any]:
-    """The inputs, each of which is what a run of this kind reads.
+def inputs_of(columns: Columns, given: Any) -> list[Any]:
+    """The inputs, each of which is what a task with these columns reads.
 
-    An image may be anything here: whether it can be read is told in its place among the answers.
+    An image may be anything here; if it cannot be read, its prediction has an error.
 
     Raises:
         RequestError: they are no list, or one of them is something else; with its number, from 1.
     """
-    images = bool(kind.images(recipe))
+    images = bool(columns.images)
     if isinstance(given, str | bytes | Mapping | Set) or not isinstance(given, Iterable):
         one = "image" if images else "text"
         raise RequestError(
@@ -35,10 +35,10 @@ def inputs_of(kind: Kind, recipe: Any, given: Any) -> list[Any]:
         )
     inputs = list(given)
     if not images:
-        names, more = kind.inputs(recipe), kind.optional(recipe)
+        names, more = columns.inputs, columns.optional_inputs
         for number, each in enumerate(inputs, 1):
             own = (*names, *more) if more and isinstance(each, list | tuple) else names
-            _check(each, own, f"input {number}", words=kind.reads_words)
+            _check(each, own, f"input {number}", words=columns.input_lists)
     return inputs
 
 

@@ -17,9 +17,8 @@ from heedful.recipes.schema import Recipe
 from heedful.recipes.trees import COMMAND_LINE, Part, Tree, dotted, expand, merge, preset_table
 from heedful.recipes.trees import Path as KeyPath
 from heedful.recipes.yaml import read_yaml
-from heedful.runs.kind import Kind
-from heedful.runs.kinds import KINDS
-from heedful.tasks.registry import TaskConfig
+from heedful.tasks.base import Task
+from heedful.tasks.registry import TASKS, TaskConfig, task_for
 
 
 class _OfSomeTask(BaseModel):
@@ -36,9 +35,8 @@ def recipe_from(tree: Tree) -> Any:
     Raises:
         RequestError: with file and line of every problem.
     """
-    kind = _kind_of(tree)
-    recipe = validate(tree, kind.recipe)
-    _refuse_unknown_columns(tree, kind.columns(recipe))
+    recipe = validate(tree, _task_class(tree).Recipe)
+    _refuse_unknown_columns(tree, task_for(recipe).columns.required)
     return recipe
 
 
@@ -80,7 +78,7 @@ def _refuse_columns_that_nobody_reads(tree: Tree, columns: Sequence[str]) -> Non
 
 
 def _columns_of(tree: Tree) -> Iterator[tuple[KeyPath, Tree]]:
-    """Every column that a source of the data is said to have, by its key in the recipe."""
+    """Every column that the recipe names for a source of the data, by its key in the recipe."""
     tests = tree.find(("data", "test"))
     named: list[KeyPath] = [("data", "train"), ("data", "valid")]
     if tests is not None and isinstance(tests.value, dict):
@@ -95,27 +93,27 @@ def _columns_of(tree: Tree) -> Iterator[tuple[KeyPath, Tree]]:
 
 
 def _entries(tree: Tree | None) -> Iterator[tuple[Part, Tree]]:
-    """What stands in a map or a list, by key or number."""
+    """The entries of a map or a list, by key or number."""
     if tree is not None and isinstance(tree.value, dict):
         yield from tree.value.items()
     elif tree is not None and isinstance(tree.value, list):
         yield from enumerate(tree.value)
 
 
-def _kind_of(tree: Tree) -> Kind:
-    """What the runs of the task that a tree names do in their own way.
+def _task_class(tree: Tree) -> type[Task]:
+    """The class of the task that a tree names.
 
     Raises:
-        RequestError: it names none.
+        RequestError: if it names none.
     """
-    return KINDS[validate(tree, _OfSomeTask).task.kind]
+    return TASKS[validate(tree, _OfSomeTask).task.kind]
 
 
 def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Any, Tree]:
     """The validated recipe, and the merged tree it was made of.
 
     Relative paths of the data start at the folder of the recipe's file; those of a shipped recipe at
-    the current folder; unless ``root``, which starts there too, says otherwise.
+    the current folder, unless ``root`` (relative to the same folder) is set.
 
     Raises:
         RequestError: with file and line of every problem.
@@ -127,7 +125,7 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Any, 
     if (found := _start_of(tree, root)) is not None:
         place, below = found
         if place.mark.source == COMMAND_LINE:
-            # What the command line names stands above the file: these sections take the place of its own.
+            # The command line overrides the file: these sections replace its own.
             file = resolve(name_or_path, presets=presets)
             tree = merge(Tree({**file.value, **below}, file.mark), expand(overrides_tree(overrides), presets))
         else:
@@ -135,7 +133,7 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Any, 
         _refuse_another_family(tree, below, place)
         _refuse_another_tokenizer(tree, below, place)
     recipe: Recipe = recipe_from(tree)
-    _refuse_columns_that_nobody_reads(tree, _kind_of(tree).known_columns(recipe))
+    _refuse_columns_that_nobody_reads(tree, task_for(recipe).columns.known)
     root = root if recipe.root is None else _below(root, recipe.root)
     if not is_unicode(str(root)):
         raise RequestError(f"{root}: the folder's name is not UTF-8, and the run's recipe could not hold it")
@@ -175,11 +173,11 @@ def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[Any, Tree]] | None:
         raise RequestError(f"{start.mark}: start.run: {folder} is not a run: it has no {path.name}")
     saved = read_yaml(read_text(path), str(path))
     below = {key: part for key in ("model", "tokenizer") if (part := saved.find((key,))) is not None}
-    kind = _kind_of(tree)
+    warm_start = _task_class(tree).warm_start
     if "tokenizer" in below:
-        below["tokenizer"] = kind.taken_over(below["tokenizer"])
+        below["tokenizer"] = warm_start.tokenizer(below["tokenizer"])
     try:
-        below["model"] = kind.adopted(below["model"])
+        below["model"] = warm_start.model(below["model"])
     except ValueError as error:
         raise RequestError(f"{start.mark}: start.run: the model of {start.value} {error}") from None
     return start, below
@@ -188,8 +186,8 @@ def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[Any, Tree]] | None:
 def _refuse_another_family(tree: Tree, below: dict[Any, Tree], start: Tree) -> None:
     """Refuse a run whose model the task cannot take: each of its settings would be called unknown."""
     taken, theirs = tree.find(("model", "kind")), below["model"].find(("kind",))
-    kind = _kind_of(tree)
-    needed = {*kinds_of(kind.recipe, "model"), *kind.adopts}
+    task = _task_class(tree)
+    needed = {*kinds_of(task.Recipe, "model"), *task.warm_start.kinds}
     if taken is None or theirs is None or taken.data != theirs.data or taken.data in needed:
         return
     raise RequestError(

@@ -16,12 +16,11 @@ from heedful.engine.choosing import Inference
 from heedful.errors import DamagedError, RequestError
 from heedful.files import is_intact, sha256
 from heedful.memory import room_for
-from heedful.recipes.schema import Recipe
-from heedful.runs.kind import Kind, Predictor
-from heedful.runs.kinds import kind_of
 from heedful.runs.questions import at_least_one, decoding_of, inputs_of, streaming, with_beam
 from heedful.runs.saved import saved_recipe
+from heedful.tasks.base import Predictor, Task
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.registry import task_for
 from heedful.tasks.streaming import Pieces
 from heedful.training import checkpoints
 from heedful.training.averaging import final_weights
@@ -54,24 +53,25 @@ class Run:
 
     Args:
         folder: where it is.
-        recipe: what it was made from.
-        processor: its tokenizers.
-        model: with its weights, in evaluation mode.
+        task: with its recipe and its processor.
+        model: with its weights; put into evaluation mode here.
     """
 
-    recipe: Any
-
-    def __init__(self, folder: RunFolder, recipe: Recipe, processor: Any, model: Any) -> None:
-        self.folder, self.recipe = folder, recipe
-        self.processor, self.model = processor, model.eval()
+    def __init__(self, folder: RunFolder, task: Task, model: Any) -> None:
+        self.folder, self.task, self.model = folder, task, model.eval()
         global _is_used
         _is_used = True
         self._inferences: dict[str, Inference] = {}
 
     @property
-    def kind(self) -> Kind:
-        """What runs of its task do in their own way."""
-        return kind_of(self.recipe)
+    def recipe(self) -> Any:
+        """What it was made from."""
+        return self.task.recipe
+
+    @property
+    def processor(self) -> Any:
+        """Its tokenizers, and what else encodes inputs."""
+        return self.task.processor
 
     def predict(
         self,
@@ -112,7 +112,7 @@ class Run:
             RequestError: the task cannot do what is asked for, or an input is none that it reads; nothing is
                 answered then. An image that cannot be read has an ``error`` in its place instead.
         """
-        inputs = inputs_of(self.kind, self.recipe, texts)
+        inputs = inputs_of(self.task.columns, texts)
         predictor = self.predictor(
             beam=beam, n_best=n_best, decoding=decoding, precision=precision, **options
         )
@@ -134,14 +134,14 @@ class Run:
         """
         beam, n_best = at_least_one("beam", beam), at_least_one("n_best", n_best)
         # Some tasks have several answers without a search; for others it is the search's business.
-        if "n_best" in self.kind.options:
+        if "n_best" in self.task.info.options:
             options["n_best"], n_best = n_best, None
         settings = with_beam(decoding_of(decoding, self.recipe.decoding), beam, n_best)
         given = {name: value for name, value in options.items() if value is not None}
-        if strange := [name for name in given if name not in self.kind.options]:
+        if strange := [name for name in given if name not in self.task.info.options]:
             raise RequestError(f"{strange[0]}: a run of the task {self.recipe.task.kind} has no such option")
         inference = self.inference(precision)
-        return self.kind.predictor(self.recipe, self.processor, self.model, settings, inference, **given)
+        return self.task.predictor(self.model, settings, inference, **given)
 
     def stream(self, text: Any, *, first: int = 0, **asked: Any) -> Pieces:
         """The answer to one input, a piece at a time, as soon as it is written.
@@ -158,7 +158,7 @@ class Run:
             RequestError: the task, or the decoding, shows nothing before it is done.
             DataError: the input, an image, cannot be read.
         """
-        (text,) = inputs_of(self.kind, self.recipe, [text])
+        (text,) = inputs_of(self.task.columns, [text])
         predictor = streaming(self.predictor(**asked), self.recipe.task.kind)
         return predictor.stream(text, ordinal=first)
 
@@ -195,15 +195,16 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True) -> Run:
         if card is not None:
             check_files(folder, card)
     recipe = saved_recipe(folder)
-    processor = kind_of(recipe).load(folder)
+    task = task_for(recipe)
+    task.load(folder)
     with room_for(f"{folder.recipe}: the model does not fit in memory"):
-        model = kind_of(recipe).model(recipe, processor.sizes)
+        model = task.build_model()
     if unfinished:
         _refuse_damaged_checkpoints(folder)
         fit(*final_weights(folder.path, recipe.training), model, str(folder.path))
     else:
         load_weights(folder.weights, model)
-    return Run(folder, recipe, processor, model.to(place))
+    return Run(folder, task, model.to(place))
 
 
 def _refuse_damaged_checkpoints(folder: RunFolder) -> None:
@@ -236,7 +237,7 @@ def check_started(folder: RunFolder) -> None:
 
 
 def check_files(folder: RunFolder, card: dict[str, Any]) -> None:
-    """Compare the run's files with what its card says of them."""
+    """Compare the run's files with the sizes and hashes on its card."""
     for name, wanted in card["files"].items():
         path = folder.path / name
         if not _is_entry(name, wanted):
@@ -258,7 +259,7 @@ def check_files(folder: RunFolder, card: dict[str, Any]) -> None:
 
 
 def _is_entry(name: str, wanted: Any) -> bool:
-    """Whether this is what a card says of a file in the run's own folder."""
+    """Whether this is a valid entry of a card for a file in the run's own folder."""
     known = isinstance(wanted, dict) and isinstance(wanted.get("sha256"), str)
     return known and isinstance(wanted.get("bytes"), int) and Path(name).name == name
 

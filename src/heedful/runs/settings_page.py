@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from heedful.config import Config
-from heedful.runs.kinds import KINDS
+from heedful.tasks.registry import TASKS
 
-# Decoding before validation, which decodes too: so its tables stand where they are looked for.
+# Decoding before validation, which also decodes: so its tables are where readers expect them.
 SECTIONS = (
     "task", "data", "augmentation", "tokenizer", "pretrained", "model", "start", "windows", "objective",
     "optimizer", "schedule", "training", "decoding", "completion", "answering", "validation", "evaluation",
@@ -70,7 +70,7 @@ class Table:
 
 
 def discriminator(config: type[Config]) -> str | None:
-    """The key by which a class is told from others in its place, if there are some."""
+    """The key that selects a class among others in its place, if there are some."""
     return next((key for key in ("kind", "score") if key in config.model_fields), None)
 
 
@@ -80,18 +80,18 @@ def tables() -> list[Table]:
     tasks: dict[type[Config], list[str]] = {}
     for section in SECTIONS:
         waiting = [
-            (section, config, task)
-            for task, kind in KINDS.items()
-            if section in kind.recipe.model_fields
-            for config in configs(kind.recipe.model_fields[section].annotation)
+            (section, config, name)
+            for name, task in TASKS.items()
+            if section in task.Recipe.model_fields
+            for config in configs(task.Recipe.model_fields[section].annotation)
         ]
-        for path, config, task in waiting:  # grows: keys of one level stand before those below
-            if task in tasks.setdefault(config, []):
+        for path, config, name in waiting:  # grows: keys of one level come before those below
+            if name in tasks.setdefault(config, []):
                 continue
             paths.setdefault(config, path)
-            tasks[config].append(task)
+            tasks[config].append(name)
             for key, field in config.model_fields.items():
-                waiting += ((f"{path}.{key}", inner, task) for inner in configs(field.annotation))
+                waiting += ((f"{path}.{key}", inner, name) for inner in configs(field.annotation))
     classes = Counter(paths.values())
     return [Table(config, path, tuple(tasks[config]), classes[path] == 1) for config, path in paths.items()]
 
@@ -105,7 +105,7 @@ def configs(annotation: Any) -> Iterator[type[Config]]:
 
 
 def meanings(config: type[Config]) -> dict[str, str]:
-    """What is said of each key under ``Args:``, by the class itself or by the nearest of its bases."""
+    """The description of each key under ``Args:``, of the class itself or the nearest of its bases."""
     found: dict[str, str] = {}
     for base in reversed(config.__mro__):
         if issubclass(base, Config):
@@ -127,10 +127,10 @@ def page() -> str:
 
 def _recipe() -> str:
     """The table of the keys that a recipe itself has."""
-    said = {key: words for kind in KINDS.values() for key, words in meanings(kind.recipe).items()}
+    said = {key: words for task in TASKS.values() for key, words in meanings(task.Recipe).items()}
     lines = []
     for key in ("description", "root", *SECTIONS):
-        having = [task for task, kind in KINDS.items() if key in kind.recipe.model_fields]
+        having = [each for each, task in TASKS.items() if key in task.Recipe.model_fields]
         name = f"[`{key}`](#{key})" if key in SECTIONS else f"`{key}`"
         lines.append((name, _of(having) or "all", _cell(said.get(key, ""))))
     return "## The sections\n\n" + _table(("key", "tasks", "what it is"), lines)
@@ -141,13 +141,13 @@ def _section(section: str, known: Sequence[Table]) -> str:
     parts = [f"## {section}\n"]
     if bare := [table for table in here if not table.config.model_fields]:
         tasks = [task for table in bare for task in table.tasks]
-        parts.append(f"There is nothing to choose for {_of(sorted(tasks, key=[*KINDS].index))}.\n")
+        parts.append(f"There is nothing to choose for {_of(sorted(tasks, key=[*TASKS].index))}.\n")
     parts += [_described(table, section, known) for table in here if table not in bare]
     return "\n".join(parts)
 
 
 def _described(table: Table, section: str, known: Sequence[Table]) -> str:
-    """A class: its heading, what its docstring says, and its keys."""
+    """A class: its heading, its docstring, and its keys."""
     words = inspect.cleandoc(table.config.__doc__ or "").partition("\nArgs:\n")[0].strip().replace("``", "`")
     parts = [f"### {table.title}\n"] if table.title != section else []
     if (tasks := _of(table.tasks)) and tasks not in table.title:
@@ -218,7 +218,7 @@ def _default(schema: Mapping[str, Any]) -> str:
 
 def _of(tasks: Sequence[str]) -> str:
     """Names of tasks; empty for all of them."""
-    return "" if len(tasks) == len(KINDS) else ", ".join(tasks)
+    return "" if len(tasks) == len(TASKS) else ", ".join(tasks)
 
 
 def _cell(words: str) -> str:

@@ -27,12 +27,12 @@ from heedful.data.batch import Batch
 from heedful.errors import DataError, RequestError
 from heedful.memory import keep_freed_memory
 from heedful.recipes.schema import Recipe
-from heedful.runs.kind import Prepared
-from heedful.runs.kinds import kind_of
 from heedful.runs.memory_budget import rehearse, too_wide
 from heedful.runs.prepare import prepare
 from heedful.runs.train import choose_fast_way, new_step
 from heedful.runs.warm_start import rate_shares
+from heedful.tasks.base import PreparedData
+from heedful.tasks.registry import task_for
 from heedful.training.feed import PlannedData
 from heedful.training.optimizers import build_optimizer
 from heedful.training.update import Updater
@@ -103,7 +103,7 @@ class Timing:
 
 
 @contextmanager
-def own_data(recipe: Recipe, log: Callable[[str], None]) -> Iterator[Prepared | None]:
+def own_data(recipe: Recipe, log: Callable[[str], None]) -> Iterator[PreparedData | None]:
     """The recipe's data, in a folder that goes again; None, and it is told why, where there are none."""
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -120,7 +120,7 @@ def time_updates(
     *,
     length: int,
     source_length: int | None = None,
-    prepared: Prepared | None = None,
+    prepared: PreparedData | None = None,
     device: str = "auto",
     log: Callable[[str], None] = lambda line: None,
 ) -> Timing:
@@ -138,11 +138,11 @@ def time_updates(
     keep_freed_memory()
     place, settings = choose_device(device), recipe.training
     peak = _Peak(place)
-    step = new_step(recipe, sizes, place).to(place)
+    step = new_step(task_for(recipe), sizes, place).to(place)
     if prepared is None:
         data, updates = _made_up(recipe, sizes, length, source_length or length)
     else:
-        data, updates = _own(recipe, prepared)
+        data, updates = _own(prepared)
     update = Updater(
         step,
         step,
@@ -188,9 +188,9 @@ def time_updates(
     )
 
 
-def _own(recipe: Recipe, prepared: Prepared) -> tuple[PlannedData, list[Any]]:
+def _own(prepared: PreparedData) -> tuple[PlannedData, list[Any]]:
     """The recipe's data, and the updates of a first epoch."""
-    data = kind_of(recipe).feed(recipe, prepared)
+    data = prepared.task.training_data(prepared)
     return data, data.epoch(0)
 
 
@@ -198,10 +198,10 @@ def _made_up(
     recipe: Recipe, sizes: Sequence[int], length: int, source_length: int
 ) -> tuple[PlannedData, list[Any]]:
     """Data of one update, of sequences of about these lengths."""
-    kind, settings = kind_of(recipe), recipe.training
+    task, settings = task_for(recipe), recipe.training
 
     def make(samples: Sequence[int], epoch: int) -> Batch:
-        return kind.example(recipe, sizes, len(samples), length, source_length)
+        return task.synthetic_batch(sizes, len(samples), length, source_length)
 
     one = make([0], 0)
     columns = [side.layout.n_tokens for side in (one.source, one.inputs) if side is not None]

@@ -22,15 +22,15 @@ from heedful.memory import keep_freed_memory, room_for
 from heedful.recipes.schema import Recipe
 from heedful.recipes.yaml import dump_yaml
 from heedful.runs.completed import at_its_end
-from heedful.runs.kind import Log
-from heedful.runs.kinds import kind_of
 from heedful.runs.memory_budget import TOO_LARGE, WAY_OUT, check_model, rehearse, require_room, too_wide
 from heedful.runs.prepare import prepare
 from heedful.runs.run import check_files, check_started
 from heedful.runs.saved import saved_recipe
-from heedful.runs.vectors import frozen_tables
 from heedful.runs.warm_start import freeze, rate_shares, take_weights
 from heedful.runs.warm_up import check_warm_up, log_warm_up
+from heedful.tasks.base import Log, Task
+from heedful.tasks.registry import task_for
+from heedful.tasks.vectors import frozen_tables
 from heedful.training import checkpoints, distribution
 from heedful.training.averaging import average, final_weights
 from heedful.training.companions import choose_processes, companions
@@ -69,25 +69,25 @@ def train_run(
     callbacks: Callable[[RunFolder], Sequence[Callback]] = lambda folder: (),
     log: Log = lambda line: None,
 ) -> Trained:
-    """Train as the recipe says, into the folder ``out``.
+    """Train a recipe, into the folder ``out``.
 
     Args:
         recipe: validated.
         out: the run's folder; must not hold a run, unless it is resumed.
-        resume: go on from the newest good checkpoint in ``out``, on the same CPU bit for bit; of a run that
-            is at its end, nothing is changed.
+        resume: continue from the newest good checkpoint in ``out``, on the same CPU bit for bit; a finished
+            run is left as it is.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        callbacks: made once the folder exists; are told what happens.
-        log: is given lines about the preparation.
+        callbacks: made once the folder exists; observe the training.
+        log: called with lines about the preparation.
     """
     keep_freed_memory()
     if not resume:
         check_warm_up(recipe)
-    kind_of(recipe).require(recipe)
+    task_for(recipe).check_requirements()
     with ExitStack() as stack:
         stack.enter_context(_threads(recipe.training.threads))
         place = stack.enter_context(distribution.process_group(choose_device(device)))
-        folder, kind = RunFolder(out), kind_of(recipe)
+        folder = RunFolder(out)
         quiet = log if distribution.is_first() else lambda line: None
         if distribution.is_first():
             stack.enter_context(_own(folder, resume))
@@ -96,47 +96,87 @@ def train_run(
             return Trained(folder, ended, distribution.is_first())
         cleans_up = distribution.is_first() and not resume
         with nothing_half_made(folder.path) if cleans_up else nullcontext():
-            begun = resume and bool(checkpoints.paths(folder.path))
-            check_model(recipe, place, is_new=not begun)
-            if distribution.is_first():
-                recipe = _open(folder, recipe, resume, place)
-                prepared = prepare(recipe, folder, quiet)
-            distribution.barrier()
-            if not distribution.is_first():
-                prepared = prepare(recipe, folder, quiet)
-            for note in kind.notes(recipe, prepared):
-                quiet(note)
-            step = build_step(recipe, prepared.processor, place, None if begun else quiet)
-            data, schedule = kind.feed(recipe, prepared), _schedule(recipe)
-            n_processes = _processes(recipe, step.model, data, place)
-            recipe = _settled(folder, recipe, n_processes)
-            others = stack.enter_context(companions(n_processes, folder.path, recipe.training.threads))
-            choose_fast_way(recipe, step, data, place, quiet)
-            if not resume:
-                n_parts = distribution.world() * recipe.training.accumulate
-                rehearse(step, data, n_parts, place, partial(too_wide, recipe, prepared.longest))
-            validate = others.alone(kind.validator(recipe, prepared, step))
-            late = {p: n for p, n in frozen_tables(recipe, step.model).items() if n is not None}
-            optimizer = build_optimizer(recipe.optimizer, step.model, rate_shares(recipe, step.model), late)
-            told = callbacks(folder)
+            ready = _set_up(recipe, folder, place, stack, resume=resume, log=quiet)
+            observers = callbacks(folder)
+        recipe, step = ready.recipe, ready.step
         result = train(
             step,
-            data,
-            optimizer,
-            schedule,
+            ready.data,
+            ready.optimizer,
+            _schedule(recipe),
             recipe.training,
             folder.path,
-            validate=validate,
-            callbacks=told,
+            validate=ready.validate,
+            callbacks=observers,
             resume=resume,
-            frozen=late,
+            frozen=ready.frozen,
         )
         if distribution.is_first():
             fit(*final_weights(folder.path, recipe.training), step.model, "the final weights")
-            _keep_the_better(folder, recipe.training, step.model, validate, result, quiet)
+            _keep_the_better(folder, recipe.training, step.model, ready.validate, result, quiet)
             log_warm_up(step.model, quiet)
             finish(folder, recipe, step.model, result)
         return Trained(folder, result, distribution.is_first())
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """What the training loop needs.
+
+    Args:
+        recipe: with the number of processes.
+        step: the model with its first weights, and its objective.
+        data: batches to train on.
+        optimizer: of the model's parameters.
+        validate: measures the model.
+        frozen: parameters that are frozen for the first updates, and for how many.
+    """
+
+    recipe: Recipe
+    step: Step
+    data: PlannedData
+    optimizer: torch.optim.Optimizer
+    validate: Validate
+    frozen: dict[nn.Parameter, int]
+
+
+def _set_up(
+    recipe: Recipe, folder: RunFolder, place: torch.device, stack: ExitStack, *, resume: bool, log: Log
+) -> _Ready:
+    """Prepare data, model and optimizer; whatever does not fit is refused here, before the first update.
+
+    Args:
+        recipe: validated.
+        folder: of the run.
+        place: where the model is trained.
+        stack: ends companion processes.
+        resume: whether the run goes on from a checkpoint.
+        log: reports what is prepared.
+    """
+    begun = resume and bool(checkpoints.paths(folder.path))
+    check_model(recipe, place, is_new=not begun)
+    if distribution.is_first():
+        recipe = _open(folder, recipe, resume, place)
+        prepared = prepare(recipe, folder, log)
+    distribution.barrier()
+    if not distribution.is_first():
+        prepared = prepare(recipe, folder, log)
+    task = prepared.task
+    for note in task.data_notes(prepared):
+        log(note)
+    step, data = build_step(task, place, None if begun else log), task.training_data(prepared)
+    _schedule(recipe)  # refuses a warm-up that does not fit
+    n_processes = _processes(recipe, step.model, data, place)
+    recipe = _settled(folder, recipe, n_processes)
+    others = stack.enter_context(companions(n_processes, folder.path, recipe.training.threads))
+    choose_fast_way(recipe, step, data, place, log)
+    if not resume:
+        n_parts = distribution.world() * recipe.training.accumulate
+        rehearse(step, data, n_parts, place, partial(too_wide, recipe, prepared.longest))
+    validate = others.alone(task.validator(prepared, step))
+    frozen = {p: n for p, n in frozen_tables(recipe, step.model).items() if n is not None}
+    optimizer = build_optimizer(recipe.optimizer, step.model, rate_shares(recipe, step.model), frozen)
+    return _Ready(recipe, step, data, optimizer, validate, frozen)
 
 
 def _keep_the_better(
@@ -167,35 +207,39 @@ def _keep_the_better(
     )
 
 
-def build_step(recipe: Recipe, processor: Any, device: torch.device, log: Log | None = None) -> Step:
-    """The model with its first weights, and its objective.
+def build_step(task: Task, device: torch.device, log: Log | None = None) -> Step:
+    """Build the model with its first weights, and its objective.
 
-    With ``log``, whatever the recipe begins with (pretrained vectors) is read and told; without (a resumed
-    run, whose checkpoint has the weights), it is not needed.
+    Args:
+        task: with its processor.
+        device: where the model is trained.
+        log: reports what the recipe starts from (another run, pretrained vectors). Without it, for a resumed
+            run, whose checkpoint has the weights, nothing of that is read.
     """
-    step = new_step(recipe, processor.sizes, device)
+    recipe = task.recipe
+    step = new_step(task, task.processor.sizes, device)
     if log is not None:
-        taken = take_weights(recipe, step.model, kind_of(recipe).adopting(recipe))
+        taken = take_weights(recipe, step.model, partial(task.warm_start.weights, recipe))
         if recipe.start is not None:
             log(f"starting from the weights of {recipe.start.run}{taken}")
-        kind_of(recipe).begin(recipe, processor, step.model, log)
+        task.initialise(step.model, log)
     return step.to(device)
 
 
-def new_step(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> Step:
-    """The freshly initialised model and its objective, for ``device``, where it is yet to be moved."""
+def new_step(task: Task, sizes: Sequence[int], device: torch.device) -> Step:
+    """Build the freshly initialised model and its objective, for ``device``, to which it is not moved yet."""
+    recipe = task.recipe
     require_room(recipe, sizes, device)
     torch.manual_seed(seed_of(recipe.training.seed, 0))
-    kind = kind_of(recipe)
     try:
         with room_for(f"{TOO_LARGE}; {WAY_OUT}"):
-            model = kind.model(recipe, sizes)
+            model = task.build_model(sizes)
         freeze(recipe, model)
-        inside = kind.inside(recipe, model)
+        auxiliary = task.auxiliary_losses(model)
     except ValueError as error:
         raise RequestError(f"model: {error}") from None
     precision = choose_precision(recipe.training.precision, device)
-    return Step(model, kind.objective(recipe), precision, inside)
+    return Step(model, task.objective(), precision, auxiliary)
 
 
 def choose_fast_way(recipe: Recipe, step: Step, data: PlannedData, device: torch.device, log: Log) -> None:
@@ -245,7 +289,7 @@ def _settled(folder: RunFolder, recipe: Recipe, n_processes: int) -> Recipe:
     settled = recipe.model_copy(update={"training": settings})
     if distribution.is_first():
         write_text(folder.recipe, dump_yaml(settled.model_dump(mode="json")))
-        made_from = [folder.recipe, *kind_of(recipe).files(folder)]
+        made_from = [folder.recipe, *task_for(recipe).Processor.files(folder)]
         write_card(folder.started, {"version": FORMAT, "files": folder.hashes(made_from)})
     return settled
 
@@ -394,7 +438,7 @@ def seal(folder: RunFolder, recipe: Recipe, model: nn.Module, facts: Mapping[str
     # Between new weights and new card there must be no old card: it would call the weights damaged.
     folder.card.unlink(missing_ok=True)
     save_weights(folder.weights, model)
-    files = [folder.recipe, *kind_of(recipe).files(folder), folder.weights]
+    files = [folder.recipe, *task_for(recipe).Processor.files(folder), folder.weights]
     write_card(
         folder.card,
         {

@@ -1,47 +1,23 @@
-"""Going on from another run: its tokenizers and its images' mean, its weights, how fast they may change."""
+"""Starting from another run: copy its weights, freeze parameters, scale learning rates by layer."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
-from heedful.artifacts.run_folder import RunFolder, read_entry, read_text
 from heedful.artifacts.weights import named_tensors, read_tensors
 from heedful.errors import RequestError
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.patches import PatchEmbedding, grid_of, resize_positions
 from heedful.recipes.schema import Recipe
-from heedful.recipes.yaml import read_yaml
-from heedful.runs.vectors import frozen_tables
-from heedful.tasks.images import ImageReader
-from heedful.text.tokenizer import Tokenizer
-from heedful.text.training import train_tokenizer
+from heedful.tasks.vectors import frozen_tables
+from heedful.tasks.warm_start import HEADS, MappedWeights, folder_of
 
-HEADS = "heads."
 ENCODER = ("source_embedding.", "encoder.")
 TABLES = ("embedding.", "source_embedding.", "target_embedding.")
-
-
-@dataclass(frozen=True)
-class MappedWeights:
-    """The weights of another run's model, under the names that they have in one's own.
-
-    Args:
-        tensors: by name.
-        afresh: how the names of parts begin that the other model lacks, besides heads.
-        left: what of the other model has no place, for people.
-    """
-
-    tensors: Mapping[str, torch.Tensor]
-    new_parts: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
-
-
-MapWeights = Callable[[Mapping[str, torch.Tensor]], MappedWeights]
-"""Names and tensors of another run's model -> those of one's own."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +25,7 @@ class TransferReport:
     """What became of the weights of another run.
 
     Args:
-        fresh: names of heads, and of other parts, that begin afresh.
+        fresh: names of heads, and of other parts, that are newly initialised.
         left: what was not taken.
     """
 
@@ -60,84 +36,12 @@ class TransferReport:
         """For people, behind the name of the run."""
         heads = "heads" if all(name.startswith(HEADS) for name in self.fresh) else "parts"
         names = ", ".join(name.removeprefix(HEADS) for name in self.fresh)
-        fresh = f"; these {heads} begin afresh: {names}" if names else ""
-        return fresh + (f"; these stay behind: {', '.join(self.left)}" if self.left else "")
+        fresh = f"; newly initialised {heads}: {names}" if names else ""
+        return fresh + (f"; not used: {', '.join(self.left)}" if self.left else "")
 
 
-def folder_of(recipe: Recipe) -> RunFolder | None:
-    """The run that the recipe starts from, or None.
-
-    Raises:
-        RequestError: there is no finished run.
-    """
-    if recipe.start is None:
-        return None
-    folder = RunFolder(recipe.path(recipe.start.run))
-    try:
-        folder.require()
-    except RequestError as error:
-        raise RequestError(f"start.run: {error}") from None
-    return folder
-
-
-def tokenizer_of(recipe: Recipe, *names: str) -> Tokenizer | None:
-    """The tokenizer of the run that the recipe starts from; None without such a run.
-
-    Args:
-        recipe: of the new run.
-        names: of what it may be the tokenizer there: the first that is found is taken.
-
-    Raises:
-        RequestError: that run has none of these names.
-    """
-    folder = folder_of(recipe)
-    if folder is None:
-        return None
-    for path in map(folder.tokenizer, names):
-        if path.is_file():
-            return Tokenizer.load(path)
-    raise RequestError(f"start.run: {folder.path} has no tokenizer of the {names[0]}: its task is another")
-
-
-def starts_with_texts(recipe: Recipe) -> bool:
-    """Whether the run that the recipe starts from reads texts; not so without such a run."""
-    folder = folder_of(recipe)
-    return folder is not None and "tokenizer" in _saved(folder)
-
-
-def starting_model(recipe: Recipe) -> str | None:
-    """The kind of the model of the run that the recipe starts from, or None."""
-    folder = folder_of(recipe)
-    return None if folder is None else _saved(folder)["model"]["kind"]
-
-
-def _saved(folder: RunFolder) -> Any:
-    return read_yaml(read_text(folder.recipe), str(folder.recipe)).data
-
-
-def own_tokenizer(recipe: Any, name: str, texts: Iterable[str]) -> Tokenizer:
-    """That of the run that the recipe starts from (`tokenizer_of`), if it has one; or one of these texts."""
-    found, settings = tokenizer_of(recipe, name) if starts_with_texts(recipe) else None, recipe.tokenizer
-    return train_tokenizer(settings.subwords, texts, settings.text) if found is None else found
-
-
-def reader_of(recipe: Recipe, size: int, channels: int) -> ImageReader | None:
-    """How the run that the recipe starts from reads images, at this size; None without such a run.
-
-    Its weights were learned around its own mean; those of other images would be others.
-
-    Raises:
-        RequestError: that run reads no images, or with other channels.
-    """
-    folder = folder_of(recipe)
-    if folder is None:
-        return None
-    if not folder.images.is_file():
-        raise RequestError(f"start.run: {folder.path} reads no images: its task is another")
-    reader = ImageReader.from_dict(read_entry(folder.images, "reader", dict))
-    if reader.channels != channels:
-        raise RequestError(f"start.run: {folder.path} reads {reader.channels} channels, not {channels}")
-    return replace(reader, size=size, first="")
+MapWeights = Callable[[Mapping[str, torch.Tensor]], MappedWeights]
+"""Names and tensors of another run's model -> those of this run's model."""
 
 
 def take_weights(recipe: Recipe, model: nn.Module, adopt: MapWeights = MappedWeights) -> TransferReport:
@@ -146,14 +50,14 @@ def take_weights(recipe: Recipe, model: nn.Module, adopt: MapWeights = MappedWei
     Args:
         recipe: with a start, or without one: then nothing is done.
         model: is given the weights.
-        adopt: says which names they have here.
+        adopt: maps their names.
 
     Returns:
-        What begins afresh, and what was left behind.
+        What is newly initialised, and what was not used.
 
     Raises:
-        RequestError: the run's model has no such part, or one of another size; or what begins afresh is to
-            stay as it is.
+        RequestError: if the run's model has no such part, or one of another size; or if a newly initialised
+            part is frozen.
     """
     folder = folder_of(recipe)
     if folder is None:
@@ -199,7 +103,8 @@ def _refuse_frozen_new_parts(recipe: Any, adopted: MappedWeights) -> None:
     if adopted.new_parts and frozen in {"embedding", "body"}:
         parts = " and ".join(name.removesuffix(".") for name in adopted.new_parts)
         raise RequestError(
-            f"start.frozen={frozen}: {parts} begin afresh and must learn; encoder keeps what was taken"
+            f"start.frozen={frozen}: {parts} are newly initialised and must be trained; start.frozen=encoder "
+            "freezes what was loaded"
         )
 
 
@@ -230,7 +135,7 @@ def _size(tensor: torch.Tensor) -> str:
 
 
 def freeze(recipe: Recipe, model: nn.Module) -> None:
-    """Let what the recipe says stay as it is.
+    """Freeze the parameters that the recipe says.
 
     Raises:
         RequestError: nothing would be left to train.

@@ -8,7 +8,7 @@ from torch import nn
 from heedful.errors import RequestError
 from heedful.nn.norms import PowerNorm
 from heedful.recipes.schema import Recipe
-from heedful.runs.kind import Log
+from heedful.tasks.base import Log
 
 
 def check_warm_up(recipe: Recipe) -> None:

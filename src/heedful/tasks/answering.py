@@ -1,4 +1,4 @@
-"""Extractive question answering: the answer is a stretch of the passage, cut out as it stands there.
+"""Answer questions from a passage: the answer is a span of the passage, returned as it is written there.
 
 question, passage, answer -> ids, marks on the answer's -> windows -> `Batch.answered` -> model -> loss
 question, passage -> ids -> windows -> where answers begin and end -> characters of the passage
@@ -8,11 +8,13 @@ A sequence is ``<cls> question <sep> passage <sep>`` (Devlin et al. 2019, sectio
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
 from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
@@ -20,7 +22,7 @@ from heedful.objectives.answering import answer_log_probs
 from heedful.tasks.grouping import longest_first
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.reading import Progress, Reader
-from heedful.tasks.texts import BUDGET
+from heedful.tasks.texts import BUDGET, TEXT
 from heedful.tasks.unknown import joined, unknown_note
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -61,6 +63,20 @@ class PassageProcessor:
         """The size of the vocabulary."""
         return (self.tokenizer.vocab_size,)
 
+    @staticmethod
+    def files(folder: RunFolder) -> list[Path]:
+        """The tokenizer."""
+        return [folder.tokenizer(TEXT)]
+
+    def save(self, folder: RunFolder) -> None:
+        """Write the tokenizer."""
+        self.tokenizer.save(folder.tokenizer(TEXT))
+
+    @classmethod
+    def load(cls, folder: RunFolder) -> "PassageProcessor":
+        """Read the tokenizer."""
+        return cls(Tokenizer.load(folder.tokenizer(TEXT)))
+
 
 @dataclass(frozen=True)
 class Windows:
@@ -95,12 +111,12 @@ def right_answers(held: str | list[str]) -> list[str]:
 
 
 def answer_span(row: LocatedRow[Row]) -> Span | str | None:
-    """The characters of the passage that are the answer; None for no answer; or why they cannot be told.
+    """Return the characters of the passage that are the answer; None for no answer; or why they are unknown.
 
     Of several right answers, it is the first.
 
     Raises:
-        DataError: ``start`` is no whole number.
+        DataError: if ``start`` is not a whole number.
     """
     passage, answer = row.row[PASSAGE], right_answers(row.row[ANSWER])[0]
     start = right_answers(row.row.get(START, ""))[0].strip()
@@ -110,7 +126,7 @@ def answer_span(row: LocatedRow[Row]) -> Span | str | None:
         first = passage.find(answer)
         return "the answer is not in the passage" if first < 0 else (first, first + len(answer))
     if not start.isdecimal():
-        raise DataError(f"{row.where}: start is {start!r}, which is no whole number")
+        raise DataError(f"{row.where}: start is {start!r}, expected a whole number")
     first = int(start)
     stands = passage[first : first + len(answer)] == answer
     return (first, first + len(answer)) if stands else "the answer is not where start says"
@@ -220,7 +236,7 @@ class Answerer(Reader):
         allowed &= written[:, None] & written
         scores = (starts[:, None] + ends).masked_fill(~allowed, float("-inf")).flatten()
         n_allowed = int(allowed.sum())
-        # Several tokens may stand for the same characters, so more than n_best may be needed.
+        # Several tokens may spell the same characters, so more than n_best may be needed.
         found: dict[Span, float] = {}
         values, places = scores.topk(min(n_allowed, 1) if self.n_best == 1 else n_allowed)
         for value, place in zip(values.tolist(), places.tolist(), strict=True):

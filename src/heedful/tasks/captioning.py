@@ -4,88 +4,166 @@ row -> pixels, token ids -> `Batch` -> model -> loss      `CaptionProcessor.enco
 image -> state and step -> chosen ids -> text           `Captioner.predict`
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, Self
 
 import numpy as np
-import torch
+from pydantic import model_validator
 
+from heedful.artifacts.run_folder import RunFolder
+from heedful.config import Config
+from heedful.data.augmentation import Augmentation, augmented
 from heedful.data.batch import Batch
 from heedful.data.captioned_folder import CAPTION
-from heedful.data.images import IMAGE, LazyImage
-from heedful.data.report import DataReport, Encoded
-from heedful.data.sources import LocatedRow, Row
-from heedful.decoding.config import DecodingConfig
-from heedful.decoding.protocol import Hypothesis, StepOutput
+from heedful.data.images import IMAGE
+from heedful.data.own_table import OwnTable, own_table
+from heedful.data.report import DataReport, Encoded, Filter, Tally, keep
+from heedful.data.sources import CaptionedFolderSource, LocatedRow, Location, Row
+from heedful.data.store import Ids
 from heedful.engine.choosing import Inference
-from heedful.errors import DataError
-from heedful.nn.layout import Ids, Tokens
-from heedful.nn.patches import Images
-from heedful.tasks.generation import Generator
-from heedful.tasks.images import LEFT_OUT, ImageReader
+from heedful.errors import DataError, RequestError
+from heedful.models.captioner import CaptionerConfig
+from heedful.recipes import schema
+from heedful.tasks.base import Columns, Log, PreparedData, Rows, TaskInfo
+from heedful.tasks.captioner_from_vit import CaptionerFromViT
+from heedful.tasks.images import LEFT_OUT, LEVELS, ImageReader
+from heedful.tasks.metrics.score import Score
+from heedful.tasks.metrics.translation import (
+    check_language,
+    exact_match,
+    reference_notes,
+    sentence_scores,
+    translation_scores,
+)
 from heedful.tasks.prediction import Prediction
-from heedful.tasks.sequence_formats import Lengths
-from heedful.tasks.streaming import OnText, Streaming
-from heedful.tasks.text_generation import DECODING_BUDGET, TextGenerator
+from heedful.tasks.seq2seq import (
+    REFERENCES,
+    LanguageConfig,
+    Seq2SeqRecipe,
+    Seq2SeqTask,
+    Vary,
+    left_out_notes,
+    likelihood_of,
+    reference_record,
+    references_of,
+)
+from heedful.tasks.sequence_formats import ImageAndCaption
+from heedful.tasks.text_generation import Captioner
+from heedful.tasks.unknown import unknown_notes
+from heedful.tasks.vectors import fill_vectors
+from heedful.tasks.warm_start import own_tokenizer
+from heedful.text.encoded import Encoded as EncodedTexts
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
 COLUMNS = (IMAGE, CAPTION)
 
+# Recipes ------------------------------------------------------------------------------------------------
 
-@dataclass(frozen=True)
-class ImageAndCaption:
-    """A `SequenceFormat`: the encoder reads the patches of an image, the decoder ``<s> y``.
 
-    A source is the numbers of an image, ``[channels, size, size]`` laid out in one row, from 0 to 255.
+class CaptioningConfig(Config):
+    """What an image shows, in words; the data have the columns ``image`` and ``caption``."""
+
+    kind: Literal["captioning"] = "captioning"
+
+
+class CaptionFilter(Filter):
+    """What to do with captions that are long or empty, and with images that cannot be read.
 
     Args:
-        reader: how images are read.
-        grid: rows and columns of patches.
-        longest: the most tokens of a caption, or None.
+        unreadable: stop at the first such image, or leave them out and count them.
     """
 
-    reader: ImageReader
-    grid: tuple[int, int]
-    longest: int | None = None
+    unreadable: Literal["error", "drop"] = "error"
+
+    @model_validator(mode="after")
+    def _no_ratio(self) -> Self:
+        if self.max_ratio is not None:
+            raise ValueError(
+                "max_ratio is not supported here (it compares a source with its target); remove it"
+            )
+        return self
 
     @property
-    def n_tokens(self) -> int:
-        """Patches of an image."""
-        return self.grid[0] * self.grid[1]
+    def of_captions(self) -> Filter:
+        """The same, without a limit for images."""
+        limit = self.limit(CAPTION)
+        return self.model_copy(update={"max_length": None if limit is None else {CAPTION: limit}})
 
-    def images(self, sources: Sequence[Ids]) -> Images:
-        """What the model reads."""
-        size, channels = self.reader.size, self.reader.channels
-        levels = np.stack([np.asarray(source, np.uint8).reshape(channels, size, size) for source in sources])
-        return Images.of(self.reader.normalised(levels), self.n_tokens)
 
-    def collate(self, sources: Sequence[Ids], targets: Sequence[Ids], samples: Sequence[int] = ()) -> Batch:
-        """Teacher forcing."""
-        batch = Batch.forced(None, targets, start=SPECIALS.start, end=SPECIALS.end, samples=samples)
-        return replace(batch, source=self.images(sources))
+class DataConfig(schema.DataConfig):
+    """Rows with an image and a caption, and what to do with those that cannot be used as they are.
 
-    def scored(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
-        """The same."""
-        return self.collate(sources, targets)
+    Args:
+        filter: of captions that are long or empty, and images that cannot be read.
+    """
 
-    def lengths(self, sources: Lengths, targets: Lengths) -> Lengths:
-        """Patches, and words with the start token; ``sources`` counts numbers, and is not read."""
-        return np.stack([np.full_like(targets, self.n_tokens), targets + 1], axis=1)
+    filter: CaptionFilter = CaptionFilter()
 
-    def begin(
-        self, generator: Generator, sources: Sequence[Ids], device: torch.device
-    ) -> tuple[StepOutput, Images]:
-        """The encoder reads."""
-        read = self.images(sources).to(device)
-        start = Tokens.of([[SPECIALS.start]] * len(sources), device=device)
-        return generator.prefill(read, start), read
 
-    def room(self, source_length: int) -> int | None:
-        """What the decoder has positions for."""
-        return self.longest
+class PretrainedConfig(schema.VectorsConfig):
+    """Word vectors (word2vec text or binary, or GloVe) that fill rows of the embedding at the start.
+
+    Words are filled that one token alone spells. The model reads vectors at their own size. Other words begin
+    as they do without vectors.
+
+    Args:
+        caption: the file; null: none. Its vectors are as wide as the model (``d_model``).
+    """
+
+    caption: str | None = None
+
+
+class EvaluationConfig(LanguageConfig):
+    """``evaluate`` reports BLEU, chrF, TER, exact matches and perplexity."""
+
+
+class CaptioningRecipe(Seq2SeqRecipe):
+    """A whole recipe.
+
+    Args:
+        augmentation: how training images are changed in every epoch; captions that say "left" and "right"
+            are wrong of what was flipped.
+        pretrained: word vectors that the embedding begins with.
+    """
+
+    task: CaptioningConfig
+    data: DataConfig
+    augmentation: Augmentation = Augmentation()
+    tokenizer: schema.Tokenization
+    model: CaptionerConfig
+    objective: schema.TokenObjectiveConfig = schema.TokenObjectiveConfig()
+    pretrained: PretrainedConfig = PretrainedConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @property
+    def reader(self) -> ImageReader:
+        """How images are read: their numbers from -1 to 1, as in ViT's released code."""
+        n = self.model.channels
+        return ImageReader(self.model.image_size, n, mean=(0.5,) * n, std=(0.5,) * n)
+
+    @property
+    def pairing(self) -> ImageAndCaption:
+        """How an image and its caption are presented to the model."""
+        return ImageAndCaption(self.reader, self.model.grid, self.model.longest)
+
+    @model_validator(mode="after")
+    def _has_positions_for_all(self) -> Self:
+        """A table of positions ends somewhere, and no caption may be longer; found now, not hours later."""
+        if self.model.longest is None:
+            return self
+        most = self.model.longest - 1
+        table = f"model.positions=learned ends after model.max_length={self.model.longest} tokens"
+        limit = self.data.filter.limit(CAPTION)
+        if limit is None or limit > most:
+            raise ValueError(f"{table}: set data.filter.max_length to at most {most}")
+        return self
+
+
+# The task -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -104,6 +182,20 @@ class CaptionProcessor:
         """The size of the vocabulary."""
         return (self.tokenizer.vocab_size,)
 
+    @staticmethod
+    def files(folder: RunFolder) -> list[Path]:
+        """The tokenizer."""
+        return [folder.tokenizer(CAPTION)]
+
+    def save(self, folder: RunFolder) -> None:
+        """Write the tokenizer."""
+        self.tokenizer.save(folder.tokenizer(CAPTION))
+
+    @classmethod
+    def load(cls, folder: RunFolder) -> "CaptionProcessor":
+        """Read the tokenizer."""
+        return cls(Tokenizer.load(folder.tokenizer(CAPTION)))
+
     def encode(
         self, rows: Iterable[LocatedRow[Row]], reader: ImageReader, report: DataReport, *, drop: bool
     ) -> Iterator[Encoded]:
@@ -112,7 +204,7 @@ class CaptionProcessor:
         Args:
             rows: with both columns.
             reader: how images are read.
-            report: is told of rows that are left out.
+            report: counts the rows that are left out.
             drop: leave out rows whose image cannot be read; else such a row is refused.
 
         Raises:
@@ -136,86 +228,180 @@ class CaptionProcessor:
                 yield LocatedRow({IMAGE: numbers, CAPTION: caption}, row.where)
 
 
-class Captioner(Streaming):
-    """A model with its tokenizer: images in, captions out, as many and in the same order.
+class Captioning(Seq2SeqTask):
+    """Generate a caption for an image."""
+
+    Recipe = CaptioningRecipe
+    Processor = CaptionProcessor
+    info = TaskInfo(
+        unit="sentences",
+        evaluating="captioning",
+        own_data=("folder", "table"),
+        shorter="set or lower data.filter.max_length",
+        generates=True,
+        whole_rows=True,
+        encoding="reading the images",
+    )
+    warm_start = CaptionerFromViT()
+    sides = COLUMNS
+
+    recipe: CaptioningRecipe
+    processor: CaptionProcessor
+
+    @property
+    def columns(self) -> Columns:
+        """Image and caption, or several captions."""
+        return Columns(COLUMNS, (IMAGE,), lists=(REFERENCES,), single=(IMAGE,), images=(IMAGE,))
+
+    @property
+    def lowercase(self) -> bool:
+        """As the recipe's tokenizer says."""
+        return self.recipe.tokenizer.text.lowercase
+
+    def make_processor(self, rows: Rows) -> CaptionProcessor:
+        """A tokenizer for the captions; that of the run it starts from, if it is a captioner's."""
+        return CaptionProcessor(own_tokenizer(self.recipe, CAPTION, (row.row[CAPTION] for row in rows())))
+
+    def new_report(self) -> DataReport:
+        """Counts unknown tokens."""
+        return DataReport({CAPTION: self.processor.tokenizer.specials.unknown})
+
+    def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
+        """What passes the filter."""
+        recipe = self.recipe
+        read = self.processor.encode(rows, recipe.reader, report, drop=self.drops_unreadable)
+        yield from keep(read, recipe.data.filter.of_captions, report)
+        del report.columns[IMAGE]  # all have the same length
+
+    def n_ids(self) -> Mapping[str, int]:
+        """A byte for each number of an image."""
+        return {IMAGE: LEVELS, CAPTION: self.processor.tokenizer.vocab_size}
+
+    def initialise(self, model: Any, log: Log) -> None:
+        """Fill in pretrained word vectors, if the recipe names some."""
+        fill_vectors(self.recipe, {CAPTION: self.processor.tokenizer}, model, log)
+
+    def vary(self) -> Vary:
+        """Images are changed as the recipe says; each of several captions has its own change."""
+        return augmenting(self.recipe.augmentation, self.recipe.reader, self.recipe.training.seed)
+
+    def validation_rows(self, data: PreparedData) -> list[Row]:
+        """Each image once, with all of its captions."""
+        images = by_image(LocatedRow(row, Location("")) for row in data.valid_rows)
+        return [row.row for row in images if row.row[CAPTION]]
+
+    def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
+        """Noise, with captions that differ by a token or two in length."""
+        draw, reader = np.random.default_rng(0), self.recipe.reader
+        images = draw.integers(LEVELS, size=(n, reader.channels * reader.size**2))
+        # With the start token that is added.
+        lengths = (max(0, length - 1 + (0, -1, 1)[i % 3]) for i in range(n))
+        captions = [draw.integers(len(SPECIALS), sizes[-1], each) for each in lengths]
+        return self.recipe.pairing.collate(list(images), captions)
+
+    def predictor(self, model: Any, decoding: Any, inference: Inference, **options: Any) -> Captioner:
+        """Captions images."""
+        pairing = self.recipe.pairing
+        return Captioner(model, self.processor.tokenizer, decoding, pairing, inference=inference)
+
+    def source_from(self, files: Sequence[Path]) -> CaptionedFolderSource | OwnTable:
+        """A folder of images with captions; or a table with a header, or JSON lines, with their paths."""
+        if len(files) != 1:
+            raise RequestError(
+                f"a captioner is scored on one table (--table FILE) or folder, not on {len(files)} files"
+            )
+        if files[0].is_dir():
+            return CaptionedFolderSource(path=str(files[0].resolve()))
+        return own_table(files[0], COLUMNS, like=self.recipe.data.train)
+
+    # Scores
+
+    def rows_to_score(
+        self, rows: Iterator[LocatedRow[Row]], limit: int | None
+    ) -> tuple[list[LocatedRow[Row]], Mapping[str, Tally]]:
+        """Each image once, with all of its captions; without a caption it is left out, if the recipe says so.
+
+        Raises:
+            DataError: if an image has no caption and is not to be left out.
+        """
+        images: list[Any] = list(islice(by_image(rows), limit))
+        if not images:
+            return [], {}
+        check_language(self.recipe.evaluation.language)
+        report = DataReport()
+        empty = Filter(empty=self.recipe.data.filter.empty)
+        kept: list[Any] = list(keep(images, empty, report, beside=(IMAGE,)))
+        return kept, report.dropped
+
+    @property
+    def drops_unreadable(self) -> bool:
+        """As the recipe says."""
+        return self.recipe.data.filter.unreadable == "drop"
+
+    def metrics(
+        self, model: Any, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+    ) -> tuple[list[Score], list[str]]:
+        """BLEU, chrF, TER and exact matches against all captions of an image; perplexity of the captions.
+
+        A run that generates lower case is scored case-insensitively; the signatures say so.
+        """
+        language, lowercase = self.recipe.evaluation.language, self.lowercase
+        texts, references = [p.text for p in predictions], [row.row[CAPTION] for row in rows]
+        found = translation_scores(texts, references, language=language, lowercase=lowercase)
+        scores = [*found.values(), exact_match(texts, references, lowercase=lowercase)]
+        images = [row.row[IMAGE] for row in rows for _ in row.row[CAPTION]]
+        captions = EncodedTexts.by(self.processor.tokenizer, [text for each in references for text in each])
+        likelihoods = self._likelihood(model, images, captions)
+        notes = left_out_notes(likelihoods, len(images))
+        notes += unknown_notes(CAPTION, captions, predicted=True)
+        return [*scores, *likelihoods], [*notes, *reference_notes(captions.texts, language)]
+
+    def _likelihood(self, model: Any, images: Sequence[Any], captions: EncodedTexts) -> list[Score]:
+        """Of every caption, given its image."""
+        pairing = self.recipe.pairing
+
+        def read(part: Sequence[int]) -> list[Any]:
+            return [pairing.reader.pixels(images[i]).reshape(-1) for i in part]
+
+        return likelihood_of(model, pairing, read, captions)
+
+    def records(
+        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+    ) -> Iterator[Mapping[str, Any]]:
+        """Image, captions and prediction, with their own scores."""
+        texts, references = [p.text for p in predictions], [row.row[CAPTION] for row in rows]
+        language = self.recipe.evaluation.language
+        own = sentence_scores(texts, references, language=language, lowercase=self.lowercase)
+        for row, prediction, scores in zip(rows, predictions, own, strict=True):
+            record = {IMAGE: str(row.row[IMAGE]), **reference_record(row.row[CAPTION])}
+            yield {**record, **prediction.to_dict(), "scores": scores}
+
+
+def by_image(rows: Iterable[LocatedRow[Row]]) -> list[LocatedRow[Row]]:
+    """A row for each image, where its first one is, with the list of all its captions but empty ones."""
+    found: dict[Path | bytes, LocatedRow[Row]] = {}
+    for row, where in rows:
+        image = row[IMAGE]
+        one = found.setdefault(image.identity, LocatedRow({IMAGE: image, CAPTION: []}, where))
+        one.row[CAPTION].extend(caption for caption in references_of(row, CAPTION) if caption.strip())
+    return [*found.values()]
+
+
+def augmenting(how: Augmentation, reader: ImageReader, seed: int) -> Vary:
+    """What becomes of an image is a function of (seed, epoch, sample); each of several captions has its own.
 
     Args:
-        model: keeps the model contract, with images as sources; put into evaluation mode here.
-        processor: of the run.
-        decoding: how to decode; it measures by the number of patches.
-        pairing: how an image and its caption are laid before the model.
-        budget: tokens of the rectangle that is decoded together; bounds the memory.
-        inference: the model made ready for decoding; by default it is made so here.
+        how: what is done.
+        reader: how images are read; a row of ids is one of its images, laid out.
+        seed: of the run.
     """
+    shape = (-1, reader.channels, reader.size, reader.size)
 
-    def __init__(
-        self,
-        model: Any,
-        processor: CaptionProcessor,
-        decoding: DecodingConfig,
-        pairing: ImageAndCaption,
-        *,
-        budget: int = DECODING_BUDGET,
-        inference: Inference | None = None,
-    ) -> None:
-        self.decoding, self.pairing, self.budget = decoding, pairing, budget
-        self.writer = TextGenerator(model, processor.tokenizer, decoding, pairing, inference)
+    def vary(column: str, ids: Sequence[Ids], samples: Sequence[int], epoch: int) -> list[Ids]:
+        if column != IMAGE:
+            return list(ids)
+        pixels = np.stack(ids).reshape(shape)
+        changed = augmented(pixels, samples, how, seed=seed, epoch=epoch, fill=reader.middle)
+        return list(changed.reshape(len(changed), -1))
 
-    @torch.inference_mode()
-    def predict(
-        self,
-        texts: Sequence[Any],
-        *,
-        alignment: bool = False,
-        first: int = 0,
-        progress: Callable[[int], None] = lambda n: None,
-        on_text: OnText | None = None,
-    ) -> list[Prediction]:
-        """Caption images; one that cannot be read has an empty caption, and an error that says why.
-
-        Args:
-            texts: the images: paths, or whatever `LazyImage.of` takes.
-            alignment: also return the attention over the patches of every layer and head.
-            first: the number of the first image; sampling draws for each number on its own.
-            progress: called with the number of images just done.
-            on_text: told of the caption of a single image while it is written.
-        """
-        results: list[Prediction] = []
-        size = max(1, self.budget // (self.pairing.n_tokens * self.writer.width))
-        for begin in range(0, len(texts), size):
-            group = self._read(texts[begin : begin + size])
-            sources = {begin + i: source for i, source in enumerate(group) if not isinstance(source, str)}
-            answers = self._written(sources, first, alignment, on_text)
-            for i, source in enumerate(group, begin):
-                results.append(Prediction("", error=source) if isinstance(source, str) else answers[i])
-            progress(len(group))
-        return results
-
-    def _read(self, given: Sequence[Any]) -> list[Ids | str]:
-        """The numbers of each image, or why it cannot be read."""
-        read: list[Ids | str] = []
-        for each in given:
-            try:
-                read.append(self.pairing.reader.pixels(LazyImage.of(each)).reshape(-1))
-            except DataError as error:
-                read.append(str(error))
-        return read
-
-    def _written(
-        self, sources: dict[int, Any], first: int, alignment: bool, on_text: OnText | None
-    ) -> dict[int, Prediction]:
-        if not sources:
-            return {}
-        lengths = [self.pairing.n_tokens] * len(sources)
-        answers = self.writer.write(list(sources.values()), lengths, [first + i for i in sources], on_text)
-        return {
-            i: self._prediction(source, hypotheses, alignment)
-            for (i, source), hypotheses in zip(sources.items(), answers, strict=True)
-        }
-
-    def _prediction(self, source: Any, hypotheses: Sequence[Hypothesis], alignment: bool) -> Prediction:
-        prediction = self.writer.prediction(hypotheses)
-        if not alignment:
-            return prediction
-        weights = self.writer.alignment(source, hypotheses[0])
-        return replace(prediction, alignment=weights, grid=self.pairing.grid)
+    return vary

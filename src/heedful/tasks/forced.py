@@ -16,12 +16,12 @@ CHUNK = 1024
 
 @dataclass(frozen=True)
 class Forced:
-    """What a model says of one given target.
+    """The scores of one given target.
 
     Args:
         log_probs: of each target token and of the end token, ``[T]``.
         alignment: weights over the source, ``[L, H, T, S]``, or None where not asked for: those that the
-            pass itself used, as watchers are told them (`heedful.nn.taps`).
+            pass itself used, as captured at its taps (`heedful.nn.taps`).
     """
 
     log_probs: Float[Tensor, " T"]

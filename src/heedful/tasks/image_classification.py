@@ -1,29 +1,129 @@
 """Classification of images.
 
 row -> pixels, number of the label -> `Batch.of_images` -> model -> loss     `ImageProcessor`
-path -> pixels -> hidden states -> class -> label                              `ImageClassifier.predict`
+path -> pixels -> hidden states -> class -> label                            `ImageClassifier.predict`
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
+from torch import nn
 
+from heedful.artifacts.run_folder import RunFolder, read_entry, read_labels, write_json
+from heedful.config import Config
+from heedful.data.augmentation import Augmentation, augmented
+from heedful.data.batch import Batch
 from heedful.data.images import IMAGE, LazyImage
+from heedful.data.own_table import OwnTable, own_table
+from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded
-from heedful.data.sources import LocatedRow, Row
-from heedful.errors import DataError
+from heedful.data.sources import FolderSource, LocatedRow, Row
+from heedful.data.store import TokenStore
+from heedful.engine.choosing import Inference
+from heedful.errors import DataError, RequestError
+from heedful.models.encoder import class_head
+from heedful.models.registry import build_model
+from heedful.models.resnet import ResNetConfig
+from heedful.models.vision import VisionConfig
 from heedful.nn.patches import Images
 from heedful.objectives.classification import class_logits
-from heedful.tasks.images import LEFT_OUT, ImageReader
-from heedful.tasks.labels import LABEL, Labels, answer, number_of
+from heedful.recipes import schema
+from heedful.tasks.base import Columns, Log, PreparedData, Rows, Task, TaskInfo
+from heedful.tasks.images import LEFT_OUT, LEVELS, ImageReader
+from heedful.tasks.labels import (
+    FEWEST_LABELS,
+    LABEL,
+    Labels,
+    LabelsConfig,
+    answer,
+    label_records,
+    label_scores,
+    learned,
+    listed,
+    number_of,
+    unseen_labels,
+)
+from heedful.tasks.metrics.score import Score
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.reading import Progress, Reader
+from heedful.tasks.validation import Validator, micro_batch
+from heedful.tasks.warm_start import image_reader_of
+from heedful.training.feed import PlannedData
+from heedful.training.step import Step
 
 BUDGET = 8192
 """Tokens of the images that are read together."""
+
+
+class ImageClassificationConfig(LabelsConfig):
+    """A label for an image; the data have the columns ``image`` and ``label``."""
+
+    kind: Literal["image-classification"] = "image-classification"
+
+
+class Filter(Config):
+    """What to do with images that cannot be read.
+
+    Args:
+        unreadable: stop at the first, or leave them out and count them.
+    """
+
+    unreadable: Literal["error", "drop"] = "error"
+
+
+class DataConfig(schema.DataConfig):
+    """Rows with an image and a label.
+
+    Args:
+        filter: what to do with those that cannot be read.
+    """
+
+    filter: Filter = Filter()
+
+
+class ValidationConfig(Config):
+    """Every validation measures loss and accuracy on all validation rows; there is nothing to choose."""
+
+
+class DecodingConfig(Config):
+    """No text is generated, so there is nothing to decode."""
+
+
+class EvaluationConfig(Config):
+    """``evaluate`` reports accuracy, macro and micro F1; there is nothing to choose."""
+
+
+class ImageClassificationRecipe(schema.Recipe):
+    """A whole recipe. ``training.tokens_per_update`` counts ``model.n_tokens`` for each image.
+
+    Args:
+        augmentation: how training images are changed in every epoch.
+    """
+
+    task: ImageClassificationConfig
+    data: DataConfig
+    augmentation: Augmentation = Augmentation()
+    model: Annotated[VisionConfig | ResNetConfig, Field(discriminator="kind")]
+    objective: schema.ClassObjectiveConfig = schema.ClassObjectiveConfig()
+    validation: ValidationConfig = ValidationConfig()
+    decoding: DecodingConfig | None = None
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy"})
+
+    def metrics(self) -> set[str]:
+        """What validation measures."""
+        return {"loss", "accuracy"}
+
+    @property
+    def drops_unreadable(self) -> bool:
+        """Whether images that cannot be read are left out."""
+        return self.data.filter.unreadable == "drop"
 
 
 @dataclass(frozen=True)
@@ -42,6 +142,22 @@ class ImageProcessor:
     def sizes(self) -> tuple[int]:
         """The size of the set of labels."""
         return (len(self.labels),)
+
+    @staticmethod
+    def files(folder: RunFolder) -> list[Path]:
+        """How images are read, and the labels."""
+        return [folder.images, folder.labels]
+
+    def save(self, folder: RunFolder) -> None:
+        """Write both files."""
+        write_json(folder.images, {"version": 1, "reader": self.reader.to_dict()})
+        write_json(folder.labels, {"version": 1, "labels": list(self.labels)})
+
+    @classmethod
+    def load(cls, folder: RunFolder) -> "ImageProcessor":
+        """Read both files."""
+        reader = ImageReader.from_dict(read_entry(folder.images, "reader", dict))
+        return cls(reader, read_labels(folder.labels))
 
     def number(self, label: str, where: Any) -> int:
         """The number of a label; see `heedful.tasks.labels.number_of`."""
@@ -124,3 +240,163 @@ class ImageClassifier(Reader):
             for i, row in zip(pixels, logits.log_softmax(-1).cpu(), strict=True):
                 results[i] = answer(row, self.processor.labels, self.n_best)
         return results
+
+
+class ImageBatches:
+    """Batches of images with their classes.
+
+    Args:
+        store: pixels and labels.
+        processor: of the run.
+        n_tokens: of an image.
+        augmentation: what is done to the images; None: nothing.
+        seed: of what is done.
+    """
+
+    def __init__(
+        self,
+        store: TokenStore,
+        processor: ImageProcessor,
+        n_tokens: int,
+        augmentation: Augmentation | None = None,
+        seed: int = 0,
+    ) -> None:
+        reader = processor.reader
+        shape = (len(store), reader.channels, reader.size, reader.size)
+        self.pixels, self.labels = store.stream(IMAGE).reshape(shape), store.stream(LABEL)
+        self.reader, self.n_tokens = reader, n_tokens
+        self.augmentation, self.seed = augmentation, seed
+        self.lengths: Lengths = np.full(len(store), n_tokens)
+
+    def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
+        """The batch of some rows."""
+        pixels = self.pixels[np.asarray(samples, dtype=np.int64)]
+        if self.augmentation is not None:
+            pixels = augmented(
+                pixels, samples, self.augmentation, seed=self.seed, epoch=epoch, fill=self.reader.middle
+            )
+        images = Images.of(self.reader.normalised(pixels), self.n_tokens)
+        labels = self.labels[np.asarray(samples, dtype=np.int64)]
+        return Batch.of_images(images, labels.astype(np.int64).tolist(), samples)
+
+
+class ImageClassification(Task):
+    """Predict a label for an image."""
+
+    Recipe = ImageClassificationRecipe
+    Processor = ImageProcessor
+    info = TaskInfo(
+        unit="examples",
+        evaluating="labelling",
+        own_data=("folder", "table"),
+        shorter="take larger patches (model.patch_size) or smaller images (model.image_size)",
+        options=("n_best",),
+        fitting="measuring the images",
+        encoding="reading the images",
+    )
+
+    recipe: ImageClassificationRecipe
+    processor: ImageProcessor
+
+    @property
+    def columns(self) -> Columns:
+        """An image and its label."""
+        return Columns((IMAGE, LABEL), (IMAGE,), single=(IMAGE, LABEL), images=(IMAGE,))
+
+    def make_processor(self, rows: Rows) -> ImageProcessor:
+        """Collect the labels, and compute the mean and deviation of all pixels.
+
+        Raises:
+            DataError: for a label that the recipe does not name, fewer than two, or an image that cannot be
+                read and is not to be left out.
+        """
+        recipe = self.recipe
+        labels = learned(rows(), recipe.task.labels)
+        size, channels = recipe.model.image_size, recipe.model.channels
+        reader = image_reader_of(recipe, size, channels)
+        if reader is None:
+            images = (row.row[IMAGE] for row in rows())
+            reader = ImageReader.measured(images, size, channels, drop=recipe.drops_unreadable)
+        return ImageProcessor(reader, labels)
+
+    def new_report(self) -> DataReport:
+        """Counts the classes."""
+        return DataReport()
+
+    def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
+        """The pixels of what can be read."""
+        return self.processor.encode(rows, report, drop=self.recipe.drops_unreadable)
+
+    def n_ids(self) -> Mapping[str, int]:
+        """Levels of brightness, and labels."""
+        return {IMAGE: LEVELS, LABEL: len(self.processor.labels)}
+
+    def sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
+        """The number of labels; two if the recipe does not name them."""
+        return (len(self.recipe.task.labels or ()) or FEWEST_LABELS,)
+
+    def build_model(self, sizes: Sequence[int] | None = None) -> nn.Module:
+        """An encoder, with a layer that computes the logits of the classes."""
+        sizes = self.processor.sizes if sizes is None else sizes
+        encoder: Any = build_model(self.recipe.model)
+        encoder.heads["class"] = class_head(self.recipe.model.d_model, sizes[-1], self.recipe.model.dropout)
+        return encoder
+
+    def initialise(self, model: Any, log: Log) -> None:
+        """Log how images are read, and the labels."""
+        log(f"images: {self.processor.reader}")
+        log(f"{len(self.processor.labels)} labels: {listed(self.processor.labels)}")
+
+    def training_data(self, data: PreparedData) -> PlannedData:
+        """Images, changed as the recipe says."""
+        recipe, training = self.recipe, self.recipe.training
+        make = ImageBatches(
+            data.train, self.processor, recipe.model.n_tokens, recipe.augmentation, training.seed
+        )
+        return PlannedData(make.lengths, make, training.tokens_per_update, training.seed)
+
+    def validator(self, data: PreparedData, step: Step) -> Validator:
+        """Loss and accuracy, on images as they are."""
+        make = ImageBatches(data.valid, self.processor, self.recipe.model.n_tokens)
+        return Validator(step, make, micro_batch(self.recipe), {"loss": "class", "accuracy": "correct"})
+
+    def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
+        """Noise; every image has its number of tokens, whatever ``length``."""
+        model = self.recipe.model
+        shape = (n, model.channels, model.image_size, model.image_size)
+        pixels = torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+        return Batch.of_images(Images.of(pixels, model.n_tokens), [i % sizes[-1] for i in range(n)])
+
+    def predictor(self, model: Any, decoding: Any, inference: Inference, **options: Any) -> ImageClassifier:
+        """Predicts labels."""
+        n_tokens = self.recipe.model.n_tokens
+        return ImageClassifier(inference.ready(), self.processor, n_tokens=n_tokens, **options)
+
+    def source_from(self, files: Sequence[Path]) -> FolderSource | OwnTable:
+        """A folder with one subfolder for each class, or a table with paths and labels."""
+        if len(files) != 1:
+            raise RequestError(f"a classifier of images is scored on one data set, not on {len(files)} files")
+        if files[0].is_dir():
+            return FolderSource(path=str(files[0].resolve()))
+        return own_table(files[0], self.columns.required, like=self.recipe.data.train)
+
+    @property
+    def drops_unreadable(self) -> bool:
+        """As the recipe says."""
+        return self.recipe.drops_unreadable
+
+    def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
+        """Refuse labels of another task altogether."""
+        unseen_labels(rows, self.processor.labels)
+
+    def metrics(
+        self, model: Any, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+    ) -> tuple[list[Score], list[str]]:
+        """Accuracy, macro and micro F1."""
+        return label_scores(rows, predictions, self.processor.labels)
+
+    def records(
+        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+    ) -> Iterator[Mapping[str, Any]]:
+        """The image, the right label, the prediction and whether it is right."""
+        return label_records(rows, (IMAGE,), predictions)

@@ -81,7 +81,7 @@ class ImageReader:
 
     @property
     def middle(self) -> UInt8[np.ndarray, " C"]:
-        """The level that is nearest to the mean, in each channel: what tells a model nothing."""
+        """The level nearest to the mean, in each channel: it carries no information for a model."""
         return np.round(np.array(self.mean) * (LEVELS - 1)).astype(np.uint8)
 
     def pixels(self, image: LazyImage) -> UInt8[np.ndarray, "C H W"]:

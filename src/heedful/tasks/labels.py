@@ -1,15 +1,20 @@
 """Labels: which there are, their numbers, and the answer that is made of their probabilities."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from jaxtyping import Float
+from pydantic import Field, model_validator
 from torch import Tensor
 
+from heedful.config import Config
 from heedful.data.sources import LocatedRow, Location, Row
 from heedful.errors import DataError, nearest
+from heedful.tasks.metrics.classification import classification_scores
+from heedful.tasks.metrics.score import Score
 from heedful.tasks.prediction import Prediction
 
 LABEL = "label"
@@ -23,12 +28,28 @@ Labels = tuple[str, ...]
 _SHOWN = 10
 
 
+class LabelsConfig(Config):
+    """A task that predicts labels.
+
+    Args:
+        labels: all labels in their order; by default those of the training data, sorted.
+    """
+
+    labels: list[str] | None = Field(default=None, min_length=2)
+
+    @model_validator(mode="after")
+    def _different(self) -> "LabelsConfig":
+        if self.labels and len(set(self.labels)) < len(self.labels):
+            raise ValueError("labels: one is given twice")
+        return self
+
+
 def learned(rows: Iterable[LocatedRow[Row]], given: Sequence[str] | None) -> Labels:
     """All labels: those that are given, in their order; or those that occur, sorted.
 
     Raises:
         DataError: a label that is empty or not among those given, one given that does not occur, fewer than
-            two, or two that only blanks at their ends tell apart.
+            two, or two that differ only in blanks at their ends.
     """
     counts: Counter[str] = Counter()
     first: dict[str, tuple[str, Location]] = {}
@@ -53,7 +74,7 @@ def learned(rows: Iterable[LocatedRow[Row]], given: Sequence[str] | None) -> Lab
     if missing := [label for label in given if not counts[label]]:
         raise DataError(
             f"no example has the label {missing[0]!r} of task.labels: nothing could be learned of it; "
-            "give it an example, or leave it away"
+            "add an example, or remove it from task.labels"
         )
     return tuple(given)
 
@@ -121,7 +142,7 @@ class Unseen:
         return {"unseen": self.counts.total()} if self.first else {}
 
     def notes(self, name: str = LABEL) -> list[str]:
-        """What is to be said of them; messages call them ``name``."""
+        """Notes about them; messages call them ``name``."""
         if not self.first:
             return []
         each = [
@@ -148,3 +169,34 @@ def answer(
         for value, number in list(zip(values.tolist(), numbers.tolist(), strict=True))[:n_best]
     ]
     return Prediction(best[0].text, best[0].score, alternatives=best[1:], note=note)
+
+
+def unseen_labels(rows: Sequence[LocatedRow[Row]], known: Labels) -> Unseen:
+    """The labels of a data set that training has not seen; see `Unseen.among`."""
+    return Unseen.among(((row.row[LABEL], row.where) for row in rows), known)
+
+
+def label_scores(
+    rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction], known: Labels
+) -> tuple[list[Score], list[str]]:
+    """Accuracy and F1 of predicted labels, and notes about labels that training has not seen."""
+    unseen = unseen_labels(rows, known)
+    right = [row.row[LABEL] for row in rows]
+    scores = classification_scores([p.text for p in predictions], right, (*known, *unseen.labels)).values()
+    counted = [replace(score, counts={**score.counts, **unseen.counted}) for score in scores]
+    return counted, unseen.notes()
+
+
+def label_records(
+    rows: Sequence[LocatedRow[Row]], columns: Sequence[str], predictions: Sequence[Prediction]
+) -> Iterator[Mapping[str, Any]]:
+    """A record for each row: its input, the right label, the prediction and whether it is right."""
+    for row, prediction in zip(rows, predictions, strict=True):
+        found, label = prediction.to_dict(), row.row[LABEL]
+        yield {
+            **{column: str(row.row[column]) for column in columns},
+            "label": label,
+            "prediction": found.pop("text"),
+            **found,
+            "correct": prediction.text == label,
+        }

@@ -4,232 +4,295 @@ text -> token ids, documents end to end -> `Windows` -> `Batch` -> model -> loss
 prompt -> token ids -> state and step -> chosen ids -> text                         `Completer.predict`
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from pydantic import Field, PositiveInt, model_validator
+from torch import nn
 
-from heedful.data.report import ColumnCounts, DataReport, Encoded
+from heedful.config import Config
+from heedful.data.batch import Batch
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.text import TEXT
-from heedful.decoding.config import BeamConfig, DecodingConfig, decode
-from heedful.decoding.protocol import Hypothesis, Request
+from heedful.data.windows import Span, Windows, ring, spans
+from heedful.decoding.config import DecodingConfig, SampleConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
-from heedful.files import is_unicode
-from heedful.tasks.continuing import Continuation, Stops
-from heedful.tasks.generation import n_hypotheses
-from heedful.tasks.grouping import longest_first
-from heedful.tasks.prediction import Prediction
-from heedful.tasks.streaming import OnText, Spelling, Streaming, telling
-from heedful.tasks.unknown import joined, unknown_note
-from heedful.text.long import encode_long
-from heedful.text.tokenizer import Tokenizer
+from heedful.models.language_model import LanguageModelConfig
+from heedful.recipes import schema
+from heedful.tasks.base import Columns, Evaluation, EvaluationOptions, Predict, PreparedData, TaskInfo
+from heedful.tasks.continuing import Completer, Limits, refuse_source
+from heedful.tasks.forced import forced
+from heedful.tasks.metrics.likelihood import Likelihood, count_words
+from heedful.tasks.metrics.loads import counting
+from heedful.tasks.metrics.score import Score
+from heedful.tasks.running_text import RunningTextTask, TextProcessor, Tokenization
+from heedful.tasks.unknown import counted_notes
+from heedful.tasks.validation import means, micro_batch
+from heedful.text.specials import SPECIALS
+from heedful.training.feed import PlannedData
+from heedful.training.step import Step
 
-COLUMNS = (TEXT,)
+TOKENS = 8192
+"""Tokens that are read at once."""
 
-# Prompts that are continued together: so many tokens of the rectangle [prompts, hypotheses, longest].
-DECODING_BUDGET = 16384
-
-
-@dataclass(frozen=True)
-class TextProcessor:
-    """The tokenizer of running text. Every document is followed by an end token."""
-
-    text: Tokenizer
-
-    @property
-    def fingerprint(self) -> str:
-        """Differs where text is encoded differently."""
-        return self.text.fingerprint
-
-    @property
-    def sizes(self) -> tuple[int]:
-        """The size of the vocabulary."""
-        return (self.text.vocab_size,)
-
-    def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
-        """The ids of the documents, in order; a long one in several pieces, the last with its end token."""
-        specials = self.text.specials
-        counts = report.columns.setdefault(TEXT, ColumnCounts())
-        for located in rows:
-            length = 0
-            for piece in encode_long(self.text, located.row[TEXT]):
-                length += len(piece)
-                counts.unknown += piece.count(specials.unknown)
-                yield LocatedRow({TEXT: piece}, located.where)
-            yield LocatedRow({TEXT: [specials.end]}, located.where)
-            counts.lengths[length] += 1
-            report.rows += 1
-            report.kept += 1
-
-    def spells(self, report: DataReport) -> bool:
-        """Whether the ids that a report counts give back the very text that they were made of."""
-        return self.text.spells_what_it_knows and not report.columns[TEXT].unknown
+# Recipes ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Limits:
+class LanguageModellingConfig(Config):
+    """Predict the next token of running text; the data have the column ``text``."""
+
+    kind: Literal["language-modelling"] = "language-modelling"
+
+
+class ObjectiveConfig(schema.TokenObjectiveConfig):
+    """Cross-entropy on the next token, as it is: perplexity is what counts."""
+
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+
+
+class ValidationConfig(Config):
+    """What a validation measures: loss and perplexity, in windows that do not overlap.
+
+    Args:
+        tokens: how many tokens, from the first on; null: all.
+    """
+
+    tokens: PositiveInt | None = None
+
+
+class CompletionConfig(Config):
     """Where a completion ends, if the model does not end it.
 
     Args:
-        max_new_tokens: the most tokens to write, the end token included.
+        max_new_tokens: the most tokens to write.
         stop: texts at which it ends; they are not part of it.
-
-    Raises:
-        RequestError: no token may be written, or a stop string is empty.
     """
 
-    max_new_tokens: int = 200
-    stop: Sequence[str] = ()
+    max_new_tokens: PositiveInt = 200
+    stop: list[str] = Field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        if self.max_new_tokens < 1:
-            raise RequestError(f"max_new_tokens must be at least 1, not {self.max_new_tokens}")
-        if isinstance(self.stop, str) or "" in self.stop:
-            raise RequestError("stop: give a list of texts, none of them empty")
+    @model_validator(mode="after")
+    def _stops_somewhere(self) -> "CompletionConfig":
+        if "" in self.stop:
+            raise ValueError("stop: none of the texts may be empty")
+        return self
+
+    @property
+    def limits(self) -> Limits:
+        """The same, as a `Completer` takes it."""
+        return Limits(self.max_new_tokens, self.stop)
 
 
-class Completer(Streaming):
-    """A language model with its tokenizer: prompts in, their continuations out, as many and in order.
-
-    A prompt is read as it is. An empty one is begun with the end token, which in training stands before
-    every document. Of a prompt that is longer than the model's context, the last tokens are read, and the
-    prediction says so; what is written may be longer than the context (see `Continuation`).
+class EvaluationConfig(Config):
+    """How ``evaluate`` reads the text.
 
     Args:
-        model: keeps the model contract, without a source; put into evaluation mode here.
-        processor: of the text.
-        decoding: how to decode.
-        context: the most tokens that the model reads at once.
-        prefix: a text that is read before every prompt, as one text with it: a task with examples, say.
-        limits: where a completion ends.
-        budget: tokens of the rectangle that is decoded together; bounds the memory.
-        inference: the model made ready for decoding; by default it is made so here.
-
-    Raises:
-        RequestError: the decoding speaks of a source, or the prefix fills the context.
+        stride: besides windows that do not overlap, as in validation, also score windows that move on by
+            this many tokens, of which only the last ones, as many, count: then each has at least context -
+            stride tokens before it. Smaller is better and slower.
     """
 
-    def __init__(
+    stride: PositiveInt | None = None
+
+
+class LanguageModellingRecipe(schema.Recipe):
+    """A whole recipe.
+
+    Args:
+        pretrained: word vectors that the embedding begins with.
+        completion: where a completion ends.
+    """
+
+    task: LanguageModellingConfig
+    data: schema.DataConfig
+    tokenizer: Tokenization
+    model: LanguageModelConfig
+    objective: ObjectiveConfig = ObjectiveConfig()
+    pretrained: schema.TextVectorsConfig = schema.TextVectorsConfig()
+    validation: ValidationConfig = ValidationConfig()
+    decoding: DecodingConfig = SampleConfig()
+    completion: CompletionConfig = CompletionConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="after")
+    def _strides_within_the_context(self) -> "LanguageModellingRecipe":
+        stride, context = self.evaluation.stride, self.model.context
+        if stride is not None and stride > context:
+            raise ValueError(f"evaluation.stride={stride} is longer than model.context={context}")
+        return self
+
+    @model_validator(mode="after")
+    def _has_no_source(self) -> "LanguageModellingRecipe":
+        decoding: Any = self.decoding
+        try:
+            refuse_source(decoding)
+        except RequestError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+
+# The task -----------------------------------------------------------------------------------------------
+
+
+class LanguageModelling(RunningTextTask):
+    """Predict the next token of running text, and continue prompts."""
+
+    Recipe = LanguageModellingRecipe
+    Processor = TextProcessor
+    info = TaskInfo(
+        unit="tokens",
+        evaluating="reading",
+        own_data=("text",),
+        shorter="lower model.context",
+        options=("max_new_tokens", "stop", "prefix"),
+        windows=True,
+    )
+
+    recipe: LanguageModellingRecipe
+
+    @property
+    def columns(self) -> Columns:
+        """The text; an input is a prompt."""
+        return Columns((TEXT,), ("prompt",))
+
+    def training_data(self, data: PreparedData) -> PlannedData:
+        """Windows of the stream, in random order."""
+        training = self.recipe.training
+        windows = Windows(data.train.stream(TEXT), self.recipe.model.context, training.seed)
+
+        def make(samples: Sequence[int], epoch: int) -> Batch:
+            return Batch.windows(windows.rows(samples, epoch), samples)
+
+        return PlannedData(windows.lengths, make, training.tokens_per_update, training.seed)
+
+    def validator(self, data: PreparedData, step: Step) -> "Validator":
+        """Loss and perplexity."""
+        return Validator(self.recipe, data, step)
+
+    def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
+        """Windows of the model's context."""
+        size = (n, self.recipe.model.context + 1)
+        return Batch.windows(np.random.default_rng(0).integers(len(SPECIALS), sizes[-1], size))
+
+    def predictor(
+        self, model: Any, decoding: Any, inference: Inference, *, prefix: str = "", **options: Any
+    ) -> Completer:
+        """Completes prompts; ``max_new_tokens`` and ``stop`` override those of the recipe."""
+        return Completer(
+            model,
+            self.processor,
+            decoding,
+            context=self.recipe.model.context,
+            prefix=prefix,
+            limits=replace(self.recipe.completion.limits, **options),
+            inference=inference,
+        )
+
+    def evaluate(
         self,
         model: Any,
-        processor: TextProcessor,
-        decoding: DecodingConfig,
-        *,
-        context: int,
-        prefix: str = "",
-        limits: Limits = Limits(),
-        budget: int = DECODING_BUDGET,
-        inference: Inference | None = None,
-    ) -> None:
-        self.model, self.processor, self.decoding = model.eval(), processor, decoding
-        self.context, self.limits, self.budget = context, limits, budget
-        self.stops = Stops(processor.text, tuple(limits.stop))
-        refuse_source(decoding)
-        self.prefix = self._checked(prefix)
-        self.inference = inference or Inference(self.model)
+        predict: Predict,
+        split: str,
+        rows: Iterator[LocatedRow[Row]],
+        options: EvaluationOptions,
+    ) -> Evaluation:
+        """Score how well each token is predicted from those before it.
 
-    def _checked(self, prefix: str) -> str:
-        """A prefix that leaves room for a prompt."""
-        if not isinstance(prefix, str) or not is_unicode(prefix):
-            raise RequestError(f"prefix: a text is wanted, not {prefix!r}")
-        n = sum(map(len, encode_long(self.processor.text, prefix)))
-        if n >= self.context:
-            raise RequestError(
-                f"prefix: has {n:,} tokens, and the model reads {self.context:,} at once, "
-                "those of the prompt among them: make it shorter"
-            )
-        return prefix
+        The text is read in windows that do not overlap and, if asked for, in sliding ones too. Every token
+        counts, and the end token of every document. Bits per byte and character and the perplexity of a word
+        are left out if the tokens do not decode to the very text, which would make them meaningless. Of a
+        model with experts, their load in the last way of reading is reported too.
 
-    @torch.inference_mode()
-    def predict(
-        self,
-        texts: Sequence[str],
-        *,
-        alignment: bool = False,
-        first: int = 0,
-        progress: Callable[[int], None] = lambda n: None,
-        on_text: OnText | None = None,
-    ) -> list[Prediction]:
-        """Continue the prompts; the answers do not repeat them.
-
-        Args:
-            texts: the prompts.
-            alignment: refused: there is no source to align to.
-            first: the number of the first text; sampling draws for each number on its own.
-            progress: called with the number of prompts just done.
-            on_text: told of the answer to a single prompt while it is written.
+        Raises:
+            DataError: if there is no text.
+            RequestError: if the stride is longer than the context.
         """
-        if alignment:
-            raise RequestError("a language model has no source, so there is no alignment")
-        prompts = self.processor.text.encode_batch([self.prefix + text for text in texts])
-        results: list[Prediction] = [Prediction("") for _ in texts]
-        for group in self._groups(prompts):
-            answers = self._decode([prompts[i] for i in group], [first + i for i in group], on_text)
-            for i, hypotheses in zip(group, answers, strict=True):
-                results[i] = self._prediction(texts[i], prompts[i], hypotheses)
-            progress(len(group))
-        return results
-
-    def _groups(self, prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-        """Indices of prompts, longest first, cut into groups of bounded size."""
-        width, new = n_hypotheses(self.decoding), self.limits.max_new_tokens
-        lengths = {i: len(prompt) for i, prompt in enumerate(prompts)}
-        return longest_first(lengths, self.budget, lambda n: min(max(n, 1) + new, self.context) * width)
-
-    def _decode(
-        self,
-        prompts: Sequence[Sequence[int]],
-        ordinals: Sequence[int],
-        on_text: OnText | None,
-    ) -> list[list[Hypothesis]]:
-        specials = self.processor.text.specials
-        device = next(self.model.parameters()).device
-        step = Continuation(self.inference.ready(), self.context, self.stops, specials.end, device)
-        first = step.prefill([prompt or [specials.end] for prompt in prompts])
-        with telling(self._spelling(prompts[0]), on_text) as on_token:
-            request = Request(
-                first,
-                step.step,
-                end=specials.end,
-                max_lengths=[self.limits.max_new_tokens] * len(prompts),
-                forbidden=specials.never_written,
-                ordinals=ordinals,
-                on_token=on_token,
-            )
-            return decode(self.decoding, request)
-
-    def _spelling(self, prompt: Sequence[int]) -> Spelling:
-        """Of the answer to a prompt."""
-        stops = self.stops
-        return Spelling(self.processor.text, stops.before, stops.certain, begun=bool(prompt), is_local=True)
-
-    def _prediction(self, text: str, prompt: Sequence[int], hypotheses: Sequence[Hypothesis]) -> Prediction:
-        first, *others = [self._spelling(prompt).prediction(h) for h in hypotheses]
-        unknown = unknown_note(self.processor.text, [self.prefix + text], [prompt])
-        note, cut = joined(self._cut_note(len(prompt)), unknown), max(0, len(prompt) - self.context)
-        return replace(first, alternatives=others, note=note, cut=cut)
-
-    def _cut_note(self, n: int) -> str | None:
-        """What is told of a prompt of so many tokens of which less was read."""
-        if n <= self.context:
-            return None
-        whole = f"the {n} tokens of prefix and prompt" if self.prefix else f"the prompt's {n} tokens"
-        return f"of {whole}, the last {self.context} were read"
+        context = self.recipe.model.context
+        stride = options.stride or self.recipe.evaluation.stride or context
+        if stride > context:
+            raise RequestError(f"--stride {stride}: is longer than the model's context of {context} tokens")
+        documents = list(islice(rows, options.limit))
+        ids, report = self.stream(split, documents)
+        texts = [row.row[TEXT] for row in documents] if self.processor.spells(report) else []
+        sizes = [sum(map(count, texts)) for count in (lambda text: len(text.encode()), len, count_words)]
+        scores: list[Score] = []
+        for step in sorted({context, stride}, reverse=True):
+            with counting(model) as loads:
+                log_probs = read(model, ids, context, step)
+            found = Likelihood(-float(log_probs.sum()), len(ids), *sizes)
+            signature = f"context:{context}|stride:{step}"
+            scores += found.scores(self.processor.fingerprint[:12], signature).values()
+        scores += loads()
+        ends = np.flatnonzero(ids == self.processor.text.specials.end)
+        notes = counted_notes(self.processor.text, "", report.columns[TEXT], predicted=True)
+        places = [str(row.where) for row in documents]
+        return Evaluation(split, scores, notes=notes, records=lambda: _documents(places, ends, log_probs))
 
 
-def refuse_source(decoding: DecodingConfig) -> None:
-    """Refuse a decoding that measures by a source, which a language model has not.
+def _documents(
+    places: Sequence[str], ends: NDArray[np.int64], log_probs: NDArray[np.float64]
+) -> Iterator[Mapping[str, Any]]:
+    """A record for each document: its tokens (with the end token) and their negative log-likelihood."""
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    sums = -np.add.reduceat(log_probs, starts)
+    for place, begin, end, nll in zip(places, starts, ends, sums, strict=True):
+        yield {"document": place, "tokens": int(end + 1 - begin), "nll": float(nll)}
 
-    Raises:
-        RequestError: naming the key.
-    """
-    if decoding.max_length != type(decoding).model_fields["max_length"].default:
-        raise RequestError(
-            "decoding.max_length: measures by a source, and a completion has none: set "
-            "completion.max_new_tokens instead"
-        )
-    if isinstance(decoding, BeamConfig) and decoding.coverage:
-        raise RequestError("decoding.coverage: a language model has no source that could be covered")
+
+class Validator:
+    """Loss and perplexity on the validation text, in windows that do not overlap."""
+
+    def __init__(self, recipe: LanguageModellingRecipe, data: PreparedData, step: Step) -> None:
+        self.recipe, self.step = recipe, step
+        self.ids = data.valid.stream(TEXT)
+
+    def __call__(self, model: nn.Module) -> Mapping[str, float]:
+        """See `heedful.training.loop.Validate`."""
+        context = self.recipe.model.context
+        n = min(len(self.ids), self.recipe.validation.tokens or len(self.ids))
+        batches_of_spans = batches(self.ids, n, context, context, micro_batch(self.recipe))
+        found = means(self.step, (batch for batch, _ in batches_of_spans))
+        return {"loss": found["token"], "perplexity": math.exp(min(found["nll"], 700.0))}
+
+
+@torch.inference_mode()
+def read(model: Any, ids: NDArray[np.int64], context: int, stride: int) -> NDArray[np.float64]:
+    """The log-probability of each token of a stream, ``[tokens]`` (see `heedful.data.windows.spans`)."""
+    device = next(model.parameters()).device
+    found = np.zeros(len(ids))
+    for batch, part in batches(ids, len(ids), context, stride, TOKENS):
+        for span, result in zip(part, forced(model, batch.to(device)), strict=True):
+            log_probs = result.log_probs[span.scored - span.begin :]
+            found[span.scored : span.end] = log_probs.double().cpu().numpy()
+    return found
+
+
+def batches(
+    ids: np.ndarray, n: int, context: int, stride: int, budget: int
+) -> Iterator[tuple[Batch, Sequence[Span]]]:
+    """The spans of the first ``n`` tokens of a stream, in batches of one length and about ``budget``."""
+    waiting = spans(n, context, stride)
+    held: list[Span] = []
+    for span in waiting:
+        if held and (_length(held[0]) != _length(span) or (len(held) + 1) * _length(span) > budget):
+            yield _batch(ids, held), held
+            held = []
+        held.append(span)
+    if held:
+        yield _batch(ids, held), held
+
+
+def _length(span: Span) -> int:
+    return span.end - span.begin
+
+
+def _batch(ids: np.ndarray, part: Sequence[Span]) -> Batch:
+    begins = np.array([span.begin - 1 for span in part], dtype=np.int64)
+    return Batch.windows(ring(ids, begins, _length(part[0]) + 1))

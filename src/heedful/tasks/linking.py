@@ -10,13 +10,12 @@ from itertools import islice
 
 import numpy as np
 
-from heedful.data.links import Links, check_links, read_links
+from heedful.data.links import ALIGNMENT, Links, check_links, read_links
 from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import LocatedRow, Row
-from heedful.tasks.translation import COLUMNS, SOURCE, TARGET, Tokenizers
+from heedful.tasks.source_target import COLUMNS, SOURCE, TARGET, Tokenizers
 from heedful.text.words import blank_words, word_places
 
-ALIGNMENT = "alignment"
 NOT_ALONE = "alignment not used: the tokens of the text are not those of its words"
 
 

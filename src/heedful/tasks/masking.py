@@ -2,7 +2,7 @@
 
 text -> token ids, documents end to end -> `Windows` -> hidden tokens -> model -> loss     `Maskings`
 text with gaps -> token ids -> hidden states -> ids for the gaps -> text                  `MaskFiller.predict`
-(or two texts, of which may be told, too, whether the second follows the first)
+(or two texts, with the probability that the second follows the first)
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,8 +24,8 @@ from heedful.errors import RequestError, WorkError
 from heedful.nn.layout import Tokens
 from heedful.objectives.classification import class_logits
 from heedful.tasks.grouping import longest_first
-from heedful.tasks.language_modelling import TextProcessor
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.running_text import TextProcessor
 from heedful.tasks.texts import WITH_CLASS, fitted
 from heedful.tasks.unknown import joined, unknown_note
 from heedful.text.gaps import around_gaps
@@ -34,10 +34,10 @@ from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
 GAP = "[MASK]"
-"""What stands for a gap in an input, unless said otherwise."""
+"""The default text for a gap in an input."""
 
 BETWEEN = "\t"
-"""What stands between the two texts of a pair."""
+"""Separates the two texts of a pair."""
 
 # Tokens that are read together: of the rectangle [texts, longest].
 BUDGET = 8192
@@ -69,7 +69,7 @@ class Maskings:
         ids: the stream.
         longest: tokens of a sequence, special ones included.
         masking: how tokens are hidden.
-        signs: what tells sentences, for pairs; None: windows as they are.
+        signs: where sentences begin, for pairs; None: windows as they are.
         seed: with epoch and sample, determines all randomness.
     """
 
@@ -85,7 +85,7 @@ class Maskings:
         self.masking, self.seed = masking, seed
         self.sentences = None if signs is None else Sentences(ids, signs)
         self.n_parts = 1 if signs is None else 2
-        # The windows' last token is foretold by language models; here it is read too.
+        # Language models only predict the windows' last token; here it is read too.
         self.windows = Windows(ids, longest - 1 - self.n_parts, seed)
 
     @property
@@ -140,14 +140,14 @@ def word_beginnings(tokenizer: Tokenizer) -> NDArray[np.bool_]:
     """For each id whether it begins a word: its piece begins with white space.
 
     Raises:
-        RequestError: the tokenizer's pieces do not tell.
+        RequestError: if the tokenizer's pieces do not show where words begin.
     """
     found = [piece[:1].isspace() for piece in tokenizer.model.pieces]
     if tokenizer.model.config.kind == "word":
         found = [True] * len(found)
     if not any(found) or tokenizer.model.config.kind in WITHOUT_WORDS:
         raise RequestError(
-            f"whole words cannot be told from the pieces of a {tokenizer.model.config.kind} tokenizer; "
+            f"the pieces of a {tokenizer.model.config.kind} tokenizer do not show where words begin; "
             "hide single tokens, or take subwords"
         )
     return np.array(found)
@@ -161,7 +161,7 @@ class Gapped:
         texts: of each text its ids, with a mask at each gap.
         spaced: of each gap whether its filling begins with a space.
         n_cut: tokens beyond those that are read.
-        unknown: what is told of words that the vocabulary does not have.
+        unknown: a note about words that are not in the vocabulary.
     """
 
     texts: list[list[int]]
@@ -184,17 +184,17 @@ class MaskFiller:
     """A model with its tokenizer: texts with gaps in, the texts with the gaps filled out.
 
     An input may be a pair of texts, ``<cls> a <sep> b <sep>``; the answer has a tab between them then, and
-    says how probable it is that the second follows the first, where the model has learned that.
+    has the probability that the second follows the first, if the model has learned that.
 
     Each gap is filled by one token. A prediction's ``tokens`` and ``log_probs`` are those of the gaps, its
     ``score`` is their sum: gaps are filled independently of each other. A text without a gap comes back as it
-    is, and the prediction says so.
+    is, and the prediction notes it.
 
     Args:
         model: has a head ``token``; put into evaluation mode here.
         processor: of the text.
-        longest: the most tokens of a sequence; longer texts are cut, and the prediction says so.
-        gap: what stands for a gap in the inputs.
+        longest: the most tokens of a sequence; longer texts are truncated, and the prediction notes it.
+        gap: the text for a gap in the inputs.
         n_best: answers for each input.
         budget: tokens of the rectangle that is read together; bounds the memory.
     """
@@ -210,7 +210,7 @@ class MaskFiller:
         budget: int = BUDGET,
     ) -> None:
         if not gap:
-            raise RequestError("the text that stands for a gap cannot be empty")
+            raise RequestError("gap: must not be empty")
         self.model, self.processor, self.longest = model.eval(), processor, longest
         self.gap, self.n_best, self.budget = gap, n_best, budget
         self.device = next(model.parameters()).device
@@ -257,7 +257,7 @@ class MaskFiller:
         return results
 
     def _of_gaps(self, inputs: Tokens, hidden: Tensor, group: Sequence[Gapped]) -> Sequence[Tensor]:
-        """Of each input the log-probabilities ``[gaps, V]`` of what may stand in its gaps."""
+        """Of each input the log-probabilities ``[gaps, V]`` of the tokens that may fill its gaps."""
         logits = self.model.heads["token"](hidden[inputs.ids == SPECIALS.mask]).float()
         log_probs = logits.log_softmax(-1)
         log_probs[:, : len(SPECIALS)] = float("-inf")
@@ -266,7 +266,7 @@ class MaskFiller:
         return log_probs.cpu().split([each.n_gaps for each in group])
 
     def _is_judged(self, gapped: Gapped) -> bool:
-        """Whether it is told if the second text follows: of pairs, by a model that has learned it."""
+        """Whether to predict if the second text follows: for pairs, with a model that has learned it."""
         return len(gapped.texts) > 1 and "next" in self.model.heads
 
     def _follows(self, inputs: Tokens, hidden: Tensor) -> Sequence[float]:
@@ -314,10 +314,10 @@ class MaskFiller:
                 (score + value, [*chosen, i], [*each, value])
                 for score, chosen, each in best
                 for value, i in zip(row, ids, strict=True)
-                if value > float("-inf")  # what may not stand there
+                if value > float("-inf")  # not allowed there
             ]
             if not longer:
-                raise WorkError("what the model says of a gap is no number: its weights may be damaged")
+                raise WorkError("the model predicts NaN for a gap: its weights may be damaged")
             best = sorted(longer, key=lambda found: -found[0])[: self.n_best]
         first, *others = [self._filled(text, *found) for found in best]
         return replace(first, alternatives=others, note=text.note, cut=text.n_cut)

@@ -1,10 +1,10 @@
-"""What a run answers to one input."""
+"""The prediction for one input."""
 
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 _OWN = {"ids", "cut"}
-"""What JSON does not have."""
+"""Fields that are not part of JSON."""
 
 
 @dataclass(frozen=True)
@@ -22,16 +22,14 @@ class Prediction:
         source_tokens: the pieces that the model read, where an alignment is given.
         alignment: attention over the source, ``[layer][head][target token][source token]``; the last
             target row belongs to the end token.
-        note: what was out of the ordinary, such as an input that was cut or has unknown words.
-        error: why there is no answer: the input could not be read. ``text`` is empty then.
+        note: what is unusual, such as an input that was truncated or has unknown words.
+        error: why there is no answer (the input could not be read); ``text`` is then empty.
         grid: rows and columns of patches, where an alignment with an image is given: its tokens are the
             patches, row by row.
         follows: how probable it is that the second text of a pair follows the first, of a masked language
             model that learned it.
-        ids: the numbers of ``tokens`` in the vocabulary; pieces that look alike may have several. Not told
-            in JSON.
-        cut: how many tokens of the input were not read, because it is longer than the model reads. JSON has
-            it in the note.
+        ids: the numbers of ``tokens`` in the vocabulary; equal pieces may have several. Not part of JSON.
+        cut: how many tokens of the input were truncated. JSON has it in the note.
     """
 
     text: str

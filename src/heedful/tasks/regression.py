@@ -5,23 +5,94 @@ text -> token ids -> hidden states -> value -> number                           
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from pydantic import PositiveFloat
+from torch import nn
 
+from heedful.artifacts.run_folder import RunFolder, read_entry, write_json
+from heedful.config import Config
 from heedful.data.batch import Batch
-from heedful.data.report import Encoded
+from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import LocatedRow, Location, Row
+from heedful.data.store import TokenStore
+from heedful.engine.choosing import Inference
 from heedful.errors import DataError
-from heedful.objectives.regression import values
+from heedful.models.encoder import class_head
+from heedful.objectives.registry import NUMBER, Losses
+from heedful.objectives.regression import VALUE, values
+from heedful.recipes import schema
+from heedful.tasks.base import Columns, Log, Rows, TaskInfo
 from heedful.tasks.labels import LABEL
+from heedful.tasks.metrics.regression import regression_scores
+from heedful.tasks.metrics.score import Score
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.reading import Progress, Reader
-from heedful.tasks.texts import BUDGET, WITH_CLASS, Template, TextReader, encoded
+from heedful.tasks.text_task import TextBatches, TextTask, WholeTextRecipe, synthetic_texts
+from heedful.tasks.texts import (
+    BUDGET,
+    PAIR,
+    TEXT,
+    WITH_CLASS,
+    Template,
+    TemplateLimit,
+    TextReader,
+    encoded,
+    text_columns,
+)
+from heedful.tasks.unknown import unknown_in
 from heedful.text.tokenizer import Tokenizer
+
+
+class RegressionConfig(Config):
+    """A number for a text; the data have the columns ``text`` and ``label``, and ``pair`` for a second text.
+
+    Args:
+        pairs: whether two texts have a number together.
+        framed: whether special tokens are put around the texts; false (language models and single texts
+            only): the text alone, as GPT-2's classifiers in other libraries read it.
+    """
+
+    kind: Literal["regression"] = "regression"
+    pairs: bool = False
+    framed: bool = True
+
+
+class ObjectiveConfig(schema.ObjectiveConfig):
+    """The loss on the number, which is standardised by the training data; ``chunk`` is not used.
+
+    Args:
+        loss: by its name in `heedful.objectives.registry`; there are ``squared-error``, ``absolute-error``
+            and ``huber``.
+        huber_delta: of huber: the error, in deviations of the training data, beyond which it is linear.
+    """
+
+    losses: ClassVar[Losses] = NUMBER
+
+    loss: str = "squared-error"
+    huber_delta: PositiveFloat = 1.0
+
+
+class RegressionRecipe(WholeTextRecipe):
+    """A whole recipe."""
+
+    task: RegressionConfig
+    objective: ObjectiveConfig = ObjectiveConfig()
+
+    def metrics(self) -> set[str]:
+        """What validation measures: the mean loss of the standardised numbers."""
+        return {"loss"}
+
+    @property
+    def pairs(self) -> bool:
+        """Whether two texts have a number together."""
+        return self.task.pairs
 
 
 @dataclass(frozen=True)
@@ -75,8 +146,24 @@ class NumberProcessor:
         """The size of the vocabulary."""
         return (self.tokenizer.vocab_size,)
 
+    @staticmethod
+    def files(folder: RunFolder) -> list[Path]:
+        """The tokenizer and the scale."""
+        return [folder.tokenizer(TEXT), folder.scale]
+
+    def save(self, folder: RunFolder) -> None:
+        """Write both files."""
+        self.tokenizer.save(folder.tokenizer(TEXT))
+        write_json(folder.scale, {"version": 1, "mean": self.mean, "deviation": self.deviation})
+
+    @classmethod
+    def load(cls, folder: RunFolder) -> "NumberProcessor":
+        """Read both files."""
+        mean, deviation = (read_entry(folder.scale, key, float) for key in ("mean", "deviation"))
+        return cls(Tokenizer.load(folder.tokenizer(TEXT)), mean, deviation)
+
     def encode(self, rows: Iterable[LocatedRow[Row]], columns: Sequence[str]) -> Iterator[Encoded]:
-        """The ids of the texts and the eight bytes of the number, row by row."""
+        """Yield the ids of the texts of each row, and the eight bytes of its number."""
         for row, ids in encoded(self.tokenizer, rows, columns):
             plain = np.array([number(row.row[LABEL], row.where)], dtype="<f8")
             yield LocatedRow({**ids, LABEL: plain.view(np.uint8).tolist()}, row.where)
@@ -100,7 +187,7 @@ class Regressor(Reader):
     Args:
         model: has heads ``pooled`` and ``value``; put into evaluation mode here.
         processor: of texts and numbers.
-        longest: the most tokens of a sequence; longer texts are cut, and the prediction says so.
+        longest: the most tokens of a sequence; longer texts are truncated, and the prediction notes it.
         frame: the special tokens around the texts.
         budget: tokens of the rectangle that is read together; bounds the memory.
     """
@@ -128,3 +215,108 @@ class Regressor(Reader):
     def _estimate(self, standardised: torch.Tensor, note: str | None, cut: int) -> Estimate:
         found = self.processor.mean + self.processor.deviation * standardised.item()
         return Estimate(f"{found:.6g}", note=note, value=found, cut=cut)
+
+
+class Regression(TextTask):
+    """Predict a number for a text, or for a pair of texts."""
+
+    Recipe = RegressionRecipe
+    Processor = NumberProcessor
+    info = TaskInfo(
+        unit="examples",
+        evaluating="estimating",
+        own_data=("table",),
+        shorter="lower model.max_length, of a language model model.context",
+    )
+    answer = LABEL
+    texts_of_all = (TEXT, PAIR)
+    validation_terms: ClassVar = {"loss": VALUE}
+
+    recipe: RegressionRecipe
+    processor: NumberProcessor
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """One text, or two."""
+        return text_columns(self.recipe.task.pairs)
+
+    @property
+    def columns(self) -> Columns:
+        """The texts and the number."""
+        return Columns((*self.texts, LABEL), self.texts, extra=(PAIR,), single=(LABEL,))
+
+    def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
+        """A layer that computes one number."""
+        return {VALUE: class_head(self.recipe.model.d_model, 1, self.recipe.model.dropout)}
+
+    def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> NumberProcessor:
+        """Compute the mean and the deviation.
+
+        Raises:
+            DataError: if a label is not a number, or all are equal.
+        """
+        numbers = np.array([number(row.row[LABEL], row.where) for row in rows()])
+        if len(numbers) == 0 or np.ptp(numbers) == 0:
+            found = f"is {numbers[0]:g}" if len(numbers) else "is missing"
+            raise DataError(f"every label {found}: two different numbers are needed at least")
+        return NumberProcessor(tokenizer, float(numbers.mean()), float(numbers.std()))
+
+    def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
+        """The ids of the texts, and the number."""
+        return self.processor.encode(rows, self.texts)
+
+    def limits(self) -> Sequence[TemplateLimit]:
+        """The texts together fill a sequence."""
+        recipe = self.recipe
+        return [TemplateLimit(self.texts, recipe.model.longest, recipe.frame, recipe.longest_key)]
+
+    @property
+    def n_answers(self) -> int:
+        """Numbers are stored as bytes."""
+        return 256
+
+    def initialise(self, model: Any, log: Log) -> None:
+        """Log the scale of the numbers, too."""
+        super().initialise(model, log)
+        log(f"numbers around {self.processor.mean:.6g}, with a deviation of {self.processor.deviation:.6g}")
+
+    def batches(self, store: TokenStore) -> TextBatches:
+        """Texts with their numbers."""
+        frame = self.recipe.frame
+        collate = partial(self.processor.collate, frame=frame)
+        return TextBatches(store, self.texts, LABEL, self.recipe.model.longest, frame, collate)
+
+    def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
+        """Texts that differ by a token or two in length."""
+        batch = synthetic_texts(sizes[0], n, length, len(self.texts), self.recipe.frame)
+        return replace(batch, values=torch.linspace(-1, 1, n))
+
+    def predictor(self, model: Any, decoding: Any, inference: Inference, **options: Any) -> Regressor:
+        """Predicts numbers."""
+        longest, frame = self.recipe.model.longest, self.recipe.frame
+        return Regressor(inference.ready(), self.processor, longest=longest, frame=frame, **options)
+
+    def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
+        """Every label must be a number."""
+        _numbers(rows)
+
+    def metrics(
+        self, model: Any, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Estimate]
+    ) -> tuple[list[Score], list[str]]:
+        """Pearson and Spearman correlation, and the mean squared error."""
+        scores = regression_scores([each.value for each in predictions], _numbers(rows))
+        return scores, unknown_in(self.processor.tokenizer, self._inputs(rows))
+
+    def records(
+        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Estimate]
+    ) -> Iterator[Mapping[str, Any]]:
+        """The texts, the right number and the prediction."""
+        for texts, label, found in zip(self._inputs(rows), _numbers(rows), predictions, strict=True):
+            yield {**texts, "label": label, "prediction": found.value}
+
+    def _inputs(self, rows: Sequence[LocatedRow[Row]]) -> list[dict[str, str]]:
+        return [{column: row.row[column] for column in self.texts} for row in rows]
+
+
+def _numbers(rows: Sequence[LocatedRow[Row]]) -> list[float]:
+    return [number(row.row[LABEL], row.where) for row in rows]

@@ -1,7 +1,7 @@
-"""How a source and its target are laid before a model: on two sides, or one after the other."""
+"""How a source and its target are presented to a model: on two sides, or one after the other."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -13,6 +13,7 @@ from heedful.decoding.protocol import StepOutput
 from heedful.nn.layout import Ids, Tokens
 from heedful.nn.patches import Images
 from heedful.tasks.generation import Generator
+from heedful.tasks.images import ImageReader
 from heedful.text.specials import SPECIALS
 
 Lengths = NDArray[np.int64]
@@ -27,7 +28,7 @@ class SequenceFormat(Protocol):
         ...
 
     def scored(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
-        """A batch that asks for the targets, and their end tokens, alone."""
+        """A batch whose loss is that of the targets, and their end tokens, alone."""
         ...
 
     def lengths(self, sources: Lengths, targets: Lengths) -> Lengths:
@@ -89,7 +90,7 @@ class ConcatenatedFormat:
 
     Args:
         context: the most tokens that it reads.
-        answers_only: whether it is trained to foretell y alone, or x too.
+        answers_only: whether it is trained to predict y alone, or also x.
     """
 
     context: int
@@ -100,7 +101,7 @@ class ConcatenatedFormat:
         return self._batch(sources, targets, self.answers_only, samples)
 
     def scored(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
-        """One text of both; the target is asked for."""
+        """One text of both; the loss is that of the target."""
         return self._batch(sources, targets, True)
 
     def _batch(
@@ -130,3 +131,56 @@ class ConcatenatedFormat:
     def room(self, source_length: int) -> int | None:
         """What the context leaves: the end token is written, but not read."""
         return self.context - source_length - 1
+
+
+@dataclass(frozen=True)
+class ImageAndCaption:
+    """A `SequenceFormat`: the encoder reads the patches of an image, the decoder ``<s> y``.
+
+    A source is the numbers of an image, ``[channels, size, size]`` laid out in one row, from 0 to 255.
+
+    Args:
+        reader: how images are read.
+        grid: rows and columns of patches.
+        longest: the most tokens of a caption, or None.
+    """
+
+    reader: ImageReader
+    grid: tuple[int, int]
+    longest: int | None = None
+
+    @property
+    def n_tokens(self) -> int:
+        """Patches of an image."""
+        return self.grid[0] * self.grid[1]
+
+    def images(self, sources: Sequence[Ids]) -> Images:
+        """What the model reads."""
+        size, channels = self.reader.size, self.reader.channels
+        levels = np.stack([np.asarray(source, np.uint8).reshape(channels, size, size) for source in sources])
+        return Images.of(self.reader.normalised(levels), self.n_tokens)
+
+    def collate(self, sources: Sequence[Ids], targets: Sequence[Ids], samples: Sequence[int] = ()) -> Batch:
+        """Teacher forcing."""
+        batch = Batch.forced(None, targets, start=SPECIALS.start, end=SPECIALS.end, samples=samples)
+        return replace(batch, source=self.images(sources))
+
+    def scored(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
+        """The same."""
+        return self.collate(sources, targets)
+
+    def lengths(self, sources: Lengths, targets: Lengths) -> Lengths:
+        """Patches, and words with the start token; ``sources`` counts numbers, and is not read."""
+        return np.stack([np.full_like(targets, self.n_tokens), targets + 1], axis=1)
+
+    def begin(
+        self, generator: Generator, sources: Sequence[Ids], device: torch.device
+    ) -> tuple[StepOutput, Images]:
+        """The encoder reads."""
+        read = self.images(sources).to(device)
+        start = Tokens.of([[SPECIALS.start]] * len(sources), device=device)
+        return generator.prefill(read, start), read
+
+    def room(self, source_length: int) -> int | None:
+        """What the decoder has positions for."""
+        return self.longest

@@ -33,7 +33,7 @@ class Spelling:
     Args:
         tokenizer: of the answer.
         undo: what is made of the text that the tokens spell.
-        certain: as much of what ``undo`` makes of a text as stays, however the text goes on.
+        certain: the part of ``undo(text)`` that stays the same however the text continues.
         begun: whether the tokens follow others (`Tokenizer.spelled`).
         is_local: whether what is certain of a text can be cut off it: ``undo`` and ``certain`` make the
             same of the rest as if it still stood before it.
@@ -84,7 +84,7 @@ class Growing:
     def __call__(self, sentence: int, token: int) -> None:
         """The next token (`heedful.decoding.protocol.OnToken`)."""
         if sentence:
-            raise ValueError("one answer is told at a time, and not those of several inputs")
+            raise ValueError("only one answer can be streamed at a time")
         (spelled,) = self.spelling.tokenizer.spelled([token], begun=self._begun)
         self._begun = True
         self._add(self._decoder.decode(spelled))

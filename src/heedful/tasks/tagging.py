@@ -1,72 +1,108 @@
-"""Tagging: a tag for every word, told at the word's first token (Devlin et al. 2019, section 5.3).
+"""Tagging: a tag for every word, predicted at the word's first token (Devlin et al. 2019, section 5.3).
 
-A language model tells it at the word's last token: there it has read all of the word, and nothing behind it.
+A language model predicts it at the word's last token, where it has read the whole word and nothing after it.
 
 words, tags -> ids of the words, a mark on each first one -> stretches -> `Batch.tagged` -> model -> loss
 words -> ids -> stretches -> hidden states of first tokens -> tags                        `Tagger.predict`
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice, pairwise
-from typing import Any, NamedTuple
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
+from pydantic import Field
+from torch import nn
 
+from heedful.artifacts.run_folder import RunFolder, read_labels, write_json
+from heedful.config import Config
 from heedful.data.batch import Batch
-from heedful.data.report import Encoded, EncodedRow
+from heedful.data.plan import Lengths
+from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import LocatedRow, Location, Row
+from heedful.data.store import TokenStore
+from heedful.engine.choosing import Inference
 from heedful.errors import DataError
-from heedful.nn.layout import Ids
+from heedful.models.encoder import class_head
+from heedful.models.language_model import LanguageModelConfig
+from heedful.objectives.registry import TAG as TAG_LOSSES
+from heedful.objectives.registry import Losses
+from heedful.objectives.tagging import TAG
+from heedful.recipes import schema
+from heedful.tasks.base import Columns, Log, Rows, TaskInfo
 from heedful.tasks.grouping import longest_first
-from heedful.tasks.labels import Labels, number_of
+from heedful.tasks.labels import FEWEST_LABELS, Labels, Unseen, listed, number_of
+from heedful.tasks.metrics.score import Score
+from heedful.tasks.metrics.tagging import tagging_scores
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.reading import Progress, Reader
-from heedful.tasks.texts import AS_DOCUMENTS, BUDGET, N_SPECIALS, WITH_CLASS, Template
-from heedful.tasks.unknown import joined, unknown_note
+from heedful.tasks.text_task import AnyReader, TextRecipe, TextTask, WholeDataConfig, synthetic_texts
+from heedful.tasks.texts import BUDGET, N_SPECIALS, TEXT
+from heedful.tasks.unknown import joined, unknown_note, unknown_notes
+from heedful.tasks.words import (
+    BY_FIRST,
+    BY_LAST,
+    TAGS,
+    WORDS,
+    WordLimit,
+    WordTemplate,
+    split,
+    stretches,
+    words_and_tags,
+)
+from heedful.text.encoded import Encoded as EncodedTexts
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import word_ids, word_ids_of_all
-
-WORDS, TAGS = "words", "tags"
 
 # Rows whose words are encoded together.
 CHUNK = 1000
 
-# Other spaces, such as those that do not break, may stand in a word.
-_WORD = re.compile(r"[^ \t\n\r\f\v]+")
+# Recipes ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Tagged(Prediction):
-    """A prediction of tags: ``text`` has them with blanks between, ``score`` is the sum of ``log_probs``.
+class TaggingConfig(Config):
+    """A tag for every word; the data have the columns ``words`` and ``tags``: lines with blanks, or lists."""
+
+    kind: Literal["tagging"] = "tagging"
+
+
+class ObjectiveConfig(schema.ObjectiveConfig):
+    """The loss on the tag of a word; ``chunk`` is not used.
 
     Args:
-        words: what was read.
-        tags: one for each word, as ``log_probs``.
+        label_smoothing: of cross-entropy.
     """
 
-    words: list[str] = field(default_factory=list)
-    tags: list[str] = field(default_factory=list)
+    losses: ClassVar[Losses] = TAG_LOSSES
+
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
 
 
-def split(line: str) -> list[str]:
-    """The words, or tags, of a line: what blanks separate."""
-    return _WORD.findall(line)
+class TaggingRecipe(TextRecipe):
+    """A whole recipe; a language model predicts the tag of a word before it reads what follows."""
+
+    task: TaggingConfig
+    data: WholeDataConfig
+    model: AnyReader
+    objective: ObjectiveConfig = ObjectiveConfig()
+
+    rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy"})
+
+    def metrics(self) -> set[str]:
+        """What validation measures, over words."""
+        return {"loss", "accuracy"}
+
+    @property
+    def words(self) -> WordTemplate:
+        """How words are presented to the model."""
+        return BY_LAST if isinstance(self.model, LanguageModelConfig) else BY_FIRST
 
 
-def words_and_tags(row: LocatedRow[Row]) -> tuple[list[str], list[str]]:
-    """The words of a row and their tags, each given as a list or as a line with blanks between.
-
-    Raises:
-        DataError: they are not as many.
-    """
-    words, tags = (of if isinstance(of, list) else split(of) for of in (row.row[WORDS], row.row[TAGS]))
-    if len(words) != len(tags):
-        raise DataError(f"{row.where}: {len(words)} words but {len(tags)} tags: every word needs one")
-    return words, tags
+# Data and predictions -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -85,6 +121,21 @@ class TagProcessor:
     def sizes(self) -> tuple[int, int]:
         """The sizes of the vocabulary and of the set of tags."""
         return self.tokenizer.vocab_size, len(self.tags)
+
+    @staticmethod
+    def files(folder: RunFolder) -> list[Path]:
+        """The tokenizer and the tags."""
+        return [folder.tokenizer(TEXT), folder.labels]
+
+    def save(self, folder: RunFolder) -> None:
+        """Write both files."""
+        self.tokenizer.save(folder.tokenizer(TEXT))
+        write_json(folder.labels, {"version": 1, "labels": list(self.tags)})
+
+    @classmethod
+    def load(cls, folder: RunFolder) -> "TagProcessor":
+        """Read both files."""
+        return cls(Tokenizer.load(folder.tokenizer(TEXT)), read_labels(folder.labels))
 
     def number(self, tag: str, where: Location) -> int:
         """The number of a tag; see `heedful.tasks.labels.number_of`."""
@@ -109,95 +160,51 @@ class TagProcessor:
         return {WORDS: list(chain(*ids)), TAGS: list(chain(*marks))}
 
 
-@dataclass(frozen=True)
-class WordLimit:
-    """The most tokens of a word: a row is read in stretches of whole words. A `heedful.data.report.Limit`.
+class TagBatches:
+    """Batches of words with tags; a sample is a row, or a stretch of one that is longer than the model reads.
 
     Args:
-        most: how many.
-        key: the setting that says so.
+        store: ids of words, and marks where words begin.
+        longest: the most tokens of a sequence.
+        frame: how the words are presented to the model.
     """
 
-    most: int
-    key: str
+    def __init__(self, store: TokenStore, longest: int, frame: WordTemplate) -> None:
+        self.store, self.frame = store, frame
+        room, lengths = longest - N_SPECIALS, store.lengths(WORDS)
+        found = [(row, *part) for row, n in enumerate(lengths.tolist()) for part in self._parts(row, n, room)]
+        self.parts = np.array(found, dtype=np.int64).reshape(-1, 3)
+        self.lengths: Lengths = self.parts[:, 2] - self.parts[:, 1] + N_SPECIALS
 
-    @property
-    def reason(self) -> str:
-        """See `heedful.data.report.Limit`."""
-        return f"a word longer than {self.most} ({self.key})"
+    def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
+        """The batch of some stretches."""
+        chosen = self.parts[list(samples)]
+        rows = self.store.gather(chosen[:, 0].tolist())
+        cut = [slice(first, last) for _, first, last in chosen.tolist()]
+        texts, marks = ([ids[part] for ids, part in zip(rows[c], cut, strict=True)] for c in (WORDS, TAGS))
+        return self.frame(texts, marks, samples)
 
-    def over(self, row: EncodedRow) -> str | None:
-        """See `heedful.data.report.Limit`."""
-        if len(row[WORDS]) <= self.most:
-            return None
-        longest = int(self._within(row).max()) + 1
-        if longest <= self.most:
-            return None
-        return f"a word has {longest} tokens, more than {self.most} ({self.key})"
-
-    def cut(self, row: EncodedRow) -> EncodedRow:
-        """The first tokens of each word."""
-        kept = np.flatnonzero(self._within(row) < self.most).tolist()
-        return {**row, **{column: [row[column][i] for i in kept] for column in (WORDS, TAGS)}}
-
-    def _within(self, row: EncodedRow) -> np.ndarray:
-        """``[tokens]``: the number of each token in its word, from 0."""
-        places = np.arange(len(row[TAGS]))
-        return places - np.maximum.accumulate(np.where(np.asarray(row[TAGS]) > 0, places, 0))
+    def _parts(self, row: int, n_tokens: int, room: int) -> Iterator[tuple[int, int]]:
+        """The first token of each stretch of a row, and the first one after it."""
+        if n_tokens <= room:
+            yield 0, n_tokens
+            return
+        bounds = np.append(np.flatnonzero(self.store[row][TAGS]), n_tokens)
+        for first, last in stretches(np.diff(bounds).tolist(), room):
+            yield int(bounds[first]), int(bounds[last])
 
 
 @dataclass(frozen=True)
-class WordTemplate:
-    """How words lie before a model, and at which of its tokens each is told its tag.
+class Tagged(Prediction):
+    """A prediction of tags: ``text`` has them with blanks between, ``score`` is the sum of ``log_probs``.
 
     Args:
-        frame: the special tokens around them.
-        last: whether it is the last one, not the first.
+        words: what was read.
+        tags: one for each word, as ``log_probs``.
     """
 
-    frame: Template
-    last: bool
-
-    def __call__(self, texts: Sequence[Ids], marks: Sequence[Ids], samples: Sequence[int] = ()) -> Batch:
-        """A batch of words.
-
-        Args:
-            texts: the ids of some words each.
-            marks: for each id 0, or where a word begins the number of its tag plus 1.
-            samples: the numbers of the samples.
-        """
-        framed = self.frame([[text] for text in texts], samples)
-        return framed.tagged([_at_last(own) for own in marks] if self.last else marks)
-
-
-BY_FIRST = WordTemplate(WITH_CLASS, last=False)
-"""``<cls> a <sep>``, each token with all that stands around it."""
-
-BY_LAST = WordTemplate(AS_DOCUMENTS, last=True)
-"""``</s> a </s>``, each token with those before it."""
-
-
-def _at_last(marks: Ids) -> Ids:
-    """The marks of words, each at the word's last token, not its first."""
-    own = np.asarray(marks, np.int64)
-    firsts, moved = np.flatnonzero(own), np.zeros_like(own)
-    moved[np.append(firsts[1:], len(own))[: len(firsts)] - 1] = own[firsts]
-    return moved
-
-
-def stretches(lengths: Sequence[int], room: int) -> list[tuple[int, int]]:
-    """Cut a row of words of so many tokens into as few stretches of at most ``room`` tokens as possible.
-
-    Returns:
-        Of each stretch its first word and the first one after it; a longer word is one by itself.
-    """
-    cuts, held = [0], 0
-    for i, length in enumerate(lengths):
-        if held and held + length > room:
-            cuts.append(i)
-            held = 0
-        held += length
-    return list(pairwise([*cuts, len(lengths)])) if len(lengths) else []
+    words: list[str] = field(default_factory=list)
+    tags: list[str] = field(default_factory=list)
 
 
 class _Stretch(NamedTuple):
@@ -220,7 +227,7 @@ class _Stretch(NamedTuple):
 class Tagger(Reader):
     """A model with its processor: words in, tags out, as many and in the same order.
 
-    Inputs that are too long for the model are read in stretches of whole words, and the prediction says so.
+    Inputs that are too long for the model are read in stretches of whole words, and the prediction notes it.
 
     Args:
         model: has a head ``tag``; put into evaluation mode here.
@@ -273,7 +280,7 @@ class Tagger(Reader):
         parts: Mapping[int, int],
         cuts: Sequence[int],
     ) -> list[str | None]:
-        """What is told of each input, which is read in so many parts, and without so many tokens."""
+        """Notes about each input: in how many parts it was read, and without how many tokens."""
         ids: list[list[int]] = [[] for _ in words]
         for piece in pieces:
             ids[piece.text] += piece.flat
@@ -308,3 +315,129 @@ class Tagger(Reader):
     def _tagged(self, words: list[str], found: Sequence[tuple[int, float]], note: str | None) -> Tagged:
         tags, log_probs = [self.processor.tags[number] for number, _ in found], [value for _, value in found]
         return Tagged(" ".join(tags), sum(log_probs), log_probs=log_probs, note=note, words=words, tags=tags)
+
+
+# The task -----------------------------------------------------------------------------------------------
+
+
+class Tagging(TextTask):
+    """Predict a tag for every word."""
+
+    Recipe = TaggingRecipe
+    Processor = TagProcessor
+    info = TaskInfo(
+        unit="words",
+        evaluating="tagging",
+        own_data=("table",),
+        shorter="lower model.max_length, of a language model model.context",
+    )
+    answer = TAGS
+    texts_of_all = (WORDS,)
+    validation_terms: ClassVar = {"loss": TAG, "accuracy": "correct"}
+
+    recipe: TaggingRecipe
+    processor: TagProcessor
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The words."""
+        return (WORDS,)
+
+    @property
+    def columns(self) -> Columns:
+        """Words and tags."""
+        return Columns((WORDS, TAGS), (WORDS,), lists=(WORDS, TAGS), input_lists=True)
+
+    def sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
+        """With the number of tags, of which nothing is known before there are data."""
+        return (*vocab_sizes, FEWEST_LABELS)
+
+    def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
+        """A layer that computes the logits of the tags."""
+        return {TAG: class_head(self.recipe.model.d_model, sizes[-1], self.recipe.model.dropout)}
+
+    def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> TagProcessor:
+        """Collect the tags, sorted.
+
+        Raises:
+            DataError: if the numbers of words and tags of a row differ, or there are fewer than two tags.
+        """
+        tags = sorted({tag for row in rows() for tag in words_and_tags(row)[1]})
+        if len(tags) < FEWEST_LABELS:
+            raise DataError(f"there is only the tag {next(iter(tags), None)!r}: two are needed at least")
+        return TagProcessor(tokenizer, tuple(tags))
+
+    def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
+        """The ids of the words, and a mark where each begins."""
+        return self.processor.encode(rows)
+
+    def limits(self) -> Sequence[WordLimit]:
+        """Long rows are read in stretches; a word is not."""
+        return [WordLimit(self.recipe.room, f"{self.recipe.longest_key}={self.recipe.model.longest}")]
+
+    @property
+    def n_answers(self) -> int:
+        """The tags, and no tag."""
+        return len(self.processor.tags) + 1
+
+    def initialise(self, model: Any, log: Log) -> None:
+        """Log the tags, too."""
+        super().initialise(model, log)
+        log(f"{len(self.processor.tags)} tags: {listed(self.processor.tags)}")
+
+    def batches(self, store: TokenStore) -> TagBatches:
+        """Rows, or stretches of long ones."""
+        return TagBatches(store, self.recipe.model.longest, self.recipe.words)
+
+    def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
+        """Rows that differ by a token or two in length; two words of three are one token."""
+        batch = synthetic_texts(sizes[0], n, length, 1, self.recipe.frame)
+        marks = [
+            [1 + i % sizes[-1] if i % 4 else 0 for i in range(k - 2)] for k in batch.inputs.layout.lengths
+        ]
+        return batch.tagged(marks)
+
+    def predictor(self, model: Any, decoding: Any, inference: Inference, **options: Any) -> Tagger:
+        """Predicts tags."""
+        longest, frame = self.recipe.model.longest, self.recipe.words
+        return Tagger(inference.ready(), self.processor, longest=longest, frame=frame, **options)
+
+    def rows_to_score(
+        self, rows: Iterator[LocatedRow[Row]], limit: int | None
+    ) -> tuple[list[LocatedRow[Row]], dict[str, Any]]:
+        """All of them, if any has a word."""
+        kept = list(islice(rows, limit))
+        return (kept if any(words_and_tags(row)[0] for row in kept) else []), {}
+
+    def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
+        """Refuse tags of another task altogether."""
+        self._unseen(rows)
+
+    def metrics(
+        self, model: Any, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Tagged]
+    ) -> tuple[list[Score], list[str]]:
+        """Accuracy and F1 of words, and of spans if the tags encode them."""
+        unseen, right = self._unseen(rows), [words_and_tags(row)[1] for row in rows]
+        found = tagging_scores([p.tags for p in predictions], right, self.processor.tags, unseen.labels)
+        scores = [replace(score, counts={**score.counts, **unseen.counted}) for score in found]
+        texts = [" ".join(prediction.words) for prediction in predictions]
+        unknown = unknown_notes("", EncodedTexts.by(self.processor.tokenizer, texts))
+        return scores, [*unseen.notes("tag"), *unknown]
+
+    def records(
+        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Tagged]
+    ) -> Iterator[Mapping[str, Any]]:
+        """Words, right tags, the prediction and how many of its tags are right."""
+        for row, prediction in zip(rows, predictions, strict=True):
+            tags = words_and_tags(row)[1]
+            yield {
+                "words": prediction.words,
+                "tags": tags,
+                "prediction": prediction.tags,
+                "log_probs": prediction.log_probs,
+                "correct": sum(a == b for a, b in zip(tags, prediction.tags, strict=True)),
+            }
+
+    def _unseen(self, rows: Sequence[LocatedRow[Row]]) -> Unseen:
+        given = ((tag, row.where) for row in rows for tag in words_and_tags(row)[1])
+        return Unseen.among(given, self.processor.tags, "tag")

@@ -31,24 +31,24 @@ class Template:
     """The special tokens around texts: ``first a last``, or of pairs ``first a last b last``.
 
     Args:
-        first: the id that stands before all.
+        first: the id before the first text.
         last: the id that ends each text.
-        stands: whether they stand there. If not, a text is its own tokens, an empty one the last id alone.
+        used: whether they are used. If not, a text is its own tokens, an empty one the last id alone.
     """
 
     first: int
     last: int
-    stands: bool = True
+    used: bool = True
 
     def __call__(self, parts: Sequence[Sequence[Ids]], samples: Sequence[int] = ()) -> Batch:
         """A batch of texts or pairs; no answer yet."""
-        if not self.stands:
+        if not self.used:
             return Batch.bare([text if len(text) else [self.last] for (text,) in parts], samples)
         return Batch.framed(parts, classify=self.first, separate=self.last, samples=samples)
 
     def n_specials(self, n_texts: int) -> int:
-        """How many stand around so many texts that are read together."""
-        return 1 + n_texts if self.stands else 0
+        """The number of special tokens around ``n_texts`` texts that are read together."""
+        return 1 + n_texts if self.used else 0
 
 
 WITH_CLASS = Template(SPECIALS.classify, SPECIALS.separate)
@@ -57,10 +57,10 @@ WITH_CLASS = Template(SPECIALS.classify, SPECIALS.separate)
 AS_DOCUMENTS = Template(SPECIALS.end, SPECIALS.end)
 """``</s> a </s> b </s>``: as documents lie in running text, so a language model knows all tokens of it.
 
-Radford et al. 2018 (section 3.3) have a start, a delimiter and an end that begin afresh.
+Radford et al. 2018 (section 3.3) use newly initialised tokens for start, delimiter and end.
 """
 
-BARE = Template(SPECIALS.end, SPECIALS.end, stands=False)
+BARE = Template(SPECIALS.end, SPECIALS.end, used=False)
 """``a``: the tokens of one text alone, as GPT-2's classifiers in other libraries read them."""
 
 
@@ -100,7 +100,7 @@ class TemplateLimit:
         columns: of the texts.
         longest: the most tokens of a sequence.
         frame: the special tokens around the texts.
-        key: the setting that says how long a sequence may be.
+        key: the setting that limits the length of a sequence.
     """
 
     columns: Sequence[str]
@@ -140,12 +140,12 @@ class TemplateLimit:
 
 
 class Read(NamedTuple):
-    """What a `TextReader` makes of an input."""
+    """The result of a `TextReader` for an input."""
 
     answer: Tensor
     """Its row, on the CPU."""
     note: str | None = None
-    """What was out of the ordinary."""
+    """What is unusual about it."""
     cut: int = 0
     """How many of its tokens were not read."""
 
@@ -156,7 +156,7 @@ class TextReader:
     Args:
         model: put into evaluation mode here.
         tokenizer: of all texts.
-        longest: the most tokens of a sequence; longer texts are cut, and a note says so.
+        longest: the most tokens of a sequence; longer texts are truncated, with a note.
         answer: what is made of hidden states, heads and layout: a row for each sequence.
         frame: the special tokens around the texts.
         budget: tokens of the rectangle that is read together; bounds the memory.
@@ -180,7 +180,7 @@ class TextReader:
     def read(
         self, inputs: Sequence[str | Sequence[str]], progress: Callable[[int], None] = lambda n: None
     ) -> list[Read]:
-        """For each input its row of the answer, and what was out of the ordinary."""
+        """For each input its row of the answer, and notes about it."""
         parts = [(text,) if isinstance(text, str) else tuple(text) for text in inputs]
         ids = [self.tokenizer.encode_batch(part) for part in parts]
         results = [Read(torch.zeros(0))] * len(ids)
@@ -198,7 +198,7 @@ class TextReader:
         return longest_first({i: min(max(n, 1), self.longest) for i, n in enumerate(sizes)}, self.budget)
 
     def _note(self, texts: Sequence[str], ids: Sequence[Sequence[int]]) -> tuple[str | None, int]:
-        """What is told of an input, and how many of its tokens were not read."""
+        """Notes about an input, and how many of its tokens were not read."""
         n_tokens, room = sum(map(len, ids)), self.longest - self.frame.n_specials(len(texts))
         if n_tokens == 0:
             return "the input is empty", 0

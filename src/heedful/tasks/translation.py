@@ -1,149 +1,479 @@
-"""Translation, and every task that writes one text for another: the columns ``source`` and ``target``.
+"""Translation, and every task that generates one text for another: the columns ``source`` and ``target``.
 
 row -> token ids -> `Batch` -> model -> loss                 `Tokenizers.encode`, `SequenceFormat.collate`
 text -> token ids -> state and step -> chosen ids -> text    `Translator.predict`
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-import torch
+import numpy as np
+from pydantic import Field, model_validator
+from torch import nn
 
-from heedful.data.report import Encoded
+from heedful.config import Config
+from heedful.data.batch import Batch
+from heedful.data.files import FilesSource
+from heedful.data.links import ALIGNMENT
+from heedful.data.report import DataReport, Encoded, Filter, keep
 from heedful.data.sources import LocatedRow, Row
-from heedful.decoding.config import DecodingConfig
-from heedful.decoding.protocol import Hypothesis
+from heedful.data.store import Ids
+from heedful.data.text import TEXT
+from heedful.decoding.config import GreedyConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
-from heedful.tasks.grouping import longest_first
+from heedful.models.language_model import LanguageModelConfig
+from heedful.models.recurrent import RecurrentConfig
+from heedful.models.registry import build_model
+from heedful.models.transformer import TransformerConfig
+from heedful.objectives.guided import Guidance
+from heedful.objectives.terms import AuxiliaryLoss
+from heedful.recipes import schema
+from heedful.recipes.trees import Tree
+from heedful.tasks.base import Columns, Log, PreparedData, Rows, TaskInfo
+from heedful.tasks.guidance import GuidedConfig
+from heedful.tasks.linking import cut_links, encode_linked
+from heedful.tasks.metrics.loads import counting
+from heedful.tasks.metrics.score import Score
+from heedful.tasks.metrics.translation import (
+    Preparation,
+    check_language,
+    reference_notes,
+    sentence_scores,
+    tokenised_bleu,
+    translation_scores,
+)
 from heedful.tasks.prediction import Prediction
-from heedful.tasks.sequence_formats import TWO_SIDES, SequenceFormat
-from heedful.tasks.streaming import OnText, Streaming
-from heedful.tasks.text_generation import DECODING_BUDGET, TextGenerator
-from heedful.tasks.unknown import joined, unknown_note
+from heedful.tasks.seq2seq import (
+    LanguageConfig,
+    Seq2SeqRecipe,
+    Seq2SeqTask,
+    Vary,
+    left_out_notes,
+    likelihood_of,
+)
+from heedful.tasks.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat, SequenceFormat
+from heedful.tasks.source_target import COLUMNS, SOURCE, TARGET, Tokenizers
+from heedful.tasks.text_generation import MAX_SOURCE, Translator
+from heedful.tasks.unknown import unknown_notes
+from heedful.tasks.vectors import fill_vectors
+from heedful.tasks.warm_start import WarmStart, tokenizer_of
+from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
+from heedful.text.encoded import Encoded as EncodedTexts
+from heedful.text.merge_dropout import MergeDropout
+from heedful.text.normalisation import tokenise_for_bleu
+from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
+from heedful.text.training import train_shared, train_tokenizer
 
-SOURCE, TARGET = COLUMNS = ("source", "target")
-
-# Longest source in tokens, where the recipe sets no limit of its own.
-MAX_SOURCE = 1024
+# Recipes ------------------------------------------------------------------------------------------------
 
 
-def source_note(tokenizer: Tokenizer, text: str, source: Sequence[int], longest: int) -> str | None:
-    """What is told of a source of which less was read, or that has unknown words."""
-    n = len(source)
-    cut = f"source cut from {n} to {longest} tokens" if n > longest else None
-    return joined(cut, unknown_note(tokenizer, [text], [source], "source"))
+class TranslationConfig(Config):
+    """One text in, one text out; the data have the columns ``source`` and ``target``."""
+
+    kind: Literal["translation"] = "translation"
 
 
-@dataclass(frozen=True)
-class Tokenizers:
-    """One tokenizer for each side; both may share a subword model."""
-
-    source: Tokenizer
-    target: Tokenizer
-
-    @property
-    def fingerprint(self) -> str:
-        """Differs where either side is encoded differently."""
-        return f"{self.source.fingerprint}-{self.target.fingerprint}"
-
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """The sizes of the vocabularies of source and target."""
-        return self.source.vocab_size, self.target.vocab_size
-
-    def encode(self, rows: Iterable[LocatedRow[Row]], chunk: int = 1000) -> Iterator[Encoded]:
-        """The ids of both columns of each row, in order; a chunk of rows is in memory at a time."""
-        rows = iter(rows)
-        while block := list(islice(rows, chunk)):
-            sources = self.source.encode_batch([r.row[SOURCE] for r in block])
-            targets = self.target.encode_batch([r.row[TARGET] for r in block])
-            for row, source, target in zip(block, sources, targets, strict=True):
-                yield LocatedRow({SOURCE: source, TARGET: target}, row.where)
-
-
-class Translator(Streaming):
-    """A model with its tokenizers: texts in, predictions out, as many and in the same order.
+class DataConfig(schema.DataConfig):
+    """Rows with a source and a target, and what to do with those that cannot be used as they are.
 
     Args:
-        model: keeps the model contract; put into evaluation mode here.
-        tokenizers: of both sides.
-        decoding: how to decode.
-        pairing: how source and target are laid before the model.
-        max_source: longest source in tokens; the rest of a longer one is cut, and the prediction says so.
-        budget: tokens of the rectangle that is decoded together; bounds the memory.
-        inference: the model made ready for decoding; by default it is made so here.
+        filter: of texts that are too long, empty, or of very different lengths.
+        bpe_dropout: how probable it is that a merge is left out of a training text, on both sides: it is cut
+            into other pieces in every epoch (`heedful.text.merge_dropout`). 0.1 is usual for little data.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        tokenizers: Tokenizers,
-        decoding: DecodingConfig,
-        *,
-        pairing: SequenceFormat = TWO_SIDES,
-        max_source: int = MAX_SOURCE,
-        budget: int = DECODING_BUDGET,
-        inference: Inference | None = None,
-    ) -> None:
-        self.model, self.tokenizers, self.decoding = model.eval(), tokenizers, decoding
-        self.pairing, self.max_source, self.budget = pairing, max_source, budget
-        self.writer = TextGenerator(model, tokenizers.target, decoding, pairing, inference)
+    filter: Filter = Filter()
+    bpe_dropout: float = Field(default=0.0, ge=0, lt=1)
 
-    @torch.inference_mode()
-    def predict(
-        self,
-        texts: Sequence[str],
-        *,
-        alignment: bool = False,
-        first: int = 0,
-        progress: Callable[[int], None] = lambda n: None,
-        on_text: OnText | None = None,
-    ) -> list[Prediction]:
-        """Translate; an input without a token gives an empty prediction.
 
-        Args:
-            texts: the sources.
-            alignment: also return the attention over the source of every layer and head.
-            first: the number of the first text; sampling draws for each number on its own.
-            progress: called with the number of sentences just done.
-            on_text: told of the answer to a single text while it is written.
+class Tokenization(Config):
+    """The subword model, and what is done to the text of each side before it.
+
+    Args:
+        subwords: which model, and how large.
+        shared: one model for both sides, which three-way tying needs; or one for each.
+        source, target: lower-casing, Moses tokenisation, normalisation.
+    """
+
+    subwords: TokenizerConfig
+    shared: bool = True
+    source: PreprocessingConfig = PreprocessingConfig()
+    target: PreprocessingConfig = PreprocessingConfig()
+
+
+class ObjectiveConfig(schema.TokenObjectiveConfig):
+    """Cross-entropy on the next token.
+
+    Args:
+        loss_on: of a language model, which reads source and target as one text: whether it learns to
+            predict the ``answer`` (the target) alone, or ``all``.
+        guided: let one head learn the word alignments of the training data besides; null: none.
+    """
+
+    loss_on: Literal["answer", "all"] = "answer"
+    guided: GuidedConfig | None = None
+
+
+class EvaluationConfig(LanguageConfig):
+    """What ``evaluate`` reports besides sacreBLEU's scores.
+
+    Args:
+        tokenised_bleu: the language code whose Moses tokenisation a published score used: reports the
+            lower-cased, tokenised BLEU under that name, beside sacreBLEU's and never instead.
+    """
+
+    tokenised_bleu: str | None = None
+
+
+class PretrainedConfig(schema.VectorsConfig):
+    """Word vectors (word2vec text or binary, or GloVe) that fill rows of the embeddings at the start.
+
+    Words are filled that one token alone spells. The model reads vectors at their own size; in a recurrent
+    model whose output layer shares the table, this needs ``model.scale_embedding=true``. Other words begin as
+    without vectors. If both sides share a table, the target's vectors are written last.
+
+    Args:
+        source, target: the file for each side; null: none.
+    """
+
+    source: str | None = None
+    target: str | None = None
+
+
+class TranslationRecipe(Seq2SeqRecipe):
+    """A whole recipe.
+
+    Args:
+        pretrained: word vectors that the embeddings begin with.
+    """
+
+    task: TranslationConfig
+    data: DataConfig
+    tokenizer: Tokenization
+    model: Annotated[TransformerConfig | RecurrentConfig | LanguageModelConfig, Field(discriminator="kind")]
+    objective: ObjectiveConfig = ObjectiveConfig()
+    pretrained: PretrainedConfig = PretrainedConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @property
+    def max_source(self) -> int:
+        """The longest source in tokens; more is cut, in validation as in prediction.
+
+        It is what the model has positions for, and not how long the training sentences were. A language
+        model needs some of them for the target: as many as the training targets may have.
         """
-        if alignment and not self.model.alignment_taps:
-            raise RequestError("this model has no attention from target to source, so there is no alignment")
-        sources = self.tokenizers.source.encode_batch(list(texts))
-        results: list[Prediction] = [Prediction("") for _ in texts]
-        for group in self._groups(sources):
-            cut = [sources[i][: self.max_source] for i in group]
-            lengths, ordinals = [len(ids) for ids in cut], [first + i for i in group]
-            answers = self.writer.write(cut, lengths, ordinals, on_text)
-            for i, ids, hypotheses in zip(group, cut, answers, strict=True):
-                prediction = self._prediction(ids, hypotheses, alignment)
-                unread = len(sources[i]) - len(ids)
-                results[i] = replace(prediction, note=self._note(texts[i], sources[i]), cut=unread)
-            progress(len(group))
-        return results
+        longest: int | None = self.model.longest
+        if self.is_one_text and longest is not None:
+            return longest - 2 - (self.data.filter.limit("target") or 0)
+        return MAX_SOURCE if longest is None else min(MAX_SOURCE, longest - 1)
 
-    def _note(self, text: str, source: Sequence[int]) -> str | None:
-        return source_note(self.tokenizers.source, text, source, self.max_source)
+    @property
+    def is_one_text(self) -> bool:
+        """Whether source and target are read as one text, by a language model."""
+        return isinstance(self.model, LanguageModelConfig)
 
-    def _groups(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-        """Indices of non-empty sources, longest first, cut into groups of bounded size."""
-        width = self.writer.width
-        lengths = {i: len(source) for i, source in enumerate(sources) if source}
-        return longest_first(lengths, self.budget, lambda n: (min(n, self.max_source) + 1) * width)
+    @property
+    def pairing(self) -> SequenceFormat:
+        """How both are presented to the model."""
+        if isinstance(self.model, LanguageModelConfig):
+            return ConcatenatedFormat(self.model.context, self.objective.loss_on == "answer")
+        return EncoderDecoderFormat(self.model.longest)
 
-    def _prediction(
-        self, source: Sequence[int], hypotheses: Sequence[Hypothesis], alignment: bool
-    ) -> Prediction:
-        prediction = self.writer.prediction(hypotheses)
-        if not alignment:
-            return prediction
-        return replace(
-            prediction,
-            source_tokens=[*self.tokenizers.source.tokens(source), "</s>"],
-            alignment=self.writer.alignment(source, hypotheses[0]),
+    @model_validator(mode="after")
+    def _fits_one_text(self) -> Self:
+        """A language model has one vocabulary, no side of its own for the source, and a context."""
+        if not isinstance(self.model, LanguageModelConfig):
+            if self.objective.loss_on != "answer":
+                raise ValueError(
+                    "objective.loss_on=all: not supported by an encoder-decoder, which does not predict its "
+                    "source; remove it"
+                )
+            return self
+        if not self.tokenizer.shared:
+            raise ValueError(
+                "model.kind=language-model reads both sides as one text: set tokenizer.shared=true"
+            )
+        if self.pretrained != PretrainedConfig():
+            raise ValueError("pretrained: a language model has no source embedding to fill")
+        for key, decoding in self._decodings().items():
+            if getattr(decoding, "coverage", 0):
+                raise ValueError(f"{key}.coverage: a language model has no attention over a source")
+        limits = [self.data.filter.limit(column) for column in ("source", "target")]
+        most = self.model.context - 2
+        if None in limits or sum(n for n in limits if n) > most:
+            raise ValueError(
+                f"a language model reads source and target as one text of at most model.context="
+                f"{self.model.context} tokens: set data.filter.max_length for both, together at most {most}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _guides_a_head_that_is_there(self) -> Self:
+        if self.objective.guided is not None:
+            self.objective.guided.check(self.model)
+        return self
+
+    @model_validator(mode="after")
+    def _has_room_for_other_cuts(self) -> Self:
+        """Texts grow when merges are left out, and links between pieces no longer fit."""
+        if not self.data.bpe_dropout:
+            return self
+        kind = self.tokenizer.subwords.kind
+        if kind not in ("bpe", "byte-bpe"):
+            raise ValueError(
+                f"data.bpe_dropout leaves out merges, and tokenizer.subwords.kind={kind} has none"
+            )
+        if self.model.longest is not None:
+            raise ValueError(
+                "data.bpe_dropout makes texts longer than data.filter allows: take positions without an end "
+                "(sinusoidal, rotary, alibi)"
+            )
+        if self.objective.guided is not None:
+            raise ValueError("data.bpe_dropout: objective.guided links the pieces of the usual cut")
+        return self
+
+    @model_validator(mode="after")
+    def _ties_one_vocabulary(self) -> Self:
+        if getattr(self.model, "tie", None) == "three-way" and not self.tokenizer.shared:
+            raise ValueError("model.tie=three-way needs tokenizer.shared=true: one vocabulary for both sides")
+        return self
+
+    @model_validator(mode="after")
+    def _has_positions_for_all(self) -> Self:
+        """A table of positions ends somewhere, and no sentence may be longer; found now, not hours later."""
+        model: Any = self.model
+        if model.longest is None or self.is_one_text:
+            return self
+        table = f"model.positions={model.positions} ends after model.max_length={model.longest} tokens"
+        most = model.longest - 1
+        for column in ("source", "target"):
+            limit = self.data.filter.limit(column)
+            if limit is None or limit > most:
+                raise ValueError(f"{table}: set data.filter.max_length to at most {most}")
+        for key, decoding in self._decodings().items():
+            if decoding.max_length.cap > most:
+                raise ValueError(f"{table}: set {key}.max_length.cap to at most {most}")
+        return self
+
+    def _decodings(self) -> dict[str, Any]:
+        """Every decoding that the run will do, by its key."""
+        if self.validation.decode == 0:
+            return {"decoding": self.decoding}
+        return {"decoding": self.decoding, "validation.decoding": self.validation.decoding or GreedyConfig()}
+
+
+# The task -----------------------------------------------------------------------------------------------
+
+N_PLACES = 1 << 31
+"""One more than the greatest position in a sequence that a store of links can keep."""
+
+
+class OneTokenizer(WarmStart):
+    """A translator that starts from a language model: its tokenizer is that of both sides."""
+
+    def tokenizer(self, theirs: Tree) -> Tree:
+        """Preprocess both sides as the text of the language model, in its vocabulary."""
+        if not isinstance(theirs.value, dict) or TEXT not in theirs.value:
+            return theirs
+        sections = dict(theirs.value)
+        text = sections.pop(TEXT)
+        both = {"shared": Tree(True, text.mark), **dict.fromkeys(COLUMNS, text)}
+        return Tree({**sections, **both}, theirs.mark)
+
+
+class Translation(Seq2SeqTask):
+    """Generate a target text for a source text."""
+
+    Recipe: ClassVar[type[schema.Recipe]] = TranslationRecipe
+    Processor = Tokenizers
+    info = TaskInfo(
+        unit="sentences",
+        evaluating="translating",
+        own_data=("data",),
+        shorter="set or lower data.filter.max_length",
+        generates=True,
+        whole_rows=True,
+    )
+    warm_start = OneTokenizer()
+    sides = COLUMNS
+
+    recipe: TranslationRecipe
+    processor: Tokenizers
+
+    @property
+    def columns(self) -> Columns:
+        """Source and target; word alignments, if a head learns them."""
+        training = () if self.recipe.objective.guided is None else (ALIGNMENT,)
+        return Columns(COLUMNS, (SOURCE,), training=training, extra=(ALIGNMENT,))
+
+    @property
+    def lowercase(self) -> bool:
+        """As the recipe's tokenizer of the target says."""
+        return self.recipe.tokenizer.target.lowercase
+
+    def make_processor(self, rows: Rows) -> Tokenizers:
+        """One subword model for both sides, or one for each."""
+        known = [tokenizer_of(self.recipe, column, TEXT) for column in COLUMNS]
+        if all(known):
+            return Tokenizers(*known)  # type: ignore[arg-type]
+        settings = self.recipe.tokenizer
+
+        def side(column: str) -> tuple[Iterator[str], PreprocessingConfig]:
+            return (row.row[column] for row in rows()), getattr(settings, column)
+
+        source, target = side(SOURCE), side(TARGET)
+        if settings.shared:
+            return Tokenizers(*train_shared(settings.subwords, [source, target]))
+        return Tokenizers(
+            train_tokenizer(settings.subwords, *source), train_tokenizer(settings.subwords, *target)
         )
+
+    def new_report(self) -> DataReport:
+        """Counts unknown tokens on both sides."""
+        return DataReport({side: getattr(self.processor, side).specials.unknown for side in COLUMNS})
+
+    def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
+        """What passes the filter; with the links of words, if a head learns them."""
+        filter = self.recipe.data.filter
+        if self.recipe.objective.guided is None:
+            return keep(self.processor.encode(rows), filter, report)
+        found = encode_linked(self.processor, rows, report)
+        return cut_links(keep(found, filter, report, beside=[ALIGNMENT]))
+
+    def n_ids(self) -> Mapping[str, int]:
+        """Of texts, those of their tokenizers; links are positions."""
+        return {**dict(zip(COLUMNS, self.processor.sizes, strict=True)), ALIGNMENT: N_PLACES}
+
+    def data_notes(self, data: PreparedData) -> Sequence[str]:
+        """What makes BLEU at validations wrong, and how many sources they truncate."""
+        notes, decode = [*super().data_notes(data)], self.recipe.validation.decode
+        cut = int((data.valid.lengths(SOURCE)[:decode] > self.recipe.max_source).sum())
+        if cut:
+            notes.append(
+                f"data.valid: validations translate only the first {self.recipe.max_source:,} tokens of "
+                f"{cut:,} longer sources"
+            )
+        return notes
+
+    def build_model(self, sizes: Sequence[int] | None = None) -> nn.Module:
+        """An encoder-decoder, or a language model of the one vocabulary."""
+        sizes = self.processor.sizes if sizes is None else sizes
+        return build_model(self.recipe.model, *(sizes[-1:] if self.recipe.is_one_text else sizes))
+
+    def auxiliary_losses(self, model: Any) -> Sequence[AuxiliaryLoss]:
+        """The guidance of a head, if the recipe asks for it."""
+        guided = self.recipe.objective.guided
+        if guided is None:
+            return ()
+        layer = guided.place(len(model.alignment_taps))
+        return (Guidance(model, guided.weight, layer, guided.head - 1, guided.step),)
+
+    def initialise(self, model: Any, log: Log) -> None:
+        """Fill in pretrained word vectors, if the recipe names some."""
+        fill_vectors(self.recipe, {SOURCE: self.processor.source, TARGET: self.processor.target}, model, log)
+
+    def vary(self) -> Vary | None:
+        """BPE-dropout, if the recipe asks for it."""
+        p, seed = self.recipe.data.bpe_dropout, self.recipe.training.seed
+        return subword_dropout({c: getattr(self.processor, c) for c in COLUMNS}, p, seed) if p else None
+
+    def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
+        """Pairs that differ by a token or two in length, like those of a training."""
+        draw = np.random.default_rng(0)
+
+        def side(size: int, length: int) -> list[Any]:
+            # With the start or end token that is added.
+            lengths = (max(0, length - 1 + (0, -1, 1)[i % 3]) for i in range(n))
+            return [draw.integers(len(SPECIALS), size, length) for length in lengths]
+
+        source_vocab = sizes[-1] if self.recipe.is_one_text else sizes[0]
+        return self.recipe.pairing.collate(side(source_vocab, source_length), side(sizes[-1], length))
+
+    def predictor(self, model: Any, decoding: Any, inference: Inference, **options: Any) -> Translator:
+        """Translates."""
+        recipe = self.recipe
+        return Translator(
+            model,
+            self.processor,
+            decoding,
+            pairing=recipe.pairing,
+            max_source=recipe.max_source,
+            inference=inference,
+        )
+
+    def source_from(self, files: Sequence[Path]) -> FilesSource:
+        """Two aligned files."""
+        if len(files) != len(COLUMNS):
+            raise RequestError(f"a translator is scored on two files, source and target, not {len(files)}")
+        return FilesSource(columns={c: str(path.resolve()) for c, path in zip(COLUMNS, files, strict=True)})
+
+    # Scores
+
+    def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
+        """BLEU of some languages needs a package."""
+        check_language(self.recipe.evaluation.language)
+
+    def metrics(
+        self, model: Any, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+    ) -> tuple[list[Score], list[str]]:
+        """BLEU, chrF and TER of the translations; perplexity of the references, teacher forced.
+
+        A run that generates lower case is scored case-insensitively; the signatures say so.
+        """
+        language, moses = self.recipe.evaluation.language, self.recipe.evaluation.tokenised_bleu
+        texts, references = [p.text for p in predictions], [row.row[TARGET] for row in rows]
+        found = translation_scores(texts, references, language=language, lowercase=self.lowercase)
+        scores = [*found.values()]
+        if moses is not None:
+            prepared = Preparation(f"moses-{moses}-lowercase", lambda text: tokenise_for_bleu(text, moses))
+            scores.append(tokenised_bleu(texts, references, preparation=prepared))
+        likelihoods, notes = self.likelihood(model, rows)
+        return [*scores, *likelihoods], [*reference_notes(references, language), *notes]
+
+    def likelihood(self, model: Any, rows: Sequence[LocatedRow[Row]]) -> tuple[list[Score], list[str]]:
+        """Perplexity of the references given their sources; the load of experts; notes about both sides."""
+        sources = EncodedTexts.by(self.processor.source, [row.row[SOURCE] for row in rows])
+        references = EncodedTexts.by(self.processor.target, [row.row[TARGET] for row in rows])
+        longest = self.recipe.max_source
+
+        def read(part: Sequence[int]) -> list[Any]:
+            return [sources.ids[i][:longest] for i in part]
+
+        with counting(model) as loads:
+            fingerprint = sources.tokenizer.fingerprint
+            scores = likelihood_of(model, self.recipe.pairing, read, references, fingerprint)
+        scores += loads()
+        notes = left_out_notes(scores, len(rows)) + unknown_notes(SOURCE, sources)
+        return scores, notes + unknown_notes(TARGET, references, predicted=True)
+
+    def records(
+        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+    ) -> Iterator[Mapping[str, Any]]:
+        """Source, reference and translation, with their own scores."""
+        language, references = self.recipe.evaluation.language, [row.row[TARGET] for row in rows]
+        texts = [p.text for p in predictions]
+        own = sentence_scores(texts, references, language=language, lowercase=self.lowercase)
+        for row, prediction, scores in zip(rows, predictions, own, strict=True):
+            pair = {"source": row.row[SOURCE], "reference": row.row[TARGET]}
+            yield {**pair, **prediction.to_dict(), "scores": scores}
+
+
+def subword_dropout(tokenizers: Mapping[str, Tokenizer], p: float, seed: int) -> Vary:
+    """Split texts into other subwords in every epoch, as a function of (seed, epoch, sample, column).
+
+    Args:
+        tokenizers: of each column.
+        p: probability that a merge is left out.
+        seed: of the training.
+    """
+    drop = {column: MergeDropout(tokenizer.model, p) for column, tokenizer in tokenizers.items()}
+
+    def recut(column: str, texts: Sequence[Ids], samples: Sequence[int], epoch: int) -> list[Ids]:
+        keys = (f"{seed} {epoch} {int(sample)} {column}" for sample in samples)
+        found = (drop[column](ids.tolist(), key) for ids, key in zip(texts, keys, strict=True))
+        return [np.array(ids, dtype=np.int64) for ids in found]
+
+    return recut

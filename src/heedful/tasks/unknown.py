@@ -1,4 +1,4 @@
-"""What is told of words that a vocabulary does not have: they are read as ``<unk>``, all alike."""
+"""Notes about words that are not in the vocabulary: all of them are read as ``<unk>``."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,12 +12,12 @@ from heedful.text.tokenizer import Tokenizer
 def unknown_note(
     tokenizer: Tokenizer, texts: Sequence[str], ids: Iterable[Sequence[int]], side: str = ""
 ) -> str | None:
-    """How many of the words of an input, or of its tokens, are unknown; None if all are known.
+    """Note how many words or tokens of an input are unknown; None if all are known.
 
     Args:
         tokenizer: of the texts.
         texts: of the input.
-        ids: of them, together; other special tokens that stand among them are not counted.
+        ids: of them, together; other special tokens among them are not counted.
         side: what the words are called: ``source``.
     """
     flat = [i for part in ids for i in part]
@@ -25,11 +25,11 @@ def unknown_note(
     if not unknown:
         return None
     total = sum(i not in _FRAMING for i in flat)
-    return f"{unknown:,} of {total:,} {_named(tokenizer, side)} {_told(unknown)}{_first(tokenizer, texts)}"
+    return f"{unknown:,} of {total:,} {_named(tokenizer, side)} {_unknown(unknown)}{_first(tokenizer, texts)}"
 
 
 def is_of_unknown_words(note: str) -> bool:
-    """Whether unknown words are all that a note of an input tells (`unknown_note`)."""
+    """Whether a note of an input is about unknown words only (`unknown_note`)."""
     return _UNKNOWN.match(note) is not None
 
 
@@ -39,7 +39,7 @@ def unknown_notes(side: str, rows: Encoded, *, predicted: bool = False) -> list[
     Args:
         side: what it is called.
         rows: its texts.
-        predicted: whether it is what a likelihood is of.
+        predicted: whether a likelihood is computed of them.
     """
     counts = ColumnCounts()
     for ids in rows.ids:
@@ -68,12 +68,12 @@ def counted_notes(
     if not counts.unknown:
         return []
     share = f"{counts.unknown:,} of {counts.tokens:,} {_named(tokenizer, side)} ({counts.unknown_rate:.1%})"
-    told = f"{share} {_told(counts.unknown)}{_first(tokenizer, texts)}"
-    return [f"{told}; the perplexity counts them as <unk>, whatever they are" if predicted else told]
+    note = f"{share} {_unknown(counts.unknown)}{_first(tokenizer, texts)}"
+    return [f"{note}; the perplexity counts them as <unk>, whatever they are" if predicted else note]
 
 
 def joined(*notes: str | None) -> str | None:
-    """All that is told of an input, or None."""
+    """The notes about an input in one text, or None."""
     return "; ".join(note for note in notes if note) or None
 
 
@@ -84,12 +84,12 @@ _UNKNOWN = re.compile(r"[\d,]+ of [\d,]+ (\w+ )?(words|tokens) (is|are) unknown 
 
 
 def _named(tokenizer: Tokenizer, side: str) -> str:
-    """What its ids stand for: words, or parts of them."""
+    """What its ids are: words, or parts of words."""
     what = "words" if tokenizer.model.config.kind == "word" else "tokens"
     return f"{side} {what}".strip()
 
 
-def _told(unknown: int) -> str:
+def _unknown(unknown: int) -> str:
     return f"{'is' if unknown == 1 else 'are'} unknown to this run"
 
 

@@ -9,8 +9,8 @@ from heedful.cli.evaluate import AlignmentOptions, Sources
 from heedful.explain.alignment import STEPS, Direction
 from heedful.objectives.guided import DecoderStep
 from heedful.runs.evaluate import as_options
-from heedful.runs.kind import OwnData
-from heedful.runs.kinds import KINDS
+from heedful.tasks.base import OwnData
+from heedful.tasks.registry import TASKS
 
 
 def test_links_and_steps_match_the_library():
@@ -23,7 +23,7 @@ def test_links_and_steps_match_the_library():
 def test_every_form_of_own_data_is_an_option_and_has_a_kind():
     forms = get_args(OwnData)
     assert set(forms) <= {each.name for each in fields(Sources)}
-    assert set(forms) == {form for kind in KINDS.values() for form in kind.own_data}
+    assert set(forms) == {form for task in TASKS.values() for form in task.info.own_data}
 
 
 @pytest.mark.parametrize("form", get_args(OwnData))

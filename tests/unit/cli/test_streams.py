@@ -118,8 +118,8 @@ from types import SimpleNamespace
 from heedful.cli import streams
 from heedful.cli.explain import Inputs
 streams.open_streams()
-kind = SimpleNamespace(images=lambda r: (), inputs=lambda r: ("a",), optional=lambda r: ("b",))
-run = SimpleNamespace(kind=kind, recipe=None)
+from heedful.tasks.base import Columns
+run = SimpleNamespace(task=SimpleNamespace(columns=Columns((), ("a",), ("b",))))
 print(ascii(Inputs([sys.argv[1]], pair=sys.argv[2]).read(run)))
 """
 

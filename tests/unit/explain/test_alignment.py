@@ -30,7 +30,8 @@ from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.tasks.prediction import Prediction
-from heedful.tasks.translation import Tokenizers, Translator
+from heedful.tasks.source_target import Tokenizers
+from heedful.tasks.text_generation import Translator
 from heedful.text.configuration import BpeConfig, ByteConfig, WordConfig
 from heedful.text.training import train_tokenizer
 

@@ -155,7 +155,7 @@ def guided(own):
             assert n_layers == 1
             return 0
 
-    run.recipe = run.recipe.model_copy(
+    run.task.recipe = run.recipe.model_copy(
         update={"objective": run.recipe.objective.model_copy(update={"guided": Guided()})}
     )
     return run

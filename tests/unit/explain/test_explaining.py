@@ -11,9 +11,9 @@ from heedful.explain.explaining import explain_input
 from heedful.explain.reading import GIVEN, READERS, AnswerOptions, read
 from heedful.nn.attention import kernels
 from heedful.nn.taps import recording
-from heedful.runs.kinds import KINDS
 from heedful.runs.run import Run
 from heedful.tasks.forced import forced
+from heedful.tasks.registry import TASKS, task_for
 from heedful.text.specials import SPECIALS
 
 WRITERS = ["translation", "summarisation", "one text", "additive", "recurrent", "recurrent, one head"]
@@ -21,7 +21,7 @@ WRITERS += ["language model", "local and compressed", "rotary, shared keys", "ma
 
 
 def test_every_task_is_read():
-    assert READERS.keys() == KINDS.keys()
+    assert READERS.keys() == TASKS.keys()
 
 
 # Every run ------------------------------------------------------------------------------------------------
@@ -382,7 +382,7 @@ def test_an_end_that_a_stop_text_forced_is_not_the_models(explained):
     assert free.text
     completion = run.recipe.completion.model_copy(update={"stop": [free.text[0]]})
     recipe = run.recipe.model_copy(update={"completion": completion})
-    seen = explain_input(Run(run.folder, recipe, run.processor, run.model), given)
+    seen = explain_input(Run(run.folder, task_for(recipe, run.processor), run.model), given)
     assert seen.answer["tokens"] == free.tokens[:1]
     # The end token was forced: with certainty.
     assert seen.answer["log_probs"] == pytest.approx([free.log_probs[0], 0.0], abs=1e-6)

@@ -18,8 +18,8 @@ from heedful.explain.heat_map import save
 from heedful.explain.jsonable import jsonable
 from heedful.explain.page import page
 from heedful.explain.views import ALL
-from heedful.runs.kind import Scoring
 from heedful.runs.run import load
+from heedful.tasks.base import EvaluationOptions
 
 from .conftest import BLIND, RUNS
 
@@ -49,7 +49,7 @@ def jobs(run, name, given, folder):
             return str(error)
 
     def scored():
-        found = run.kind.scored(run, "own", iter(rows), Scoring())
+        found = run.task.evaluate(run.model, run.predict, "own", iter(rows), EvaluationOptions())
         return found.to_dict(), [*found.rows()]
 
     def explained():

@@ -17,12 +17,12 @@ from heedful.models.registry import build_model
 from heedful.models.vision import PRESETS, VisionConfig
 from heedful.recipes.trees import Mark, Tree
 from heedful.recipes.yaml import dump_yaml
-from heedful.runs.kinds import kind_of
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import seal
 from heedful.tasks.image_classification import ImageProcessor
 from heedful.tasks.images import ImageReader
+from heedful.tasks.registry import task_for
 
 LABELS = ("cat", "dog", "none of them")
 SIZES = {
@@ -49,9 +49,9 @@ def own_run(tmp_path):
         folder.path.mkdir()
         write_json(folder.environment, {})
         write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
-        kind_of(recipe).save(processor, folder)
+        processor.save(folder)
         torch.manual_seed(3)
-        net = kind_of(recipe).model(recipe, processor.sizes)
+        net = task_for(recipe).build_model(processor.sizes)
         with torch.no_grad():
             for parameter in net.parameters():
                 parameter += 0.2 * torch.randn_like(parameter)

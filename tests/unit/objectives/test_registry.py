@@ -12,8 +12,8 @@ from heedful.objectives.masked import MaskedToken
 from heedful.objectives.regression import NumberError
 from heedful.objectives.tagging import TokenClass
 from heedful.objectives.terms import Objective
-from heedful.runs.kinds import KINDS, kind_of
 from heedful.runs.reading import read_recipe
+from heedful.tasks.registry import TASKS, task_for
 
 RECIPES = {
     "phrasebook-ta": ("NEXT_TOKEN", NextToken),
@@ -34,7 +34,7 @@ TABLES = {name: table for name, table in vars(registry).items() if name.isupper(
 def minimised(name, *overrides):
     """What a recipe learns before all else."""
     recipe, _ = read_recipe(name, list(overrides))
-    objective = kind_of(recipe).objective(recipe)
+    objective = task_for(recipe).objective()
     return getattr(objective, "objectives", [objective])[0]
 
 
@@ -89,9 +89,9 @@ def test_every_table_is_one_of_some_recipe():
     assert {table for table, _ in RECIPES.values()} == TABLES.keys()
 
 
-@pytest.mark.parametrize("task", KINDS)
+@pytest.mark.parametrize("task", TASKS)
 def test_every_loss_is_an_objective(task):
-    config = KINDS[task].recipe.model_fields["objective"].annotation
+    config = TASKS[task].Recipe.model_fields["objective"].annotation
     for word in config.losses:
         assert isinstance(config(loss=word).make(), Objective)
 

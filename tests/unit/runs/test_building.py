@@ -39,7 +39,7 @@ def test_other_errors_stay_what_they_are():
 
 def test_a_run_is_described_by_its_model():
     model = heedful.build("gpt2", vocab_size=13, **SMALL)
-    run = Run(SimpleNamespace(), SimpleNamespace(), None, model)
+    run = Run(SimpleNamespace(), SimpleNamespace(), model)
     assert describe(run).parameters == describe(model).parameters
 
 

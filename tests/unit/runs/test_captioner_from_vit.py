@@ -14,11 +14,11 @@ from heedful.errors import RequestError
 from heedful.models.registry import build_model
 from heedful.models.vision import VisionConfig
 from heedful.nn.patches import Images
-from heedful.runs.kinds import kind_of
 from heedful.runs.reading import read_recipe
 from heedful.runs.run import load
 from heedful.runs.train import build_step, train_run
 from heedful.tasks.captioning import CaptionProcessor
+from heedful.tasks.registry import task_for
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
 
@@ -80,7 +80,7 @@ def begun(folder, *overrides):
     """A captioner before its first update, its recipe, and what is said."""
     recipe, said = recipe_of(folder, *overrides), []
     processor = CaptionProcessor(train_tokenizer(WordConfig(kind="word"), ["all red gre blu"]))
-    model = build_step(recipe, processor, torch.device("cpu"), said.append).model.eval()
+    model = build_step(task_for(recipe, processor), torch.device("cpu"), said.append).model.eval()
     return model, recipe, said
 
 
@@ -103,8 +103,8 @@ def test_the_encoder_computes_what_the_vit_does(folder):
     assert found.shape == (9 * 9, 12)
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
     assert said == [
-        "starting from the weights of vit; these parts begin afresh: decoder, target_embedding; "
-        "these stay behind: the head class"
+        "starting from the weights of vit; newly initialised parts: decoder, target_embedding; "
+        "not used: the head class"
     ]
 
 
@@ -121,7 +121,7 @@ def test_without_its_class_token_a_vit_is_one_that_never_had_one(with_class_toke
         wanted = without.eval()(read(vit.processor.reader, images, 9))
         found = model.encode(read(recipe.reader, images, 9))
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
-    assert said[0].endswith("these stay behind: the class token and its place, the head class")
+    assert said[0].endswith("not used: the class token and its place, the head class")
 
 
 def test_sizes_are_those_of_the_vit_and_the_decoder_has_its_own(folder):
@@ -147,8 +147,10 @@ def test_it_trains_and_its_run_needs_the_vit_no_more(folder, tmp_path, frozen):
     train_run(recipe, tmp_path / "run", device="cpu")
     first = begun(folder)[0].state_dict()
     moved = recipe.model_copy(update={"start": recipe.start.model_copy(update={"run": "gone"})})
-    assert kind_of(moved).load(load(tmp_path / "run", device="cpu").folder).tokenizer.vocab_size > 3
     run = load(tmp_path / "run", device="cpu")
+    task = task_for(moved)
+    task.load(run.folder)
+    assert task.processor.tokenizer.vocab_size > 3
     changed = {name for name, x in run.model.state_dict().items() if not torch.equal(x, first[name])}
     encoder = {name for name in first if name.startswith(("source_embedding.", "encoder."))}
     assert bool(changed & encoder) == (frozen == "none")
@@ -166,9 +168,9 @@ def test_it_trains_and_its_run_needs_the_vit_no_more(folder, tmp_path, frozen):
         ("model.channels=1", "reads 3 channels, not 1"),
         (
             "start.frozen=body model.tie=false",
-            "start.frozen=body: target_embedding and decoder begin afresh and must learn",
+            "start.frozen=body: target_embedding and decoder are newly initialised and must be trained",
         ),
-        ("start.frozen=embedding", "begin afresh and must learn; encoder keeps what was taken"),
+        ("start.frozen=embedding", "must be trained; start.frozen=encoder freezes what was loaded"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(folder, override, message):

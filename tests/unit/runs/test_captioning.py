@@ -20,15 +20,13 @@ from heedful.decoding.config import GreedyConfig
 from heedful.errors import DataError, RequestError
 from heedful.ledger.describing import describe
 from heedful.recipes.trees import Mark, Tree
-from heedful.runs.captioning.augmenting import augmenting
-from heedful.runs.captioning.scoring import by_image
 from heedful.runs.evaluate import chosen_splits, evaluate
-from heedful.runs.kind import Scoring
-from heedful.runs.kinds import kind_of
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import Run, load
 from heedful.runs.train import build_step, train_run
+from heedful.tasks.base import EvaluationOptions
+from heedful.tasks.captioning import Captioning, augmenting, by_image
 from heedful.tasks.prediction import Prediction
 from heedful.training.callbacks import JsonLines, read_metrics
 
@@ -207,17 +205,18 @@ def test_what_becomes_of_an_image_depends_on_seed_epoch_and_sample_alone():
 def test_training_images_are_changed_and_those_of_validation_are_not(tmp_path):
     write(tmp_path)
     settings = recipe(augmentation={"shift": 3}).model_copy(update={"root": str(tmp_path)})
-    kind, folder = kind_of(settings), RunFolder(tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
     prepared = prepare(settings, folder, lambda line: None)
-    feed = kind.feed(settings, prepared)
+    task = prepared.task
+    feed = task.training_data(prepared)
     plain = settings.pairing.images(prepared.train.gather([0, 1])["image"]).pixels
     one, two = (feed.collate([0, 1], epoch).source.pixels for epoch in (0, 1))
     assert torch.equal(feed.collate([0, 1], 0).source.pixels, one)
     assert not torch.equal(one, plain)
     assert not torch.equal(one, two)
-    step = build_step(settings, prepared.processor, torch.device("cpu"), None)
-    validator = kind.validator(settings, prepared, step)
+    step = build_step(task, torch.device("cpu"), None)
+    validator = task.validator(prepared, step)
     own = prepared.valid.gather([0, 1])["image"]
     assert torch.equal(validator.pairs.scored([0, 1]).source.pixels, settings.pairing.images(own).pixels)
 
@@ -295,7 +294,7 @@ def table(folder, *rows):
 
 
 def saying(run, *said):
-    found = Saying(run.folder, run.recipe, run.processor, run.model)
+    found = Saying(run.folder, run.task, run.model)
     found.said = said
     return found
 
@@ -312,7 +311,6 @@ def test_an_image_is_written_for_once_and_scored_against_all_of_its_captions(run
     asked = saying(run, *hypotheses)
     found = evaluate(asked, "several", table(folder, *rows_of_two()))
     assert asked.asked == 2
-    assert found.references == [["red above blue", "blue above green here"], ["all green"]]
     streams = [["red above blue", "all green"], ["blue above green here", None]]
     scores = {score.name: score for score in found.scores}
     assert scores["BLEU"].value == corpus_bleu(hypotheses, streams).score
@@ -322,7 +320,7 @@ def test_an_image_is_written_for_once_and_scored_against_all_of_its_captions(run
     assert scores["BLEU"].counts["sentences"] == 2
     assert scores["perplexity"].counts["sentences"] == 3
     first, second = found.rows()
-    assert first["references"] == found.references[0]
+    assert first["references"] == ["red above blue", "blue above green here"]
     assert (second["reference"], second["text"]) == ("all green", "all green")
     # Of its words 4/5, clipped to one reference each, of pairs 4/4, of triples 2/3, of fours 0/2 (as 1/4).
     assert first["scores"]["BLEU"] == pytest.approx(100 * (4 / 5 * 4 / 4 * 2 / 3 * 1 / 4) ** (1 / 4))
@@ -342,11 +340,11 @@ def test_images_without_a_path_are_one_where_they_are_alike():
 
 def test_exact_matches_and_limits_count_images(run, folder):
     source = table(folder, *rows_of_two())
-    found = evaluate(saying(run, "blue above green here"), "several", source, Scoring(limit=1))
+    found = evaluate(saying(run, "blue above green here"), "several", source, EvaluationOptions(limit=1))
     scores = {score.name: score for score in found.scores}
     assert scores["exact match"].value == 1
     assert scores["BLEU"].value == pytest.approx(100)
-    assert len(found.references[0]) == 2
+    assert [len(row["references"]) for row in found.rows()] == [2]
 
 
 def test_the_perplexity_is_that_of_all_captions(run, folder):
@@ -383,7 +381,9 @@ def test_images_without_a_caption_are_not_scored(run, folder):
     assert [score.counts["empty caption"] for score in found.scores] == [1] * len(found.scores)
     filter = run.recipe.data.filter.model_copy(update={"empty": "error"})
     data = run.recipe.data.model_copy(update={"filter": filter})
-    strict = Run(run.folder, run.recipe.model_copy(update={"data": data}), run.processor, run.model)
+    strict = Run(
+        run.folder, Captioning(run.recipe.model_copy(update={"data": data}), run.processor), run.model
+    )
     with pytest.raises(DataError, match=r"several.jsonl:5: caption is empty"):
         evaluate(strict, "several", table(folder, *rows))
     with pytest.raises(DataError, match="no rows left after filtering"):
@@ -402,7 +402,7 @@ def test_validation_writes_for_each_image_once(tmp_path):
     )
     run = load(tmp_path / "run", device="cpu")
     (validated,) = [x for x in read_metrics(tmp_path / "run" / "metrics.jsonl") if x["event"] == "validated"]
-    found = evaluate(run, "valid", run.recipe.data.valid, Scoring(decoding=GreedyConfig()))
+    found = evaluate(run, "valid", run.recipe.data.valid, EvaluationOptions(decoding=GreedyConfig()))
     scores = {score.name: score.value for score in found.scores}
     assert validated["metrics"]["bleu"] == scores["BLEU"]
     assert validated["metrics"]["chrf"] == scores["chrF2"]
@@ -437,7 +437,9 @@ def test_unreadable_images_of_a_test_set_are_left_out_where_the_recipe_drops_suc
     ((name, source),) = chosen_splits(run, "test", [folder / "some.jsonl"]).items()
     filter = run.recipe.data.filter.model_copy(update={"unreadable": "drop"})
     data = run.recipe.data.model_copy(update={"filter": filter})
-    dropping = Run(run.folder, run.recipe.model_copy(update={"data": data}), run.processor, run.model)
+    dropping = Run(
+        run.folder, Captioning(run.recipe.model_copy(update={"data": data}), run.processor), run.model
+    )
     found = evaluate(dropping, name, source)
     assert found.notes == [f"dropped, unreadable: 1 ({folder}/some.jsonl:1)"]
     assert [score.counts["unreadable"] for score in found.scores] == [1] * len(found.scores)
@@ -452,7 +454,7 @@ def test_unreadable_images_of_a_test_set_are_left_out_where_the_recipe_drops_suc
     [
         ({"model": {"patch_size": 5}}, "patch_size must divide image_size=12, got 5"),
         ({"model": {"positions": "learned", "max_length": 9}}, "max_length to at most 8"),
-        ({"data": {"filter": {"max_ratio": 3}}}, "leave it away here"),
+        ({"data": {"filter": {"max_ratio": 3}}}, "max_ratio is not supported here"),
         ({"training": {"metric": "bleu"}}, "direction=higher"),
         ({"validation": {"decode": 0}, "training": {"metric": "bleu"}}, "validation.decode"),
         ({"model": {"kind": "vision"}}, "captioner"),
@@ -494,5 +496,7 @@ def test_scenes_are_read_by_a_recipe(tmp_path):
     train_run(settings, tmp_path / "run", device="cpu")
     run = load(tmp_path / "run", device="cpu")
     found = evaluate(run, "test", run.recipe.data.test["test"])
-    assert found.references == [[caption(scene("test", n))] for n in range(3)]
-    assert found.predictions == run.predict([pixels(scene("test", n)) for n in range(3)])
+    rows = [*found.rows()]
+    assert [row["reference"] for row in rows] == [caption(scene("test", n)) for n in range(3)]
+    predictions = run.predict([pixels(scene("test", n)) for n in range(3)])
+    assert [row["text"] for row in rows] == [each.text for each in predictions]

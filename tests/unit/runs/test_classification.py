@@ -172,7 +172,7 @@ def test_a_users_own_table_is_scored(run, tmp_path, kind):
 def test_pairs_are_trained_and_read(tmp_path):
     into(tmp_path, pairs=True)
     run = load(tmp_path / "run", device="cpu")
-    assert run.kind.inputs(run.recipe) == ("text", "pair")
+    assert run.task.columns.inputs == ("text", "pair")
     assert len(run.predict([("the honey", "again"), ("a", "")])) == 2
 
 

@@ -12,11 +12,11 @@ from heedful.artifacts.run_folder import RunFolder
 from heedful.errors import DataError
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
-from heedful.runs.kinds import KINDS
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
+from heedful.tasks.registry import TASKS
 
 N, LONG = 11, (2, 5, 7)
 """Rows of each file, and the numbers of the lines that are too long."""
@@ -140,7 +140,7 @@ every_case = pytest.mark.parametrize("name", CASES)
 
 def test_every_task_occurs():
     tasks = {name.partition(",")[0] for name in CASES} | {*WHOLE, "image-classification"}
-    assert tasks == {*KINDS}
+    assert tasks == {*TASKS}
 
 
 def write(folder, row):
@@ -191,7 +191,7 @@ def test_rows_that_are_cut_are_counted_and_told(tmp_path, name):
         assert told.count(f"  truncated, {reason}: 3 {places}") == 2
     run = load(tmp_path / "run", device="cpu")
     assert case.evaluated in evaluate(run, *chosen_splits(run, "test", None).popitem()).notes
-    inputs = [run.kind.input_of(recipe, row) for row in rows]
+    inputs = [run.task.columns.input_of(row) for row in rows]
     if "image" in rows[0]:
         inputs = [tmp_path / path for path in inputs]
     predictions = run.predict(inputs)

@@ -6,18 +6,18 @@ import pytest
 import torch
 
 from heedful.artifacts.run_folder import RunFolder
+from heedful.data.links import ALIGNMENT
 from heedful.errors import DataError, RequestError
 from heedful.objectives.guided import Guidance
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
-from heedful.runs.kind import Scoring
-from heedful.runs.kinds import kind_of
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import new_step, train_run
-from heedful.runs.translation.guidance import GuidedConfig
-from heedful.tasks.linking import ALIGNMENT
+from heedful.tasks.base import EvaluationOptions
+from heedful.tasks.guidance import GuidedConfig
+from heedful.tasks.registry import task_for
 from heedful.training.callbacks import JsonLines
 
 WORDS = ["a", "b", "c d", "b a", "c a b", "d c b a", "a d"] * 5
@@ -82,7 +82,7 @@ def test_training_sees_the_links_and_tells_the_term(corpus):
     run = load(corpus / "run", device="cpu")
     files = [corpus / "source", corpus / "target"]
     ((name, source),) = chosen_splits(run, "test", files).items()
-    assert evaluate(run, name, source, Scoring(limit=3)).scores
+    assert evaluate(run, name, source, EvaluationOptions(limit=3)).scores
     assert len(run.predict(["a b"])) == 1
 
 
@@ -92,7 +92,7 @@ def test_batches_have_the_links_of_their_rows(corpus):
     prepared = prepare(settings, RunFolder(corpus / "run"), lambda line: None)
     assert prepared.train.columns == ("source", "target", ALIGNMENT)
     assert prepared.valid.columns == ("source", "target")
-    feed = kind_of(settings).feed(settings, prepared)
+    feed = prepared.task.training_data(prepared)
     batch = feed.collate([4, 0], 0)
     # "c a b" and "b a c", in characters and blanks; a blank belongs to the word after it.
     places = {0: [0], 1: [1, 2], 2: [3, 4]}
@@ -120,7 +120,7 @@ def test_a_guided_run_goes_on_where_it_was_stopped(corpus):
 )
 def test_the_recipe_says_which_head_and_how_much(guided, layer, head):
     settings = recipe(guided)
-    step = new_step(settings, (17, 17), torch.device("cpu"))
+    step = new_step(task_for(settings), (17, 17), torch.device("cpu"))
     (own,) = [each for each in step.inside if isinstance(each, Guidance)]
     assert own.taps == [step.model.alignment_taps[layer]]
     assert (own.head, own.weight) == (head, guided.get("weight", 0.05))
@@ -129,9 +129,10 @@ def test_the_recipe_says_which_head_and_how_much(guided, layer, head):
 def test_without_it_nothing_listens_and_no_alignment_is_asked_for():
     settings = recipe_from(Tree.of({**plain(), "objective": {}}, Mark("r")))
     assert not any(
-        isinstance(each, Guidance) for each in new_step(settings, (17, 17), torch.device("cpu")).inside
+        isinstance(each, Guidance)
+        for each in new_step(task_for(settings), (17, 17), torch.device("cpu")).inside
     )
-    assert kind_of(settings).training_columns(settings) == ()
+    assert task_for(settings).columns.training == ()
 
 
 @pytest.mark.parametrize(("n", "layer"), [(1, 0), (2, 0), (3, 1), (6, 4)])

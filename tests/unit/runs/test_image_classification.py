@@ -221,7 +221,7 @@ def test_what_cannot_be_read_is_named_or_dropped_and_counted(tmp_path):
     assert found.notes == ["dropped, unreadable: 1 (test/flat/bad.png)"]
     assert found.to_dict()["notes"] == found.notes
     strict = run.recipe.model_copy(update={"data": recipe().data})
-    run.recipe = strict
+    run.task.recipe = strict
     with pytest.raises(DataError, match=r"test: test/flat/bad.png: not an image"):
         evaluate(run, "test", chosen_splits(run, "test", None)["test"])
 

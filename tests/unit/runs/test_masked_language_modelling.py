@@ -10,10 +10,11 @@ import torch
 from heedful.errors import DataError, RequestError
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
-from heedful.runs.masked_language_modelling.kind import maskings
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
+from heedful.tasks.masked_language_modelling import maskings
+from heedful.tasks.registry import task_for
 from heedful.text.specials import SPECIALS
 from heedful.training.callbacks import JsonLines
 
@@ -160,9 +161,8 @@ def test_every_head_is_there_for_what_is_asked(run):
 
 def plain_model():
     made = recipe()
-    from heedful.runs.kinds import kind_of
 
-    return kind_of(made).model(made, (31,))
+    return task_for(made).build_model((31,))
 
 
 @pytest.mark.slow

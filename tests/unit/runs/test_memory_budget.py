@@ -6,9 +6,9 @@ import torch
 from heedful.errors import RequestError
 from heedful.runs import memory_budget
 from heedful.runs.building import on_device
-from heedful.runs.kinds import kind_of
 from heedful.runs.memory_budget import fewest_sizes, least_memory, require_room
-from heedful.runs.translation.recipe import TranslationRecipe
+from heedful.tasks.registry import task_for
+from heedful.tasks.translation import TranslationRecipe
 from heedful.training.optimizers import build_optimizer, state_tensors
 
 CPU = torch.device("cpu")
@@ -54,7 +54,7 @@ OPTIMIZERS = [
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
 def test_what_training_holds_is_counted(optimizer):
     settings = recipe(optimizer=optimizer)
-    model = kind_of(settings).model(settings, fewest_sizes(settings))
+    model = task_for(settings).build_model(fewest_sizes(settings))
     next(model.parameters()).requires_grad_(False)
     counted = least_memory(settings, model)
     true = held(settings, model)
@@ -64,7 +64,7 @@ def test_what_training_holds_is_counted(optimizer):
 def test_a_model_is_refused_where_the_machine_has_one_byte_too_few(monkeypatch):
     settings = recipe()
     sizes = fewest_sizes(settings)
-    needed = least_memory(settings, on_device("meta", kind_of(settings).model, settings, sizes))
+    needed = least_memory(settings, on_device("meta", task_for(settings).build_model, sizes))
     for there in (needed, None):
         monkeypatch.setattr(memory_budget, "machine_memory", lambda there=there: there)
         require_room(settings, sizes, CPU)

@@ -13,7 +13,7 @@ from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
-from heedful.runs.translation import scoring
+from heedful.tasks import seq2seq
 from heedful.tasks.forced import forced
 from heedful.text.specials import SPECIALS
 
@@ -74,14 +74,14 @@ def test_it_learns_to_copy_what_stands_before_the_separator(copier):
 @pytest.mark.parametrize("tokens", [1, 23, 10_000])
 def test_the_perplexity_is_the_same_however_much_is_read_at_a_time(copier, monkeypatch, tokens):
     whole = evaluate(copier, "test", chosen_splits(copier, "test", None)["test"]).scores
-    monkeypatch.setattr(scoring, "TOKENS", tokens)
+    monkeypatch.setattr(seq2seq, "TOKENS", tokens)
     seen = []
 
     def observed(model, batch):
         seen.append(batch.inputs.layout.n_tokens)
         return forced(model, batch)
 
-    monkeypatch.setattr(scoring, "forced", observed)
+    monkeypatch.setattr(seq2seq, "forced", observed)
     again = evaluate(copier, "test", chosen_splits(copier, "test", None)["test"]).scores
     (one,), (two,) = ([s for s in scores if s.name == "perplexity"] for scores in (whole, again))
     assert one.value == pytest.approx(two.value, rel=1e-5)
@@ -148,7 +148,7 @@ def test_a_summariser_is_scored_with_rouge(tmp_path):
         ({"data": {**plain()["data"], "filter": {"max_length": 7}}}, "together at most 13"),
         (
             {"model": {"kind": "transformer", "d_model": 4, "n_heads": 2}, "objective": {"loss_on": "all"}},
-            "foretells nothing of its source",
+            "does not predict its source",
         ),
     ],
 )

@@ -230,7 +230,7 @@ def test_an_answer_that_no_window_holds_is_told(tmp_path):
     [
         ({"model": {"max_length": 8}}, "leaves no room for a passage"),
         ({"model": {"segments": 0}}, "segments=2"),
-        ({"data": {"filter": {"max_length": 5}}}, "would cut texts that are read whole"),
+        ({"data": {"filter": {"max_length": 5}}}, "filter.max_length is not supported here"),
         ({"data": {"missing": "ignore"}}, "'drop' or 'error'"),
     ],
 )

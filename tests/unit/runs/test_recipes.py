@@ -27,9 +27,9 @@ from heedful.recipes.schema import Recipe
 from heedful.recipes.trees import Mark, Tree
 from heedful.recipes.yaml import dump_yaml, read_yaml
 from heedful.runs.building import on_device
-from heedful.runs.kinds import kind_of
 from heedful.runs.prepare import rows_of
 from heedful.runs.reading import read_recipe, recipe_from
+from heedful.tasks.registry import task_for
 
 NAMES = list(shipped_recipes())
 OWN = [
@@ -130,7 +130,7 @@ def learned():
             told = {name: told[name] for name in sections} | {"start": told["start"]}
         key = json.dumps([type(recipe).__name__, told], sort_keys=True)
         if key not in known:
-            known[key] = kind_of(recipe).learn(recipe, lambda: rows_of(recipe, recipe.data.train))
+            known[key] = task_for(recipe).make_processor(lambda: rows_of(recipe, recipe.data.train))
         return known[key]
 
     return learn
@@ -143,7 +143,7 @@ def test_a_recipe_tells_how_many_parameters_its_model_has(name, learned):
     recipe, _ = read_recipe(name)
     if "$HEEDFUL_DATA" in str(recipe.data) and "HEEDFUL_DATA" not in os.environ:
         pytest.skip("reads a corpus from $HEEDFUL_DATA")
-    model = on_device("meta", kind_of(recipe).model, recipe, learned(recipe).sizes)
+    model = on_device("meta", task_for(recipe).build_model, learned(recipe).sizes)
     assert recipe.expected.parameters == sum(p.numel() for p in model.parameters())
 
 
@@ -248,7 +248,7 @@ def test_a_limit_on_a_column_that_there_is_not_is_refused(tmp_path, name, right)
 
 
 def test_a_table_of_positions_and_not_the_training_filter_limits_what_is_read():
-    from heedful.tasks.translation import MAX_SOURCE
+    from heedful.tasks.text_generation import MAX_SOURCE
 
     filtered, _ = read_recipe("phrasebook-ta", ["data.filter.max_length=20"])
     assert filtered.max_source == MAX_SOURCE

@@ -126,7 +126,7 @@ def test_the_loss_that_is_named_decides_between_mean_and_median(loss, expected, 
 def test_pairs_and_a_limit_of_tokens_leave_the_numbers_whole(tmp_path):
     into(tmp_path, pairs=True, data={"filter": {"max_length": 3}})
     run = load(tmp_path / "run", device="cpu")
-    assert run.kind.inputs(run.recipe) == ("text", "pair")
+    assert run.task.columns.inputs == ("text", "pair")
     found = run.predict([("one two", "five"), ("two", "")])
     assert all(isinstance(p.value, float) for p in found)
 

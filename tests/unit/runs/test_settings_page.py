@@ -10,7 +10,6 @@ import pytest
 from pydantic import Field, PositiveInt
 
 from heedful.config import Config
-from heedful.runs.kinds import KINDS
 from heedful.runs.settings_page import (
     SECTIONS,
     Table,
@@ -22,6 +21,7 @@ from heedful.runs.settings_page import (
     rows,
     tables,
 )
+from heedful.tasks.registry import TASKS
 
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
 
@@ -48,8 +48,8 @@ def keys_on_the_page():
 def keys_of_schemas():
     """The keys of every class that pydantic itself finds below a recipe, but for those that name a kind."""
     classes = {}
-    for kind in KINDS.values():
-        for name, schema in kind.recipe.model_json_schema()["$defs"].items():
+    for task in TASKS.values():
+        for name, schema in task.Recipe.model_json_schema()["$defs"].items():
             # Classes of one name in two recipes differ in something, if only in what is said of them.
             title = name.rpartition("__")[2]
             keys = list(schema.get("properties", ()))
@@ -68,7 +68,7 @@ def test_every_key_of_every_class_is_on_the_page_once():
 
 def test_every_section_of_every_recipe_is_on_the_page():
     plain = {"description", "root"}
-    assert {key for kind in KINDS.values() for key in kind.recipe.model_fields} == plain | {*SECTIONS}
+    assert {key for task in TASKS.values() for key in task.Recipe.model_fields} == plain | {*SECTIONS}
     headings = re.findall(r"^## (.+)$", page(), re.MULTILINE)
     assert headings == ["The sections", *SECTIONS]
 
@@ -81,10 +81,10 @@ def test_every_key_has_a_meaning():
         if key != discriminator(table.config) and key not in meanings(table.config)
     ]
     bare += [
-        f"{kind.recipe.__name__}: {key}"
-        for kind in KINDS.values()
-        for key in kind.recipe.model_fields
-        if key not in meanings(kind.recipe)
+        f"{task.Recipe.__name__}: {key}"
+        for task in TASKS.values()
+        for key in task.Recipe.model_fields
+        if key not in meanings(task.Recipe)
     ]
     assert bare == []
     assert re.findall(r"^.*\|\s*\|$", page(), re.MULTILINE) == []

@@ -5,7 +5,6 @@ import pytest
 from heedful.artifacts.run_folder import RunFolder
 from heedful.errors import RequestError
 from heedful.recipes.trees import Mark, Tree
-from heedful.runs.kinds import kind_of
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
 from heedful.runs.train import train_run
@@ -40,13 +39,13 @@ def fed(corpus, **given):
     folder = RunFolder(corpus / f"run-{settings.training.seed}")
     folder.path.mkdir()
     prepared = prepare(settings, folder, lambda said: None)
-    return prepared, kind_of(settings).feed(settings, prepared).make
+    return prepared, prepared.task.training_data(prepared).make
 
 
 def source_texts(prepared, batch):
     """What the batch's sources spell, without their end tokens, and their ids."""
     found = [ids.tolist()[:-1] for ids in batch.source.ids.split(list(batch.source.layout.lengths))]
-    return [prepared.processor.source.decode(ids) for ids in found], found
+    return [prepared.task.processor.source.decode(ids) for ids in found], found
 
 
 def test_every_epoch_cuts_the_same_texts_in_another_way(corpus):
@@ -66,14 +65,14 @@ def test_every_epoch_cuts_the_same_texts_in_another_way(corpus):
 
 def test_without_it_pieces_stay(corpus):
     prepared, make = fed(corpus, dropout=0.0)
-    usual = prepared.processor.source.encode_batch(TEXTS[:3])
+    usual = prepared.task.processor.source.encode_batch(TEXTS[:3])
     assert source_texts(prepared, make([0, 1, 2], 4))[1] == usual
 
 
 def test_validation_reads_the_usual_pieces(corpus):
     prepared, _ = fed(corpus)
     rows = prepared.valid.gather([0, 1, 2])["source"]
-    assert [r.tolist() for r in rows] == prepared.processor.source.encode_batch(TEXTS[:3])
+    assert [r.tolist() for r in rows] == prepared.task.processor.source.encode_batch(TEXTS[:3])
 
 
 def test_it_trains(corpus):

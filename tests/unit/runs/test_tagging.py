@@ -9,12 +9,12 @@ import torch
 from heedful.errors import DataError, RequestError
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
-from heedful.runs.kinds import kind_of
 from heedful.runs.prepare import rows_of
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
-from heedful.tasks.tagging import words_and_tags
+from heedful.tasks.registry import task_for
+from heedful.tasks.words import words_and_tags
 from heedful.training.callbacks import JsonLines, read_metrics
 
 TAGS = {
@@ -108,7 +108,7 @@ def test_lists_of_words_and_tags_stay_lists(tmp_path):
         {"words": ["x"], "tags": [True]},
     ]
     settings, found = read(tmp_path, *lines)
-    kind = kind_of(settings)
+    task = task_for(settings)
     assert [words_and_tags(row) for row in found] == [
         (["New York", "is"], ["3", "0"]),
         ([], []),
@@ -116,10 +116,10 @@ def test_lists_of_words_and_tags_stay_lists(tmp_path):
         (["a", "b"], ["3", "true"]),
         (["x"], ["true"]),
     ]
-    processor = kind.learn(settings, lambda: iter(found))
-    assert processor.tags == ("0", "3", "true")
+    task.fit(lambda: iter(found))
+    assert task.processor.tags == ("0", "3", "true")
     # Empty rows are left out, as empty lines are.
-    encoded = [row.row for row in kind.encode(settings, processor, found, kind.report(processor))]
+    encoded = [row.row for row in task.encode(found, task.new_report())]
     marks = [[mark for mark in row["tags"] if mark] for row in encoded]
     assert marks == [[2, 1], [2, 3], [3]]
 
@@ -292,7 +292,7 @@ def test_one_tag_is_not_enough(tmp_path):
     "sections, message",
     [
         ({"model": {"max_length": 2}}, "leaves no room"),
-        ({"data": {"filter": {"max_length": 5}}}, "would cut texts that are read whole"),
+        ({"data": {"filter": {"max_length": 5}}}, "filter.max_length is not supported here"),
         ({"training": {"metric": "accuracy"}}, "direction=higher"),
     ],
 )

@@ -19,21 +19,20 @@ from heedful.recipes.resolve import overrides_tree
 from heedful.recipes.trees import merge
 from heedful.runs import train as module
 from heedful.runs.evaluate import evaluate, with_evaluation
-from heedful.runs.kind import Prepared
-from heedful.runs.pairs import Validator
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.saved import saved_tree
 from heedful.runs.train import train_run
-from heedful.runs.translation.kind import Translation
-from heedful.runs.translation.recipe import (
-    EvaluationConfig,
-    PretrainedConfig,
-    TranslationRecipe,
-    ValidationConfig,
-)
+from heedful.tasks.base import PreparedData
 from heedful.tasks.metrics import translation
 from heedful.tasks.metrics.translation import sentence_scores
+from heedful.tasks.seq2seq import ValidationConfig, Validator
+from heedful.tasks.translation import (
+    EvaluationConfig,
+    PretrainedConfig,
+    Translation,
+    TranslationRecipe,
+)
 from heedful.text.configuration import WordConfig
 from heedful.training.averaging import average
 from heedful.training.callbacks import TensorBoard
@@ -237,9 +236,8 @@ class Stored:
 
 
 def test_validation_runs_micro_batches(tmp_path):
-    prepared = Prepared(None, None, Stored([9] * 12), [])
-    columns = ("source", "target")
-    validator = Validator(recipe(tokens_per_update=80, accumulate=4), prepared, None, columns, None)
+    task = Translation(recipe(tokens_per_update=80, accumulate=4))
+    validator = Validator(task, PreparedData(task, None, Stored([9] * 12), []), None)
     assert [len(samples) for samples in validator.batches] == [2] * 6
 
 
@@ -677,8 +675,8 @@ def test_pretrained_vectors_fill_their_rows_at_the_start_and_are_not_needed_to_g
     trained = train_run(settings, corpus / "run", device="cpu", log=told.append)
     assert [line for line in told if line.startswith("pretrained.source: 1 of")]
     tokenizers = load(trained.folder.path).processor
-    first = module.build_step(settings, tokenizers, torch.device("cpu"), lambda line: None).model
-    plain = module.build_step(settings, tokenizers, torch.device("cpu")).model
+    first = module.build_step(Translation(settings, tokenizers), torch.device("cpu"), lambda line: None).model
+    plain = module.build_step(Translation(settings, tokenizers), torch.device("cpu")).model
     row = tokenizers.source.whole_words()["word"]
     filled = first.source_embedding.weight
     assert (filled[row] * first.source_embedding.scale).tolist() == [1, 2, 3, 4]

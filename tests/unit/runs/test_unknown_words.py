@@ -67,8 +67,8 @@ def test_of_an_input(case):
     run, row = case
     gap = " [MASK]" if run.recipe.task.kind == "masked-language-modelling" else ""
     text = {key: value + gap for key, value in {**row, "prompt": STRANGE}.items()}
-    strange = run.kind.input_of(run.recipe, text)
-    known = run.kind.input_of(run.recipe, dict.fromkeys(text, "the cat" + gap))
+    strange = run.task.columns.input_of(text)
+    known = run.task.columns.input_of(dict.fromkeys(text, "the cat" + gap))
     found, quiet = run.predict([strange, known])
     side = "source " if "source" in row else ""
     n = "7" if "question" in row else "5"

@@ -14,11 +14,11 @@ from heedful.errors import DataError, RequestError
 from heedful.nn.layout import Tokens
 from heedful.recipes.schema import TextVectorsConfig
 from heedful.recipes.trees import Mark, Tree
-from heedful.runs.kinds import kind_of
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import build_step, train_run
+from heedful.tasks.registry import task_for
 from heedful.training.checkpoints import path_of
 from heedful.training.optimizers import AdamWConfig, MuonConfig, SGDConfig
 
@@ -80,8 +80,8 @@ def test_rows_of_the_words_that_are_known_are_filled_and_no_others(tmp_path, tas
     n_words = len({word for text in TEXTS for word in text.split()})
     assert f"pretrained.text: 2 of {n_words} words have a pretrained vector ({2 / n_words:.1%})" in told
     processor = load(trained.folder.path, device="cpu").processor
-    filled = build_step(recipe, processor, torch.device("cpu"), told.append).model.embedding.weight
-    plain = build_step(recipe, processor, torch.device("cpu")).model.embedding.weight
+    filled = build_step(task_for(recipe, processor), torch.device("cpu"), told.append).model.embedding.weight
+    plain = build_step(task_for(recipe, processor), torch.device("cpu")).model.embedding.weight
     ids = [processor.tokenizer.whole_words()[word] for word in ("cake", "sea")]
     assert torch.equal(filled[ids], wanted[:2])
     others = [i for i in range(len(plain)) if i not in ids]
@@ -184,14 +184,14 @@ def begun(folder, recipe):
     run = RunFolder(folder / "run")
     run.path.mkdir()
     prepared = prepare(recipe, run, lambda line: None)
-    return build_step(recipe, prepared.processor, torch.device("cpu"), lambda line: None), prepared
+    return build_step(prepared.task, torch.device("cpu"), lambda line: None), prepared
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_model_reads_vectors_at_their_own_size(tmp_path, name):
     recipe, sides, matrix = wide(tmp_path, name)
     step, prepared = begun(tmp_path, recipe)
-    processor = prepared.processor
+    processor = prepared.task.processor
     for side in sides:
         tokenizer = next(getattr(processor, n) for n in (side, "tokenizer", "text") if hasattr(processor, n))
         ids = [tokenizer.whole_words()[word] for word in WORDS]
@@ -212,9 +212,10 @@ def test_the_first_loss_of_a_tied_model_is_near_that_of_a_uniform_guess(tmp_path
     recipe, _, _ = wide(tmp_path, name)
     step, prepared = begun(tmp_path, recipe)
     step.eval()
-    kind = kind_of(recipe)
-    found = kind.validator(recipe, prepared, step)(step.model)
-    assert math.log(found["perplexity"]) == pytest.approx(math.log(prepared.processor.sizes[-1]), abs=0.5)
+    found = prepared.task.validator(prepared, step)(step.model)
+    assert math.log(found["perplexity"]) == pytest.approx(
+        math.log(prepared.task.processor.sizes[-1]), abs=0.5
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,12 @@ from safetensors.torch import load_file
 from heedful.errors import RequestError
 from heedful.models.transformer import TransformerConfig
 from heedful.models.vision import VisionConfig
-from heedful.runs.kinds import kind_of
 from heedful.runs.reading import read_recipe
 from heedful.runs.run import load
 from heedful.runs.train import train_run
-from heedful.runs.warm_start import freeze, rate_shares, tokenizer_of
+from heedful.runs.warm_start import freeze, rate_shares
+from heedful.tasks.registry import task_for
+from heedful.tasks.warm_start import tokenizer_of
 from heedful.training.checkpoints import path_of
 from heedful.training.optimizers import (
     AdamConfig,
@@ -94,8 +95,8 @@ def test_training_begins_with_its_weights_and_ends_elsewhere(pretrained, tmp_pat
     said = []
     recipe = tuning(pretrained, "schedule.peak=1e-9", "training.max_updates=1")
     train_run(recipe, tmp_path / "run", device="cpu", log=said.append)
-    assert said[0] == "going on from pretrained"
-    begun = "starting from the weights of pretrained; these heads begin afresh: class; these stay behind: "
+    assert said[0] == "starting from pretrained"
+    begun = "starting from the weights of pretrained; newly initialised heads: class; not used: "
     assert f"{begun}token" in said
     before, after = load(pretrained / "pretrained", device="cpu"), load(tmp_path / "run", device="cpu")
     own = after.model.state_dict()
@@ -138,7 +139,7 @@ def test_a_tuned_run_needs_the_first_no_more_and_resumes(pretrained, tmp_path):
 
 
 def model_of(recipe):
-    return kind_of(recipe).model(recipe, (37, 2))
+    return task_for(recipe).build_model((37, 2))
 
 
 @pytest.mark.parametrize("config", [AdamConfig(), AdamWConfig(weight_decay=0.1), SGDConfig()])
@@ -164,7 +165,7 @@ def test_muon_has_one_rate(pretrained):
 
 def test_without_a_start_everything_is_trained_at_one_rate(pretrained):
     recipe = read_recipe(str(pretrained / "pretraining.yaml"))[0]
-    model = kind_of(recipe).model(recipe, (37,))
+    model = task_for(recipe).build_model((37,))
     freeze(recipe, model)
     assert all(p.requires_grad for p in model.parameters())
     assert rate_shares(recipe, model) == {}
@@ -326,7 +327,7 @@ def test_a_language_model_goes_on_as_a_classifier(read, tmp_path):
     recipe = tuning(read, "schedule.peak=1e-9", "training.max_updates=1")
     assert recipe.model == read_recipe(str(read / "reading.yaml"))[0].model
     train_run(recipe, tmp_path / "run", device="cpu", log=said.append)
-    begun = "starting from the weights of read; these heads begin afresh: class; these stay behind: token"
+    begun = "starting from the weights of read; newly initialised heads: class; not used: token"
     assert begun in said
     before, after = load(read / "read", device="cpu"), load(tmp_path / "run", device="cpu")
     own, theirs = after.model.state_dict(), before.model.state_dict()
@@ -347,7 +348,7 @@ def test_a_classifier_of_one_goes_on_as_a_regression(read, tmp_path):
     (tmp_path / "tuning.yaml").write_text(recipe)
     said = []
     train_run(tuning(tmp_path, "training.max_updates=1"), tmp_path / "run", device="cpu", log=said.append)
-    begun = "starting from the weights of labelled; these heads begin afresh: value; these stay behind: class"
+    begun = "starting from the weights of labelled; newly initialised heads: value; not used: class"
     assert begun in said
     assert load(tmp_path / "run", device="cpu").model.heads.keys() == {"pooled", "value"}
 
@@ -357,7 +358,7 @@ def test_a_language_models_body_may_stay_or_learn_more_slowly(read, tmp_path):
     before, after = (load_file(path / "weights.safetensors") for path in (read / "read", tmp_path / "run"))
     assert all(torch.equal(x, before[name]) for name, x in after.items() if not name.startswith("heads."))
     recipe = tuning(read, "start.layer_share=0.5")
-    model = kind_of(recipe).model(recipe, (40, 2))
+    model = task_for(recipe).build_model((40, 2))
     shares = {name: rate_shares(recipe, model).get(p, 1.0) for name, p in model.named_parameters()}
     assert shares["stack.blocks.1.mixer.part.qkv.weight"] == 0.5
     assert shares["stack.blocks.0.mixer.part.qkv.weight"] == 0.25

@@ -14,7 +14,6 @@ from heedful.ledger.describing import describe
 from heedful.models.language_model import build
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import evaluate
-from heedful.runs.kinds import kind_of
 from heedful.runs.reading import read_recipe, recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
@@ -95,7 +94,7 @@ def test_texts_lie_before_it_as_documents(tmp_path):
     (answer,) = run.predict([(" ".join("x" * 20), "y y")])
     assert seen.pop() == [2, *[x] * 6, 2, y, y, 2]
     assert "cut from 22 to 8 tokens" in answer.note
-    batch = kind_of(run.recipe).example(run.recipe, run.processor.sizes, 3, 8, 0)
+    batch = run.task.synthetic_batch(run.processor.sizes, 3, 8, 0)
     sequences = [part.tolist() for part in batch.inputs.ids.split(list(batch.inputs.layout.lengths))]
     assert [[ids[0], ids.count(2), ids[-1]] for ids in sequences] == [[2, 3, 2]] * 3
 
@@ -114,7 +113,7 @@ def test_texts_may_lie_bare_before_it(tmp_path):
     ]:
         (answer,) = run.predict([text])
         assert (seen.pop(), answer.note) == (wanted, note)
-    batch = kind_of(run.recipe).example(run.recipe, run.processor.sizes, 3, 8, 0)
+    batch = run.task.synthetic_batch(run.processor.sizes, 3, 8, 0)
     assert set(batch.inputs.layout.lengths) == {7, 8, 9}
     events = [x for x in read_metrics(tmp_path / "run" / "metrics.jsonl") if x["event"] == "validated"]
     (score, *_) = evaluate(run, "valid", run.recipe.data.valid).scores
@@ -126,8 +125,8 @@ def test_texts_may_lie_bare_before_it(tmp_path):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"pairs": True}, "nothing would tell the two texts of a pair apart"),
-        ({"kind": "encoder", "context": None, "max_length": 11}, "an encoder needs its token for the class"),
+        ({"pairs": True}, "not supported for pairs"),
+        ({"kind": "encoder", "context": None, "max_length": 11}, "not supported by encoders"),
     ],
 )
 def test_what_must_be_framed_is_refused_bare(changes, message):
@@ -191,7 +190,7 @@ def test_a_language_model_tags_each_word_at_its_last_token(tmp_path):
     (found, *_) = explain_input(run, "yab xa").maps
     assert found.weights.shape[-2:] == (8, 8)
     assert describe(tmp_path / "run").parameters == sum(p.numel() for p in run.model.parameters())
-    batch = kind_of(run.recipe).example(run.recipe, run.processor.sizes, 2, 8, 0)
+    batch = run.task.synthetic_batch(run.processor.sizes, 2, 8, 0)
     assert batch.inputs.ids[0] == 2
 
 
@@ -220,7 +219,7 @@ def test_a_tagger_goes_on_from_a_language_model(tmp_path):
     (tmp_path / "fine.yaml").write_text(json.dumps(tree))
     read, _ = read_recipe(str(tmp_path / "fine.yaml"))
     train_run(read, tmp_path / "fine", device="cpu", log=first.append)
-    assert any("these heads begin afresh: tag; these stay behind: token" in line for line in first)
+    assert any("newly initialised heads: tag; not used: token" in line for line in first)
     assert len(load(tmp_path / "fine").predict(["xa xb yaab"])[0].tags) == 3
 
 

@@ -11,10 +11,11 @@ from heedful.data.report import DataReport
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
 from heedful.errors import DataError
 from heedful.models.captioner import CaptionerConfig, build
-from heedful.tasks.captioning import Captioner, CaptionProcessor, ImageAndCaption
+from heedful.tasks.captioning import CaptionProcessor
 from heedful.tasks.forced import forced
 from heedful.tasks.images import ImageReader
-from heedful.tasks.sequence_formats import SequenceFormat
+from heedful.tasks.sequence_formats import ImageAndCaption, SequenceFormat
+from heedful.tasks.text_generation import Captioner
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
 
@@ -38,7 +39,9 @@ def captioner(decoding=None, **options):
     torch.manual_seed(11)
     config = CaptionerConfig(image_size=SIZE, patch_size=4, d_model=12, d_ff=17, n_heads=3, n_layers=2)
     model = build(config, *processor.sizes)
-    return Captioner(model, processor, decoding or GreedyConfig(max_length=SHORT), PAIRING, **options)
+    return Captioner(
+        model, processor.tokenizer, decoding or GreedyConfig(max_length=SHORT), PAIRING, **options
+    )
 
 
 def numbers(array):

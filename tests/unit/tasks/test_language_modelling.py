@@ -12,8 +12,8 @@ from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, NoPenal
 from heedful.errors import RequestError, WorkError
 from heedful.models.language_model import LanguageModelConfig, build
 from heedful.nn.layout import Tokens
-from heedful.tasks.continuing import Continuation, Stops
-from heedful.tasks.language_modelling import Completer, Limits, TextProcessor
+from heedful.tasks.continuing import Completer, Continuation, Limits, Stops
+from heedful.tasks.running_text import TextProcessor
 from heedful.text.configuration import BpeConfig, ByteConfig, CharacterConfig, WordConfig
 from heedful.text.training import train_tokenizer
 

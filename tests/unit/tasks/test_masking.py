@@ -16,8 +16,8 @@ from heedful.models.encoder import EncoderConfig, build
 from heedful.nn.layout import Tokens
 from heedful.nn.output import BoundaryHead, MaskedHead
 from heedful.objectives.masked import MaskedToken, Several, SpanBoundary
-from heedful.tasks.language_modelling import TextProcessor
 from heedful.tasks.masking import FOLLOWS, STRANGE, MaskFiller, Maskings, word_beginnings
+from heedful.tasks.running_text import TextProcessor
 from heedful.text.configuration import CharacterConfig, TokenizerConfig, WordConfig
 from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS

@@ -11,7 +11,8 @@ from heedful.nn.layout import Tokens
 from heedful.objectives.cross_entropy import NextToken
 from heedful.tasks.forced import forced
 from heedful.tasks.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat
-from heedful.tasks.translation import Tokenizers, Translator
+from heedful.tasks.source_target import Tokenizers
+from heedful.tasks.text_generation import Translator
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
 

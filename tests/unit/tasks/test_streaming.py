@@ -14,12 +14,13 @@ from heedful.models.captioner import build as build_captioner
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
-from heedful.tasks.captioning import Captioner, CaptionProcessor, ImageAndCaption
+from heedful.tasks.captioning import CaptionProcessor
 from heedful.tasks.continuing import Stops
 from heedful.tasks.images import ImageReader
-from heedful.tasks.sequence_formats import ConcatenatedFormat
+from heedful.tasks.sequence_formats import ConcatenatedFormat, ImageAndCaption
+from heedful.tasks.source_target import Tokenizers
 from heedful.tasks.streaming import Growing, Spelling
-from heedful.tasks.translation import Tokenizers, Translator
+from heedful.tasks.text_generation import Captioner, Translator
 from heedful.text.configuration import (
     BpeConfig,
     ByteBpeConfig,
@@ -76,7 +77,7 @@ def captioner(decoding):
     processor = CaptionProcessor(tokenizer("bpe"))
     config = CaptionerConfig(image_size=12, patch_size=4, d_model=12, d_ff=17, n_heads=3, n_layers=1)
     pairing = ImageAndCaption(ImageReader(12, 3, (0.5,) * 3, (0.5,) * 3), (3, 3))
-    return Captioner(noisy(build_captioner(config, *processor.sizes)), processor, decoding, pairing)
+    return Captioner(noisy(build_captioner(config, *processor.sizes)), processor.tokenizer, decoding, pairing)
 
 
 def observed(pieces):
@@ -137,7 +138,7 @@ def test_several_answers_cannot_be_streamed_and_it_is_said_before_any_work():
         translator(BeamConfig(beam=3)).stream("")
     with pytest.raises(RequestError, match="supports only one sample, got n="):
         captioner(SampleConfig(n=2)).stream("no image")
-    with pytest.raises(ValueError, match="one answer is told at a time"):
+    with pytest.raises(ValueError, match="only one answer can be streamed"):
         translator(DECODINGS[0]).predict(["eau", "ein"], on_text=lambda piece: None)
 
 

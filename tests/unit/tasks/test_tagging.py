@@ -10,7 +10,8 @@ from heedful.data.sources import LocatedRow
 from heedful.errors import DataError, RequestError
 from heedful.models.encoder import EncoderConfig, build, class_head
 from heedful.nn.layout import Tokens
-from heedful.tasks.tagging import BY_LAST, Tagger, TagProcessor, WordLimit, split, stretches
+from heedful.tasks.tagging import Tagger, TagProcessor
+from heedful.tasks.words import BY_LAST, WordLimit, split, stretches
 from heedful.text.configuration import BpeConfig
 from heedful.text.training import train_tokenizer
 from heedful.text.words import word_ids

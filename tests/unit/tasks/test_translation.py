@@ -8,7 +8,8 @@ from heedful.models.recurrent import PRESETS as RECURRENT
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.tasks.forced import forced
-from heedful.tasks.translation import Tokenizers, Translator
+from heedful.tasks.source_target import Tokenizers
+from heedful.tasks.text_generation import Translator
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
 

@@ -38,9 +38,9 @@ def texts_of(run: "Run", given: Any) -> list[str]:
     Raises:
         RequestError: other things, or another number of texts.
     """
-    keys = run.kind.inputs(run.recipe)
+    keys = run.task.columns.inputs
     if not isinstance(given, str):
-        keys += run.kind.optional(run.recipe)
+        keys += run.task.columns.optional_inputs
     if len(keys) == 1:
         return [text_of(run, given)]
     is_list = isinstance(given, Sequence) and not isinstance(given, str)
@@ -99,7 +99,7 @@ def predicted(run: "Run", given: Any, asked: AnswerOptions, **options: Any) -> P
             f"there is no alternative {asked.alternative}: greedy decoding finds one answer; take a beam: "
             f"--decoding kind=beam --decoding beam={asked.alternative + 1}"
         )
-    has_several = "n_best" in run.kind.options or run.recipe.decoding is not None
+    has_several = "n_best" in run.task.info.options or run.recipe.decoding is not None
     beam = getattr(asked.decoding or run.recipe.decoding, "beam", None)
     if beam is not None and asked.alternative >= beam:
         raise RequestError(

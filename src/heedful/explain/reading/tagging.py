@@ -10,8 +10,8 @@ from heedful.explain.reading.questions import AnswerOptions, ModelInput, Questio
 from heedful.explain.reading.shared import ids_in, in_chunks, predicted, refuse_empty, refuse_target, text_of
 from heedful.explain.sides import words_side
 from heedful.objectives.tagging import TAG
-from heedful.tasks.tagging import split, stretches
 from heedful.tasks.texts import N_SPECIALS
+from heedful.tasks.words import split, stretches
 from heedful.text.words import word_ids
 
 if TYPE_CHECKING:

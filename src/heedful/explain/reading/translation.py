@@ -13,7 +13,7 @@ from heedful.explain.sides import text_side
 from heedful.explain.view import Axis
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.sequence_formats import ConcatenatedFormat
-from heedful.tasks.translation import source_note
+from heedful.tasks.text_generation import source_note
 from heedful.tasks.unknown import joined
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer

@@ -40,7 +40,7 @@ MEANS = "blue speaks for the answer, red against it"
 
 def has(run: "Run") -> bool:
     """Whether the model embeds what it reads, or reads pixels."""
-    return bool(run.kind.images(run.recipe)) or any(hasattr(run.model, name) for name in EMBEDDINGS)
+    return bool(run.task.columns.images) or any(hasattr(run.model, name) for name in EMBEDDINGS)
 
 
 def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Every task has its kind of run, and every kind says all that verbs ask it for."""
+"""Every task declares what commands ask of it."""
 
 from typing import get_args
 
@@ -9,46 +9,44 @@ from heedful.models.registry import PRESETS
 from heedful.recipes.resolve import shipped_recipes
 from heedful.recipes.schema import Recipe
 from heedful.runs.evaluate import as_options
-from heedful.runs.kind import Kind
-from heedful.runs.kinds import KINDS, kind_of
 from heedful.runs.reading import read_recipe
-from heedful.tasks.registry import TaskConfig
+from heedful.tasks.base import Task
+from heedful.tasks.registry import TASKS, TaskConfig, task_for
 
 
-def test_every_task_has_a_kind_and_the_other_way_round():
+def test_recipes_accept_every_registered_task():
     tasks = get_args(get_args(TaskConfig)[0])
-    assert {task.model_fields["kind"].default for task in tasks} == KINDS.keys()
+    assert {task.model_fields["kind"].default for task in tasks} == TASKS.keys()
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_a_kind_has_a_recipe_of_its_own_task_and_words_for_what_it_does(name):
-    kind = KINDS[name]
-    assert isinstance(kind, Kind)
-    assert issubclass(kind.recipe, Recipe)
-    assert kind.recipe.model_fields["task"].annotation().kind == name
-    for word in (kind.unit, kind.scoring, kind.shorter, as_options(kind.own_data)):
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_has_a_recipe_of_its_own_and_facts(name):
+    task = TASKS[name]
+    assert issubclass(task, Task)
+    assert issubclass(task.Recipe, Recipe)
+    assert task.Recipe.model_fields["task"].annotation().kind == name
+    for word in (task.info.unit, task.info.evaluating, task.info.shorter, as_options(task.info.own_data)):
         assert isinstance(word, str)
         assert word
     # What verbs read of every recipe is not left to the base, where it may be anything.
     for section in ("data", "model", "validation", "decoding", "evaluation"):
-        assert kind.recipe.model_fields[section].annotation is not Recipe.model_fields[section].annotation
+        assert task.Recipe.model_fields[section].annotation is not Recipe.model_fields[section].annotation
 
 
 @pytest.mark.parametrize("name", shipped_recipes())
 def test_inputs_are_among_the_columns_of_the_data_or_have_a_name_of_their_own(name):
     recipe, _ = read_recipe(name)
-    kind = kind_of(recipe)
-    columns, inputs = kind.columns(recipe), kind.inputs(recipe)
-    assert columns
-    assert inputs
-    assert set(inputs) <= {*columns, "prompt"}
+    columns = task_for(recipe).columns
+    assert columns.required
+    assert columns.inputs
+    assert set(columns.inputs) <= {*columns.required, "prompt"}
 
 
 @pytest.mark.parametrize("name", shipped_recipes())
-def test_made_up_batches_hold_what_was_asked_for(name):
+def test_synthetic_batches_hold_what_was_asked_for(name):
     recipe, _ = read_recipe(name)
     sizes, n, length, source_length = (101, 53), 11, 7, 5
-    batch = kind_of(recipe).example(recipe, sizes, n, length, source_length)
+    batch = task_for(recipe).synthetic_batch(sizes, n, length, source_length)
     if recipe.task.kind == "image-classification":
         assert len(batch.classes) == n
         assert batch.classes.max() < sizes[-1]
@@ -99,9 +97,9 @@ def test_made_up_batches_hold_what_was_asked_for(name):
 
 
 @pytest.mark.parametrize("name", shipped_recipes())
-def test_a_shipped_recipe_is_of_the_class_of_its_kind(name):
+def test_a_shipped_recipe_is_of_the_class_of_its_task(name):
     recipe, _ = read_recipe(name)
-    assert type(recipe) is kind_of(recipe).recipe
+    assert type(recipe) is task_for(recipe).Recipe
 
 
 @pytest.mark.parametrize(

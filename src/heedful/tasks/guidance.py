@@ -20,8 +20,8 @@ class GuidedConfig(Config):
         weight: of the term; 0: it is only reported.
         layer: of those that read the source, from 1; null: the last but one, or the only one.
         head: of the layer, from 1.
-        step: where the head looks for the words that belong to a word: ``output``, at the decoder's step that
-            foretells it; ``input``, at the next, which reads it, and so knows what to look for.
+        step: the decoder step at which the head attends to the words that a word is aligned with: ``output``,
+            the step that predicts it; ``input``, the next one, which reads it.
     """
 
     weight: float = Field(default=0.05, ge=0)

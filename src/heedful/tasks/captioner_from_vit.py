@@ -1,54 +1,75 @@
-"""A captioner whose encoder begins as a classifier of images was left: ViT's patches, places and blocks."""
+"""Start a captioner from an image classifier: the ViT's patches, positions and blocks become its encoder."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from heedful.models.patches import PatchesConfig
+from heedful.recipes.schema import Recipe
 from heedful.recipes.trees import Tree
-from heedful.runs.warm_start import HEADS, MappedWeights
 from heedful.tasks.images import ImageReader
+from heedful.tasks.warm_start import HEADS, MappedWeights, WarmStart, image_reader_of, starting_model
 
 VISION = "vision"
 """The kind of the other model."""
 
 SETTINGS = {*PatchesConfig.model_fields, "d_ff"} - {"kind", "positions"}
-"""What a captioner's encoder and a ViT are told alike; the captioner's ``positions`` are those of words."""
+"""The settings that a captioner's encoder shares with a ViT; its ``positions`` are those of words."""
 
 PREFIXES = {"embedding.": "source_embedding.", "stack.": "encoder."}
-"""Theirs and ours, of the parts that both have."""
+"""Name prefixes of the parts that both have: the ViT's, the captioner's."""
 
 CLASS_TOKEN = "embedding.class_token"
 POSITIONS = "source_embedding.positions.positions.weight"
 WEIGHT, BIAS = (f"source_embedding.patches.projection.{name}" for name in ("weight", "bias"))
 
 
+class CaptionerFromViT(WarmStart):
+    """A captioner may also start from an image classifier, whose model becomes its encoder."""
+
+    kinds = (VISION,)
+
+    def model(self, theirs: Tree) -> Tree:
+        """The section of a ViT becomes that of a captioner."""
+        kind = theirs.find(("kind",))
+        return model_section(theirs) if kind is not None and kind.data == VISION else theirs
+
+    def weights(self, recipe: Recipe, tensors: Mapping[str, Tensor]) -> MappedWeights:
+        """The weights of a ViT become those of the encoder."""
+        if starting_model(recipe) != VISION:
+            return MappedWeights(tensors)
+        own: Any = recipe
+        theirs = image_reader_of(recipe, own.model.image_size, own.model.channels)
+        assert theirs is not None
+        return encoder_weights(tensors, theirs, own.reader)
+
+
 def model_section(theirs: Tree) -> Tree:
-    """The section ``model`` of a captioner whose encoder is the model of this one.
+    """The section ``model`` of a captioner whose encoder is the model of this section.
 
     Raises:
-        ValueError: it mixes patches in another way or in windows, or does not know their places.
+        ValueError: if it mixes patches in another way or in windows, or has no positions.
     """
-    told = theirs.data
-    if told.get("mixer", "attention") != "attention":
-        raise ValueError(f"mixes patches by {told['mixer']}, and a captioner's encoder by attention")
-    if told.get("window") is not None:
+    settings = theirs.data
+    if settings.get("mixer", "attention") != "attention":
+        raise ValueError(f"mixes patches by {settings['mixer']}, and a captioner's encoder by attention")
+    if settings.get("window") is not None:
         raise ValueError("mixes patches in windows, and a captioner's encoder all of them")
-    if told.get("positions", "learned") != "learned":
+    if settings.get("positions", "learned") != "learned":
         raise ValueError("has no table of positions, and a captioner's encoder has one")
     sections = {key: part for key, part in theirs.value.items() if key in SETTINGS}
-    if "d_ff" in sections and told["d_ff"] is None:
-        sections["d_ff"] = Tree(4 * told["d_model"], sections["d_ff"].mark)
+    if "d_ff" in sections and settings["d_ff"] is None:
+        sections["d_ff"] = Tree(4 * settings["d_model"], sections["d_ff"].mark)
     return Tree({**sections, "kind": Tree("captioner", theirs.mark)}, theirs.mark)
 
 
 def encoder_weights(held: Mapping[str, Tensor], theirs: ImageReader, ours: ImageReader) -> MappedWeights:
     """A ViT's weights under the names of a captioner, which has no class token and no head for classes.
 
-    Where there is no class token, the encoder computes what the ViT did; where there is one, its patches no
-    longer see it.
+    Without a class token, the encoder computes what the ViT did; with one, its patches no longer see it.
 
     Args:
         held: the ViT's weights.
@@ -72,7 +93,7 @@ def encoder_weights(held: Mapping[str, Tensor], theirs: ImageReader, ours: Image
 def reread(
     weight: Float[Tensor, "d n"], bias: Float[Tensor, " d"], theirs: ImageReader, ours: ImageReader
 ) -> tuple[Float[Tensor, "d n"], Float[Tensor, " d"]]:
-    """A projection of patches that makes of our numbers what it made of theirs.
+    """Return a projection of patches that maps our numbers to what the old one made of theirs.
 
     They read a pixel u as ``x = (u - m) / s``, we as ``y = (u - m') / s'``. So ``x = (s' y + m' - m) / s`` in
     each channel, and ``W x + b = W (s' / s) y + (b + W (m' - m) / s)``.

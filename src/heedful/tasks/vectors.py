@@ -5,7 +5,7 @@ The model reads vectors at their own size: they are divided by what the embeddin
 for the first predictions to be near uniform: then the embedding must multiply them.
 
 A table is frozen as a whole, words without a vector included, as in the static model of Kim 2014 (section
-3.1). So the recipe alone says what is trained, and a resumed run does not need the file.
+3.1). So the recipe alone determines what is trained, and a resumed run does not need the file.
 """
 
 from collections.abc import Callable, Iterator, Mapping

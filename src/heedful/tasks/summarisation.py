@@ -1,0 +1,89 @@
+"""Summarisation: translation with other metrics."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+from heedful.config import Config
+from heedful.data.sources import LocatedRow, Row
+from heedful.recipes import schema
+from heedful.tasks.base import Columns
+from heedful.tasks.metrics.score import Score
+from heedful.tasks.metrics.summarisation import RougeTokenizer, rouge_scores, sentence_rouge
+from heedful.tasks.prediction import Prediction
+from heedful.tasks.seq2seq import REFERENCES, LanguageConfig, reference_record, references_of
+from heedful.tasks.source_target import SOURCE, TARGET
+from heedful.tasks.translation import Translation, TranslationRecipe
+
+
+class SummarisationConfig(Config):
+    """A short text for a long one; the data have the columns ``source`` and ``target``."""
+
+    kind: Literal["summarisation"] = "summarisation"
+
+
+class EvaluationConfig(LanguageConfig):
+    """How ``evaluate`` counts; the language is for the BLEU of validations.
+
+    Args:
+        rouge: whether ROUGE compares ``stems`` or ``words`` as they are.
+        rouge_tokenizer: how ROUGE splits texts into words: ``unicode`` (words of any script; characters in
+            scripts without spaces) or ``rouge-score``, as in most papers, which reads a to z and 0 to 9.
+    """
+
+    rouge: Literal["stems", "words"] = "stems"
+    rouge_tokenizer: RougeTokenizer = "unicode"
+
+
+class SummarisationRecipe(TranslationRecipe):
+    """A whole recipe."""
+
+    task: SummarisationConfig  # type: ignore[assignment]
+    evaluation: EvaluationConfig = EvaluationConfig()  # type: ignore[assignment]
+
+
+class Summarisation(Translation):
+    """Generate a short text for a long one.
+
+    Rows may have a list of `REFERENCES`: ROUGE is to the nearest, the likelihood is of the target.
+    """
+
+    Recipe: ClassVar[type[schema.Recipe]] = SummarisationRecipe
+    info = replace(Translation.info, evaluating="summarising")
+
+    recipe: SummarisationRecipe
+
+    @property
+    def columns(self) -> Columns:
+        """Source and target, and further references."""
+        return replace(super().columns, lists=(REFERENCES,))
+
+    def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
+        """ROUGE needs no further package."""
+
+    def metrics(
+        self, model: Any, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+    ) -> tuple[list[Score], list[str]]:
+        """ROUGE of the summaries, likelihood of the references."""
+        scores = rouge_scores([p.text for p in predictions], _references(rows), **self._rouge)
+        likelihoods, notes = self.likelihood(model, rows)
+        return [*scores.values(), *likelihoods], notes
+
+    def records(
+        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+    ) -> Iterator[Mapping[str, Any]]:
+        """Source, references and summary, with their own scores."""
+        references = _references(rows)
+        own = sentence_rouge([p.text for p in predictions], references, **self._rouge)
+        for row, texts, prediction, scores in zip(rows, references, predictions, own, strict=True):
+            record = {"source": row.row[SOURCE], **reference_record(texts), **prediction.to_dict()}
+            yield {**record, "scores": scores}
+
+    @property
+    def _rouge(self) -> dict[str, Any]:
+        settings = self.recipe.evaluation
+        return {"stem": settings.rouge == "stems", "tokenizer": settings.rouge_tokenizer}
+
+
+def _references(rows: Sequence[LocatedRow[Row]]) -> list[list[str]]:
+    return [references_of(row.row, TARGET) for row in rows]
