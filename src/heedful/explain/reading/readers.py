@@ -1,4 +1,4 @@
-"""How the inputs of each task are read, by its kind."""
+"""Table of the functions that prepare inputs, by task."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,11 +32,11 @@ READERS: dict[str, Callable[["Run", Any, AnswerOptions], ModelInput]] = {
 
 
 def read(run: "Run", input: Any, asked: AnswerOptions = ITS_BEST) -> ModelInput:
-    """Read one input, and answer it; see `heedful.explain.explaining.look`.
+    """Prepare and answer one input; see `heedful.explain.explaining.explain_input`.
 
     Raises:
-        RequestError: the input is empty, too long or of another kind than the run reads, or there is no such
-            answer.
+        RequestError: the input is empty, too long or of the wrong type, or the requested answer does not
+            exist.
     """
     reading = READERS[run.recipe.task.kind](run, input, asked)
     device = next(run.model.parameters()).device

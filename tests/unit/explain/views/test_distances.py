@@ -77,7 +77,7 @@ def test_both_halves_of_a_translator_have_a_stack(explained):
     seen = explain_input(*explained("translation"), views=["distances"])
     stacks = seen.more["distances"]["stacks"]
     assert [(stack["side"], stack["kind"]) for stack in stacks] == [("source", "self"), ("prefix", "causal")]
-    with pytest.raises(RequestError, match="attention within a side"):
+    with pytest.raises(RequestError, match="needs self-attention"):
         explain_input(*explained("translation"), maps=Selection(kinds=["cross"]), views=["distances"])
     one, other = figure_of(seen).axes
     assert one.get_title() == "self-attention of the source"

@@ -161,10 +161,10 @@ def test_the_terminal_names_the_patches_whose_pixels_say_most(explained):
     sums = pixels.reshape(rows, 6 // rows, columns, 6 // columns).sum(axis=(1, 3))
     row, column = np.unravel_index(sums.argmax(), sums.shape)
     _, told, speaks, against = maker("gradients").lines(seen, values)
-    assert speaks.split()[:3] == ["for", f"{row + 1},{column + 1}", f"{sums.max():+.4g}"]
+    assert speaks.split()[:3] == ["positive", f"{row + 1},{column + 1}", f"{sums.max():+.4g}"]
     row, column = np.unravel_index(sums.argmin(), sums.shape)
-    assert against.split()[:3] == ["against", f"{row + 1},{column + 1}", f"{sums.min():+.4g}"]
-    assert f"{pixels.sum():+.4g} in all" in told
+    assert against.split()[:3] == ["negative", f"{row + 1},{column + 1}", f"{sums.min():+.4g}"]
+    assert f"total {pixels.sum():+.4g}" in told
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-9])

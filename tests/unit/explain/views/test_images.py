@@ -52,7 +52,7 @@ def test_every_layer_has_what_the_class_token_looks_at(explained):
 def test_without_a_class_token_in_an_image_there_is_no_such_view(explained, name):
     run, given = explained(name)
     assert not maker("class-token").has(run)
-    with pytest.raises(RequestError, match="take another view"):
+    with pytest.raises(RequestError, match="use another view"):
         explain_input(run, given, maps=NO_MAPS, views=["class-token"])
 
 
@@ -70,8 +70,8 @@ def test_positions_of_patches_are_laid_out(explained):
     np.testing.assert_allclose(drawn[:2, 3:], wanted[1].reshape(2, 2), atol=HALF)
     lines = maker("positions").lines(seen, values)
     # Patches 0 and 1 are in one row, as are 2 and 3.
-    assert lines[1].split() == ["in", "one", "row", f"{(wanted[0, 1] + wanted[2, 3]) / 2:.3f}"]
-    assert lines[2].split() == ["in", "one", "column", f"{(wanted[0, 2] + wanted[1, 3]) / 2:.3f}"]
+    assert lines[1].split() == ["same", "row", f"{(wanted[0, 1] + wanted[2, 3]) / 2:.3f}"]
+    assert lines[2].split() == ["same", "column", f"{(wanted[0, 2] + wanted[1, 3]) / 2:.3f}"]
     assert lines[3].split() == ["elsewhere", f"{(wanted[0, 3] + wanted[1, 2]) / 2:.3f}"]
 
 
@@ -99,7 +99,7 @@ def test_sinusoids_of_both_sides_of_a_translator(explained):
         wanted = [[np.cos((p - q) * omega).mean() for q in range(n)] for p in range(n)]
         np.testing.assert_allclose(side["similarity"], wanted, atol=HALF + 1e-6)
     line = maker("positions").lines(seen, seen.more["positions"])[1]
-    assert line.split() == ["1", "apart", f"{np.cos(omega).mean():.3f}"]
+    assert line.split() == ["distance", "1", f"{np.cos(omega).mean():.3f}"]
 
 
 def test_of_a_long_text_there_are_the_first(explained, monkeypatch):
@@ -157,7 +157,7 @@ def test_filters_that_are_all_alike_have_no_image(explained):
     assert (values["tiles"], values["shares"]) == ([], [])
     assert view.drawings(seen, values) == []
     assert "0 principal components" in view.lines(seen, values)[0]
-    with pytest.raises(RequestError, match="all alike"):
+    with pytest.raises(RequestError, match="all equal"):
         figure_of(seen)
 
 
