@@ -78,7 +78,7 @@ def test_words_can_be_looked_for_where_they_are_read(heedful, run, files, gold):
     assert {row["step"] for row in score["details"]["table"]} == {"input"}
     assert score["value"] > 0
     explained = heedful("explain", run, (files / "src").read_text().splitlines()[0], cwd=files)
-    assert "where words are read (known to align best)" in explained.out
+    assert "at the input step (best known alignment)" in explained.out
     named = heedful("evaluate", run, *options, "--head", "1.2", "--output", "links", cwd=files)
     assert scores(named)["alignment error rate"]["details"]["step"] == "input"
     assert (files / "links").read_text() != gold.read_text()

@@ -103,11 +103,11 @@ def test_the_head_that_aligns_best_is_shown_first(heedful, transformer, tmp_path
     given = ["explain", "own", "red dog"]
     assert "cross-attention: mean of" in ok(heedful(*given, cwd=tmp_path)).out
     assert keep(run, [SimpleNamespace(choice=Choice(0, 1), rate=0.5)], 3)
-    assert "cross-attention: layer 1, head 2 (known to align best)" in ok(heedful(*given, cwd=tmp_path)).out
+    assert "cross-attention: layer 1, head 2 (best known alignment)" in ok(heedful(*given, cwd=tmp_path)).out
     own = explain_input(run, "red dog").map("cross", 0)
     found = ok(heedful(*given, "--json", cwd=tmp_path)).json()
     assert found["best"] == {"tap": own.tap, "head": 2, "step": "output"}
-    assert "known to align best" not in ok(heedful(*given, "--layer", "1", cwd=tmp_path)).out
+    assert "best known alignment" not in ok(heedful(*given, "--layer", "1", cwd=tmp_path)).out
 
 
 def test_files_are_written_in_the_form_of_their_names(heedful, transformer, tmp_path):

@@ -156,11 +156,11 @@ class Attention:
 
     def maps(self, run: "Run") -> "Selection":
         """Return the attention to capture."""
-        from heedful.explain.attention_sites import Selection, points
+        from heedful.explain.attention_sites import Selection, find_sites
 
         kinds = self.kind or None
         # A model without attention can still have the requested views.
-        if self.views and not kinds and not points(run.model):
+        if self.views and not kinds and not find_sites(run.model):
             kinds = []
         layers, heads = ([n - 1 for n in given] if given else None for given in (self.layer, self.head))
         return Selection(layers, heads, kinds)

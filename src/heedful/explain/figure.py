@@ -1,4 +1,4 @@
-"""An explanation as one image: of the view that was asked for, or of its attention."""
+"""Draw an explanation as one figure: the requested view, or the attention."""
 
 from typing import TYPE_CHECKING
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 def figure_of(seen: Explanation, *, tokens: bool = False) -> "Figure":
-    """The view that was asked for; where there is none, the mean attention (or the best head).
+    """Draw the requested view; without a view, the mean attention or the head with the best known alignment.
 
     Args:
-        seen: what is drawn.
-        tokens: attention between tokens, and not between whole words.
+        seen: the explanation.
+        tokens: draw attention between tokens instead of words.
 
     Raises:
-        RequestError: there are several views, or neither view nor attention, or it would be too large to be
-            read.
+        RequestError: there are several views, or neither a view nor attention, or the figure would be too
+            large to read.
     """
     drawn = [name for name in seen.more if name in VIEWS]
     check_image(drawn)
@@ -36,7 +36,7 @@ def figure_of(seen: Explanation, *, tokens: bool = False) -> "Figure":
 
 
 def _in_image(shown: Shown, answer: str) -> "Figure":
-    """Attention in the patches of an image: one panel, or one for each word of a text that looks.
+    """Draw attention to image patches: one panel, or one per word of a text that attends to the image.
 
     Raises:
         RequestError: there are too many words.
@@ -45,8 +45,8 @@ def _in_image(shown: Shown, answer: str) -> "Figure":
 
     side = shown.keys
     if shown.queries.grid is not None:
-        who = "the class token looks at" if shown.queries.before else "mean of all patches"
-        maps = [(who, over_patches(shown))]
+        name = "class token" if shown.queries.before else "mean of all patches"
+        maps = [(name, over_patches(shown))]
     else:
         check_size(len(shown.queries.tokens), 1)
         maps = [(word, over_patches(shown, n)) for n, word in enumerate(shown.queries.tokens)]
