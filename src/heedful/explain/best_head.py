@@ -35,7 +35,7 @@ ENOUGH = 20
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredHead:
     """The head selected on gold alignments.
 
     Args:
@@ -48,14 +48,14 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownHead:
     """The head that is shown first, and the reason as text."""
 
     choice: Choice
     why: str
 
 
-def keep(run: "Run", table: Sequence[Rated], pairs: int) -> Shown | None:
+def keep(run: "Run", table: Sequence[Rated], pairs: int) -> ShownHead | None:
     """Store the head with the lowest error rate in the run folder, unless another head takes precedence.
 
     Args:
@@ -71,7 +71,7 @@ def keep(run: "Run", table: Sequence[Rated], pairs: int) -> Shown | None:
     if weights is None:
         return None
     best = most_accurate(table)
-    if stays := _going_before(run, best, table, pairs):
+    if stays := _preferred(run, best, table, pairs):
         return stays
     choice = best.choice
     value = {
@@ -87,28 +87,34 @@ def keep(run: "Run", table: Sequence[Rated], pairs: int) -> Shown | None:
         write_json(run.folder.path / FILE, value)
     except (OSError, HeedfulError):
         return None
-    return Shown(choice, f"lowest error rate on {_pairs(pairs)}")
+    return ShownHead(choice, f"lowest error rate on {_pairs(pairs)}")
 
 
-def _going_before(run: "Run", best: Rated, table: Sequence[Rated], pairs: int) -> Shown | None:
+def _preferred(run: "Run", best: Rated, table: Sequence[Rated], pairs: int) -> ShownHead | None:
     """Return the head that takes precedence over the new one, if any."""
-    before, taught = None, _taught(run)
+    before, supervised = None, _supervised(run)
     with suppress(DamagedError):  # it is overwritten
-        before = _kept(run.folder, taught)
+        before = _stored(run.folder, supervised)
     if before is not None and before.pairs > pairs:
-        return Shown(
+        return ShownHead(
             before.choice, f"selected on {_pairs(before.pairs)}; {best.choice} on only {_pairs(pairs)}"
         )
-    if taught is None or taught == best.choice or (before is not None and before.choice != taught):
+    if (
+        supervised is None
+        or supervised == best.choice
+        or (before is not None and before.choice != supervised)
+    ):
         return None
-    rate = next((each.rate for each in table if each.choice == taught), None)
+    rate = next((each.rate for each in table if each.choice == supervised), None)
     if rate is None:
-        return Shown(taught, "supervised head, not among the evaluated ones")
+        return ShownHead(supervised, "supervised head, not among the evaluated ones")
     if pairs < ENOUGH:
         found = f"{best.choice} has the lowest error rate, but on only {_pairs(pairs)} with gold links"
-        return Shown(taught, f"supervised head; {found}; at least {ENOUGH} are needed")
+        return ShownHead(supervised, f"supervised head; {found}; at least {ENOUGH} are needed")
     # An undefined rate (NaN) is not higher either.
-    return None if best.rate < rate else Shown(taught, f"supervised head; {best.choice} is not better")
+    if best.rate < rate:
+        return None
+    return ShownHead(supervised, f"supervised head; {best.choice} is not better")
 
 
 def best_head(run: "Run") -> Choice | None:
@@ -119,9 +125,9 @@ def best_head(run: "Run") -> Choice | None:
     """
     if not _over_source(run):
         return None
-    taught = _taught(run)
-    kept = _kept(run.folder, taught)
-    return taught if kept is None else kept.choice
+    supervised = _supervised(run)
+    kept = _stored(run.folder, supervised)
+    return supervised if kept is None else kept.choice
 
 
 def _over_source(run: "Run") -> int:
@@ -129,7 +135,7 @@ def _over_source(run: "Run") -> int:
     return sum((site.kind, site.queries) == ("cross", TARGET) for site in sites_of(run))
 
 
-def _taught(run: "Run") -> Choice | None:
+def _supervised(run: "Run") -> Choice | None:
     """Return the head trained with alignment supervision, if there is one."""
     guided = getattr(getattr(run.recipe, "objective", None), "guided", None)
     if guided is None:
@@ -137,7 +143,7 @@ def _taught(run: "Run") -> Choice | None:
     return Choice(guided.place(_over_source(run)), guided.head - 1, guided.step)
 
 
-def _kept(folder: RunFolder, taught: Choice | None) -> Kept | None:
+def _stored(folder: RunFolder, supervised: Choice | None) -> StoredHead | None:
     """Return the head in ``alignment.json`` if it belongs to these weights and has enough pairs."""
     path = folder.path / FILE
     if not path.is_file():
@@ -148,10 +154,10 @@ def _kept(folder: RunFolder, taught: Choice | None) -> Kept | None:
             return None
         head = None if value["head"] is None else value["head"] - 1
         choice = Choice(value["layer"] - 1, head, _step(value.get("step", "output")))
-        kept = Kept(choice, int(value["pairs"]))
+        kept = StoredHead(choice, int(value["pairs"]))
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"{path}: damaged ({error!r}); delete it") from None
-    return None if taught not in (None, choice) and kept.pairs < ENOUGH else kept
+    return None if supervised not in (None, choice) and kept.pairs < ENOUGH else kept
 
 
 def _step(name: Any) -> DecoderStep:

@@ -48,7 +48,7 @@ from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import blank_words, word_ids_of_all
 
 Words = Sequence[str]
-Found = dict[Choice, list[frozenset[Link]]]
+LinksByHead = dict[Choice, list[frozenset[Link]]]
 """Links of every pair, by layer and head."""
 
 
@@ -209,9 +209,9 @@ def gold_of(gold: str, sources: Sequence[Words], targets: Sequence[Words], first
     return read
 
 
-def links_of(attentions: Iterable[Attention], by: Direction = "target") -> Found:
+def links_of(attentions: Iterable[Attention], by: Direction = "target") -> LinksByHead:
     """Return the links of every layer and head, for each pair (`heedful.explain.alignment.links`)."""
-    found: Found = {}
+    found: LinksByHead = {}
     for attention in attentions:
         for choice in attention.choices():
             found.setdefault(choice, []).append(links(attention.chosen(choice), by))
@@ -283,7 +283,7 @@ def _encoded(tokenizer: Tokenizer, texts: Sequence[Words]) -> tuple[list[list[in
     return flat, places
 
 
-def rated(found: Found, gold: Sequence[Alignment], development: int = 0) -> list[Rated]:
+def rated(found: LinksByHead, gold: Sequence[Alignment], development: int = 0) -> list[Rated]:
     """Return the error rates of every layer and head.
 
     Args:

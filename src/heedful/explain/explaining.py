@@ -29,7 +29,7 @@ from heedful.explain.one_text import sites_of, source_part
 from heedful.explain.reading import ITS_BEST, AnswerOptions, ModelInput, Questions, read
 from heedful.explain.sides import slots_side
 from heedful.explain.view import Axis, Best, Explanation, Map
-from heedful.explain.views import ALL, VIEWS, check_names, maker, refuse_absent, views_of
+from heedful.explain.views import ALL, VIEWS, check_names, refuse_absent, view_module, views_of
 from heedful.nn.taps import capture
 from heedful.tasks.prediction import Prediction
 
@@ -106,7 +106,7 @@ def _more(
     found, absent = {}, {}
     for name in names:
         try:
-            found[name] = maker(name).compute(run, reading, every)
+            found[name] = view_module(name).compute(run, reading, every)
         except RequestError as error:
             if not is_all:
                 raise

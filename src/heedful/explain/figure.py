@@ -3,31 +3,31 @@
 from typing import TYPE_CHECKING
 
 from heedful.explain.heat_map import check_size, heat_map
-from heedful.explain.summary import Shown, mean_of, over_patches
+from heedful.explain.summary import AttentionMatrix, mean_of, over_patches
 from heedful.explain.view import Explanation
-from heedful.explain.views import VIEWS, check_image, maker
+from heedful.explain.views import VIEWS, check_image, view_module
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def figure_of(seen: Explanation, *, tokens: bool = False) -> "Figure":
+def figure_of(explanation: Explanation, *, tokens: bool = False) -> "Figure":
     """Draw the requested view; without a view, the mean attention or the head with the best known alignment.
 
     Args:
-        seen: the explanation.
+        explanation: the explanation.
         tokens: draw attention between tokens instead of words.
 
     Raises:
         RequestError: there are several views, or neither a view nor attention, or the figure would be too
             large to read.
     """
-    drawn = [name for name in seen.more if name in VIEWS]
+    drawn = [name for name in explanation.more if name in VIEWS]
     check_image(drawn)
     if drawn:
-        return maker(drawn[0]).figure(seen, seen.more[drawn[0]])
-    shown = mean_of(seen)
-    answer = str(seen.answer.get("text", ""))
+        return view_module(drawn[0]).figure(explanation, explanation.more[drawn[0]])
+    shown = mean_of(explanation)
+    answer = str(explanation.answer.get("text", ""))
     if shown.keys.grid is not None:
         return _in_image(shown if tokens else shown.in_words(), answer)
     shown = shown if tokens else shown.in_words()
@@ -35,7 +35,7 @@ def figure_of(seen: Explanation, *, tokens: bool = False) -> "Figure":
     return heat_map(shown.keys.tokens, shown.queries.tokens, shown.weights, title=answer, note=shown.title)
 
 
-def _in_image(shown: Shown, answer: str) -> "Figure":
+def _in_image(shown: AttentionMatrix, answer: str) -> "Figure":
     """Draw attention to image patches: one panel, or one per word of a text that attends to the image.
 
     Raises:

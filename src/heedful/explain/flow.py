@@ -18,7 +18,7 @@ Combine = Literal["mean", "max"]
 """How the heads of a layer are combined: mean, or maximum weight for each pair of tokens."""
 
 
-def surprises(weights: Any) -> Numbers:
+def entropy_terms(weights: Any) -> Numbers:
     """Return ``- w ln w`` in nats for every weight, with 0 ln 0 = 0."""
     w = np.asarray(weights, dtype=float)
     # Replaces 0 by the smallest positive number, so that the logarithm is finite; it is multiplied by 0.
@@ -34,7 +34,7 @@ def entropies(weights: Any) -> Numbers:
     The maximum is the logarithm of the number of keys, for uniform weights. Source: Clark et al. 2019,
     section 3.3.
     """
-    return surprises(weights).sum(axis=-1)
+    return entropy_terms(weights).sum(axis=-1)
 
 
 # Rollout

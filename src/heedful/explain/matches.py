@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.explain.flow import surprises
+from heedful.explain.flow import entropy_terms
 from heedful.explain.relations import AttentionContext, Relation
 
 FEWEST = 5
@@ -48,7 +48,7 @@ class Match:
 
 
 @dataclass(frozen=True)
-class Measured:
+class HeadScores:
     """Scores of one head.
 
     Args:
@@ -95,7 +95,7 @@ class Sums:
 
 
 def sums(weights: Any, known: AttentionContext) -> Sums:
-    """Return the sums for `measured` from the weights ``[H, Q, K]`` of a layer, with Q and K above 0."""
+    """Return the sums for `head_scores` from the weights ``[H, Q, K]`` of a layer, with Q and K above 0."""
     w = np.asarray(weights, dtype=float)
     flat = w.reshape(len(w), -1)
     seen = known.visible.sum(axis=1)
@@ -103,7 +103,7 @@ def sums(weights: Any, known: AttentionContext) -> Sums:
     able = known.visible & choosing[:, None] & ~known.null
     able[:, 0] = False
     items = known.relations.items()
-    terms = surprises(w)
+    terms = entropy_terms(w)
     return Sums(
         mass={name: flat @ relation.ravel().astype(float) for name, relation in items},
         chance={name: float((relation.sum(axis=1) / seen).sum()) for name, relation in items},
@@ -132,11 +132,11 @@ def _spread(w: Numbers, terms: Numbers, relation: Relation | None) -> tuple[Numb
         return np.zeros(len(w)), np.zeros(len(w))
     mass = np.einsum("hqk,qk->hq", w, relation.astype(float))
     # m H(w / m) = - sum w ln w + m ln m
-    within = np.einsum("hqk,qk->h", terms, relation.astype(float)) - surprises(mass).sum(axis=1)
+    within = np.einsum("hqk,qk->h", terms, relation.astype(float)) - entropy_terms(mass).sum(axis=1)
     return within, mass @ np.log(np.maximum(relation.sum(axis=1), 1))
 
 
-def measured(parts: Sequence[Sums]) -> list[Measured]:
+def head_scores(parts: Sequence[Sums]) -> list[HeadScores]:
     """Return the scores of the heads of one layer, over all inputs."""
     of = sum(part.queries for part in parts)
     by_name = {name: found for name in parts[0].mass if (found := _matches(parts, name, of)) is not None}
@@ -150,7 +150,7 @@ def measured(parts: Sequence[Sums]) -> list[Measured]:
         if fixed is not None:
             position, matches[POSITION] = fixed[row]
         evenness = _share(np.asarray(entropy)[row], room)
-        heads.append(Measured(matches, position, evenness, _share(np.asarray(greatest)[row], of)))
+        heads.append(HeadScores(matches, position, evenness, _share(np.asarray(greatest)[row], of)))
     return heads
 
 

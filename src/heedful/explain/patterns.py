@@ -47,8 +47,8 @@ import numpy as np
 
 from heedful.errors import RequestError
 from heedful.explain.classes import PATTERNS, Pattern
-from heedful.explain.matches import Match, measured, sums
-from heedful.explain.relations import COPY, NEIGHBOUR, AttentionContext, Relation, frame
+from heedful.explain.matches import Match, head_scores, sums
+from heedful.explain.relations import COPY, NEIGHBOUR, AttentionContext, Relation, attention_context
 from heedful.explain.view import Explanation, Kind, Map
 
 THRESHOLD = 0.5
@@ -275,28 +275,28 @@ class _LayerInput:
 
     input: int
     map: Map
-    frame: AttentionContext
+    context: AttentionContext
 
     def keys(self, pattern: Pattern, position: int | None) -> Relation:
         """Return the weights that are evidence for a pattern, ``[Q, K]``."""
         name = COPY if pattern == "same token" else pattern
-        if name in self.frame.relations:
-            return self.frame.relations[name]
-        visible = self.frame.visible & self.frame.counted[:, None]
+        if name in self.context.relations:
+            return self.context.relations[name]
+        visible = self.context.visible & self.context.counted[:, None]
         return visible & (np.arange(visible.shape[1]) == position) if pattern == "fixed position" else visible
 
 
 def _layers(number: int, explanation: Explanation) -> Iterator[_LayerInput]:
     """Yield the non-empty maps of an input; maps between the same sides share a context."""
-    frames: dict[tuple[Kind, str, str], AttentionContext] = {}
+    contexts: dict[tuple[Kind, str, str], AttentionContext] = {}
     for each in explanation.maps:
         if each.weights.size:
             sides = (each.kind, each.queries, each.keys)
-            if sides not in frames:
-                frames[sides] = frame(
+            if sides not in contexts:
+                contexts[sides] = attention_context(
                     each.kind, explanation.sides[each.queries], explanation.sides[each.keys]
                 )
-            yield _LayerInput(number, each, frames[sides])
+            yield _LayerInput(number, each, contexts[sides])
 
 
 def _heads(seen: Sequence[_LayerInput], threshold: float) -> Iterator[HeadPattern]:
@@ -308,7 +308,7 @@ def _heads(seen: Sequence[_LayerInput], threshold: float) -> Iterator[HeadPatter
     first = seen[0].map
     if any(each.map.heads != first.heads for each in seen):
         raise RequestError(f"{first.tap}: all inputs must have the same heads")
-    found = measured([sums(each.map.weights, each.frame) for each in seen])
+    found = head_scores([sums(each.map.weights, each.context) for each in seen])
     for row, (head, own) in enumerate(zip(first.heads, found, strict=True)):
         pattern, others = named(own.matches, own.evenness, threshold)
         match = own.matches.get(pattern)
@@ -373,6 +373,6 @@ def _evidence(
         for query in np.argsort(-greatest, kind="stable")[:EXAMPLES]:
             key, weight = int(best[query]), float(greatest[query])
             if weight >= 0:
-                tokens = each.frame.queries[query], each.frame.keys[key]
+                tokens = each.context.queries[query], each.context.keys[key]
                 found.append(Example(each.input, int(query), key, tokens, weight))
     return tuple(sorted(found, key=lambda example: -example.weight)[:EXAMPLES])

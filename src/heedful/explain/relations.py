@@ -52,7 +52,7 @@ class AttentionContext:
     relations: Mapping[str, Relation]
 
 
-def frame(kind: Kind, queries: Axis, keys: Axis) -> AttentionContext:
+def attention_context(kind: Kind, queries: Axis, keys: Axis) -> AttentionContext:
     """Return the context of an attention map between two sides.
 
     In self-attention, query i is key token i, even if the rows are labelled with predicted tokens. Keys

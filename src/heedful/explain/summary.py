@@ -21,7 +21,7 @@ LEAST = 0.005
 
 
 @dataclass(frozen=True)
-class Shown:
+class AttentionMatrix:
     """One matrix of an explanation.
 
     Args:
@@ -35,14 +35,14 @@ class Shown:
     weights: NDArray[np.float64]
     title: str
 
-    def in_words(self) -> "Shown":
+    def in_words(self) -> "AttentionMatrix":
         """Return the matrix between words (`heedful.explain.alignment`).
 
         Tokens that belong to no word remain separate.
         """
         rows, columns = by_words(self.queries)[1], by_words(self.keys)[1]
         weights = merge(self.weights, columns, rows)
-        return Shown(merged(self.queries), merged(self.keys), weights, self.title)
+        return AttentionMatrix(merged(self.queries), merged(self.keys), weights, self.title)
 
     def strongest(self, n: int = STRONGEST) -> list[tuple[str, list[tuple[str, float]]]]:
         """Return, for each row, its token and the tokens with the largest weights."""
@@ -53,7 +53,7 @@ class Shown:
         return found
 
 
-def mean_of(explanation: Explanation, kind: str | None = None) -> Shown:
+def mean_of(explanation: Explanation, kind: str | None = None) -> AttentionMatrix:
     """Return the mean over all heads and layers of a kind of attention, or the best known alignment.
 
     Without ``kind``, this is cross-attention if there is some, and of it the head with the best known
@@ -77,7 +77,9 @@ def mean_of(explanation: Explanation, kind: str | None = None) -> Shown:
         for each in explanation.maps
         if (each.kind, each.queries, each.keys) == (wanted, last.queries, last.keys)
     ]
-    return Shown(explanation.sides[last.queries], explanation.sides[last.keys], _mean(maps), _title(maps))
+    return AttentionMatrix(
+        explanation.sides[last.queries], explanation.sides[last.keys], _mean(maps), _title(maps)
+    )
 
 
 def _mean(maps: Sequence[Map]) -> NDArray[np.float64]:
@@ -89,7 +91,7 @@ def _mean(maps: Sequence[Map]) -> NDArray[np.float64]:
     return total / sum(len(each.heads) for each in maps)
 
 
-def _best(explanation: Explanation, best: Best) -> Shown:
+def _best(explanation: Explanation, best: Best) -> AttentionMatrix:
     """Return the matrix of the head, or of the mean of a layer, with the best known alignment."""
     (own,) = (each for each in explanation.maps if each.tap == best.tap)
     if best.head is None:
@@ -100,7 +102,7 @@ def _best(explanation: Explanation, best: Best) -> Shown:
         which += READ_AS_INPUT
     title = f"{name_of(own)}: layer {own.layer + 1}, {which} (best known alignment)"
     sides = explanation.sides[own.queries], explanation.sides[own.keys]
-    return Shown(*sides, at_step(weights, best.step), title)
+    return AttentionMatrix(*sides, at_step(weights, best.step), title)
 
 
 NAMES = {"self": "self-attention", "causal": "causal self-attention", "cross": "cross-attention"}
@@ -123,7 +125,7 @@ def _title(maps: Sequence[Map]) -> str:
     return f"{name}: mean of {several}, {one}"
 
 
-def word_alignment(shown: Shown) -> str:
+def word_alignment(shown: AttentionMatrix) -> str:
     """Return the word links of cross-attention in Pharaoh format: ``0-0 1-2``, source word first.
 
     Both sides end with their end token. End tokens, and white space before them, are not words; a target word
@@ -151,7 +153,7 @@ def alignment_of(explanation: Explanation) -> str | None:
     return word_alignment(mean_of(explanation))
 
 
-def over_patches(shown: Shown, row: int | None = None) -> NDArray[np.float64]:
+def over_patches(shown: AttentionMatrix, row: int | None = None) -> NDArray[np.float64]:
     """Return attention to image patches, ``[rows, columns]``.
 
     Args:

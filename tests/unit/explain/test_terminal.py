@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from heedful.explain.summary import Shown
+from heedful.explain.summary import AttentionMatrix
 from heedful.explain.terminal import ASCII, CELL, COLOUR, COLOURS, SHADES, choose_style, heat_map, link_lines
 from heedful.explain.view import Axis
 
@@ -186,5 +186,5 @@ def test_what_is_no_weight_is_refused(weight):
 def test_a_row_without_links_says_that_nothing_stands_out():
     even = np.full((1, 300), 1 / 300)
     side = Axis(tuple(f"w{n}" for n in range(300)))
-    (line,) = link_lines(Shown(Axis(("a",)), side, even, "").strongest())
+    (line,) = link_lines(AttentionMatrix(Axis(("a",)), side, even, "").strongest())
     assert line == "  a  →  all weights below 0.005"

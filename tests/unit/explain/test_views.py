@@ -15,7 +15,7 @@ from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection, find_sites
 from heedful.explain.explaining import explain_input
 from heedful.explain.reading import AnswerOptions, read
-from heedful.explain.views import VIEWS, Maker, maker, views_of
+from heedful.explain.views import VIEWS, ViewModule, view_module, views_of
 from heedful.explain.views.gradients import gradients
 from heedful.explain.views.lens import lens
 from heedful.explain.views.losses import losses
@@ -248,7 +248,7 @@ def test_views_are_there_or_say_what_is_instead(explained, every):
     run, given = explained(every)
     kinds = None if find_sites(run.model) else ()
     for name in VIEWS:
-        if maker(name).has(run):
+        if view_module(name).has(run):
             assert explain_input(run, given, maps=Selection(kinds=kinds), views=[name]).more.keys() == {name}
         else:
             with pytest.raises(RequestError, match="use another view"):
@@ -256,7 +256,7 @@ def test_views_are_there_or_say_what_is_instead(explained, every):
 
 
 def test_every_view_is_a_module_and_has_a_place_in_the_schema():
-    assert all(isinstance(maker(name), Maker) for name in VIEWS)
+    assert all(isinstance(view_module(name), ViewModule) for name in VIEWS)
     patterns = json.loads(SCHEMA.read_text("utf-8"))["properties"]["more"]["patternProperties"]
     assert list(patterns) == [f"^{name}$" for name in VIEWS]
 

@@ -16,7 +16,7 @@ The views in `heedful.explain.views` have no ``kind``; their modules convert the
 from typing import Any
 
 from heedful.explain.view import Explanation
-from heedful.explain.views import VIEWS, maker
+from heedful.explain.views import VIEWS, view_module
 
 Drawing = dict[str, Any]
 
@@ -31,5 +31,5 @@ def drawings(explanation: Explanation) -> list[Drawing]:
         if view.get("kind") in KINDS:
             found.append(dict(view))
         elif name in VIEWS:
-            found += maker(name).drawings(explanation, view)
+            found += view_module(name).drawings(explanation, view)
     return [each for each in found if each["kind"] not in _OF_SIDES or each["side"] in explanation.sides]

@@ -28,7 +28,7 @@ READERS: dict[str, Callable[["Run", Any, AnswerOptions], ModelInput]] = {
     "regression": read_number,
     "captioning": read_caption,
 }
-"""By the kind of the task."""
+"""Functions that prepare inputs, by kind of task."""
 
 
 def read(run: "Run", input: Any, asked: AnswerOptions = ITS_BEST) -> ModelInput:

@@ -1,7 +1,7 @@
 """Views of an input besides attention maps. `VIEWS` is the only list; command, schema and page use it.
 
-Nothing heavy is imported here. Each view is a module of this package with the functions of `Maker`, which is
-imported when it is used.
+Nothing heavy is imported here. Each view is a module of this package with the functions of `ViewModule`,
+which is imported when it is used.
 
 The values of a view are JSON-ready and stored in `heedful.explain.view.Explanation.more` under its name. They
 are computed in evaluation mode (without dropout), with the same forward pass as predictions.
@@ -74,35 +74,37 @@ VIEWS: dict[str, View] = {
     "positions": View("cosine similarity of position vectors", "position vectors"),
     "filters": View("principal components of the patch projection", "image patches"),
 }
-"""By name."""
+"""All views by name."""
 
 ALL = "all"
 """In place of the name of a view: all views that the run and the input support."""
 
 
 @runtime_checkable
-class Maker(Protocol):
+class ViewModule(Protocol):
     """Interface of the module of a view."""
 
     def has(self, run: "Run") -> bool:
         """Whether a run meets the requirement of the view."""
 
-    def compute(self, run: "Run", reading: "ModelInput", seen: Sequence["Explanation"]) -> dict[str, Any]:
+    def compute(
+        self, run: "Run", reading: "ModelInput", explanations: Sequence["Explanation"]
+    ) -> dict[str, Any]:
         """Return the values of the view, JSON-ready.
 
         Args:
             run: the run.
             reading: the input in the form the model reads.
-            seen: the explanation of the input without views, followed by those of further inputs.
+            explanations: the explanation of the input without views, followed by those of further inputs.
         """
 
-    def lines(self, seen: "Explanation", values: Mapping[str, Any]) -> list[str]:
+    def lines(self, explanation: "Explanation", values: Mapping[str, Any]) -> list[str]:
         """Return the lines shown in the terminal."""
 
-    def drawings(self, seen: "Explanation", values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def drawings(self, explanation: "Explanation", values: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the drawings of the page (`heedful.explain.page.further`)."""
 
-    def figure(self, seen: "Explanation", values: Mapping[str, Any]) -> "Figure":
+    def figure(self, explanation: "Explanation", values: Mapping[str, Any]) -> "Figure":
         """Return the figure for SVG and PNG files.
 
         Raises:
@@ -134,14 +136,14 @@ def check_image(names: Sequence[str]) -> None:
         )
 
 
-def maker(name: str) -> Maker:
+def view_module(name: str) -> ViewModule:
     """Import and return the module of a view."""
-    return cast(Maker, import_module(f"{__name__}.{name.replace('-', '_')}"))
+    return cast(ViewModule, import_module(f"{__name__}.{name.replace('-', '_')}"))
 
 
 def views_of(run: "Run") -> list[str]:
     """Return the names of the views that a run supports."""
-    return [name for name in VIEWS if maker(name).has(run)]
+    return [name for name in VIEWS if view_module(name).has(run)]
 
 
 def refuse_absent(run: "Run", names: Sequence[str]) -> None:
@@ -151,7 +153,7 @@ def refuse_absent(run: "Run", names: Sequence[str]) -> None:
         RequestError: it does not; the message reports what the view needs, and which views are supported.
     """
     for name in names:
-        if not maker(name).has(run):
+        if not view_module(name).has(run):
             others = ", ".join(views_of(run)) or "none"
             view = VIEWS[name]
             raise RequestError(

@@ -27,13 +27,13 @@ def has(run: "Run") -> bool:
     return any(site.keys != MEMORY for site in find_sites(run.model))
 
 
-def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
     """Return the census of the selected heads over all inputs, without attention to memory slots."""
-    kept = [replace(each, maps=[m for m in each.maps if m.keys != MEMORY]) for each in seen]
+    kept = [replace(each, maps=[m for m in each.maps if m.keys != MEMORY]) for each in explanations]
     return census_of(kept).to_dict()
 
 
-def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
+def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
     """Return the number of heads of each class, then a line per head."""
     census = Census.from_dict(values)
     inputs = "1 input" if census.inputs == 1 else f"{census.inputs:,} inputs"
@@ -63,7 +63,7 @@ def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
     return output
 
 
-def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return two tables: the number of heads of each class, and all heads; clicking a row opens the head."""
     census = Census.from_dict(values)
     shares = [
@@ -100,7 +100,7 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
     ]
 
 
-def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
+def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
     """Draw a table of all heads by class."""
     from heedful.explain.drawings import census_map
 

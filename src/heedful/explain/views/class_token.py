@@ -33,25 +33,25 @@ def has(run: "Run") -> bool:
     )
 
 
-def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
     """Return the attention of the class token, mean over the selected heads.
 
     Returns:
         ``side``, and ``layers``: each with ``layer`` from 1 and ``weights``, ``[rows][columns]`` of patches;
         their sum is 1 minus the weight of the class token on itself.
     """
-    side = seen[0].sides[INPUT]
+    side = explanations[0].sides[INPUT]
     layers = [
         {
             "layer": each.layer + 1,
             "weights": rounded_all(class_map(each.weights.mean(axis=0, dtype=np.float64), side)),
         }
-        for each in seen[0].maps
+        for each in explanations[0].maps
     ]
     return {"side": INPUT, "layers": layers}
 
 
-def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
+def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
     """Return a line per layer: the patches with the largest weights, as row,column."""
     output = ["attention of the class token, mean of heads (row,column of patches)"]
     for name, weights in _layers(values):
@@ -62,25 +62,25 @@ def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
     return output
 
 
-def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a heat map over the image for each layer."""
     images = [{"label": name, "values": weights.ravel().tolist()} for name, weights in _layers(values)]
-    among = len(seen.sides[values["side"]].tokens)
+    among = len(explanation.sides[values["side"]].tokens)
     return [{"title": TITLE, "kind": "patches", "side": values["side"], "images": images, "among": among}]
 
 
-def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
+def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
     """Draw the heat maps of all layers side by side, on one scale."""
     from heedful.explain.drawings import attention_panels
 
-    side = seen.sides[values["side"]]
+    side = explanation.sides[values["side"]]
     return attention_panels(
-        list(_layers(values)), side.image, among=len(side.tokens), title=TITLE, note=_answer(seen)
+        list(_layers(values)), side.image, among=len(side.tokens), title=TITLE, note=_answer(explanation)
     )
 
 
-def _answer(seen: Explanation) -> str:
-    return f"answer: {seen.answer.get('text', '')}"
+def _answer(explanation: Explanation) -> str:
+    return f"answer: {explanation.answer.get('text', '')}"
 
 
 def _layers(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

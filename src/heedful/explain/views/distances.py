@@ -24,7 +24,7 @@ def has(run: "Run") -> bool:
     return any(site.kind != "cross" and site.keys != MEMORY for site in find_sites(run.model))
 
 
-def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
     """Return the mean attention distance of each head, over all queries of all inputs.
 
     The unit is pixels between patch centres if the side is an image (its class token is excluded), otherwise
@@ -42,7 +42,7 @@ def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dic
     patch = getattr(run.recipe.model, "patch_size", 1)
     means: dict[str, _Mean] = {}
     even: dict[str, _Mean] = {}
-    for explanation in seen:
+    for explanation in explanations:
         for each in _own(explanation):
             side = explanation.sides[each.keys]
             queries = each.weights.shape[1] - side.before
@@ -52,8 +52,8 @@ def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dic
     if not means:
         raise RequestError("view distances needs self-attention; select some, or remove the selection")
     stacks: dict[tuple[str, str], dict[str, Any]] = {}
-    for each in _own(seen[0]):
-        unit = "tokens" if seen[0].sides[each.keys].grid is None else "pixels"
+    for each in _own(explanations[0]):
+        unit = "tokens" if explanations[0].sides[each.keys].grid is None else "pixels"
         stack = stacks.setdefault(
             (each.keys, each.kind),
             {
@@ -72,7 +72,7 @@ def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dic
                 "distances": _plain(means[each.tap].value),
             }
         )
-    return {"inputs": len(seen), "stacks": list(stacks.values())}
+    return {"inputs": len(explanations), "stacks": list(stacks.values())}
 
 
 def _own(explanation: Explanation) -> list[Map]:
@@ -120,7 +120,7 @@ def _plain(values: Numbers) -> list[float | None]:
     return [rounded(float(value)) if np.isfinite(value) else None for value in values]
 
 
-def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
+def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
     """Return a line per layer: the mean of its heads, then each head."""
     output = []
     for stack in values["stacks"]:
@@ -134,7 +134,7 @@ def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
     return output
 
 
-def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a table per stack: layers by heads; clicking a cell opens the head; darker is farther."""
     found = []
     for stack in values["stacks"]:
@@ -157,7 +157,7 @@ def _cell(layer: Mapping[str, Any], n: int, farthest: float) -> dict[str, Any] |
     return {"text": _number(value), "share": value / farthest, **opens}
 
 
-def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
+def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
     """Draw a panel per stack with a point per head, by layer."""
     from heedful.explain.drawings import distance_panels
 

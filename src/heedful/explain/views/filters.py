@@ -46,7 +46,7 @@ def _channels(embedding: PatchEmbedding) -> int:
     return embedding.patches.projection.weight[0].numel() // embedding.patches.patch**2
 
 
-def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
     """Return the first principal components (`heedful.explain.patches.patch_filters`).
 
     Returns:
@@ -66,7 +66,7 @@ def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dic
     }
 
 
-def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
+def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
     """Return the variance explained by the components."""
     shares, patch = values["shares"], values["patch"]
     summary = (
@@ -76,7 +76,7 @@ def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
     return [summary, "  " + " ".join(f"{share:.1%}" for share in shares[:10])]
 
 
-def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the tiles as one image, in descending order of variance."""
     if not values["tiles"]:
         return []
@@ -97,7 +97,7 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
     ]
 
 
-def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
+def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
     """Draw the tiles in descending order of variance."""
     from heedful.explain.drawings import filter_tiles
 

@@ -43,8 +43,8 @@ def has(run: "Run") -> bool:
     return bool(run.kind.images(run.recipe)) or any(hasattr(run.model, name) for name in EMBEDDINGS)
 
 
-def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
-    """See `gradients`."""
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
+    """Return `gradients` of the predicted answer."""
     return gradients(run, reading)
 
 
@@ -151,11 +151,11 @@ def _inner(model: nn.Module, embeddings: Iterable[str]) -> Iterator[dict[str, Te
 # Output --------------------------------------------------------------------------------------------------
 
 
-def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
+def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
     """Return a line per input token; for an image, the patches with the largest values."""
     output = [f"gradient x input and gradient norm, for score {values['score']:.4f}"]
     for each in values["sides"]:
-        side = seen.sides[each["name"]]
+        side = explanation.sides[each["name"]]
         if side.grid is not None:
             continue
         output.append(f"  {each['name']}")
@@ -163,7 +163,7 @@ def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
         rows = zip(side.tokens, each["products"], each["norms"], strict=True)
         output += [f"  {product:+10{form}}  {norm:10{other}}  {token}" for token, product, norm in rows]
     for each in values.get("images", ()):
-        output += _of_patches(seen.sides[each["name"]], each)
+        output += _of_patches(explanation.sides[each["name"]], each)
     return output
 
 
@@ -188,10 +188,10 @@ def _of_patches(side: Axis, values: Mapping[str, Any]) -> list[str]:
     return output
 
 
-def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the products of each side; for images also those of pixels."""
     images: dict[str, list[dict[str, Any]]] = {}
-    for name, label, grid in _panels(seen, values):
+    for name, label, grid in _panels(explanation, values):
         made = {"label": label, "values": grid.ravel().tolist(), "grid": [*grid.shape]}
         images.setdefault(name, []).append(made)
     drawn: list[dict[str, Any]] = [
@@ -199,7 +199,7 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
         for name, found in images.items()
     ]
     for each in values["sides"]:
-        side = seen.sides.get(each["name"])
+        side = explanation.sides.get(each["name"])
         if side is not None and side.grid is None:
             title = _title(each["name"])
             drawn.append({"title": title, "kind": "tokens", "side": each["name"], "values": each["products"]})
@@ -210,12 +210,12 @@ def _title(side: str) -> str:
     return f"Gradient \N{MULTIPLICATION SIGN} input of the {side}"
 
 
-def _panels(seen: Explanation, values: Mapping[str, Any]) -> Iterator[tuple[str, str, Numbers]]:
+def _panels(explanation: Explanation, values: Mapping[str, Any]) -> Iterator[tuple[str, str, Numbers]]:
     """Yield the side, a label and values ``[rows, columns]`` of each image: of pixels, then of patches."""
     for each in values.get("images", ()):
         yield each["name"], "each pixel", np.asarray(each["products"], dtype=float)
     for each in values["sides"]:
-        side = seen.sides.get(each["name"])
+        side = explanation.sides.get(each["name"])
         if side is not None and side.grid is not None:
             products = np.asarray(each["products"], dtype=float)
             own = [
@@ -225,7 +225,7 @@ def _panels(seen: Explanation, values: Mapping[str, Any]) -> Iterator[tuple[str,
             yield each["name"], f"each embedded patch{''.join(own)}", on_grid(products, side)
 
 
-def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
+def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
     """Draw maps beside the image; for texts, a bar per token.
 
     Raises:
@@ -234,11 +234,13 @@ def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
     from heedful.explain.drawings import signed_panels
     from heedful.explain.token_drawings import check_rows, signed_bars
 
-    title, note = str(seen.answer.get("text", "")), f"gradient \N{MULTIPLICATION SIGN} input: {MEANS}"
-    panels = list(_panels(seen, values))
+    title, note = str(explanation.answer.get("text", "")), f"gradient \N{MULTIPLICATION SIGN} input: {MEANS}"
+    panels = list(_panels(explanation, values))
     if panels:
-        image = seen.sides[panels[0][0]].image
+        image = explanation.sides[panels[0][0]].image
         return signed_panels([(label, grid) for _, label, grid in panels], image, title=title, note=note)
-    sides = [(each["name"], seen.sides[each["name"]].tokens, each["products"]) for each in values["sides"]]
+    sides = [
+        (each["name"], explanation.sides[each["name"]].tokens, each["products"]) for each in values["sides"]
+    ]
     check_rows(max(len(tokens) for _, tokens, _ in sides))
     return signed_bars(sides, title=title, note=note)

@@ -28,7 +28,7 @@ def has(run: "Run") -> bool:
     return bool(find_sites(run.model))
 
 
-def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
     """Return the sharpness of each head: the mean over queries of the largest weight.
 
         sharpness = 1/T sum_i max_j a_ij        from 1/K (uniform over K keys) to 1 (one key per query)
@@ -42,7 +42,7 @@ def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dic
     Raises:
         RequestError: no attention was selected.
     """
-    stacks = _stacks(seen[0])
+    stacks = _stacks(explanations[0])
     if not stacks:
         raise RequestError("view heads needs attention; select some, or remove the selection")
     return {
@@ -66,16 +66,16 @@ def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dic
     }
 
 
-def _stacks(seen: Explanation) -> dict[Stack, list[Map]]:
+def _stacks(explanation: Explanation) -> dict[Stack, list[Map]]:
     """Return the maps that have weights by stack, from the first to the last layer."""
     found: dict[Stack, list[Map]] = {}
-    for each in seen.maps:
+    for each in explanation.maps:
         if each.weights.size and not each.is_part:
             found.setdefault((each.kind, each.queries, each.keys), []).append(each)
     return found
 
 
-def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
+def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
     """Return a line per layer: the mean of its heads, then each head."""
     output = []
     for stack in values["stacks"]:
@@ -87,7 +87,7 @@ def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
     return output
 
 
-def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return tables of sharpness; clicking a cell opens the head. The page always has thumbnails."""
     found = []
     for stack in values["stacks"]:
@@ -106,13 +106,15 @@ def _cells(layer: Mapping[str, Any], columns: Sequence[int]) -> Iterator[dict[st
         yield None if value is None else {"text": f"{value:.2f}", "share": min(value, 1.0), **opens}
 
 
-def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
+def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
     """Draw a thumbnail of each head and of the mean of each layer."""
     from heedful.explain.drawings import head_grids
 
-    grids = [_grid(f"{_name(*stack)} ({_size(maps[0])})", maps) for stack, maps in _stacks(seen).items()]
+    grids = [
+        _grid(f"{_name(*stack)} ({_size(maps[0])})", maps) for stack, maps in _stacks(explanation).items()
+    ]
     note = "rows: queries, columns: keys; colours by the square root of the weight"
-    return head_grids(grids, title=str(seen.answer.get("text", "")), note=note)
+    return head_grids(grids, title=str(explanation.answer.get("text", "")), note=note)
 
 
 def _grid(name: str, maps: Sequence[Map]) -> "HeadGrid":

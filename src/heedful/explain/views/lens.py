@@ -31,8 +31,8 @@ def has(run: "Run") -> bool:
     )
 
 
-def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
-    """See `lens`."""
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
+    """Return `lens` with its default options."""
     return lens(run, reading)
 
 
@@ -106,7 +106,7 @@ def _stack(model: nn.Module) -> tuple[str, EncoderStack | DecoderStack]:
     raise RequestError("view lens needs a stack of blocks, which this model does not have; use another view")
 
 
-def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
+def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
     """Return a line per depth: the most probable answer to every question."""
     output = ["logit lens: most probable answer at each depth (0: embeddings)"]
     for number, depth in enumerate(values["depths"]):
@@ -116,7 +116,7 @@ def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
     return output
 
 
-def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a table with a row per depth: the most probable answer to each question."""
     if not values.get("depths"):
         return []
@@ -135,7 +135,7 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
     ]
 
 
-def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
+def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
     """Draw a table: a row per answer, a column per depth, with the most probable answer in each cell.
 
     Raises:
@@ -153,7 +153,7 @@ def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
         [name for name, _ in depths],
         [[best[i]["answer"] for _, best in depths] for i in places],
         [[probability(best[i]["log_prob"]) for _, best in depths] for i in places],
-        title=str(seen.answer.get("text", "")),
+        title=str(explanation.answer.get("text", "")),
         note="most probable answer at each depth, coloured by probability; bold: equal to the final answer",
     )
 

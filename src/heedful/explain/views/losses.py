@@ -21,8 +21,8 @@ def has(run: "Run") -> bool:
     return run.recipe.task.kind != "regression"
 
 
-def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
-    """See `losses`."""
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
+    """Return `losses`."""
     return losses(run, reading)
 
 
@@ -55,7 +55,7 @@ def losses(run: "Run", reading: ModelInput) -> dict[str, Any]:
     }
 
 
-def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
+def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
     """Return a line per answer."""
     output = [
         "loss and probability of each answer" + ("; given tokens in parentheses" * any(values["given"]))
@@ -69,9 +69,9 @@ def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
     return output
 
 
-def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the loss of each token, or a table if the questions are about the whole input."""
-    if values["side"] not in seen.sides:
+    if values["side"] not in explanation.sides:
         return []
     if not values["places"]:
         columns = {"answers": "answer", "probabilities": "probability", "losses": "loss (nats)"}
@@ -83,7 +83,7 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
             "rows": rows,
         }
         return [table] if rows else []
-    token_losses: list[float | None] = [None] * len(seen.sides[values["side"]].tokens)
+    token_losses: list[float | None] = [None] * len(explanation.sides[values["side"]].tokens)
     for place, loss in zip(values["places"], values["losses"], strict=True):
         token_losses[place] = loss
     title = f"Loss of each {values['side']} token, in nats"
@@ -92,7 +92,7 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
     return [{"title": title, "kind": "tokens", "side": values["side"], "values": token_losses}]
 
 
-def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
+def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
     """Draw a bar per answer.
 
     Raises:
@@ -105,6 +105,6 @@ def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
         raise RequestError("the answer is empty, so there is nothing to draw")
     check_rows(len(answers))
     note = "" if mean is None else f"perplexity {values['perplexity']:.4g}"
-    title = str(seen.answer.get("text", ""))
+    title = str(explanation.answer.get("text", ""))
     line = mean if len(answers) > 1 else None
     return loss_bars(answers, values["losses"], values["given"], mean=line, title=title, note=note)

@@ -45,7 +45,7 @@ def _parts(model: nn.Module) -> dict[str, Positions]:
 
 
 @torch.no_grad()
-def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
     """Return the cosine similarities of all pairs of positions of the input.
 
     Returns:
@@ -63,10 +63,10 @@ def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dic
     return {"sides": found}
 
 
-def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
+def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
     """Return the mean cosine by distance; for patches, within rows, within columns, and elsewhere."""
     output = []
-    for name, cosines in _tables(seen, values):
+    for name, cosines in _tables(explanation, values):
         output.append(f"mean cosine similarity of two position vectors of the {name}")
         if cosines.ndim == 4:
             output += _of_patches(cosines)
@@ -92,11 +92,11 @@ def _of_patches(cosines: Any) -> list[str]:
     ]
 
 
-def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a heat map of all pairs; for images, a small map per patch at its location."""
     return [
         {"title": _title(name), "kind": "heat", **signed(_flat(cosines))}
-        for name, cosines in _tables(seen, values)
+        for name, cosines in _tables(explanation, values)
     ]
 
 
@@ -104,19 +104,19 @@ def _title(name: str) -> str:
     return f"Cosine similarity of {name} positions"
 
 
-def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
+def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
     """Draw the heat map of the first side."""
     from heedful.explain.drawings import similarity_map
 
-    (name, cosines), *_ = _tables(seen, values)
+    (name, cosines), *_ = _tables(explanation, values)
     return similarity_map(cosines, _title(name))
 
 
-def _tables(seen: Explanation, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _tables(explanation: Explanation, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the similarities of each side, ``[n, n]``, or ``[rows, columns, rows, columns]`` for images."""
     for each in values["sides"]:
         cosines = np.asarray(each["similarity"], dtype=float)
-        grid = seen.sides[each["name"]].grid
+        grid = explanation.sides[each["name"]].grid
         is_whole = grid is not None and len(cosines) == grid[0] * grid[1]
         yield each["name"], cosines.reshape(*grid, *grid) if is_whole and grid else cosines
 

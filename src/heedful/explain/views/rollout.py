@@ -11,7 +11,7 @@ from heedful.explain.attention_sites import find_sites
 from heedful.explain.flow import rollouts
 from heedful.explain.patches import class_map, on_grid
 from heedful.explain.reading import ModelInput
-from heedful.explain.summary import Shown
+from heedful.explain.summary import AttentionMatrix
 from heedful.explain.terminal import choose_style, heat_map, link_lines
 from heedful.explain.view import MEMORY, PREFIX, Explanation
 from heedful.explain.views.shared import headline, rounded_all
@@ -26,14 +26,14 @@ RESIDUAL = 0.5
 
 
 def has(run: "Run") -> bool:
-    """Whether every layer of a stack has self-attention over tokens, and no memory is compressed."""
+    """Whether the model has self-attention outside of a decoder, and no compressed memory."""
     sites = find_sites(run.model)
     if any(site.keys == MEMORY for site in sites):
         return False
     return any(site.kind != "cross" and site.queries != PREFIX for site in sites)
 
 
-def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
     """Return how much each output token receives from each input token through attention.
 
     Returns:
@@ -44,7 +44,7 @@ def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dic
     Raises:
         RequestError: some maps were not selected.
     """
-    explanation = seen[0]
+    explanation = explanations[0]
     seen_all = {(each.tap, each.heads) for each in explanation.maps}
     if {(site.tap, site.heads) for site in find_sites(run.model)} - seen_all:
         raise RequestError(
@@ -60,10 +60,10 @@ def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dic
     return {"residual": RESIDUAL, "matrices": matrices}
 
 
-def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
+def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
     """Return the strongest links of each output token, or a heat map over the image."""
     output = []
-    for shown in _matrices(seen, values):
+    for shown in _matrices(explanation, values):
         output.append(shown.title)
         if shown.keys.grid is None:
             output += link_lines(shown.in_words().strongest())
@@ -76,7 +76,7 @@ def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
     return output
 
 
-def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return drawings over images; the page draws other rollouts like attention maps."""
     return [
         {
@@ -86,18 +86,18 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
             "images": [{"label": _query_name(shown), "values": _over_patches(shown).ravel().tolist()}],
             "among": _among(shown),
         }
-        for shown, matrix in zip(_matrices(seen, values), values["matrices"], strict=True)
+        for shown, matrix in zip(_matrices(explanation, values), values["matrices"], strict=True)
         if shown.keys.grid is not None
     ]
 
 
-def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
+def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
     """Draw the last matrix: that of the decoder, if there is one."""
     from heedful.explain.drawings import attention_over
     from heedful.explain.heat_map import check_size, heat_map
 
-    *_, shown = _matrices(seen, values)
-    title = str(seen.answer.get("text", ""))
+    *_, shown = _matrices(explanation, values)
+    title = str(explanation.answer.get("text", ""))
     if shown.keys.grid is not None:
         note = f"{shown.title}: {_query_name(shown)}"
         over = _over_patches(shown)
@@ -107,7 +107,7 @@ def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
     return heat_map(shown.keys.tokens, shown.queries.tokens, shown.weights, title=title, note=shown.title)
 
 
-def _matrices(seen: Explanation, values: Mapping[str, Any]) -> Iterator[Shown]:
+def _matrices(explanation: Explanation, values: Mapping[str, Any]) -> Iterator[AttentionMatrix]:
     for each in values["matrices"]:
         queries, keys = each["queries"], each["keys"]
         if queries == keys:
@@ -115,20 +115,20 @@ def _matrices(seen: Explanation, values: Mapping[str, Any]) -> Iterator[Shown]:
         else:
             title = f"rollout: share of each {keys} token in each {queries} token"
         weights = np.asarray(each["weights"], dtype=float).clip(0.0, 1.0)
-        yield Shown(seen.sides[queries], seen.sides[keys], weights, title)
+        yield AttentionMatrix(explanation.sides[queries], explanation.sides[keys], weights, title)
 
 
-def _over_patches(shown: Shown) -> Any:
+def _over_patches(shown: AttentionMatrix) -> Any:
     """Return ``[rows, columns]``: the row of the class token or, without one, the mean of all rows."""
     if shown.queries.grid is not None:
         return class_map(shown.weights, shown.keys)
     return on_grid(shown.weights.mean(axis=0), shown.keys)
 
 
-def _among(shown: Shown) -> int | None:
+def _among(shown: AttentionMatrix) -> int | None:
     """Return the number of tokens that share each row; None for a decoder, which also uses its own tokens."""
     return len(shown.keys.tokens) if shown.queries is shown.keys else None
 
 
-def _query_name(shown: Shown) -> str:
+def _query_name(shown: AttentionMatrix) -> str:
     return "class token" if shown.queries.before else "mean of all tokens"

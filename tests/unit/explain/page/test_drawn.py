@@ -272,7 +272,7 @@ def test_a_side_that_looks_at_itself_keeps_its_token_when_turned_round(browser, 
     listed = explanation.maps[2].weights[:, :, 6].max(axis=0) > SHOWN
     assert listed.tolist() == [False] * 6 + [True] * 2
     np.testing.assert_allclose(found, explanation.maps[2].head(2)[listed, 6], atol=SHOWN)
-    assert "6 with weight 0 in every head are left out" in text(browser, "#fan caption")
+    assert "6 with weight 0 in every head are omitted" in text(browser, "#fan caption")
 
 
 def test_another_kind_of_attention_keeps_the_token_of_the_side_they_share(browser, opened):
@@ -354,7 +354,7 @@ def test_the_colour_bar_has_the_colours_that_are_drawn_and_even_attention(browse
         steps = np.abs(np.diff(scale(), axis=0)).max()
         assert np.abs(found - scale()).max() <= steps + 1
         assert even == pytest.approx(1 / n / most, abs=0.02)
-        assert said == f"0{most:.4f}even would be 1/{n} = {1 / n:.4f}"
+        assert said == f"0{most:.4f}uniform: 1/{n} = {1 / n:.4f}"
 
 
 def test_even_attention_looks_even(browser, opened):
@@ -455,7 +455,7 @@ def test_the_tables_of_views_tell_their_numbers(browser, opened):
     explanation = opened(seeing_further())
     shown = {title: n for n, title in enumerate(texts(browser, "#more h2"))}
     assert list(shown) == [
-        "What the heads do, over 2 inputs",
+        "Head classes over 2 inputs",
         "Each head",
         "Mean attention distance in tokens: self-attention of the source (uniform attention: 2.25)",
     ]
@@ -479,7 +479,7 @@ def test_a_rollout_is_drawn_as_a_head_is(browser, opened):
     for n, matrix in enumerate(matrices, len(explanation.maps)):
         head(browser, n, 0)
         assert text(browser, "#head-title") == "Rollout through all layers"
-        assert text(browser, "#head-kind").startswith("Rollout: ")
+        assert text(browser, "#head-kind").startswith("Rollout")
         found = np.array([float(cell) for cell in texts(browser, "#numbers tbody td")])
         np.testing.assert_allclose(found, np.ravel(matrix["weights"]), atol=SHOWN)
         assert matrix["queries"] in text(browser, "#head-kind")
@@ -561,7 +561,7 @@ def test_filters_are_an_image_with_a_text(browser, opened):
     assert browser.execute(f"{script} return [naturalWidth, naturalHeight, alt]") == [
         7,
         3,
-        "2 tiles, which explain 75% of the variance",
+        "2 components, which explain 75% of the variance",
     ]
 
 

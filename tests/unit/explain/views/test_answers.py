@@ -12,7 +12,7 @@ from heedful.explain.canvas import shortened
 from heedful.explain.explaining import explain_input
 from heedful.explain.figure import figure_of
 from heedful.explain.view import Explanation
-from heedful.explain.views import maker
+from heedful.explain.views import view_module
 
 
 @pytest.mark.parametrize("name", ["translation", "language model", "classification", "masked", "captions"])
@@ -61,4 +61,4 @@ def test_nothing_and_too_much_are_refused(explained, name):
     long = {key: value * 99 if isinstance(value, list) else value for key, value in seen.more[name].items()}
     assert isinstance(seen, Explanation)
     with pytest.raises(RequestError, match="at most 120 tokens, got"):
-        maker(name).figure(replace(seen, more={name: long}), long)
+        view_module(name).figure(replace(seen, more={name: long}), long)

@@ -9,7 +9,7 @@ from heedful.explain.explaining import explain_input
 from heedful.explain.figure import figure_of
 from heedful.explain.patterns import Census, census
 from heedful.explain.view import Axis, Explanation, Map
-from heedful.explain.views import maker
+from heedful.explain.views import view_module
 
 TEXTS = ["the cat sat", "a dog lay", "the mat the"]
 
@@ -30,7 +30,7 @@ def constructed(length: int) -> Explanation:
 @pytest.fixture
 def seen():
     inputs = [constructed(length) for length in (11, 13, 17)]
-    values = maker("census").compute(None, None, inputs)
+    values = view_module("census").compute(None, None, inputs)
     return Explanation(**{**vars(inputs[0]), "more": {"census": values}})
 
 
@@ -46,7 +46,7 @@ def test_known_heads_get_their_classes(seen):
 
 
 def test_the_terminal_tells_shares_meanings_and_every_head(seen):
-    lines = maker("census").lines(seen, seen.more["census"])
+    lines = view_module("census").lines(seen, seen.more["census"])
     assert lines[0] == "census of 3 heads over 3 inputs"
     (share,) = (line for line in lines if line.startswith("  self-attention: previous token"))
     assert share.split()[3:5] == ["1", "33%"]
@@ -63,12 +63,12 @@ def test_the_terminal_tells_shares_meanings_and_every_head(seen):
 
 def test_of_one_input_it_is_said_that_more_would_tell_more():
     one = constructed(11)
-    view = maker("census")
+    view = view_module("census")
     assert "--inputs FILE" in view.lines(one, view.compute(None, None, [one]))[1]
 
 
 def test_every_row_of_the_page_opens_its_head(seen):
-    shares, heads = maker("census").drawings(seen, seen.more["census"])
+    shares, heads = view_module("census").drawings(seen, seen.more["census"])
     assert [row[1:4] for row in shares["rows"]] == [
         ["previous token", 1, "33%"],
         ["first token", 1, "33%"],

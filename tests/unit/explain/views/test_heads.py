@@ -8,12 +8,12 @@ from heedful.explain.attention_sites import NO_MAPS, Selection, find_sites
 from heedful.explain.explaining import explain_input
 from heedful.explain.figure import figure_of
 from heedful.explain.thumbnails import thumbnail
-from heedful.explain.views import maker
+from heedful.explain.views import view_module
 
 
 def test_sharpness_is_the_mean_of_the_greatest_weights(explained, every):
     run, given = explained(every)
-    view = maker("heads")
+    view = view_module("heads")
     assert view.has(run) == bool(find_sites(run.model))
     if not view.has(run):
         return
@@ -81,12 +81,12 @@ def test_in_words_layers_are_lines_and_on_the_page_they_open(explained):
     run, given = explained("classification")
     seen = explain_input(run, given, views=["heads"])
     values = seen.more["heads"]
-    lines = maker("heads").lines(seen, values)
+    lines = view_module("heads").lines(seen, values)
     assert lines[0] == "sharpness of each head (1: one key per query): self-attention of the input"
     for line, layer in zip(lines[2:], values["stacks"][0]["layers"], strict=True):
         sharp = layer["sharpness"]
         assert line.split() == [f"{layer['layer']}", f"{np.mean(sharp):.2f}", *(f"{v:.2f}" for v in sharp)]
-    (table,) = maker("heads").drawings(seen, values)
+    (table,) = view_module("heads").drawings(seen, values)
     assert table["columns"] == ["layer", "head 1", "head 2", "head 3"]
     for row, layer in zip(table["rows"], values["stacks"][0]["layers"], strict=True):
         assert [(cell["tap"], cell["head"]) for cell in row[1:]] == [(layer["tap"], n) for n in range(3)]

@@ -9,7 +9,7 @@ from heedful.explain.explaining import explain_input
 from heedful.explain.figure import figure_of
 from heedful.explain.flow import rollout, rollout_across
 from heedful.explain.patches import class_map
-from heedful.explain.views import maker
+from heedful.explain.views import view_module
 
 ROUNDED = 5.1e-7
 ENCODERS = ["one text", "language model", "masked", "classification", "pairs", "pairs, to their end"]
@@ -63,7 +63,7 @@ def test_a_choice_of_attention_is_refused(explained, choice):
 
 def test_the_terminal_has_a_line_for_each_word(explained):
     seen = explain_input(*explained("translation"), views=["rollout"])
-    lines = maker("rollout").lines(seen, seen.more["rollout"])
+    lines = view_module("rollout").lines(seen, seen.more["rollout"])
     heads = [line for line in lines if line.startswith("rollout")]
     assert heads[-1] == "rollout: share of each source token in each target token"
     rows = lines[lines.index(heads[-1]) + 1 :]
@@ -74,7 +74,7 @@ def test_the_terminal_has_a_line_for_each_word(explained):
 @pytest.mark.parametrize("name", ["images", "images without class token", "captions"])
 def test_over_an_image_it_is_laid_out_as_its_patches(explained, name):
     seen = explain_input(*explained(name), views=["rollout"])
-    view = maker("rollout")
+    view = view_module("rollout")
     (*_, (sides, weights)) = matrices(seen).items()
     side = seen.sides[sides[1]]
     wanted = class_map(weights, side) if name != "captions" else weights.mean(axis=0).reshape(side.grid)
