@@ -24,7 +24,7 @@ PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 MEANINGS: dict[Pattern, str] = {
     "next token": "attends to the next token",
     "previous token": "attends to the previous token",
-    "same token": "attends to all positions with the same token or word, including its own",
+    "same token": "attends to the same token or word, its own position too",
     "itself": "attends to its own position",
     "same word": "attends to the other subwords of its word",
     "first token": "attends to the first token",

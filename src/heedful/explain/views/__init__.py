@@ -41,7 +41,7 @@ class View:
 
 VIEWS: dict[str, View] = {
     "lens": View(
-        "logit lens: the answer read from the hidden states after each block",
+        "logit lens: the answer read out after each block",
         "a stack of blocks and an answer with a probability",
     ),
     "losses": View(
@@ -52,7 +52,7 @@ VIEWS: dict[str, View] = {
         "an embedding, or pixels",
     ),
     "rollout": View(
-        "attention rollout: shares of input tokens in output tokens, over all layers",
+        "attention rollout: shares of input tokens in output tokens",
         "a stack with self-attention in every layer",
     ),
     "heads": View("thumbnails of all heads, and how sharp each head is", "attention"),
