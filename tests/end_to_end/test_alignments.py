@@ -78,7 +78,7 @@ def test_words_can_be_looked_for_where_they_are_read(heedful, run, files, gold):
     assert {row["step"] for row in score["details"]["table"]} == {"input"}
     assert score["value"] > 0
     explained = heedful("explain", run, (files / "src").read_text().splitlines()[0], cwd=files)
-    assert "where words are read (known to align best)" in explained.out
+    assert "at the input step (best known alignment)" in explained.out
     named = heedful("evaluate", run, *options, "--head", "1.2", "--output", "links", cwd=files)
     assert scores(named)["alignment error rate"]["details"]["step"] == "input"
     assert (files / "links").read_text() != gold.read_text()
@@ -106,11 +106,14 @@ WRONG = [
     ([*DATA, "--alignments", "src"], "src:1: "),
     ([*DATA, "--alignments", "short"], "short: expected 17 lines, one per sentence pair, got 2"),
     ([*DATA, "--alignments", "far"], "far, pair 1: link 99-0 is outside"),
-    ([*DATA, "--alignments", "one", "--dev", "17"], "--dev 17: leaves no sentence pair to report on"),
-    ([*DATA, "--alignments", "one", "--head", "2.1"], "--head: there is no layer 2"),
-    ([*DATA, "--alignments", "one", "--head", "1.3"], "--head: there is no head 3: a layer has 2"),
-    ([*DATA, "--alignments", "one", "--head", "x"], "--head x: write LAYER.HEAD"),
-    ([*DATA, "--alignments", "one", "--head", "1", "--dev", "2"], "give one of them"),
+    (
+        [*DATA, "--alignments", "one", "--dev", "17"],
+        "--dev must be less than the number of sentence pairs (17), got 17",
+    ),
+    ([*DATA, "--alignments", "one", "--head", "2.1"], "--head: layer must be at most 1"),
+    ([*DATA, "--alignments", "one", "--head", "1.3"], "--head: head must be at most 2, got 3"),
+    ([*DATA, "--alignments", "one", "--head", "x"], "--head must be LAYER.HEAD"),
+    ([*DATA, "--alignments", "one", "--head", "1", "--dev", "2"], "remove one of them"),
     ([*DATA, "--alignments", "one", "--beam", "2"], "--beam is not supported with --alignments"),
     ([*DATA, "--alignments", "one", "--stride", "2"], "--stride is not supported with --alignments"),
     ([*DATA, "--alignments", "one", "--evaluation", "language=zh"], "--evaluation is not supported"),

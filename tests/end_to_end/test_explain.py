@@ -59,7 +59,7 @@ def test_a_target_is_looked_at_and_views_are_added(heedful, transformer, tmp_pat
     assert found["answer"]["text"] == "DOG RED"
     assert found["more"].keys() == {"losses", "lens", "gradients"}
     shown = ok(heedful("explain", transformer, "red dog", *options, cwd=tmp_path)).out
-    assert "(given, not written by the model)" in shown
+    assert "(given, not predicted by the model)" in shown
     assert f"perplexity {found['more']['losses']['perplexity']:.4g}" in shown
     assert "gradient x input" in shown
     assert "(0: embeddings)" in shown
@@ -103,11 +103,11 @@ def test_the_head_that_aligns_best_is_shown_first(heedful, transformer, tmp_path
     given = ["explain", "own", "red dog"]
     assert "cross-attention: mean of" in ok(heedful(*given, cwd=tmp_path)).out
     assert keep(run, [SimpleNamespace(choice=Choice(0, 1), rate=0.5)], 3)
-    assert "cross-attention: layer 1, head 2 (known to align best)" in ok(heedful(*given, cwd=tmp_path)).out
+    assert "cross-attention: layer 1, head 2 (best known alignment)" in ok(heedful(*given, cwd=tmp_path)).out
     own = explain_input(run, "red dog").map("cross", 0)
     found = ok(heedful(*given, "--json", cwd=tmp_path)).json()
     assert found["best"] == {"tap": own.tap, "head": 2, "step": "output"}
-    assert "known to align best" not in ok(heedful(*given, "--layer", "1", cwd=tmp_path)).out
+    assert "best known alignment" not in ok(heedful(*given, "--layer", "1", cwd=tmp_path)).out
 
 
 def test_files_are_written_in_the_form_of_their_names(heedful, transformer, tmp_path):
@@ -130,15 +130,15 @@ def refused(done, *messages, status=2):
     ("arguments", "message"),
     [
         (["red", "--out", "x.pdf"], "--out x.pdf: file name must end in .html, .svg, .png or .json"),
-        (["red", "--layer", "2"], "there is no layer 2: the model has 1 with attention"),
-        (["red", "--head", "3"], "there is no head 3: a layer has 2"),
+        (["red", "--layer", "2"], "layer must be between 1 and 1 (layers with attention), got 2"),
+        (["red", "--head", "3"], "head must be between 1 and 2, got 3"),
         (["red", "--kind", "croos"], "(did you mean 'cross'?)"),
         (["red", "--view", "loss"], "(did you mean 'losses'?)"),
         (["red", "--pair", "dog"], "reads a single text"),
         (["", "--json"], "the input is empty"),
         (["red dog", "--limit", "1e-7"], "raise the limit"),
         (["red", "--decoding", "kind=best"], "decoding"),
-        (["red dog " * 70, "--out", "x.png"], "could not be read: take .html or .json"),
+        (["red dog " * 70, "--out", "x.png"], "write .html or .json, or shorten the input"),
         (["red", "--out", "none/x.json"], "none/x.json: cannot be written"),
     ],
 )

@@ -24,12 +24,12 @@ from heedful.cli.output import (
 from heedful.cli.source import Source
 from heedful.errors import RequestError
 from heedful.explain.classes import MEANINGS
-from heedful.explain.views import ALL, VIEWS, check_image, check_names, maker
+from heedful.explain.views import ALL, VIEWS, check_image, check_names, view_module
 
 if TYPE_CHECKING:
     from heedful.explain.alignment import Choice
     from heedful.explain.attention_sites import Selection
-    from heedful.explain.summary import Shown
+    from heedful.explain.summary import AttentionMatrix
     from heedful.explain.view import Explanation
     from heedful.runs.run import Run
 
@@ -156,11 +156,11 @@ class Attention:
 
     def maps(self, run: "Run") -> "Selection":
         """Return the attention to capture."""
-        from heedful.explain.attention_sites import Selection, points
+        from heedful.explain.attention_sites import Selection, find_sites
 
         kinds = self.kind or None
         # A model without attention can still have the requested views.
-        if self.views and not kinds and not points(run.model):
+        if self.views and not kinds and not find_sites(run.model):
             kinds = []
         layers, heads = ([n - 1 for n in given] if given else None for given in (self.layer, self.head))
         return Selection(layers, heads, kinds)
@@ -362,7 +362,7 @@ def _show(seen: "Explanation", tokens: bool) -> None:
     if seen.maps:
         _show_maps(seen, tokens)
     for name, values in seen.more.items():
-        for line in maker(name).lines(seen, values):
+        for line in view_module(name).lines(seen, values):
             result(one_line(line))
         result("")
 
@@ -388,7 +388,7 @@ def _show_maps(seen: "Explanation", tokens: bool) -> None:
     result("")
 
 
-def _show_alignment(shown: "Shown") -> None:
+def _show_alignment(shown: "AttentionMatrix") -> None:
     from heedful.explain.terminal import choose_style, heat_map
 
     width = max(40, get_terminal_size((80, 24)).columns)

@@ -1,15 +1,15 @@
-"""Who looks at whom, in words: attention over the source, from pieces to words, heads and links.
+"""Convert attention over the source from subwords to words, and words to alignment links.
 
-A model reads and writes pieces of words. The attention of target piece t over source pieces is merged
-into words as usual (Zenkel et al. 2019, section 5; Garg et al. 2019, section 3.1):
+Models read and generate subwords. The attention a of target subwords t over source subwords s is merged into
+words as in Zenkel et al. 2019, section 5, and Garg et al. 2019, section 3.1:
 
-    w[i, j] = mean over pieces t of target word i of the sum over pieces s of source word j of a[t, s]
+    w[i, j] = mean over subwords t of target word i of the sum over subwords s of source word j of a[t, s]
 
-so that a row still sums to 1. The end token is the last word of both sides.
+so that rows still sum to 1. The end token is the last word of both sides.
 
-A decoder reads y_t-1 and foretells y_t at the same step. So a target piece has two rows: that of the step of
-which it is the *output*, where the model looks for what to write, and that of the next step, of which it is
-the *input*, where the model knows it (`at_step`).
+A decoder reads y_t-1 and predicts y_t in the same step. So two rows belong to a target subword: the row of
+the step that predicts it (``output``), and the row of the next step, which reads it (``input``); see
+`at_step`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,21 +29,21 @@ from heedful.tasks.source_target import Tokenizers
 from heedful.text.tokenizer import NO_WORD, Tokenizer
 
 END = "</s>"
-READ_AS_INPUT = ", where words are read"
-"""Behind the name of a head whose rows are those of the steps that read the words."""
+READ_AS_INPUT = ", at the input step"
+"""Suffix of the name of a head whose rows are those of the steps that read the target words."""
 Weights = NDArray[np.float64]
 BATCH = 64
 Direction = Literal["target", "source", "both"]
-"""From which side words are linked to those of the other side."""
+"""Side whose words are linked to words of the other side."""
 STEPS: tuple[DecoderStep, ...] = ("output", "input")
-"""Where the row of a target piece can be read; see `at_step`."""
+"""Decoder steps whose row can be used for a target subword; see `at_step`."""
 
 
 @dataclass(frozen=True, order=True)
 class Choice:
-    """One layer, and one of its heads or, with ``head=None``, the mean of them; counted from 0.
+    """One layer, and one of its heads or, with ``head=None``, the mean of its heads; counted from 0.
 
-    ``step`` is where their rows are read (`at_step`).
+    ``step`` selects the rows (`at_step`).
     """
 
     layer: int
@@ -52,21 +52,21 @@ class Choice:
 
     @classmethod
     def parse(cls, text: str, option: str, step: DecoderStep = "output") -> "Choice":
-        """A head as people write it: ``3.1`` is head 1 of layer 3, ``3`` the mean of its heads, from 1.
+        """Parse a head, counted from 1: ``3.1`` is head 1 of layer 3, ``3`` the mean of the heads of layer 3.
 
         Raises:
-            RequestError: it is written in another way; ``option`` is where.
+            RequestError: the text has another form; the message starts with ``option``.
         """
         layer, dot, head = text.partition(".")
         numbers = [layer, head] if dot else [layer]
         if not all(n.isascii() and n.isdigit() and int(n) for n in numbers):
             raise RequestError(
-                f"{option} {text}: write LAYER.HEAD, or LAYER for the mean of its heads, from 1: 3.1"
+                f"{option} must be LAYER.HEAD, or LAYER for the mean of its heads, from 1 (3.1), got {text}"
             )
         return cls(int(layer) - 1, int(head) - 1 if dot else None, step)
 
     def __str__(self) -> str:
-        """For people, who count from 1: ``layer 3, head 1``."""
+        """Return the name, counted from 1: ``layer 3, head 1``."""
         which = "mean of heads" if self.head is None else f"head {self.head + 1}"
         return f"layer {self.layer + 1}, {which}" + (READ_AS_INPUT if self.step == "input" else "")
 
@@ -76,10 +76,10 @@ class Attention:
     """The attention of a sentence pair between words.
 
     Args:
-        source: the words that were read; the last is the end token.
-        target: the words that were written; the last is the end token.
+        source: the source words; the last is the end token.
+        target: the target words; the last is the end token.
         weights: ``[L, H, target words, source words]``; every row sums to 1.
-        step: which rows they are (`at_step`).
+        step: the decoder step of the rows (`at_step`).
     """
 
     source: tuple[str, ...]
@@ -90,42 +90,44 @@ class Attention:
     def __post_init__(self) -> None:
         if self.weights.ndim != 4 or self.weights.shape[2:] != (len(self.target), len(self.source)):
             raise ValueError(
-                f"weights of shape {self.weights.shape} for {len(self.target)} target "
-                f"and {len(self.source)} source words"
+                f"weights must be of shape (layers, heads, {len(self.target)}, {len(self.source)}), got "
+                f"{self.weights.shape}"
             )
 
     def choices(self) -> list[Choice]:
-        """All there is: the mean of each layer, then its heads."""
+        """Return all choices: for each layer the mean of its heads, if it has several, and its heads."""
         layers, heads = self.weights.shape[:2]
         own: list[int | None] = [None, *range(heads)] if heads > 1 else [0]
         return [Choice(layer, head, self.step) for layer in range(layers) for head in own]
 
     def chosen(self, choice: Choice) -> Weights:
-        """The matrix ``[target words, source words]`` of a layer or head.
+        """Return the matrix ``[target words, source words]`` of a layer or head.
 
         Raises:
             RequestError: the model has no such layer or head.
         """
         layers, heads = self.weights.shape[:2]
         if not 0 <= choice.layer < layers:
-            raise RequestError(f"there is no layer {choice.layer + 1}: the model has {layers} with attention")
+            raise RequestError(
+                f"layer must be between 1 and {layers} (layers with attention), got {choice.layer + 1}"
+            )
         if choice.head is None:
             return self.weights[choice.layer].mean(axis=0)
         if not 0 <= choice.head < heads:
-            raise RequestError(f"there is no head {choice.head + 1}: a layer has {heads}")
+            raise RequestError(f"head must be between 1 and {heads}, got {choice.head + 1}")
         return self.weights[choice.layer, choice.head]
 
 
 def from_prediction(prediction: Prediction, tokenizers: Tokenizers) -> Attention:
-    """The attention of a prediction that was asked for with ``alignment=True``.
+    """Return the attention of a prediction that was made with ``alignment=True``.
 
     Raises:
-        RequestError: the prediction carries no alignment.
+        RequestError: the prediction has no alignment.
     """
     if prediction.alignment is None or prediction.source_tokens is None:
         raise RequestError(
-            "the prediction has no alignment: ask for it with alignment=True, of a model that has "
-            "attention over a source, and for a text that is not empty"
+            "the prediction has no alignment; predict with alignment=True, a model with attention over the "
+            "source, and a text that is not empty"
         )
     source = ids_of(prediction.source_tokens[:-1], tokenizers.source)
     target = ids_of(prediction.tokens, tokenizers.target)
@@ -135,7 +137,7 @@ def from_prediction(prediction: Prediction, tokenizers: Tokenizers) -> Attention
 def teacher_forced(
     model: Any, tokenizers: Tokenizers, sources: Sequence[str], targets: Sequence[str]
 ) -> list[Attention]:
-    """The attention of a model over given sentence pairs, as many and in their order.
+    """Return the attention of a model over sentence pairs, in order, with teacher forcing.
 
     Raises:
         RequestError: the model has no attention over a source.
@@ -148,13 +150,13 @@ def teacher_forced(
 def between_ids(
     model: Any, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> Iterator[Weights]:
-    """The attention of a model over given pairs of ids, teacher forced: ``[L, H, T + 1, S + 1]`` for each.
+    """Yield the attention of a model over pairs of ids, ``[L, H, T + 1, S + 1]`` each, with teacher forcing.
 
     Raises:
         RequestError: the model has no attention over a source.
     """
     if not getattr(model, "alignment_taps", None):
-        raise RequestError("this model has no attention over a source")
+        raise RequestError("the model must have attention over a source; this one has none")
     device = next(model.parameters()).device
     for start in range(0, len(sources), BATCH):
         part = slice(start, start + BATCH)
@@ -175,15 +177,15 @@ def in_words(
 
 
 def at_step(weights: Weights, step: DecoderStep) -> Weights:
-    """The rows that are read as those of the target pieces.
+    """Return the rows of the target subwords at a decoder step.
 
-    Where a piece is the decoder's input the model need not guess it, and in well-trained translators some
-    heads align better there (Chen et al. 2020, "Shift-Att"). The end is no input; it keeps its row.
+    At the step that reads a subword the model knows it; in well-trained translation models some heads align
+    better there (Chen et al. 2020, "Shift-Att"). The end token is never read and keeps its row.
 
     Args:
-        weights: ``[..., T + 1, S + 1]`` as the decoder made them, a row for each of its steps.
-        step: ``output``: of piece t the step that foretells it, which is row t; ``input``: the step that
-            reads it, which is row t + 1.
+        weights: ``[..., T + 1, S + 1]``, a row for each decoder step.
+        step: ``output``: for subword t the step that predicts it, row t; ``input``: the step that reads it,
+            row t + 1.
     """
     if step == "output":
         return weights
@@ -191,12 +193,12 @@ def at_step(weights: Weights, step: DecoderStep) -> Weights:
 
 
 def merge(weights: Weights, source_places: Sequence[int], target_places: Sequence[int]) -> Weights:
-    """Sum over the source pieces of a word and average over the target pieces of a word.
+    """Sum over the source subwords of a word, and average over the target subwords of a word.
 
     Args:
-        weights: ``[..., T, S]`` between pieces.
-        source_places: for each source piece the number of its word.
-        target_places: the same for the target; numbers run from 0 without gaps.
+        weights: ``[..., T, S]`` between subwords.
+        source_places: word index of each source subword, from 0 without gaps.
+        target_places: the same for the target.
 
     Returns:
         ``[..., target words, source words]``.
@@ -206,15 +208,15 @@ def merge(weights: Weights, source_places: Sequence[int], target_places: Sequenc
 
 
 def _membership(places: Sequence[int]) -> Weights:
-    """``[pieces, words]``: 1 where a piece belongs to a word."""
+    """Return ``[subwords, words]``: 1 if a subword belongs to a word, otherwise 0."""
     return np.eye(max(places) + 1)[list(places)]
 
 
 def words_of(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[list[str], list[int]]:
-    """The words that ids spell, the end token as the last, and for each id and the end its word's place.
+    """Return the words of the ids and the end token, and the word index of each id and of the end token.
 
-    White space alone belongs to what comes after it. What the vocabulary cannot spell is a word
-    ``<unk>``, unless it stands inside a word.
+    White space belongs to the following word. An unknown token is a word ``<unk>``, unless it is inside a
+    word.
     """
     spelled, numbers = tokenizer.surface(ids).split(), tokenizer.words(ids)
     keys: list[tuple[int, int]] = []
@@ -233,12 +235,12 @@ def words_of(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[list[str], list[
 
 
 def _inside(numbers: Sequence[int], place: int) -> bool:
-    """Whether the pieces on both sides of a place belong to one word."""
+    """Whether the subwords before and after a position belong to the same word."""
     return 0 < place < len(numbers) - 1 and numbers[place - 1] == numbers[place + 1] != NO_WORD
 
 
 def ids_of(tokens: Sequence[str], tokenizer: Tokenizer) -> list[int]:
-    """Ids that are shown as ``tokens``. Ids that look alike spell alike, so the first one will do."""
+    """Return the ids of displayed tokens. Ids with the same text decode alike, so the first is used."""
     places: dict[str, int] = {}
     for i, label in enumerate(tokenizer.model.labels):
         places.setdefault(label, i)
@@ -246,15 +248,16 @@ def ids_of(tokens: Sequence[str], tokenizer: Tokenizer) -> list[int]:
 
 
 def links(weights: Weights, by: Direction = "target") -> frozenset[Link]:
-    """Link words by their greatest weights, as (source, target) from 0.
+    """Link words by their largest weights; return pairs (source, target), from 0.
 
-    The last row and the last column are the end tokens. A word whose greatest weight is that of the other
-    side's end has no link, which is how such models say NULL. Of equal weights the first wins.
+    The last row and the last column are the end tokens. A word whose largest weight is at the end token of
+    the other side has no link, the NULL alignment. Of equal weights the first is used.
 
     Args:
         weights: ``[target words, source words]``.
-        by: ``target``: each target word is linked to the source word that it looks at most; ``source``: each
-            source word to the target word that looks at it most; ``both``: the links that both give.
+        by: ``target``: link each target word to the source word with the largest weight in its row;
+            ``source``: link each source word to the target word with the largest weight in its column;
+            ``both``: the intersection.
     """
     if by == "both":
         return links(weights, "target") & links(weights, "source")
@@ -266,27 +269,27 @@ def links(weights: Weights, by: Direction = "target") -> frozenset[Link]:
 
 
 def pharaoh(found: frozenset[Link]) -> str:
-    """Links as text, ``0-0 1-2``, in order."""
+    """Return links in Pharaoh format, ``0-0 1-2``, sorted."""
     return " ".join(f"{source}-{target}" for source, target in sorted(found))
 
 
 def confidence(attentions: Sequence[Attention]) -> Weights:
-    """How sure each head is, ``[L, H]``: the mean over target words of its greatest weight.
+    """Return the confidence of each head, ``[L, H]``: the mean over target words of the largest weight.
 
-    The end token of the target is left out (Voita et al. 2019, section 4.1 "confidence").
+    The end token of the target is excluded (Voita et al. 2019, section 4.1).
 
     Raises:
-        RequestError: there is not one target word.
+        RequestError: there are no target words.
     """
     rows = [a.weights[:, :, :-1].max(axis=3) for a in attentions]
     together = np.concatenate(rows, axis=2) if rows else np.zeros((0, 0, 0))
     if together.shape[2] == 0:
-        raise RequestError("there is no target word to judge heads by")
+        raise RequestError("confidence needs at least one target word, got none")
     return together.mean(axis=2)
 
 
 def most_confident(attentions: Sequence[Attention]) -> Choice:
-    """The head with the greatest `confidence`. It need not align (`heedful.explain.error_rates`)."""
+    """Return the head with the highest `confidence`, which need not have the best alignment."""
     sure = confidence(attentions)
     layer, head = np.unravel_index(int(sure.argmax()), sure.shape)
     return Choice(int(layer), int(head))

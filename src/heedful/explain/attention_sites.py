@@ -1,15 +1,15 @@
-"""Where a model attends: every point at which weights can be seen, found from the model itself.
+"""Find all attention sites of a model: the modules whose attention weights can be captured.
 
 | module | kind | queries | keys |
 |---|---|---|---|
-| `SelfAttention` of an encoder | self | ``source``, or ``input`` where there is one side | the same |
-| causal `SelfAttention` of a decoder | causal | ``prefix``: what the decoder read | the same |
+| `SelfAttention` of an encoder | self | ``source``, or ``input`` in models with one side | the same |
+| causal `SelfAttention` of a decoder | causal | ``prefix``: the decoder input | the same |
 | causal `SelfAttention` of a language model | causal | ``input`` | the same |
 | `MemoryCompressedAttention` | causal | ``input`` | ``memory``: slots, each for several tokens |
-| `CrossAttention`, `AttentiveDecoder` | cross | ``target``: what was written | ``source`` |
+| `CrossAttention`, `AttentiveDecoder` | cross | ``target``: the decoder output | ``source`` |
 
-A decoder reads ``<s> y`` and writes ``y </s>``, so token t of ``prefix`` is what it looked from when it wrote
-token t of ``target``. Local attention has weights over the whole sequence, which are 0 beyond its blocks.
+A decoder reads ``<s> y`` and predicts ``y </s>``: it reads token t of ``prefix`` when it predicts token t of
+``target``. Local attention has weights over the whole sequence, which are 0 outside its blocks.
 """
 
 from collections import Counter
@@ -30,28 +30,28 @@ from heedful.nn.attentive import AttentiveDecoder
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _OWN = {"encoder": SOURCE, "decoder": PREFIX}
-"""The side of each stack of a model with two; a single stack reads the input."""
+"""Sides of the stacks of an encoder-decoder model; all other stacks read the input."""
 
 NUMBER = 4
-"""Bytes of a weight."""
+"""Bytes per weight."""
 
 WORKING = 3
-"""Rectangles as large as a layer's weights that exist while they are computed: scores, softmax, weights."""
+"""Arrays of the size of a layer's weights that exist during their computation: scores, softmax, weights."""
 
 
 @dataclass(frozen=True)
 class AttentionSite:
-    """A point at which attention weights are seen.
+    """A point in a model at which attention weights can be captured.
 
     Args:
-        tap: its name.
-        kind: who looks at whom.
-        layer: counted from 0 among those of the kind in its stack.
-        heads: which, counted from 0.
-        n_heads: how many there are.
+        tap: name of the tap.
+        kind: kind of attention.
+        layer: index among the layers of this kind in the stack, from 0.
+        heads: indices of the selected heads, from 0.
+        n_heads: number of heads.
         queries, keys: names of sides.
-        factor: how many tokens a slot stands for, where keys are slots; else 1.
-        is_part: whether it is cut out of what is seen there (`heedful.explain.one_text`).
+        factor: number of tokens per slot if the keys are memory slots; otherwise 1.
+        is_part: whether the weights are a part of the captured ones (`heedful.explain.one_text`).
     """
 
     tap: str
@@ -66,19 +66,19 @@ class AttentionSite:
 
     @property
     def collected(self) -> tuple[str, str]:
-        """The sides between which the weights are that are seen there."""
+        """Query and key sides of the captured weights."""
         return (INPUT, INPUT) if self.is_part else (self.queries, self.keys)
 
 
-def points(model: nn.Module) -> list[AttentionSite]:
-    """All of a model, with all heads, stack by stack and from the first layer to the last."""
+def find_sites(model: nn.Module) -> list[AttentionSite]:
+    """Return the attention sites of a model with all heads, by kind and layer."""
     found: list[AttentionSite] = []
     counts: Counter[tuple[str, Kind]] = Counter()
     for name, part in model.named_modules():
-        seen = _seen(part)
-        if seen is None:
+        attention = _attention(part)
+        if attention is None:
             continue
-        kind, n_heads = seen
+        kind, n_heads = attention
         stack = name.partition(".")[0]
         own, factor = _OWN.get(stack, INPUT), getattr(part, "factor", 1)
         queries, keys = (TARGET, SOURCE) if kind == "cross" else (own, own if factor == 1 else MEMORY)
@@ -90,8 +90,8 @@ def points(model: nn.Module) -> list[AttentionSite]:
     return sorted(found, key=lambda point: (order[point.kind], point.layer))
 
 
-def _seen(part: nn.Module) -> tuple[Kind, int] | None:
-    """The kind of an attention and its number of heads; None for any other module."""
+def _attention(part: nn.Module) -> tuple[Kind, int] | None:
+    """Return the kind and number of heads of an attention module; None for other modules."""
     match part:
         case SelfAttention():
             return ("causal" if part.causal else "self"), part.n_heads
@@ -106,12 +106,12 @@ def _seen(part: nn.Module) -> tuple[Kind, int] | None:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which attention maps are wanted; of each field, None: all there are.
+    """Selection of attention maps; None selects all.
 
     Args:
-        layers: counted from 0.
-        heads: of those layers, counted from 0.
-        kinds: ``self``, ``causal``, ``cross``; none of them: no maps.
+        layers: indices of layers, from 0.
+        heads: indices of heads in these layers, from 0.
+        kinds: any of ``self``, ``causal`` and ``cross``; empty: no maps.
     """
 
     layers: Collection[int] | None = None
@@ -120,28 +120,28 @@ class Selection:
 
 
 def refuse_text(name: str, given: object) -> None:
-    """Refuse one name where several are wanted: its letters would be taken for names.
+    """Check that a list of names is not a single text, whose characters would be taken for names.
 
     Raises:
         RequestError: it is a text.
     """
     if isinstance(given, str):
-        raise RequestError(f"{name}: give a list of names, not a text: [{given!r}]")
+        raise RequestError(f"{name} must be a list of names, got a text; use [{given!r}]")
 
 
 EVERY_MAP = Selection()
 NO_MAPS = Selection(kinds=())
 
 
-def chosen(all_points: Sequence[AttentionSite], maps: Selection) -> list[AttentionSite]:
-    """Those that are selected.
+def chosen(sites: Sequence[AttentionSite], maps: Selection) -> list[AttentionSite]:
+    """Return the selected sites.
 
-    A layer or head that some stacks have and others have not is taken where it is.
+    A layer or head that only some stacks have is selected in those stacks.
 
     Raises:
-        RequestError: there is nowhere such a kind, layer or head.
+        RequestError: no site has the kind, layer or head.
     """
-    found = list(all_points)
+    found = list(sites)
     if maps.kinds is not None:
         found = _of_kinds(found, list(maps.kinds))
     if maps.layers is not None:
@@ -152,65 +152,66 @@ def chosen(all_points: Sequence[AttentionSite], maps: Selection) -> list[Attenti
 
 
 def _of_kinds(found: list[AttentionSite], kinds: list[str]) -> list[AttentionSite]:
-    known = list(dict.fromkeys(point.kind for point in found))
+    known = list(dict.fromkeys(site.kind for site in found))
     for kind in kinds:
         if kind not in known:
-            has = f"this model has {' and '.join(known)}" if known else "this model has no attention"
-            raise RequestError(f"there is no {kind} attention{nearest(kind, known)}: {has}")
-    return [point for point in found if point.kind in kinds]
+            expected = f"expected {' or '.join(known)}" if known else "this model has no attention"
+            raise RequestError(f"unknown kind of attention {kind!r}{nearest(kind, known)}; {expected}")
+    return [site for site in found if site.kind in kinds]
 
 
 def _of_layers(found: list[AttentionSite], layers: list[int]) -> list[AttentionSite]:
-    n_layers = 1 + max((point.layer for point in found), default=-1)
+    n_layers = 1 + max((site.layer for site in found), default=-1)
     for layer in layers:
         if not 0 <= layer < n_layers:
-            raise RequestError(f"there is no layer {layer + 1}: the model has {n_layers} with attention")
-    return [point for point in found if point.layer in layers]
+            raise RequestError(
+                f"layer must be between 1 and {n_layers} (layers with attention), got {layer + 1}"
+            )
+    return [site for site in found if site.layer in layers]
 
 
 def _of_heads(found: list[AttentionSite], heads: list[int]) -> list[AttentionSite]:
-    most = max((point.n_heads for point in found), default=0)
+    most = max((site.n_heads for site in found), default=0)
     for head in heads:
         if not 0 <= head < most:
-            raise RequestError(f"there is no head {head + 1}: a layer has {most}")
-    kept = [(point, tuple(head for head in heads if head < point.n_heads)) for point in found]
-    return [AttentionSite(**{**vars(point), "heads": own}) for point, own in kept if own]
+            raise RequestError(f"head must be between 1 and {most}, got {head + 1}")
+    kept = [(site, tuple(head for head in heads if head < site.n_heads)) for site in found]
+    return [AttentionSite(**{**vars(site), "heads": own}) for site, own in kept if own]
 
 
 def memory(wanted: Sequence[AttentionSite], sides: Mapping[str, Axis]) -> int:
-    """Bytes that the weights take while they are collected."""
-    collected = {point.tap: _size(point, *point.collected, sides) for point in wanted}
-    cut = sum(_size(point, point.queries, point.keys, sides) for point in wanted if point.is_part)
+    """Return the peak memory of capturing the weights, in bytes."""
+    collected = {site.tap: _size(site, *site.collected, sides) for site in wanted}
+    cut = sum(_size(site, site.queries, site.keys, sides) for site in wanted if site.is_part)
     return sum(collected.values()) + cut + WORKING * max(collected.values(), default=0)
 
 
-def _size(point: AttentionSite, queries: str, keys: str, sides: Mapping[str, Axis]) -> int:
-    return len(point.heads) * len(sides[queries].tokens) * len(sides[keys].tokens) * NUMBER
+def _size(site: AttentionSite, queries: str, keys: str, sides: Mapping[str, Axis]) -> int:
+    return len(site.heads) * len(sides[queries].tokens) * len(sides[keys].tokens) * NUMBER
 
 
 def refuse_too_much(
     wanted: Sequence[AttentionSite], sides: Mapping[str, Axis], limit: int, taken: int = 0
 ) -> None:
-    """Refuse maps that would take more memory than ``limit`` bytes.
+    """Check that the maps fit into ``limit`` bytes.
 
     Args:
-        wanted: the points to watch.
-        sides: of the input.
+        wanted: the selected sites.
+        sides: sides of the input.
         limit: in bytes.
-        taken: by the maps of other inputs that are kept.
+        taken: bytes of the maps of other inputs that are kept.
 
     Raises:
-        RequestError: it says how much they would take, and what takes less.
+        RequestError: the maps need more memory; the message reports how much, and how to reduce it.
     """
     needed = taken + memory(wanted, sides)
     if needed > limit:
-        n_maps = sum(len(point.heads) for point in wanted)
+        n_maps = sum(len(site.heads) for site in wanted)
         longest = max(len(side.tokens) for side in sides.values())
         raise RequestError(
-            f"attention of {n_maps} heads over as many as {longest:,} tokens takes {_shown(needed)}"
-            f"{' with that of the inputs before' * bool(taken)}, more "
-            f"than the limit of {_shown(limit)}: ask for single layers and heads (--layer, --head), "
-            "shorten the input, or raise the limit (--limit)"
+            f"attention of {n_maps} heads over up to {longest:,} tokens needs {_shown(needed)}"
+            f"{' with that of previous inputs' * bool(taken)}, limit is {_shown(limit)}; select layers and "
+            "heads (--layer, --head), shorten the input, or raise the limit (--limit)"
         )
 
 

@@ -1,15 +1,15 @@
-"""The head that aligns best, as far as it is known: kept in a run's folder, and shown first.
+"""Select the head with the best known word alignment, store it in the run folder, and show it first.
 
-Two things tell it: teaching (``objective.guided``), and gold alignments. Where a run's attention was held
-against these (`heedful evaluate --alignments`, `heedful.explain.error_rates`), the head with the lowest error
-rate is kept in ``alignment.json``, with the hash of the weights that it is a head of; with other weights (the
-training went on) it counts no more. It takes the place
+There are two sources: supervision (``objective.guided``) and gold alignments. When the attention of a run is
+evaluated on gold alignments (`heedful evaluate --alignments`, `heedful.explain.error_rates`), the head with
+the lowest error rate is stored in ``alignment.json``, with the hash of the weights it belongs to; for other
+weights (after further training) it is ignored. It replaces
 
-- of one that was kept before, unless more pairs chose that;
-- of one that was taught, if its rate is lower, on `ENOUGH` pairs.
+- a stored head, unless that was selected on more pairs;
+- the supervised head, if its error rate is lower on at least `ENOUGH` pairs.
 
-Of other runs no head is known to align better than another: a confident head need not align, and neither must
-one that agrees with the others.
+For other runs no head is known to align better than the others: neither high confidence nor agreement with
+other heads implies good alignment.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from heedful.artifacts.run_folder import RunFolder, read_json, write_json
 from heedful.errors import DamagedError, HeedfulError
 from heedful.explain.alignment import STEPS, Choice
 from heedful.explain.error_rates import Rated, most_accurate
-from heedful.explain.one_text import points_of
+from heedful.explain.one_text import sites_of
 from heedful.explain.view import TARGET
 from heedful.objectives.guided import DecoderStep
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 FILE = "alignment.json"
 VERSION = 1
 ENOUGH = 20
-"""Pairs with gold links that can tell that another head aligns better than the one that was taught."""
+"""Minimum number of pairs with gold links to prefer another head to the supervised one."""
 
 
 @dataclass(frozen=True)
-class Kept:
-    """The head that was chosen by gold alignments.
+class StoredHead:
+    """The head selected on gold alignments.
 
     Args:
-        choice: the layer, or head.
-        pairs: how many pairs with gold links it was chosen by.
+        choice: the layer or head.
+        pairs: number of pairs with gold links it was selected on.
     """
 
     choice: Choice
@@ -48,30 +48,30 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """The head that is shown first, and why, for people."""
+class ShownHead:
+    """The head that is shown first, and the reason as text."""
 
     choice: Choice
     why: str
 
 
-def keep(run: "Run", table: Sequence[Rated], pairs: int) -> Shown | None:
-    """Keep the head with the lowest rate in the run's folder, unless another goes before it.
+def keep(run: "Run", table: Sequence[Rated], pairs: int) -> ShownHead | None:
+    """Store the head with the lowest error rate in the run folder, unless another head takes precedence.
 
     Args:
-        run: whose heads they are.
-        table: all that were measured.
-        pairs: how many pairs with gold links they are chosen by.
+        run: the run of the heads.
+        table: all evaluated heads.
+        pairs: number of pairs with gold links.
 
     Returns:
-        What is shown first now. None: a folder that cannot be written, or a run without a card (training has
-        not ended), keeps nothing.
+        The head that is now shown first; None if nothing is stored, because the folder is not writable or the
+        run has no card (training has not finished).
     """
     weights = _weights(run.folder)
     if weights is None:
         return None
     best = most_accurate(table)
-    if stays := _going_before(run, best, table, pairs):
+    if stays := _preferred(run, best, table, pairs):
         return stays
     choice = best.choice
     value = {
@@ -87,58 +87,64 @@ def keep(run: "Run", table: Sequence[Rated], pairs: int) -> Shown | None:
         write_json(run.folder.path / FILE, value)
     except (OSError, HeedfulError):
         return None
-    return Shown(choice, f"{_pairs(pairs)} chose it")
+    return ShownHead(choice, f"lowest error rate on {_pairs(pairs)}")
 
 
-def _going_before(run: "Run", best: Rated, table: Sequence[Rated], pairs: int) -> Shown | None:
-    """The head that stays the first, if one does."""
-    before, taught = None, _taught(run)
-    with suppress(DamagedError):  # then it is written anew
-        before = _kept(run.folder, taught)
+def _preferred(run: "Run", best: Rated, table: Sequence[Rated], pairs: int) -> ShownHead | None:
+    """Return the head that takes precedence over the new one, if any."""
+    before, supervised = None, _supervised(run)
+    with suppress(DamagedError):  # it is overwritten
+        before = _stored(run.folder, supervised)
     if before is not None and before.pairs > pairs:
-        return Shown(
-            before.choice, f"{_pairs(before.pairs)} chose it, and {_pairs(pairs)} chose {best.choice}"
+        return ShownHead(
+            before.choice, f"selected on {_pairs(before.pairs)}; {best.choice} on only {_pairs(pairs)}"
         )
-    if taught is None or taught == best.choice or (before is not None and before.choice != taught):
+    if (
+        supervised is None
+        or supervised == best.choice
+        or (before is not None and before.choice != supervised)
+    ):
         return None
-    rate = next((each.rate for each in table if each.choice == taught), None)
+    rate = next((each.rate for each in table if each.choice == supervised), None)
     if rate is None:
-        return Shown(taught, "it was taught, and not measured beside the others")
+        return ShownHead(supervised, "supervised head, not among the evaluated ones")
     if pairs < ENOUGH:
-        found = f"{_pairs(pairs)} with gold links chose {best.choice}"
-        return Shown(taught, f"it was taught, and {found}; at least {ENOUGH} are needed to say so")
-    # A rate that is undefined is no higher one either.
-    return None if best.rate < rate else Shown(taught, f"it was taught, and {best.choice} is no better")
+        found = f"{best.choice} has the lowest error rate, but on only {_pairs(pairs)} with gold links"
+        return ShownHead(supervised, f"supervised head; {found}; at least {ENOUGH} are needed")
+    # An undefined rate (NaN) is not higher either.
+    if best.rate < rate:
+        return None
+    return ShownHead(supervised, f"supervised head; {best.choice} is not better")
 
 
 def best_head(run: "Run") -> Choice | None:
-    """The head that is known to align best, or None.
+    """Return the head with the best known alignment, or None.
 
     Raises:
-        DamagedError: ``alignment.json`` is no such file.
+        DamagedError: ``alignment.json`` is damaged.
     """
     if not _over_source(run):
         return None
-    taught = _taught(run)
-    kept = _kept(run.folder, taught)
-    return taught if kept is None else kept.choice
+    supervised = _supervised(run)
+    kept = _stored(run.folder, supervised)
+    return supervised if kept is None else kept.choice
 
 
 def _over_source(run: "Run") -> int:
-    """How many layers look from the target at the source."""
-    return sum((point.kind, point.queries) == ("cross", TARGET) for point in points_of(run))
+    """Return the number of layers with attention from target to source."""
+    return sum((site.kind, site.queries) == ("cross", TARGET) for site in sites_of(run))
 
 
-def _taught(run: "Run") -> Choice | None:
-    """The head that was taught alignments, if one was."""
+def _supervised(run: "Run") -> Choice | None:
+    """Return the head trained with alignment supervision, if there is one."""
     guided = getattr(getattr(run.recipe, "objective", None), "guided", None)
     if guided is None:
         return None
     return Choice(guided.place(_over_source(run)), guided.head - 1, guided.step)
 
 
-def _kept(folder: RunFolder, taught: Choice | None) -> Kept | None:
-    """What ``alignment.json`` says, where it is of these weights, and enough if another head was taught."""
+def _stored(folder: RunFolder, supervised: Choice | None) -> StoredHead | None:
+    """Return the head in ``alignment.json`` if it belongs to these weights and has enough pairs."""
     path = folder.path / FILE
     if not path.is_file():
         return None
@@ -148,23 +154,23 @@ def _kept(folder: RunFolder, taught: Choice | None) -> Kept | None:
             return None
         head = None if value["head"] is None else value["head"] - 1
         choice = Choice(value["layer"] - 1, head, _step(value.get("step", "output")))
-        kept = Kept(choice, int(value["pairs"]))
+        kept = StoredHead(choice, int(value["pairs"]))
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"{path}: damaged ({error!r}); delete it") from None
-    return None if taught not in (None, choice) and kept.pairs < ENOUGH else kept
+    return None if supervised not in (None, choice) and kept.pairs < ENOUGH else kept
 
 
 def _step(name: Any) -> DecoderStep:
-    """One of `STEPS`.
+    """Return the name if it is one of `STEPS`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not.
     """
     return STEPS[STEPS.index(name)]
 
 
 def _weights(folder: RunFolder) -> str | None:
-    """The hash of the run's weights, as its card has it."""
+    """Return the hash of the run's weights, from its card."""
     if not folder.card.is_file():
         return None
     entry: Any = folder.require()["files"].get(folder.weights.name)

@@ -1,4 +1,4 @@
-"""What every image begins with: a white figure, fonts that have its signs, titles that fit, quiet axes."""
+"""Basics of all figures: size, fonts for all characters, titles, colours, and plain axes."""
 
 import textwrap
 import unicodedata
@@ -18,23 +18,23 @@ from heedful.explain.matrix import printable
 
 DPI = 144
 SIGNED = "RdBu"
-"""The colours of numbers below zero (red) and above (blue)."""
+"""Colour map of negative (red) and positive (blue) values."""
 PAGE = ("#ffffff", "#e3ecf5", "#bcd3e8", "#8cb4d8", "#5990c2", "#2f6ca6", "#144a82", "#072a54")
-"""The page's colours of weights on a light ground, from none to the greatest (``--plus`` of its style)."""
+"""Colours of weights on the page in light mode, from zero to the largest (``--plus`` in its CSS)."""
 MISSING = "#cdd3da"
-"""The colour where there is nothing to draw."""
+"""Colour of missing values."""
 _LIGHT = (0.2126, 0.7152, 0.0722)
 
 
 def blank(width: float, height: float) -> Figure:
-    """A white figure of so many inches."""
+    """Return a white figure of a size in inches."""
     figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
 
 def titled(figure: Figure, title: str, note: str) -> None:
-    """A title above, a small note below, both as wide as the figure at most."""
+    """Add a title above and a small note below, wrapped to the width of the figure."""
     width = figure.get_size_inches()[0]
     if title:
         figure.suptitle(wrapped(title, int(11 * width)), fontsize=11, parse_math=False)
@@ -43,37 +43,38 @@ def titled(figure: Figure, title: str, note: str) -> None:
 
 
 def quiet(axes: Any) -> None:
-    """No marks at the labels, and a light frame."""
+    """Remove tick marks, and draw the frame in light grey."""
     axes.tick_params(which="both", length=0)
     for spine in axes.spines.values():
         spine.set_color("0.6")
 
 
 def page_colours() -> Colormap:
-    """256 colours, straight lines between those of `PAGE`, as the page makes them."""
+    """Return the page's colour map: 256 colours, interpolated linearly between those of `PAGE`."""
     return LinearSegmentedColormap.from_list("heedful", PAGE, N=256, bad=MISSING)
 
 
 def legible(colour: Sequence[float]) -> str:
-    """Black or white, whichever can be read on a colour (red, green, blue from 0 to 1)."""
+    """Return black or white, whichever is readable on a colour (RGB from 0 to 1)."""
     return "white" if sum(a * b for a, b in zip(_LIGHT, colour, strict=False)) < 0.5 else "black"
 
 
 def shortened(text: str, signs: int) -> str:
-    """So many signs at most, the last an ellipsis where some are left out; signs that print."""
+    """Truncate a text to a number of characters, with an ellipsis; unprintable characters are replaced."""
     shown = printable(text)
     return shown if len(shown) <= signs else f"{shown[: signs - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def wrapped(text: str, width: int) -> str:
-    """Lines of so many signs at most, but never below 30; signs that do not print are replaced."""
+    """Wrap lines to a width of at least 30 characters; unprintable characters are replaced."""
     return "\n".join("\n".join(textwrap.wrap(printable(line), max(width, 30))) for line in text.splitlines())
 
 
 def finished(figure: Figure) -> Figure:
-    """Give every text of the figure fonts that have its characters; nothing outside the figure changes.
+    """Set fonts on every text of the figure so that all its characters can be drawn.
 
-    Warns of scripts for which this machine has no font, and which are drawn as boxes.
+    Only the figure is changed, no global settings. Warns about scripts without a font on this machine; their
+    characters are drawn as boxes.
     """
     texts = [text for text in figure.findobj(Text) if text.get_text()]
     names = families("".join(text.get_text() for text in texts))
@@ -84,9 +85,9 @@ def finished(figure: Figure) -> Figure:
 
 
 def families(text: str) -> list[str]:
-    """Return the default font, and if it lacks characters of the text, others of this machine that have them.
+    """Return the default font and, if it lacks characters of the text, other installed fonts that have them.
 
-    Warns if none has some of them.
+    Warns about characters that no font has.
     """
     default = fontManager.defaultFamily["ttf"]
     missing = frozenset(map(ord, text)) - {10} - _characters(fontManager.findfont(default))
@@ -103,28 +104,31 @@ def families(text: str) -> list[str]:
 
 
 def _known_fonts() -> list[FontEntry]:
-    """Fonts that matplotlib knows, without its own that has a box for every character."""
+    """Return the fonts that matplotlib knows, without its fallback font of boxes."""
     return [font for font in fontManager.ttflist if not font.name.lower().startswith(("last", ".last"))]
 
 
 @cache
 def _new_fonts() -> list[FontEntry]:
-    """Fonts that were installed after matplotlib made its list."""
+    """Return the fonts that were installed after matplotlib made its list."""
     known = {font.fname for font in fontManager.ttflist}
     for path in sorted({*findSystemFonts()} - known):
-        with suppress(OSError, RuntimeError):  # no font that it can read
+        with suppress(OSError, RuntimeError):  # not a font that matplotlib can read
             fontManager.addfont(path)
     return [font for font in _known_fonts() if font.fname not in known]
 
 
 def _rank(font: FontEntry, missing: frozenset[int]) -> tuple[int, bool, bool, str, str]:
-    """How well a font serves: most characters first, then plain and regular ones."""
+    """Return a sort key of a font: number of missing characters it has, then sans-serif and regular fonts."""
     regular = font.style == "normal" and font.weight in (400, "normal", "regular")
     return len(missing & _characters(font.fname)), "Sans" in font.name, regular, font.name, font.fname
 
 
 def _script(character: str) -> str:
-    """The script of a letter, mark or digit (first word of its Unicode name), or `_SYMBOLS`, or nothing."""
+    """Return the script of a letter, mark or digit, `_SYMBOLS` for symbols, or an empty text.
+
+    The script is the first word of the Unicode name.
+    """
     kind = unicodedata.category(character)[0]
     if kind not in "LMN":
         return _SYMBOLS if kind == "S" else ""
@@ -138,7 +142,7 @@ def _no_font(scripts: Sequence[str]) -> str:
         "fonts-symbola" if _SYMBOLS in scripts else "",
     ]
     return (
-        f"no font of this machine has characters of: {', '.join(scripts)}; they are drawn as boxes. Install "
+        f"no installed font has characters of: {', '.join(scripts)}; they are drawn as boxes; install "
         f"fonts that have them (Debian, Ubuntu: {' '.join(filter(None, packages))})"
     )
 
@@ -149,7 +153,7 @@ _EAST_ASIAN = {"CJK", "Hiragana", "Katakana", "Hangul", "Bopomofo", "Ideographic
 
 @cache
 def _characters(path: str) -> frozenset[int]:
-    """The characters that a font file has, as code points."""
+    """Return the code points of the characters in a font file."""
     try:
         return frozenset(get_font(path).get_charmap())
     except (OSError, RuntimeError):

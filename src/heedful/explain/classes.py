@@ -1,6 +1,6 @@
-"""The classes of heads that a census tells apart, in words. Nothing heavy is imported here.
+"""Head classes of a census, their descriptions and symbols. Imports nothing heavy.
 
-How a head comes to its class, and what counts as a class's tokens, stands in `heedful.explain.patterns`.
+`heedful.explain.patterns` describes how a head is classified.
 """
 
 from typing import Literal, get_args
@@ -19,22 +19,22 @@ Pattern = Literal[
     "none",
 ]
 PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
-"""Where two explain the same (a class token is the first and special), the earlier one names the head."""
+"""Classes by priority: of classes with equal keys, the earlier names the head."""
 
 MEANINGS: dict[Pattern, str] = {
-    "next token": "looks at the token after",
-    "previous token": "looks at the token before",
-    "same token": "looks at all places with the same token or word, its own too",
-    "itself": "looks at its own place",
-    "same word": "looks at the other pieces of its word",
-    "first token": "looks at the first token",
-    "separator": "looks at special tokens and punctuation, where nothing is to be read",
-    "fixed position": "looks at one and the same place, whatever stands there",
-    "same segment": "looks evenly at its own segment, between separators",
-    "broad": "looks nearly evenly at all it sees",
+    "next token": "attends to the next token",
+    "previous token": "attends to the previous token",
+    "same token": "attends to the same token or word, its own position too",
+    "itself": "attends to its own position",
+    "same word": "attends to the other subwords of its word",
+    "first token": "attends to the first token",
+    "separator": "attends to special tokens and punctuation",
+    "fixed position": "attends to one position, whatever the token",
+    "same segment": "attends uniformly to its own segment, between separators",
+    "broad": "attends almost uniformly to all visible tokens",
     "none": "none of these",
 }
-"""What a head of each class does, from a token's point of view."""
+"""What each query of a head of the class attends to."""
 
 SIGNS: dict[Pattern, str] = {
     "next token": "N",
@@ -49,4 +49,4 @@ SIGNS: dict[Pattern, str] = {
     "broad": "B",
     "none": "·",
 }
-"""What stands for each in a table of all heads, which tells them apart without colours."""
+"""Symbol of each class in a table of all heads, so that classes differ without colours."""

@@ -1,6 +1,6 @@
-"""Images of what heads do: their patterns, how far they look, what they see of an image, how places and
-filters look. Like `heedful.explain.heat_map`, whose `save` writes them; what is drawn is the very array that
-was given.
+"""Draw head classes, attention distances, attention to patches, position similarities, patch filters.
+
+`heedful.explain.heat_map.save` writes the figures. The drawn arrays are the given ones, without processing.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ from heedful.explain.patterns import Census, HeadPattern
 from heedful.explain.thumbnails import THUMBNAIL
 
 EVEN = "#c2410c"
-"""The colour of the line at even attention, as on the page."""
+"""Colour of the line at uniform attention, as on the page."""
 PANELS = 4
-"""Images beside each other."""
+"""Images per row."""
 COLOURS: dict[Pattern, str] = {
     "next token": "#1f77b4",
     "previous token": "#9ecae1",
@@ -41,22 +41,22 @@ COLOURS: dict[Pattern, str] = {
     "broad": "#d9d9d9",
     "none": "#ffffff",
 }
-"""The colour of each pattern, beside its sign (`heedful.explain.classes.SIGNS`)."""
+"""Colour of each class, in addition to its symbol (`heedful.explain.classes.SIGNS`)."""
 
 
 def census_map(census: Census) -> Figure:
-    """All heads by their patterns, a table for each stack: layers downwards, heads across.
+    """Draw all heads by class, a table per stack: layers by heads.
 
-    Patterns are told by sign and colour; only those that occur stand in the legend.
+    Classes differ by symbol and colour; the legend lists only those that occur.
 
     Raises:
-        ValueError: a census without heads.
+        ValueError: the census has no heads.
     """
     stacks: dict[str, list[HeadPattern]] = {}
     for head in census.heads:
         stacks.setdefault(head.kind, []).append(head)
     if not stacks:
-        raise ValueError("the census has no heads")
+        raise ValueError("the census must have at least one head, got none")
     layers = {kind: max(head.layer for head in heads) + 1 for kind, heads in stacks.items()}
     across = max(head.head for head in census.heads) + 1
     down = sum(layers.values())
@@ -72,7 +72,7 @@ def census_map(census: Census) -> Figure:
 
 
 def _table(axes: Any, heads: Sequence[HeadPattern], layers: int, across: int) -> None:
-    """Cells of one stack; heads that were not looked at stay empty."""
+    """Draw the cells of one stack; heads that were not selected remain empty."""
     colours = np.ones((layers, across, 4))
     for head in heads:
         sign, colour = SIGNS[head.pattern], COLOURS[head.pattern]
@@ -89,14 +89,14 @@ def _table(axes: Any, heads: Sequence[HeadPattern], layers: int, across: int) ->
 
 @dataclass(frozen=True)
 class HeadGrid:
-    """The heads of a stack.
+    """Thumbnails of the heads of a stack.
 
     Args:
         name: of the stack.
-        layers: the names of its rows.
-        heads: the names of its columns.
-        cells: ``[layers, heads, h, w]``, a thumbnail for each; NaN where there is no such head.
-        aspect: how many times as wide as high each is drawn.
+        layers: names of the rows.
+        heads: names of the columns.
+        cells: ``[layers, heads, h, w]``, a thumbnail for each; NaN for missing heads.
+        aspect: width of a thumbnail divided by its height.
     """
 
     name: str
@@ -107,21 +107,23 @@ class HeadGrid:
 
 
 def head_grids(grids: Sequence[HeadGrid], *, title: str = "", note: str = "") -> Figure:
-    """All heads at a glance: a grid of thumbnails for each stack, layers downwards, heads across.
+    """Draw an overview of all heads: a grid of thumbnails per stack, layers by heads.
 
-    Heads of a stack share a scale, which ends at its greatest cell. Broad heads are faint beside sharp ones,
-    so the colour goes with the square root of the weight: as on the page, and in its colours.
+    Heads of a stack share a scale, which ends at the largest cell. The colour depends on the square root of
+    the weight, because broad heads would be too faint beside sharp ones; the colours are those of the page.
 
     Args:
-        grids: below each other.
-        title: stands above.
-        note: stands below, small.
+        grids: from top to bottom.
+        title: above the grids.
+        note: below the grids, in small type.
 
     Raises:
-        ValueError: there are none, or one whose names are not as many as its thumbnails.
+        ValueError: there are no grids, or the names do not match the thumbnails.
     """
     if not grids or any(g.cells.shape[:2] != (len(g.layers), len(g.heads)) for g in grids):
-        raise ValueError("grids of heads have a thumbnail for each layer and head")
+        raise ValueError(
+            "grids must have a name for each layer and head, and there must be at least one grid"
+        )
     across = max(len(grid.heads) for grid in grids)
     thumb = min(max(7.2 / across, 0.36), 0.9)
     widths = [len(grid.heads) * thumb * min(1.0, grid.aspect) for grid in grids]
@@ -141,7 +143,7 @@ def head_grids(grids: Sequence[HeadGrid], *, title: str = "", note: str = "") ->
 
 
 def _thumbnails(axes: Any, grid: HeadGrid) -> Any:
-    """One image of them all, with lines between, in which each thumbnail has about as many pixels."""
+    """Draw all thumbnails as one image with lines between them, each of about `THUMBNAIL` pixels."""
     h, w = grid.cells.shape[2:]
     down, right = (max(1, THUMBNAIL // n) for n in (h, w))
     large = grid.cells.repeat(down, axis=2).repeat(right, axis=3)
@@ -166,15 +168,15 @@ def _thumbnails(axes: Any, grid: HeadGrid) -> Any:
 
 
 def distance_chart(distances: Any, *, unit: str = "pixels", even: float | None = None) -> Figure:
-    """How far each head looks, by depth (Dosovitskiy et al. 2021, figure 7, right): a point for each head.
+    """Draw attention distances by layer, a point per head (Dosovitskiy et al. 2021, figure 7, right).
 
     Args:
-        distances: ``[L, H]``, from the first layer to the last (`heedful.explain.flow.mean_distance`).
+        distances: ``[L, H]``, from the first to the last layer (`heedful.explain.flow.mean_distance`).
         unit: of the distances.
-        even: where there is one, the distance of a head that looks at everything evenly, as a line.
+        even: distance of uniform attention, drawn as a line; or None.
 
     Raises:
-        ValueError: the distances are no table.
+        ValueError: the distances are not a matrix.
     """
     return distance_panels([("", unit, distances, even)])
 
@@ -182,14 +184,14 @@ def distance_chart(distances: Any, *, unit: str = "pixels", even: float | None =
 def distance_panels(
     panels: Sequence[tuple[str, str, Any, float | None]], layers: Sequence[Sequence[int]] | None = None
 ) -> Figure:
-    """The same for several stacks, side by side.
+    """Draw the attention distances of several stacks side by side.
 
     Args:
-        panels: of each a title, and the arguments of `distance_chart`.
-        layers: of each the numbers of its layers, where they are not 1, 2, 3 …
+        panels: for each a title, and the arguments of `distance_chart`.
+        layers: layer numbers of each panel; by default 1, 2, 3, ...
 
     Raises:
-        ValueError: the distances are no table, or have other layers than there are numbers.
+        ValueError: the distances are not a matrix, or do not match the layer numbers.
     """
     figure = blank(5.2 * len(panels), 3.6)
     every = figure.subplots(1, len(panels), squeeze=False)[0]
@@ -205,14 +207,14 @@ def _distances(
 ) -> None:
     far = np.asarray(distances, dtype=float)
     if far.ndim != 2:
-        raise ValueError(f"distances are [layers, heads], not of shape {far.shape}")
+        raise ValueError(f"distances must be [layers, heads], got {far.shape}")
     numbers = range(1, len(far) + 1) if layers is None else layers
     if len(numbers) != len(far):
-        raise ValueError(f"distances of {len(far)} layers, and {len(numbers)} numbers of layers")
+        raise ValueError(f"expected {len(far)} layer numbers, one per row of distances, got {len(numbers)}")
     depth = np.broadcast_to(np.asarray(numbers)[:, None], far.shape)
-    axes.scatter(depth.ravel(), far.ravel(), s=18, color="#08519c", alpha=0.7, linewidths=0, label="a head")
+    axes.scatter(depth.ravel(), far.ravel(), s=18, color="#08519c", alpha=0.7, linewidths=0, label="head")
     if even is not None:
-        axes.axhline(even, color="0.4", linewidth=1, linestyle="--", label="even attention")
+        axes.axhline(even, color="0.4", linewidth=1, linestyle="--", label="uniform attention")
         axes.legend(fontsize=9, frameon=False)
     axes.set_xticks(numbers)
     axes.set_xlabel("layer", fontsize=9)
@@ -222,13 +224,13 @@ def _distances(
         axes.spines[side].set_visible(False)
 
 
-def attention_over(values: Any, image: bytes | None = None, **told: Any) -> Figure:
-    """Attention ``[rows, columns]`` in the patches of an image: `attention_panels` with one panel.
+def attention_over(values: Any, image: bytes | None = None, **options: Any) -> Figure:
+    """Draw attention ``[rows, columns]`` to image patches: `attention_panels` with one panel.
 
     Raises:
-        ValueError: the values are no grid, or one is negative or no number.
+        ValueError: the values are not a matrix, or one is negative or NaN.
     """
-    return attention_panels([("", values)], image, **told)
+    return attention_panels([("", values)], image, **options)
 
 
 def attention_panels(
@@ -239,26 +241,26 @@ def attention_panels(
     title: str = "",
     note: str = "",
 ) -> Figure:
-    """Attention in the patches of an image, panels with titles on one scale, the image itself before them.
+    """Draw attention to image patches in panels on one scale, preceded by the image itself.
 
-    Weights stand beside the image and not over it, where nobody could tell their colours from the
-    image's: every colour that is drawn is one of the colour bar. The scale ends at the greatest weight.
+    Heat maps are beside the image, not on top of it, so that their colours are not confused with those of the
+    image. The scale ends at the largest weight.
 
     Args:
-        maps: of each its title and the weights ``[rows, columns]``, as `heedful.explain.flow.on_grid` and
-            `class_map` lay them out.
+        maps: for each its title and the weights ``[rows, columns]`` (`heedful.explain.patches.on_grid`,
+            `class_map`).
         image: a PNG.
-        among: how many tokens attention is shared among: the bar has a line at even attention, 1 / among,
-            and ends no lower.
-        title: stands above.
-        note: stands below, small.
+        among: number of tokens that each row sums over: the colour bar marks uniform attention, 1 / among,
+            and extends at least to it.
+        title: above the panels.
+        note: below the panels, in small type.
 
     Raises:
-        ValueError: there are none; or one is as `attention_over` refuses it, or of another size.
+        ValueError: there are no maps, their sizes differ, or one is invalid as in `attention_over`.
     """
     grids = [_grid(values) for _, values in maps]
     if len({grid.shape for grid in grids}) != 1:
-        raise ValueError(f"attention in one image is of one size, not of {[grid.shape for grid in grids]}")
+        raise ValueError(f"all maps must have the same shape, got {[grid.shape for grid in grids]}")
     rows, columns = grids[0].shape
     count = len(grids) + (image is not None)
     across = min(PANELS, count)
@@ -267,7 +269,7 @@ def attention_panels(
     width = max(height * columns / rows, 1.2)
     even = None if among is None else 1 / among
     greatest = max(even or 0.0, *(float(grid.max()) for grid in grids)) or 1.0
-    notes = [note, f"line in the bar: even attention, 1/{among} = {even:.2g}" if even else ""]
+    notes = [note, f"line in the colour bar: uniform attention, 1/{among} = {even:.2g}" if even else ""]
     figure = blank(across * width + 1.2, down * (height + 0.25) + 0.7)
     panels = list(figure.subplots(down, across, squeeze=False).ravel())
     for axes in panels[count:]:
@@ -289,20 +291,20 @@ def attention_panels(
 def signed_panels(
     maps: Sequence[tuple[str, Any]], image: bytes | None = None, *, title: str = "", note: str = ""
 ) -> Figure:
-    """Numbers above zero (blue) and below (red) in grids over an image, beside it, each on its own scale.
+    """Draw positive (blue) and negative (red) values on grids beside an image, each on its own scale.
 
     Args:
-        maps: of each its title and the numbers ``[rows, columns]``; grids may be of several sizes.
-        image: a PNG, shown before them.
-        title: stands above.
-        note: stands below, small.
+        maps: for each its title and the values ``[rows, columns]``; grids may differ in size.
+        image: a PNG, drawn first.
+        title: above the panels.
+        note: below the panels, in small type.
 
     Raises:
-        ValueError: there are none, or one is no grid of finite numbers.
+        ValueError: there are no maps, or one is not a matrix of finite values.
     """
     grids = [np.asarray(values, dtype=float) for _, values in maps]
     if not grids or any(grid.ndim != 2 or not grid.size or not np.isfinite(grid).all() for grid in grids):
-        raise ValueError(f"maps of an image are grids of finite numbers, not {[g.shape for g in grids]}")
+        raise ValueError(f"maps must be non-empty matrices of finite values, got {[g.shape for g in grids]}")
     count, height = len(grids) + (image is not None), 3.0
     width = max(height * grids[0].shape[1] / grids[0].shape[0], 1.6)
     figure = blank(count * (width + 0.15), height + 1.3)
@@ -325,14 +327,14 @@ def signed_panels(
 
 
 def _photo(axes: Any, image: bytes, rows: int, columns: int) -> None:
-    """The image as it is, as large as its patches."""
+    """Draw the image at the size of its patches."""
     pixels = imread(BytesIO(image), format="png")
     axes.imshow(pixels, cmap="gray", vmin=0, vmax=1, extent=(-0.5, columns - 0.5, rows - 0.5, -0.5))
     _bare(axes, "the image")
 
 
 def _bare(axes: Any, name: str) -> None:
-    """A panel with its name, without numbers along its axes."""
+    """Set a title, and remove the ticks."""
     axes.set_title(printable(name), fontsize=10, parse_math=False)
     axes.set_xticks([])
     axes.set_yticks([])
@@ -341,26 +343,26 @@ def _bare(axes: Any, name: str) -> None:
 
 def _grid(values: Any) -> Numbers:
     weights = np.asarray(values, dtype=float)
-    # Written so that NaN is refused too.
+    # NaN fails the comparison.
     if weights.ndim != 2 or not weights.size or not bool((weights >= 0).all()):
-        raise ValueError(f"attention over an image is a grid of weights, not of shape {weights.shape}")
+        raise ValueError(f"attention must be a matrix of non-negative weights, got shape {weights.shape}")
     return weights
 
 
 def similarity_map(similarity: Any, title: str = "") -> Figure:
-    """Cosines of positions, from -1 (red) to 1 (blue).
+    """Draw cosine similarities of positions, from -1 (red) to 1 (blue).
 
     Args:
-        similarity: ``[N, N]``, drawn as it is; or ``[rows, columns, rows, columns]``, for each patch a small
-            map where it lies (Dosovitskiy et al. 2021, figure 7, centre).
-        title: stands above.
+        similarity: ``[N, N]``, drawn as it is; or ``[rows, columns, rows, columns]``, a small map per patch
+            at its location (Dosovitskiy et al. 2021, figure 7, centre).
+        title: above the map.
 
     Raises:
-        ValueError: another shape.
+        ValueError: the shape is different.
     """
     cosines = np.asarray(similarity, dtype=float)
     if cosines.ndim not in (2, 4) or cosines.shape[: cosines.ndim // 2] != cosines.shape[cosines.ndim // 2 :]:
-        raise ValueError(f"similarities are [N, N] or [rows, columns, rows, columns], not {cosines.shape}")
+        raise ValueError(f"similarity must be [N, N] or [rows, columns, rows, columns], got {cosines.shape}")
     if cosines.ndim == 4:
         cosines = mosaic(cosines)
     figure = blank(4.6, 4.0)
@@ -373,14 +375,14 @@ def similarity_map(similarity: Any, title: str = "") -> Figure:
 
 
 def filter_tiles(tiles: Any, columns: int = 7, title: str = "") -> Figure:
-    """Tiles ``[n, P, P, C]`` from 0 to 1, left to right and downwards; C is 1 (grey) or 3 (red, green, blue).
+    """Draw tiles ``[n, P, P, C]`` with values from 0 to 1, from left to right; C is 1 (grey) or 3 (RGB).
 
     Raises:
-        ValueError: another shape.
+        ValueError: the shape is different, or there are no tiles.
     """
     given = np.asarray(tiles, dtype=float)
     if given.ndim != 4 or given.shape[3] not in (1, 3) or not len(given):
-        raise ValueError(f"tiles are [n, P, P, 1 or 3], not of shape {given.shape}")
+        raise ValueError(f"tiles must be [n, P, P, 1 or 3] with n > 0, got {given.shape}")
     columns = min(columns, len(given))
     rows = -(-len(given) // columns)
     joined = tiled(given, columns)

@@ -1,9 +1,9 @@
-"""The alignment error rate of every layer and head over given sentence pairs, and the best of them.
+"""Compute the alignment error rate of every layer and head on sentence pairs, and select the best.
 
-The words are those of the files, as blanks and tabs part them, for these are what gold alignments count. Each
-is encoded by itself, as it stands in its sentence (`heedful.text.words.word_ids`), so every id belongs to one
-word of the file, whatever pre-processing makes of it: it may be in lower case, and what Moses cuts in two
-("don't") is one word here. Ids are merged into words as in `heedful.explain.alignment`.
+Words are those of the files, separated by spaces and tabs, because gold alignments count these. Each word is
+encoded on its own, as it stands in its sentence (`heedful.text.words.word_ids`), so every id belongs to one
+word of the file, whatever the pre-processing does: the word may be lower-cased, and what Moses splits
+("don't") is one word here. Weights are merged into words as in `heedful.explain.alignment`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,17 +48,17 @@ from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import blank_words, word_ids_of_all
 
 Words = Sequence[str]
-Found = dict[Choice, list[frozenset[Link]]]
-"""For each layer and head, the links of every pair."""
+LinksByHead = dict[Choice, list[frozenset[Link]]]
+"""Links of every pair, by layer and head."""
 
 
 @dataclass(frozen=True)
 class Rated:
-    """A layer (the mean of its heads) or a head, with the error rates of its links.
+    """Error rates of a head, or of the mean of a layer's heads.
 
     Args:
-        choice: which.
-        development: on the pairs to choose by, where there are some.
+        choice: the layer or head.
+        development: on the pairs used for selection, if there are any.
         score: on the other pairs, or on all.
     """
 
@@ -68,11 +68,11 @@ class Rated:
 
     @property
     def rate(self) -> float:
-        """What is chosen by; less is better."""
+        """Error rate used for selection; lower is better."""
         return (self.development or self.score).value
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: layers and heads from 1; ``head`` is null for the mean of a layer's heads."""
+        """Return the JSON form, with layers and heads from 1; ``head`` is null for a mean of heads."""
         return {
             **named(self.choice),
             "development": None if self.development is None else _finite(self.development.value),
@@ -83,14 +83,15 @@ class Rated:
 
 @dataclass(frozen=True)
 class Evaluation(base.Evaluation):
-    """The error rate of one head, with those of all others.
+    """The error rate of the selected head, with those of all others.
 
     Args:
-        table: of every layer and head.
-        chosen: the head that is reported.
-        development: how many pairs, the first ones, it was chosen by; 0: it was chosen by all, or given.
-        judged: how many of the pairs that it was chosen by have gold links.
-        found: its links of every pair.
+        table: error rates of every layer and head.
+        chosen: the reported head.
+        development: number of pairs, from the first, the head was selected on; 0: on all, or the head was
+            given.
+        judged: number of these pairs with gold links.
+        found: links of every pair for the reported head.
     """
 
     table: Sequence[Rated]
@@ -100,11 +101,11 @@ class Evaluation(base.Evaluation):
     found: Sequence[frozenset[Link]]
 
     def pharaoh(self) -> Iterator[str]:
-        """The links of each pair, words counted from 0."""
+        """Return the links of each pair in Pharaoh format, words counted from 0."""
         return map(pharaoh, self.found)
 
     def lines(self) -> Iterator[str]:
-        """The table, for reading."""
+        """Yield the lines of the table."""
         first = f"first {self.development:,}"
         yield f"  layer  head    step  {first if self.development else '':>12}       AER  precision  recall"
         for rated in self.table:
@@ -119,16 +120,16 @@ class Evaluation(base.Evaluation):
 
 @dataclass(frozen=True)
 class AlignmentScoring:
-    """How attention is to be held against gold alignments.
+    """Options for the evaluation of attention on gold alignments.
 
     Args:
-        gold: the file of these (`heedful.tasks.metrics.alignment.read_gold`), plain or ``.gz``.
-        first: what the file calls the first word, 0 or 1.
-        development: choose the head by the first so many pairs, and report it on the others.
-        choice: report this head, instead of the one with the lowest rate.
+        gold: file of gold alignments (`heedful.tasks.metrics.alignment.read_gold`), plain or ``.gz``.
+        first: index of the first word in this file, 0 or 1.
+        development: number of pairs, from the first, to select the head on; the others are reported.
+        choice: report this head, instead of the one with the lowest error rate.
         by: how words are linked (`heedful.explain.alignment.links`).
-        steps: at which steps the rows of target words are read (`heedful.explain.alignment.at_step`).
-        limit: only so many pairs.
+        steps: decoder steps whose rows are used for target words (`heedful.explain.alignment.at_step`).
+        limit: maximum number of pairs.
     """
 
     gold: str
@@ -141,36 +142,40 @@ class AlignmentScoring:
 
     @property
     def chosen_by(self) -> str:
-        """How the head that is reported is chosen, for the signature."""
+        """How the reported head is selected, for the signature."""
         if self.choice is not None:
             return "given"
         return f"first-{self.development}" if self.development else "these-pairs"
 
 
 def evaluate_alignments(run: Run, split: str, source: SourceConfig, how: AlignmentScoring) -> Evaluation:
-    """Hold a run's attention, teacher forced, against gold alignments.
+    """Evaluate the attention of a run, with teacher forcing, on gold alignments.
 
     Args:
         run: the run.
-        split: what to call the data set.
-        source: where its rows are: sources and targets, in words that blanks part.
-        how: against which, and by which head.
+        split: name of the data set.
+        source: location of the sources and targets, with words separated by spaces.
+        how: gold alignments and options.
 
     Raises:
         RequestError: the run has no attention between texts, or there are too few pairs.
-        DataError: the gold alignments cannot be read, or are not of these pairs.
+        DataError: the gold alignments cannot be read, or do not match the pairs.
     """
     has_source = getattr(run.model, "alignment_taps", ()) or is_one_text(run)
     if not isinstance(run.processor, Tokenizers) or not has_source:
-        raise RequestError("--alignments: this run's model has no attention from one text to another")
+        raise RequestError(
+            "--alignments: the model must have attention between source and target; this run's has none"
+        )
     if how.development and how.choice is not None:
-        raise RequestError("--dev chooses a head, and --head names one: give one of them")
+        raise RequestError("--dev and --head exclude each other; remove one of them")
     rows = [row.row for row in rows_of(run.recipe, source)]
     sources, targets = ([blank_words(row[column]) for row in rows] for column in (SOURCE, TARGET))
     gold = gold_of(how.gold, sources, targets, how.first).alignments[: how.limit]
     kept, development = len(gold), how.development
     if development >= kept:
-        raise RequestError(f"--dev {development}: leaves no sentence pair to report on; there are {kept:,}")
+        raise RequestError(
+            f"--dev must be less than the number of sentence pairs ({kept:,}), got {development}"
+        )
     words = sources[:kept], targets[:kept]
     found = links_of(between_words(run.model, run.processor, *words, run.recipe.pairing, how.steps), how.by)
     table = rated(found, gold, development)
@@ -181,7 +186,7 @@ def evaluate_alignments(run: Run, split: str, source: SourceConfig, how: Alignme
 
 
 def _of_the_guided(run: Run, how: AlignmentScoring, table: Sequence[Rated]) -> Iterator[Score]:
-    """The score of the head that was taught alignments, if one was."""
+    """Yield the score of the head trained with alignment supervision, if there is one."""
     guided = getattr(run.recipe.objective, "guided", None)
     if guided is None:
         return
@@ -192,10 +197,10 @@ def _of_the_guided(run: Run, how: AlignmentScoring, table: Sequence[Rated]) -> I
 
 
 def gold_of(gold: str, sources: Sequence[Words], targets: Sequence[Words], first: int) -> Gold:
-    """Read gold alignments, and hold them against the words that they are of.
+    """Read gold alignments and check that they match the words.
 
     Raises:
-        DataError: they cannot be read, or are not of these pairs.
+        DataError: they cannot be read, or do not match.
     """
     file = find(gold, Path())
     read = read_gold(lines(file), file.name, first=first, n_pairs=len(sources))
@@ -204,9 +209,9 @@ def gold_of(gold: str, sources: Sequence[Words], targets: Sequence[Words], first
     return read
 
 
-def links_of(attentions: Iterable[Attention], by: Direction = "target") -> Found:
-    """The links of every layer and head, of each pair (`heedful.explain.alignment.links`)."""
-    found: Found = {}
+def links_of(attentions: Iterable[Attention], by: Direction = "target") -> LinksByHead:
+    """Return the links of every layer and head, for each pair (`heedful.explain.alignment.links`)."""
+    found: LinksByHead = {}
     for attention in attentions:
         for choice in attention.choices():
             found.setdefault(choice, []).append(links(attention.chosen(choice), by))
@@ -221,20 +226,20 @@ def between_words(
     pairing: EncoderDecoderFormat | ConcatenatedFormat = TWO_SIDES,
     steps: Sequence[DecoderStep] = ("output",),
 ) -> Iterator[Attention]:
-    """The attention of a model over given sentence pairs, teacher forced, between their own words.
+    """Yield the attention between the words of sentence pairs, with teacher forcing.
 
-    Of each pair there is one for each of ``steps``.
+    For each pair, there is one result per step.
 
     Args:
-        model: has attention over a source, or reads it before the target (`heedful.explain.one_text`).
+        model: has attention to a source, or reads source and target as one text (`heedful.explain.one_text`).
         tokenizers: of both sides.
-        sources: the words of each sentence.
-        targets: of its translation.
-        pairing: how they are laid before the model.
-        steps: at which steps the rows of target words are read.
+        sources: the words of each source sentence.
+        targets: the words of each target sentence.
+        pairing: sequence format of the model.
+        steps: decoder steps whose rows are used for target words.
 
     Raises:
-        RequestError: a sentence is longer.
+        RequestError: a sentence is too long for the model.
     """
     source, source_places = _encoded(tokenizers.source, sources)
     target, target_places = _encoded(tokenizers.target, targets)
@@ -253,10 +258,10 @@ def between_words(
 def _refuse_longer(
     pairing: EncoderDecoderFormat | ConcatenatedFormat, number: int, source: int, target: int
 ) -> None:
-    """Refuse a pair that the model has no room for, without special tokens.
+    """Check that a pair, without special tokens, fits into the model.
 
     Raises:
-        RequestError: it is longer.
+        RequestError: it is too long.
     """
     if isinstance(pairing, ConcatenatedFormat):
         length, room, where = source + target, pairing.context - 2, "on both sides"
@@ -266,32 +271,31 @@ def _refuse_longer(
         return
     if length > room:
         raise RequestError(
-            f"sentence pair {number} has {length} tokens {where}, and the model has positions for {room}; "
-            "leave it out"
+            f"sentence pair {number} must have at most {room} tokens {where}, got {length}; remove it"
         )
 
 
 def _encoded(tokenizer: Tokenizer, texts: Sequence[Words]) -> tuple[list[list[int]], list[list[int]]]:
-    """The ids of each text, and of each id and the end the number of its word."""
+    """Return the ids of each text, and the word index of each id and of the end token."""
     ids = word_ids_of_all(tokenizer, texts)
     flat = [[i for word in text for i in word] for text in ids]
     places = [[*(n for n, word in enumerate(text) for _ in word), len(text)] for text in ids]
     return flat, places
 
 
-def rated(found: Found, gold: Sequence[Alignment], development: int = 0) -> list[Rated]:
-    """Every layer and head with its error rates.
+def rated(found: LinksByHead, gold: Sequence[Alignment], development: int = 0) -> list[Rated]:
+    """Return the error rates of every layer and head.
 
     Args:
-        found: their links.
-        gold: of each pair.
-        development: how many pairs, the first ones, are to choose by.
+        found: links of every layer and head.
+        gold: gold alignments of each pair.
+        development: number of pairs, from the first, to select on.
 
     Raises:
-        RequestError: there are no pairs, or no rate to choose by is defined (`most_accurate`).
+        RequestError: there are no pairs, or no error rate for the selection is defined (`most_accurate`).
     """
     if not found:
-        raise RequestError("there is no sentence pair to judge heads by")
+        raise RequestError("the evaluation of heads needs at least one sentence pair")
     own, rest = slice(0, development), slice(development, None)
     table = [
         Rated(
@@ -301,22 +305,22 @@ def rated(found: Found, gold: Sequence[Alignment], development: int = 0) -> list
         )
         for choice, each in found.items()
     ]
-    most_accurate(table)  # refuses what has no rate at all
+    most_accurate(table)  # raises if no rate is defined
     return table
 
 
 def most_accurate(table: Sequence[Rated]) -> Rated:
-    """The layer (mean of its heads) or head with the lowest rate; of equals, the first.
+    """Return the head, or mean of a layer's heads, with the lowest error rate; of equals, the first.
 
-    Report its rate on other sentences than those that it was chosen on. One that finds no link where none is
-    sure has no rate, and is not chosen.
+    Report its rate on other sentences than those used for the selection. The rate is undefined for a head
+    without links if there are no sure gold links; such a head is not selected.
 
     Raises:
-        RequestError: none has a rate.
+        RequestError: no rate is defined.
     """
     defined = [each for each in table if not isnan(each.rate)]
     if not defined:
-        raise RequestError("there is nothing to score: no head finds a link, and no gold link is sure")
+        raise RequestError("error rates are undefined: no head has links, and there are no sure gold links")
     return min(defined, key=lambda each: each.rate)
 
 
@@ -325,33 +329,35 @@ def _finite(rate: float) -> float | None:
 
 
 def _shown(rate: float | None) -> str:
-    """A rate for reading; a dash where it is undefined."""
+    """Format a rate; a dash if it is undefined."""
     return "-" if rate is None or isnan(rate) else f"{rate:.4f}"
 
 
 def named(choice: Choice) -> dict[str, int | str | None]:
-    """For JSON: counted from 1."""
+    """Return the JSON form of a choice, counted from 1."""
     head = None if choice.head is None else choice.head + 1
     return {"layer": choice.layer + 1, "head": head, "step": choice.step}
 
 
 def _named(table: Sequence[Rated], choice: Choice) -> Rated:
-    """The row of a head; of a layer with one head, that is also the mean."""
+    """Return the row of a head; for a layer with one head, the head is also the mean."""
     own = [each for each in table if (each.choice.layer, each.choice.step) == (choice.layer, choice.step)]
     if not own:
         layers = 1 + max(each.choice.layer for each in table)
-        raise RequestError(f"--head: there is no layer {choice.layer + 1}: {layers} look at the source")
+        raise RequestError(
+            f"--head: layer must be at most {layers} (layers with source attention), got {choice.layer + 1}"
+        )
     if len(own) == 1 and choice.head is None:
         return own[0]
     for each in own:
         if each.choice == choice:
             return each
     heads = sum(each.choice.head is not None for each in own)
-    raise RequestError(f"--head: there is no head {(choice.head or 0) + 1}: a layer has {heads}")
+    raise RequestError(f"--head: head must be at most {heads}, got {(choice.head or 0) + 1}")
 
 
 def _score(one: Rated, by: Direction, how: str, table: Sequence[Rated] = ()) -> Score:
-    """The score of a head, with all that it hangs on, and the table."""
+    """Return the score of a head, with its settings in the signature, and the table in the details."""
     details = {**one.score.details, **named(one.choice)}
     if table:
         details["table"] = [each.to_dict() for each in table]

@@ -1,10 +1,10 @@
-"""From one input to an `Explanation`: what the run answers, and where the model looks, of any task.
+"""Explain how a run of any task answers one input: compute the answer, attention maps and views.
 
-The model runs once more over the input and its answer, all positions at once, as it always does: fast
-kernels stay, and the weights of the layers and heads that are asked for are computed beside them from the
-very queries and keys (`heedful.nn.taps.capture`). Nothing else takes memory.
+The model runs once more over the input and its answer, all positions in parallel. Fast kernels stay in use;
+the weights of the requested layers and heads are computed next to them from the same queries and keys
+(`heedful.nn.taps.capture`). Only the requested weights take memory.
 
-Who stands along the axes is told in `heedful.explain.attention_sites` and `heedful.explain.reading`.
+`heedful.explain.attention_sites` and `heedful.explain.reading` describe the axes of the maps.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,11 +25,11 @@ from heedful.explain.attention_sites import (
     refuse_too_much,
 )
 from heedful.explain.best_head import best_head
-from heedful.explain.one_text import points_of, source_part
+from heedful.explain.one_text import sites_of, source_part
 from heedful.explain.reading import ITS_BEST, AnswerOptions, ModelInput, Questions, read
 from heedful.explain.sides import slots_side
 from heedful.explain.view import Axis, Best, Explanation, Map
-from heedful.explain.views import ALL, VIEWS, check_names, maker, refuse_absent, views_of
+from heedful.explain.views import ALL, VIEWS, check_names, refuse_absent, view_module, views_of
 from heedful.nn.taps import capture
 from heedful.tasks.prediction import Prediction
 
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
 
 LIMIT = 2**30
-"""Bytes that attention maps may take, unless said otherwise: twelve layers of twelve heads over 512 tokens
-take 0.16 GiB."""
+"""Default maximum bytes of attention maps. 12 layers of 12 heads over 512 tokens take 0.16 GiB."""
 
 
 def explain_input(
@@ -51,25 +50,26 @@ def explain_input(
     others: Iterable[Any] = (),
     limit: int = LIMIT,
 ) -> Explanation:
-    """Look inside a run while it answers one input.
+    """Explain one input of a run.
 
     Args:
         run: of any task.
-        input: as `Run.predict` takes one: a text, a pair of texts, an image.
-        maps: whose attention is wanted; by default all.
-        asked: how the input is answered; by default as the run does, and its best answer is looked at.
-        views: names of `heedful.explain.views.VIEWS`, which are put into ``more``; or
-            `heedful.explain.views.ALL`: all that the run and the input have.
-        others: further inputs, for the views that look at several together; of them nothing else is told.
-        limit: bytes that the maps may take, those of other inputs included.
+        input: in the form that `Run.predict` takes: a text, a pair of texts, an image.
+        maps: selection of attention maps; all by default.
+        asked: options for the answer; by default the run's best answer is explained.
+        views: names of `heedful.explain.views.VIEWS`, which are stored in ``more``; or
+            `heedful.explain.views.ALL`: all views that the run and the input support.
+        others: further inputs, for the views over several inputs; they have no other effect.
+        limit: maximum bytes of all maps, including those of other inputs.
 
-    ``written`` has the log-probabilities of the tokens that were written, from the forced pass; of tokens
-    that were given (the prompt of a language model) it has None, and the view ``losses`` tells of them too.
-    Of a masked model, it has those of the tokens that were filled in, at the gaps.
+    Returns:
+        The explanation. ``written`` contains the log-probabilities of the predicted tokens, computed with
+        teacher forcing, and None for given tokens (such as the prompt of a language model; the view
+        ``losses`` covers those). For a masked language model these are the tokens filled in for the masks.
 
     Raises:
-        RequestError: the model has no attention, or not the layer, head or kind; the input is empty or too
-            long, for the model or for the limit; there is no such view, or none of this model.
+        RequestError: the model has no attention, or not the selected kind, layer or head; the input is empty,
+            or too long for the model or the limit; or a view is unknown or not available for the model.
     """
     refuse_text("kinds", maps.kinds)
     refuse_text("views", views)
@@ -82,8 +82,8 @@ def explain_input(
     if others and not any(VIEWS[name].is_over_inputs for name in names):
         together = " and ".join(name for name, view in VIEWS.items() if view.is_over_inputs)
         raise RequestError(
-            f"{1 + len(others)} inputs: only the views {together} look at several together; add one of them, "
-            "or give one input (a text with blanks in quotes)"
+            f"only the views {together} support several inputs, got {1 + len(others)} inputs; add one of "
+            "these views, or give one input (put a text with spaces in quotes)"
         )
     reading = read(run, input, asked)
     seen = _seen(run, input, reading, wanted, limit)
@@ -98,15 +98,15 @@ def explain_input(
 def _more(
     run: "Run", reading: ModelInput, every: Sequence[Explanation], names: Sequence[str], is_all: bool
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The views by their names; where all were asked for, why those are left out that the input has not.
+    """Return the requested views by name and, if all were requested, why views are missing.
 
     Raises:
-        RequestError: a view that was asked for by its name cannot be had of the input.
+        RequestError: a view that was requested by name is not available for the input.
     """
     found, absent = {}, {}
     for name in names:
         try:
-            found[name] = maker(name).compute(run, reading, every)
+            found[name] = view_module(name).compute(run, reading, every)
         except RequestError as error:
             if not is_all:
                 raise
@@ -117,14 +117,14 @@ def _more(
 def _seen(
     run: "Run", input: Any, reading: ModelInput, wanted: Sequence[AttentionSite], limit: int, taken: int = 0
 ) -> Explanation:
-    """What is seen of an input, without views; the maps of inputs before it have ``taken`` some bytes.
+    """Return the explanation of one input without views; maps of previous inputs take ``taken`` bytes.
 
     Raises:
-        RequestError: it takes more than ``limit`` bytes.
+        RequestError: the maps need more than ``limit`` bytes.
     """
     sides = _with_slots(reading.sides, wanted)
     refuse_too_much(wanted, sides, limit, taken)
-    maps, scores = _watched(run.model, reading, wanted)
+    maps, scores = _captured(run.model, reading, wanted)
     answer = (
         _scored(reading.answer, scores[reading.questions.given :]) if reading.is_given else reading.answer
     )
@@ -142,10 +142,10 @@ def _seen(
 def _further(
     run: "Run", others: Sequence[Any], wanted: Sequence[AttentionSite], decoding: Any, limit: int, taken: int
 ) -> Iterator[Explanation]:
-    """What is seen of the inputs after the first.
+    """Yield the explanations of the other inputs.
 
     Raises:
-        RequestError: with the number of the input, from 2.
+        RequestError: an input cannot be explained; the message starts with its number, from 2.
     """
     for number, input in enumerate(others, 2):
         try:
@@ -157,12 +157,12 @@ def _further(
 
 
 def _taken(seen: Explanation) -> int:
-    """Bytes of all weights."""
+    """Return the bytes of all weights."""
     return sum(each.weights.nbytes for each in seen.maps)
 
 
 def _best(run: "Run", maps: Sequence[Map]) -> Best | None:
-    """`Explanation.best`."""
+    """Return the value of `Explanation.best`."""
     choice = best_head(run)
     if choice is None:
         return None
@@ -173,69 +173,69 @@ def _best(run: "Run", maps: Sequence[Map]) -> Best | None:
 
 
 def _wanted(run: "Run", maps: Selection) -> list[AttentionSite]:
-    """The points to watch.
+    """Return the attention sites to capture.
 
     Raises:
-        RequestError: see `explain_input`.
+        RequestError: as in `explain_input`.
     """
     if maps.kinds is not None and not maps.kinds:
         return []
-    there_are = points_of(run)
-    if not there_are:
+    sites = sites_of(run)
+    if not sites:
         names = views_of(run)
-        instead = f"; gradients: {VIEWS['gradients'].description}" if "gradients" in names else ""
-        raise RequestError(f"{no_attention(run)}; it has the views {', '.join(names)} (--view NAME){instead}")
-    return chosen(there_are, maps)
+        gradients = f"; gradients: {VIEWS['gradients'].description}" if "gradients" in names else ""
+        raise RequestError(
+            f"{no_attention(run)}; available views: {', '.join(names)} (--view NAME){gradients}"
+        )
+    return chosen(sites, maps)
 
 
 def no_attention(run: "Run") -> str:
-    """Why the model of a run has no attention weights."""
+    """Return a message that the model of a run has no attention weights, and why."""
     model = run.recipe.model
     if hasattr(model, "mixer"):
-        return f"model.mixer={model.mixer} has no attention weights to look at"
-    return f"this model (model.kind={model.kind}) has no attention weights to look at"
+        return f"model.mixer={model.mixer} has no attention weights"
+    return f"this model (model.kind={model.kind}) has no attention weights"
 
 
 def _with_slots(sides: Mapping[str, Axis], wanted: Sequence[AttentionSite]) -> dict[str, Axis]:
-    """The sides, with that of a compressed memory where it is looked at."""
-    compressed = next((point for point in wanted if point.keys == MEMORY), None)
+    """Return the sides, with the memory slots if a selected site attends to them."""
+    compressed = next((site for site in wanted if site.keys == MEMORY), None)
     if compressed is None:
         return dict(sides)
     return {**sides, MEMORY: slots_side(sides[compressed.queries], compressed.factor)}
 
 
 @torch.no_grad()
-def _watched(
+def _captured(
     model: Any, reading: ModelInput, wanted: Sequence[AttentionSite]
 ) -> tuple[list[Map], list[float]]:
-    """The maps, and the scores of the answers."""
+    """Run the model; return the maps, and the scores of the answers."""
     asked = {p.tap: None if len(p.heads) == p.n_heads else p.heads for p in wanted}
     batch = reading.batch
     with capture(model, asked) as seen:
         hidden = model(batch.inputs, batch.source)
     scores: list[float] = reading.questions.scores(hidden).tolist()
-    return [_map(point, seen[point.tap][-1], reading.sides) for point in wanted], scores
+    return [_map(site, seen[site.tap][-1], reading.sides) for site in wanted], scores
 
 
-def _map(point: AttentionSite, weights: Tensor, sides: Mapping[str, Axis]) -> Map:
-    found, tap = weights[0].float().cpu().numpy(), point.tap
-    if point.is_part:
-        n_source, n_target = (len(sides[name].tokens) - 1 for name in (point.keys, point.queries))
-        found, tap = source_part(found, n_source, n_target), f"{tap}[{point.queries}, {point.keys}]"
-    return Map(
-        tap, point.kind, point.layer, point.queries, point.keys, point.heads, found, is_part=point.is_part
-    )
+def _map(site: AttentionSite, weights: Tensor, sides: Mapping[str, Axis]) -> Map:
+    found, tap = weights[0].float().cpu().numpy(), site.tap
+    if site.is_part:
+        n_source, n_target = (len(sides[name].tokens) - 1 for name in (site.keys, site.queries))
+        found, tap = source_part(found, n_source, n_target), f"{tap}[{site.queries}, {site.keys}]"
+    return Map(tap, site.kind, site.layer, site.queries, site.keys, site.heads, found, is_part=site.is_part)
 
 
 def _scored(answer: Prediction, scores: list[float]) -> Prediction:
-    """The answer that was given, with what the model says of it."""
+    """Return the given answer with its scores under the model."""
     return replace(answer, log_probs=scores, score=sum(scores))
 
 
 def written(
     questions: Questions, sides: Mapping[str, Axis], scores: Sequence[float]
 ) -> dict[str, list[float | None]]:
-    """`Explanation.written`."""
+    """Return the value of `Explanation.written`."""
     if not questions.are_tokens:
         return {}
     found: list[float | None] = [None] * len(sides[questions.side].tokens)

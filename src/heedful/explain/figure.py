@@ -1,33 +1,33 @@
-"""An explanation as one image: of the view that was asked for, or of its attention."""
+"""Draw an explanation as one figure: the requested view, or the attention."""
 
 from typing import TYPE_CHECKING
 
 from heedful.explain.heat_map import check_size, heat_map
-from heedful.explain.summary import Shown, mean_of, over_patches
+from heedful.explain.summary import AttentionMatrix, mean_of, over_patches
 from heedful.explain.view import Explanation
-from heedful.explain.views import VIEWS, check_image, maker
+from heedful.explain.views import VIEWS, check_image, view_module
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def figure_of(seen: Explanation, *, tokens: bool = False) -> "Figure":
-    """The view that was asked for; where there is none, the mean attention (or the best head).
+def figure_of(explanation: Explanation, *, tokens: bool = False) -> "Figure":
+    """Draw the requested view; without a view, the mean attention or the head with the best known alignment.
 
     Args:
-        seen: what is drawn.
-        tokens: attention between tokens, and not between whole words.
+        explanation: the explanation.
+        tokens: draw attention between tokens instead of words.
 
     Raises:
-        RequestError: there are several views, or neither view nor attention, or it would be too large to be
-            read.
+        RequestError: there are several views, or neither a view nor attention, or the figure would be too
+            large to read.
     """
-    drawn = [name for name in seen.more if name in VIEWS]
+    drawn = [name for name in explanation.more if name in VIEWS]
     check_image(drawn)
     if drawn:
-        return maker(drawn[0]).figure(seen, seen.more[drawn[0]])
-    shown = mean_of(seen)
-    answer = str(seen.answer.get("text", ""))
+        return view_module(drawn[0]).figure(explanation, explanation.more[drawn[0]])
+    shown = mean_of(explanation)
+    answer = str(explanation.answer.get("text", ""))
     if shown.keys.grid is not None:
         return _in_image(shown if tokens else shown.in_words(), answer)
     shown = shown if tokens else shown.in_words()
@@ -35,8 +35,8 @@ def figure_of(seen: Explanation, *, tokens: bool = False) -> "Figure":
     return heat_map(shown.keys.tokens, shown.queries.tokens, shown.weights, title=answer, note=shown.title)
 
 
-def _in_image(shown: Shown, answer: str) -> "Figure":
-    """Attention in the patches of an image: one panel, or one for each word of a text that looks.
+def _in_image(shown: AttentionMatrix, answer: str) -> "Figure":
+    """Draw attention to image patches: one panel, or one per word of a text that attends to the image.
 
     Raises:
         RequestError: there are too many words.
@@ -45,8 +45,8 @@ def _in_image(shown: Shown, answer: str) -> "Figure":
 
     side = shown.keys
     if shown.queries.grid is not None:
-        who = "the class token looks at" if shown.queries.before else "mean of all patches"
-        maps = [(who, over_patches(shown))]
+        name = "class token" if shown.queries.before else "mean of all patches"
+        maps = [(name, over_patches(shown))]
     else:
         check_size(len(shown.queries.tokens), 1)
         maps = [(word, over_patches(shown, n)) for n, word in enumerate(shown.queries.tokens)]

@@ -1,7 +1,7 @@
-"""A heat map of attention as PNG or SVG, arranged as in Bahdanau et al. 2015, figure 3.
+"""Draw attention as a heat map (PNG or SVG), arranged as in Bahdanau et al. 2015, figure 3.
 
-Rows are target words, columns source words, and a row sums to 1. Theirs is white on black; here dark
-means much weight, on a light page.
+Rows are target words, columns are source words; each row sums to 1. The figure in the paper is white on
+black; here large weights are dark on white.
 """
 
 import math
@@ -26,10 +26,10 @@ SUFFIXES = (".png", ".svg")
 INCHES = 0.42  # of a cell
 COLOURS = "Blues"
 DIGITS = 6
-"""Of weights: a tenth is not exceeded by what rounding adds to it."""
+"""Decimal places of weights, so that rounding errors do not extend the scale by a tenth."""
 MOST_CELLS = 120
-"""Rows or columns of a heat map; more could not be read."""
-# Without a salt of one's own the names inside an SVG are drawn at random, and no two files are equal.
+"""Maximum rows or columns of a readable heat map."""
+# Without a fixed salt, ids in SVG files are random, and equal figures give different files.
 SETTINGS: Any = {"svg.hashsalt": "heedful", "svg.fonttype": "path"}
 
 
@@ -43,17 +43,18 @@ def heat_map(
 ) -> Figure:
     """Draw ``weights [target words, source words]`` from 0 (white) to dark blue.
 
-    The darkest is the greatest weight, rounded up to a tenth: means of many heads would be pale beside 1.
+    The scale ends at the largest weight, rounded up to a tenth, because means of many heads would be pale on
+    a scale up to 1.
 
     Args:
-        source: a word for each column.
-        target: a word for each row.
-        weights: any matrix that numpy reads.
-        title: stands above, one paragraph a line; long ones are wrapped.
-        note: stands below, small.
+        source: a word per column.
+        target: a word per row.
+        weights: a matrix, or anything that numpy converts to one.
+        title: above the map, one paragraph per line; long lines are wrapped.
+        note: below the map, in small type.
 
     Raises:
-        ValueError: another shape than the words say, or a weight that is not from 0 to 1.
+        ValueError: the shape does not match the words, or a weight is not between 0 and 1.
     """
     matrix = checked(source, target, weights)
     top = max(1, math.ceil(round(10 * matrix.max(initial=0.0), DIGITS))) / 10
@@ -84,20 +85,20 @@ def heat_map(
 
 
 def check_size(rows: int, columns: int) -> None:
-    """Refuse a heat map that nobody could read.
+    """Check that a heat map is readable.
 
     Raises:
         RequestError: it has more than `MOST_CELLS` rows or columns.
     """
     if max(rows, columns) > MOST_CELLS:
         raise RequestError(
-            f"a drawing of {rows} x {columns} cells could not be read: take .html or .json, or a shorter "
-            "input"
+            f"an image must have at most {MOST_CELLS} rows and columns, got {rows} x {columns}; write .html "
+            "or .json, or shorten the input"
         )
 
 
 def _label(axes: Any, columns: Sequence[str], rows: Sequence[str]) -> None:
-    """Words at the cells, those of the columns above and slanted; thin white lines between cells."""
+    """Label rows and columns with words, those of columns above and slanted; draw lines between cells."""
     axes.xaxis.tick_top()
     axes.set_xticks(range(len(columns)), columns, rotation=45, ha="left", rotation_mode="anchor")
     axes.set_yticks(range(len(rows)), rows)
@@ -111,21 +112,21 @@ def _label(axes: Any, columns: Sequence[str], rows: Sequence[str]) -> None:
 
 
 def colours() -> Colormap:
-    """The colour map of `heat_map`, from weight 0 to weight 1."""
+    """Return the colour map of `heat_map`, from weight 0 to weight 1."""
     return matplotlib.colormaps[COLOURS]
 
 
 def save(figure: Figure, path: Path | str) -> None:
-    """Write a figure; the ending says whether as PNG or as SVG. Equal figures give equal bytes.
+    """Write a figure as PNG or SVG, depending on the suffix. Equal figures give equal bytes.
 
     Raises:
-        RequestError: another ending.
+        RequestError: the suffix is different.
         WorkError: the file cannot be written.
     """
     path = Path(path)
     kind = path.suffix.lower()
     if kind not in SUFFIXES:
-        raise RequestError(f"{path}: an image's name ends in {' or '.join(SUFFIXES)}")
+        raise RequestError(f"{path}: the suffix of an image must be {' or '.join(SUFFIXES)}")
     metadata = {"Date": None} if kind == ".svg" else {"Software": None}
     drawn = BytesIO()
     with _drawing():
@@ -138,12 +139,13 @@ _LOCK = threading.Lock()
 
 @contextmanager
 def _drawing() -> Iterator[None]:
-    """`SETTINGS` while matplotlib writes a file: it reads them from one place for all threads.
+    """Apply `SETTINGS` while matplotlib writes a file.
 
-    One thread draws at a time, and what other code changes in matplotlib meanwhile stays.
+    These settings are global to all threads, so only one thread writes at a time. Other settings that change
+    meanwhile are kept.
     """
     with _LOCK, warnings.catch_warnings():
-        # A character that no font of this machine has was reported by `finished`.
+        # `finished` has warned about characters without a font.
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from")
         before = {name: matplotlib.rcParams[name] for name in SETTINGS}
         matplotlib.rcParams.update(SETTINGS)

@@ -1,7 +1,7 @@
-"""An `Explanation` as one JSON object, as ``docs/schemas/explanation.schema.json`` has it.
+"""Convert an `Explanation` to JSON, as described by ``docs/schemas/explanation.schema.json``.
 
-Layers and heads are counted from 1 there, as people count them; places on a side from 0. Weights are rounded
-to 6 digits behind the point, so a row sums to 1 but for half of that a key.
+In JSON, layers and heads are counted from 1, positions on a side from 0. Weights are rounded to 6 decimal
+places, so a row may differ from a sum of 1 by up to half a unit of the last place per key.
 """
 
 import json
@@ -23,9 +23,10 @@ DIGITS = 6
 
 
 def jsonable(explanation: Explanation) -> dict[str, Any]:
-    """The whole of it.
+    """Return the explanation as a JSON-ready dict.
 
-    A number in a list takes eight times what it takes among the weights: to write many, take `pieces`.
+    The weights become Python floats, which take eight times the memory of the arrays; to write large
+    explanations, use `pieces`.
     """
     whole = _but_weights(explanation)
     for plain, each in zip(whole["maps"], explanation.maps, strict=True):
@@ -34,10 +35,10 @@ def jsonable(explanation: Explanation) -> dict[str, Any]:
 
 
 def pieces(explanation: Explanation) -> Iterator[str]:
-    """The JSON of `jsonable` on one line, in pieces: of the weights, one row at a time is a list.
+    """Yield the JSON of `jsonable` on one line, in pieces; at most one row of weights is a list at a time.
 
     Raises:
-        ValueError: a number is not finite. This is seen before the first piece.
+        ValueError: a number is not finite; raised before the first piece.
     """
     whole = _but_weights(explanation)
     is_escaped = not is_unicode(json.dumps(whole, ensure_ascii=False, allow_nan=False))
@@ -56,14 +57,14 @@ def pieces(explanation: Explanation) -> Iterator[str]:
 
 
 def _map_in_pieces(plain: Any, weights: Weights, text: Callable[[Any], str]) -> Iterator[str]:
-    """A map without weights, and its weights, as JSON."""
+    """Yield the JSON of a map: its other fields, then its weights."""
     yield f'{text(plain)[:-1]}, "weights": '
     yield from _listed(_listed([text(_rounded(row).tolist())] for row in head) for head in weights)
     yield "}"
 
 
 def _listed(items: Iterable[Iterable[str]]) -> Iterator[str]:
-    """The JSON of a list, of that of its items; each in pieces."""
+    """Yield the JSON of a list, given its items in pieces."""
     yield "["
     for number, item in enumerate(items):
         if number:
@@ -73,7 +74,7 @@ def _listed(items: Iterable[Iterable[str]]) -> Iterator[str]:
 
 
 def _but_weights(explanation: Explanation) -> dict[str, Any]:
-    """All but the weights of the maps."""
+    """Return all fields except the weights of the maps."""
     return {
         "version": VERSION,
         "run": explanation.run,
@@ -91,7 +92,7 @@ def _but_weights(explanation: Explanation) -> dict[str, Any]:
 
 
 def _best(explanation: Explanation) -> dict[str, Any]:
-    """The head that is known to align best, if one is."""
+    """Return the field ``best``: the head with the best known alignment, if there is one."""
     if explanation.best is None:
         return {}
     best = explanation.best
@@ -101,13 +102,13 @@ def _best(explanation: Explanation) -> dict[str, Any]:
 
 
 def _alignment(explanation: Explanation) -> dict[str, Any]:
-    """Which word belongs to which, where a text was written from another."""
+    """Return the field ``alignment``: the word links, if the answer was generated from a source text."""
     links = alignment_of(explanation)
     return {} if links is None else {"alignment": links}
 
 
 def _input(given: Any) -> str | list[str] | None:
-    """A text, the path of an image, or several texts; None for what has no form in JSON."""
+    """Return a text, the path of an image, or a list of texts; None if the input has no JSON form."""
     if isinstance(given, list | tuple):
         return [str(part) for part in given]
     return str(given) if isinstance(given, str) or hasattr(given, "__fspath__") else None
@@ -130,12 +131,12 @@ def _side(name: str, side: Axis, written: Sequence[float | None] | None) -> dict
 
 
 def _log_prob(value: float) -> float | None:
-    """None for a probability of zero, whose logarithm JSON cannot hold."""
+    """Return None for probability 0, whose logarithm has no JSON form."""
     return round(value, DIGITS) if math.isfinite(value) else None
 
 
 def _map(each: Map) -> dict[str, Any]:
-    """All but its weights, which come last."""
+    """Return all fields of a map except its weights, which are written last."""
     return {
         "tap": each.tap,
         "kind": each.kind,
@@ -148,5 +149,5 @@ def _map(each: Map) -> dict[str, Any]:
 
 
 def _rounded(weights: Weights) -> NDArray[np.float64]:
-    """As doubles, for the digits of a single precision number go on."""
+    """Return rounded weights in fp64, because fp32 values have no short decimal form."""
     return weights.astype(np.float64).round(DIGITS)

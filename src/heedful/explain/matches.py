@@ -1,5 +1,7 @@
-"""How far heads keep to relations (`heedful.explain.relations`): sums over the queries of one input, then the
-scores of all inputs together. What the scores are, and why, stands in `heedful.explain.patterns`.
+"""Score how far heads match relations (`heedful.explain.relations`).
+
+Sums over the queries of each input are computed first, then scores over all inputs.
+`heedful.explain.patterns` defines and motivates the scores.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,32 +11,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.explain.flow import surprises
+from heedful.explain.flow import entropy_terms
 from heedful.explain.relations import AttentionContext, Relation
 
 FEWEST = 5
-"""A relation that says something of fewer queries is not judged."""
+"""Minimum number of informative queries to score a relation."""
 FEWEST_INPUTS = 2
-"""Nor is a position that holds a word in fewer inputs."""
+"""Minimum number of inputs with a word at a position to score the position."""
 POSITION = "fixed position"
 SPREAD = "same segment"
-"""The relation for which it is measured how evenly attention lies on its keys."""
+"""Relation for which the uniformity of the weights within its keys is measured."""
 
 Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Match:
-    """How far a head keeps to a relation.
+    """How far a head matches a relation.
 
     Args:
-        score: s = (m - c) / (1 - c); 1 is entirely, 0 is chance.
-        chance: c, what even attention gives to its keys.
-        mass: m, what this head gives to them.
-        queries: n, of how many queries the relation says something.
-        explained: (m - c) n / N, the part of all attention that the relation explains.
-        evenness: of ``same segment`` alone: the entropy of attention within the keys, as a share of the
-            greatest that there could be; None also where there was never a choice.
+        score: s = (m - c) / (1 - c); 1: all attention is on its keys, 0: as much as uniform attention.
+        chance: c, the mass of uniform attention on its keys.
+        mass: m, the mass of this head on its keys.
+        queries: n, number of informative queries of the relation.
+        explained: (m - c) n / N, the share of all attention explained by the relation.
+        evenness: only for ``same segment``: entropy of the attention within the keys, as a share of its
+            maximum; None if every query has a single key.
     """
 
     score: float
@@ -46,14 +48,14 @@ class Match:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One head.
+class HeadScores:
+    """Scores of one head.
 
     Args:
-        matches: by relation, and ``fixed position``, as far as they could be judged.
+        matches: by relation, and ``fixed position``, for those that can be scored.
         position: the fixed position that explains most, from 0.
-        evenness: the entropy of its attention as a share of the greatest; None where it never had a choice.
-        confidence: the mean over queries of its greatest weight; None without queries.
+        evenness: entropy of the attention as a share of its maximum; None if every query sees a single key.
+        confidence: mean over queries of the largest weight; None without queries.
     """
 
     matches: Mapping[str, Match]
@@ -64,19 +66,20 @@ class Measured:
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over the queries that count, of one layer in one input: H heads, K keys.
+    """Sums over the scored queries of one layer and one input: H heads, K keys.
 
     Args:
         mass: by relation, ``[H]``.
         chance: by relation.
-        applied: by relation, of how many queries it says something.
-        at: mass of every place as a fixed position, ``[H, K]``.
-        at_chance: ``[K]``.
-        at_applied: ``[K]``.
-        entropy: ``[H]`` and the greatest there could be, of queries that see two keys or more.
-        spread: both ``[H]``: the same within the keys of ``same segment``, queries weighed by their mass.
-        greatest: ``[H]``, of the greatest weight.
-        queries: how many there are.
+        applied: by relation, the number of informative queries.
+        at: mass of every key position, ``[H, K]``.
+        at_chance: the same for uniform attention, ``[K]``.
+        at_applied: number of informative queries for each position, ``[K]``.
+        entropy: ``[H]``, and its maximum, over queries that see at least two keys.
+        spread: entropy within the keys of ``same segment`` and its maximum, each ``[H]``, with queries
+            weighted by their mass.
+        greatest: ``[H]``, sum of the largest weights.
+        queries: number of queries.
     """
 
     mass: Mapping[str, Numbers]
@@ -92,7 +95,7 @@ class Sums:
 
 
 def sums(weights: Any, known: AttentionContext) -> Sums:
-    """What `measured` needs of the weights ``[H, Q, K]`` of a layer in one input; neither Q nor K is 0."""
+    """Return the sums for `head_scores` from the weights ``[H, Q, K]`` of a layer, with Q and K above 0."""
     w = np.asarray(weights, dtype=float)
     flat = w.reshape(len(w), -1)
     seen = known.visible.sum(axis=1)
@@ -100,7 +103,7 @@ def sums(weights: Any, known: AttentionContext) -> Sums:
     able = known.visible & choosing[:, None] & ~known.null
     able[:, 0] = False
     items = known.relations.items()
-    terms = surprises(w)
+    terms = entropy_terms(w)
     return Sums(
         mass={name: flat @ relation.ravel().astype(float) for name, relation in items},
         chance={name: float((relation.sum(axis=1) / seen).sum()) for name, relation in items},
@@ -116,7 +119,9 @@ def sums(weights: Any, known: AttentionContext) -> Sums:
 
 
 def _spread(w: Numbers, terms: Numbers, relation: Relation | None) -> tuple[Numbers, Numbers]:
-    """``sum_i m_i H_i`` and ``sum_i m_i ln |S_i|``, H_i of the weights within S_i made to sum to 1.
+    """Return ``sum_i m_i H_i`` and ``sum_i m_i ln |S_i|``.
+
+    H_i is the entropy of the weights within S_i, rescaled to sum 1.
 
     Args:
         w: ``[H, Q, K]``.
@@ -127,12 +132,12 @@ def _spread(w: Numbers, terms: Numbers, relation: Relation | None) -> tuple[Numb
         return np.zeros(len(w)), np.zeros(len(w))
     mass = np.einsum("hqk,qk->hq", w, relation.astype(float))
     # m H(w / m) = - sum w ln w + m ln m
-    within = np.einsum("hqk,qk->h", terms, relation.astype(float)) - surprises(mass).sum(axis=1)
+    within = np.einsum("hqk,qk->h", terms, relation.astype(float)) - entropy_terms(mass).sum(axis=1)
     return within, mass @ np.log(np.maximum(relation.sum(axis=1), 1))
 
 
-def measured(parts: Sequence[Sums]) -> list[Measured]:
-    """The heads of one layer, over all inputs together."""
+def head_scores(parts: Sequence[Sums]) -> list[HeadScores]:
+    """Return the scores of the heads of one layer, over all inputs."""
     of = sum(part.queries for part in parts)
     by_name = {name: found for name in parts[0].mass if (found := _matches(parts, name, of)) is not None}
     fixed = _fixed(parts, of)
@@ -145,7 +150,7 @@ def measured(parts: Sequence[Sums]) -> list[Measured]:
         if fixed is not None:
             position, matches[POSITION] = fixed[row]
         evenness = _share(np.asarray(entropy)[row], room)
-        heads.append(Measured(matches, position, evenness, _share(np.asarray(greatest)[row], of)))
+        heads.append(HeadScores(matches, position, evenness, _share(np.asarray(greatest)[row], of)))
     return heads
 
 
@@ -154,14 +159,14 @@ def _share(part: Any, of: Any) -> float | None:
 
 
 def _match(mass: Any, chance: Any, queries: Any, of: int, evenness: float | None = None) -> Match:
-    """From sums over the queries that a relation says something of, and the number of all queries."""
+    """Return a match, given sums over the informative queries, and the number of all queries."""
     m, c = float(mass) / float(queries), float(chance) / float(queries)
     explained = (m - c) * float(queries) / of
     return Match((m - c) / (1 - c), c, m, int(queries), explained, evenness)
 
 
 def _matches(parts: Sequence[Sums], name: str, of: int) -> list[Match] | None:
-    """The match of each head; None where the relation says too little."""
+    """Return the match of each head; None if the relation has too few informative queries."""
     queries = sum(part.applied[name] for part in parts)
     if queries < FEWEST:
         return None
@@ -175,7 +180,10 @@ def _matches(parts: Sequence[Sums], name: str, of: int) -> list[Match] | None:
 
 
 def _fixed(parts: Sequence[Sums], of: int) -> list[tuple[int, Match]] | None:
-    """For each head the position that explains most of it, and its match; None where no position will do."""
+    """Return, for each head, the position that explains most of its attention, and its match.
+
+    Returns None if no position has enough inputs and queries.
+    """
     longest = max(len(part.at_chance) for part in parts)
 
     def padded(each: Any) -> Numbers:

@@ -1,4 +1,4 @@
-"""What every drawing of a matrix needs first: the right shape, values from 0 to 1, words that print."""
+"""Check matrices of weights and replace unprintable characters, for all drawings."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,27 +6,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Sums of single-precision weights come as near to 1 as this.
+# Tolerance for sums of fp32 weights.
 ROUNDING = 1e-4
 
 
 def checked(source: Sequence[str], target: Sequence[str], weights: Any) -> NDArray[np.float64]:
-    """The weights as ``[target, source]`` floats from 0 to 1.
+    """Return the weights ``[target, source]`` in fp64, clipped to 0 to 1.
 
     Raises:
-        ValueError: another shape than the words say, or a weight that is not from 0 to 1.
+        ValueError: the shape does not match the words, or a weight is not between 0 and 1.
     """
     matrix = np.asarray(weights, dtype=float)
     if matrix.shape != (len(target), len(source)):
-        raise ValueError(
-            f"weights of shape {matrix.shape} for {len(target)} target and {len(source)} source words"
-        )
-    # Written so that NaN is refused too.
+        raise ValueError(f"weights must be of shape ({len(target)}, {len(source)}), got {matrix.shape}")
+    # NaN fails both comparisons.
     if not bool(((matrix >= -ROUNDING) & (matrix <= 1 + ROUNDING)).all()):
-        raise ValueError("a weight is not from 0 to 1")
+        raise ValueError("weights must be between 0 and 1")
     return matrix.clip(0.0, 1.0)
 
 
 def printable(word: str) -> str:
-    """The word with signs that do not print, such as those that steer a terminal, as U+FFFD."""
+    """Replace characters that are not printable, such as terminal control characters, by U+FFFD."""
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in word)

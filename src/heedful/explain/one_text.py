@@ -1,14 +1,15 @@
-"""Source and target in one text: what the target looks at in the source, cut out of causal self-attention.
+"""Extract attention from target to source from a language model that reads both as one text.
 
-A language model that translates reads ``<s> x_1 … x_S <sep> y_1 … y_T`` and writes ``y </s>`` (lecture S1).
-It looked for token t of what it wrote (t = 0 … T, the end token last) from the token before it, which stands
-at S + 1 + t; source and separator stand at 1 … S + 1. That part of a head a, in the form of cross-attention:
+A language model that translates reads ``<s> x_1 … x_S <sep> y_1 … y_T`` and generates ``y </s>`` (lecture
+S1). Token t of the output (t = 0 … T, the end token last) is predicted at position S + 1 + t; source and
+separator are at positions 1 … S + 1. The part of a head's causal self-attention a in the form of
+cross-attention is
 
     w[t, s] = a[S + 1 + t, 1 + s] / sum_{s' = 0 … S} a[S + 1 + t, 1 + s']        t = 0 … T,  s = 0 … S
 
-What a row gives to ``<s>`` and to the target so far is left out, so rows are divided by what is left, and sum
-to 1. The separator ends the source, as the end token does for an encoder: who looks there has no link. A row
-in which nothing is left is put there whole.
+The weights of ``<s>`` and of earlier target tokens are dropped, and rows are rescaled to sum 1. The separator
+takes the role of the source's end token: a word with its largest weight there has no link. A row without any
+weight on the source gets weight 1 at the separator.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from heedful.errors import RequestError
-from heedful.explain.attention_sites import AttentionSite, points
+from heedful.explain.attention_sites import AttentionSite, find_sites
 from heedful.explain.view import INPUT, SOURCE, TARGET, Weights
 from heedful.nn.taps import capture
 from heedful.tasks.sequence_formats import ConcatenatedFormat
@@ -32,7 +33,7 @@ BATCH = 64
 
 
 def source_part(weights: Weights, n_source: int, n_target: int) -> Weights:
-    """w of the formula above, ``[..., T + 1, S + 1]``.
+    """Return w of the formula above, ``[..., T + 1, S + 1]``.
 
     Args:
         weights: ``[..., N, N]`` of one text, with N at least S + T + 2.
@@ -49,22 +50,25 @@ def source_part(weights: Weights, n_source: int, n_target: int) -> Weights:
 
 
 def is_one_text(run: "Run") -> bool:
-    """Whether a run writes its target behind the source, in one text."""
+    """Whether the model of a run reads source and target as one text."""
     return isinstance(getattr(run.recipe, "pairing", None), ConcatenatedFormat)
 
 
-def points_of(run: "Run") -> list[AttentionSite]:
-    """Where the model of a run attends; where source and target are one text, the parts between them too."""
-    found = points(run.model)
+def sites_of(run: "Run") -> list[AttentionSite]:
+    """Return the attention sites of a run's model.
+
+    If source and target are one text, these include the parts of the attention between them.
+    """
+    found = find_sites(run.model)
     return [*found, *parts(found)] if is_one_text(run) else found
 
 
-def parts(all_points: Sequence[AttentionSite]) -> list[AttentionSite]:
-    """Of the causal attention between the tokens of a text: the part from the target to the source."""
+def parts(sites: Sequence[AttentionSite]) -> list[AttentionSite]:
+    """Return, for each causal attention over a text, a site for its part from target to source."""
     return [
-        replace(point, kind="cross", queries=TARGET, keys=SOURCE, is_part=True)
-        for point in all_points
-        if (point.kind, point.queries, point.keys) == ("causal", INPUT, INPUT)
+        replace(site, kind="cross", queries=TARGET, keys=SOURCE, is_part=True)
+        for site in sites
+        if (site.kind, site.queries, site.keys) == ("causal", INPUT, INPUT)
     ]
 
 
@@ -75,15 +79,18 @@ def between_ids(
     sources: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],
 ) -> Iterator[NDArray[np.float64]]:
-    """The parts of all layers over given pairs of ids, teacher forced: ``[L, H, T + 1, S + 1]`` for each.
+    """Yield the target-to-source parts of all layers for pairs of ids, with teacher forcing.
+
+    Returns:
+        ``[L, H, T + 1, S + 1]`` for each pair.
 
     Raises:
-        RequestError: the model has no attention between tokens in every layer.
+        RequestError: a layer has no attention between tokens.
     """
-    there_are = points(model)
-    taps = [point.tap for point in parts(there_are)]
-    if not taps or len(taps) < len(there_are):
-        raise RequestError("this model has layers without attention from token to token")
+    sites = find_sites(model)
+    taps = [site.tap for site in parts(sites)]
+    if not taps or len(taps) < len(sites):
+        raise RequestError("every layer must have attention between tokens; this model has layers without it")
     device = next(model.parameters()).device
     model.eval()
     for start in range(0, len(sources), BATCH):

@@ -1,7 +1,6 @@
-"""What lies over an image: numbers of its patches and pixels. And what the tables and filters look like that
-a model of images learned once, for all inputs.
+"""Compute numbers about image patches: attention over a grid, similarity of positions, patch filters.
 
-Plain functions on arrays, in double precision; what draws them is in `heedful.explain.drawings`.
+Pure functions on arrays, in fp64; `heedful.explain.drawings` draws the results.
 """
 
 from typing import Any
@@ -13,60 +12,60 @@ from heedful.explain.view import Axis
 
 
 def on_grid(values: Any, side: Axis) -> Numbers:
-    """What a query gives to the patches of an image, laid out over it, without what stands before them.
+    """Arrange values of image tokens on the patch grid; values of tokens before the patches are dropped.
 
     Args:
-        values: ``[K]``.
-        side: the image's.
+        values: ``[K]``, for example the attention of one query.
+        side: the axis of the image.
 
     Returns:
-        ``[rows, columns]``; it sums to less than 1 by what the class token got.
+        ``[rows, columns]``. Attention sums to 1 minus the weight of the class token.
 
     Raises:
-        ValueError: the side is no image, or has another number of tokens.
+        ValueError: the side is not an image, or has a different number of tokens.
     """
     numbers = np.asarray(values, dtype=float)
     if side.grid is None:
-        raise ValueError("the side has no grid: it is no image")
+        raise ValueError("side must be an image, got one without a patch grid")
     rows, columns = side.grid
     if numbers.shape != (side.before + rows * columns,):
-        raise ValueError(f"{numbers.shape} values for {side.before} tokens and {rows} x {columns} patches")
+        raise ValueError(f"values must be of shape ({side.before + rows * columns},), got {numbers.shape}")
     return numbers[side.before :].reshape(rows, columns)
 
 
 def block_sums(values: Numbers, grid: tuple[int, int]) -> Numbers:
-    """Pixels ``[H, W]`` summed over the patches of a grid, ``[rows, columns]``.
+    """Sum pixels ``[H, W]`` over the patches of a grid, ``[rows, columns]``.
 
-    Patch i of n reaches from pixel ``floor(i H / n)`` to ``floor((i + 1) H / n)``: all are alike where n
-    divides H.
+    Patch i of n covers the pixels from ``floor(i H / n)`` up to ``floor((i + 1) H / n)``: all patches have
+    the same size if n divides H.
 
     Raises:
         ValueError: the grid has more rows or columns than there are pixels.
     """
     if any(n > size for n, size in zip(grid, values.shape, strict=True)):
-        raise ValueError(f"{grid} patches in {values.shape} pixels")
+        raise ValueError(f"the grid must not exceed the image of {values.shape} pixels, got {grid} patches")
     down, across = (np.arange(n) * size // n for n, size in zip(grid, values.shape, strict=True))
     return np.add.reduceat(np.add.reduceat(values, down, axis=0), across, axis=1)
 
 
 def class_map(weights: Any, side: Axis) -> Numbers:
-    """`on_grid` of the class token of an image that looks at itself; of the mean of queries without one.
+    """Return the attention of the class token on the patch grid; without one, the mean of all queries.
 
     Args:
         weights: ``[T, T]`` of a head, of a mean of heads, or a rollout.
-        side: the image's; its class token is the first.
+        side: the axis of the image; its class token is the first token.
     """
     w = np.asarray(weights, dtype=float)
     return on_grid(w[0] if side.before else w.mean(axis=0), side)
 
 
-# Weights that are learned once, not for each input
+# Model parameters, independent of the input
 
 
 def position_similarity(table: Any) -> Numbers:
-    """Cosines ``<p_i, p_j> / (|p_i| |p_j|)`` of every two rows of a table of positions ``[N, d]``.
+    """Return the cosine similarity ``<p_i, p_j> / (|p_i| |p_j|)`` of each pair of rows of a table ``[N, d]``.
 
-    A row of zeros is like no other: its cosines are 0.
+    The similarities of a zero vector are 0.
     """
     rows = np.asarray(table, dtype=float)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
@@ -75,45 +74,46 @@ def position_similarity(table: Any) -> Numbers:
 
 
 def similarity_grids(table: Any, grid: tuple[int, int]) -> Numbers:
-    """`position_similarity` of the patches of an image (Dosovitskiy et al. 2021, figure 7, centre).
+    """Return the `position_similarity` of image patches (Dosovitskiy et al. 2021, figure 7, centre).
 
     Args:
-        table: ``[N, d]``; rows before those of the grid (of a class token) are left out.
+        table: ``[N, d]``; rows before those of the grid (class token) are ignored.
         grid: rows and columns.
 
     Returns:
-        ``[rows, columns, rows, columns]``: for each patch a map of how like the others it is.
+        ``[rows, columns, rows, columns]``: for each patch, its similarity to every patch.
 
     Raises:
         ValueError: the table has fewer rows than the grid has patches.
     """
     before = len(table) - grid[0] * grid[1]
     if before < 0:
-        raise ValueError(f"a table of {len(table)} positions for {grid[0]} x {grid[1]} patches")
+        raise ValueError(f"table must have at least {grid[0] * grid[1]} rows (patches), got {len(table)}")
     return position_similarity(np.asarray(table)[before:]).reshape(*grid, *grid)
 
 
 def patch_filters(weight: Any, patch: int, count: int = 28) -> tuple[Numbers, Numbers]:
-    """Principal components of the projection of patches, as tiles (Dosovitskiy et al. 2021, figure 7, left).
+    """Return the principal components of the patch projection (Dosovitskiy et al. 2021, figure 7, left).
 
-    The d filters, vectors of C P² pixels, less their mean, have the components v_1, v_2 … (right singular
-    vectors). Signs of components mean nothing: the greatest number of each is made positive. Each is drawn
-    as ``1/2 + v / (2 max |v|)``, so that 0 is grey.
+    The components v_1, v_2, ... are the right singular vectors of the d filters (vectors of C P² values),
+    after subtracting their mean. The sign of a component is arbitrary; it is chosen so that the entry with
+    the largest magnitude is positive. The tile of a component is ``1/2 + v / (2 max |v|)``, so that 0 is
+    grey.
 
     Args:
-        weight: ``[d, C P²]``, each filter channel by channel and row by row, or ``[d, C, P, P]``.
+        weight: ``[d, C P²]``, each filter by channel, then by row; or ``[d, C, P, P]``.
         patch: P.
-        count: how many components at most; there are no more than d - 1.
+        count: maximum number of components; there are at most d - 1.
 
     Returns:
-        The tiles ``[count, P, P, C]`` from 0 to 1, and the share of the variance that each explains.
+        Tiles ``[count, P, P, C]`` with values from 0 to 1, and the share of the variance that each explains.
 
     Raises:
-        ValueError: the filters are not square or have another size.
+        ValueError: the number of values per filter is not a multiple of P².
     """
     filters = np.asarray(weight, dtype=float).reshape(len(weight), -1)
     if filters.shape[1] % patch**2:
-        raise ValueError(f"filters of {filters.shape[1]} numbers are no channels of {patch} x {patch} pixels")
+        raise ValueError(f"filter size must be a multiple of {patch} x {patch}, got {filters.shape[1]}")
     _, strengths, components = np.linalg.svd(filters - filters.mean(axis=0), full_matrices=False)
     real = strengths > strengths.max(initial=0) * max(filters.shape) * np.finfo(float).eps
     components = components[real][:count]
@@ -125,7 +125,7 @@ def patch_filters(weight: Any, patch: int, count: int = 28) -> tuple[Numbers, Nu
 
 
 def mosaic(maps: Numbers) -> Numbers:
-    """Maps ``[rows, columns, h, w, ...]`` laid side by side with a line of NaN between them.
+    """Join maps ``[rows, columns, h, w, ...]`` into one, separated by lines of NaN.
 
     Returns:
         ``[rows (h + 1) - 1, columns (w + 1) - 1, ...]``.
@@ -138,18 +138,18 @@ def mosaic(maps: Numbers) -> Numbers:
 
 
 def tiled(tiles: Any, columns: int) -> Numbers:
-    """Tiles ``[n, P, P, C]`` left to right and downwards, with NaN between them and where there is none.
+    """Arrange tiles ``[n, P, P, C]`` in rows, from left to right, with NaN between them and in empty cells.
 
     Args:
-        tiles: as `patch_filters` makes them.
-        columns: how many stand beside each other, where there are so many.
+        tiles: as returned by `patch_filters`.
+        columns: maximum number of tiles per row.
 
     Raises:
-        ValueError: another shape, or no tiles.
+        ValueError: the shape is different, or there are no tiles.
     """
     given = np.asarray(tiles, dtype=float)
     if given.ndim != 4 or not len(given):
-        raise ValueError(f"tiles are [n, P, P, channels], not of shape {given.shape}")
+        raise ValueError(f"tiles must be [n, P, P, channels] with n > 0, got {given.shape}")
     columns = min(columns, len(given))
     rows = -(-len(given) // columns)
     places = np.full((rows * columns, *given.shape[1:]), np.nan)

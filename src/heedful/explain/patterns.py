@@ -1,36 +1,42 @@
-"""What heads do, measured: a census that names the pattern of each head of a model (lecture S1, figures 11
-and 12; Vig 2018 and 2019; Clark et al. 2019, section 3; Voita et al. 2019, sections 4.1 and 5.1).
+"""Classify attention heads by what they attend to: a census of all heads of a model.
 
-A pattern says which keys belong to a query (`heedful.explain.relations`). Over all queries i of all inputs
-for which it says something, with S_i those keys among the V_i that the query sees::
+Sources: lecture S1, figures 11 and 12; Vig 2018 and 2019; Clark et al. 2019, section 3; Voita et al. 2019,
+sections 4.1 and 5.1.
+
+A pattern defines, for each query, a set of keys (`heedful.explain.relations`). Over the queries i of all
+inputs for which it is informative, with S_i those keys among the V_i visible ones::
 
     mass   m = mean_i of sum_{j in S_i} w_ij         chance   c = mean_i of |S_i| / |V_i|
     score  s = (m - c) / (1 - c)
 
-Chance is what a head gives that looks at all it sees evenly. So s is 0 for such a head at any length, also in
-causal attention, where early queries see few keys; 1 for one that looks nowhere else; negative for one that
-looks away; and λ for one that gives a share λ of its attention to the pattern and the rest to all it sees
-(the correction of Cohen's kappa, 1960).
+Chance is the mass of uniform attention. So s is 0 for a uniform head at any length, also in causal attention,
+where early queries see few keys; 1 for a head with all weight on these keys; negative for a head that avoids
+them; and λ for a head that gives a share λ to the pattern and the rest uniformly to all visible keys (the
+correction of Cohen's kappa, 1960).
 
-A head is named after a pattern with s of at least 1/2. Of two patterns without common keys only one can have
-more, for s <= m, and both masses are parts of 1; Clark et al. count heads by half of the attention, too.
-Patterns can hold each other: the first token is often a special one, and a head that looks there gets about
-the same s for both. The name is that of the pattern that explains most, ``(m - c) n / N`` with n of all N
-queries: of patterns with equal s and n that is the one with fewer keys. Others with s of at least a quarter
-stand beside it. Five rules more:
+A head gets the name of a pattern with s of at least 1/2. Of two patterns without common keys, at most one
+can reach more than that, because s <= m and both masses are shares of 1; Clark et al. also use half of the
+attention as the criterion. Patterns may overlap: the first token is often a special token, and a head that
+attends to it has about the same s for both. The head is then named after the pattern that explains most,
+``(m - c) n / N`` with n of all N queries: of patterns with equal s and n, the one with fewer keys. Other
+patterns with s of at least 1/4 are listed beside the name. Five further rules:
 
-- *Special tokens do not count as queries*: patterns break there (S1, figure 11a: "broken by the SEP tokens").
-- *The same token* means all places with it, one's own too, for queries that see another; the score for the
-  others alone (``copy``) must be a quarter at least. It goes before ``itself``: a head like that of figure
-  11c looks at itself as at the others, and at nothing else where a word stands alone.
-- *The same segment* means all of it (figure 11d: "equal attention"), not one word that a head picks there:
-  attention within it has at least 9/10 of the greatest entropy.
-- *A fixed position* is the one, but the first, that explains most; it must hold a word in two inputs or more,
-  or a place and what stands in it could not be told apart, and half of the queries must see it.
-- *Broad* is a head that has no other name and an entropy of at least 9/10 of the greatest, summed over
-  queries: sum_i H_i >= 0.9 sum_i ln |V_i| (it looks at |V| to the power of 0.9: 15 of 20, 274 of 512).
+- *Special tokens are excluded as queries*, because patterns break there (S1, figure 11a: "broken by the SEP
+  tokens").
+- *Same token* comprises all positions with the query's token, including its own, for queries with at least
+  one other such position; the score for the others alone (``copy``) must be at least 1/4. It takes precedence
+  over ``itself``: a head as in figure 11c attends equally to itself and to the others, and to nothing else
+  if a word occurs once.
+- *Same segment* means the whole segment (figure 11d: "equal attention"), not a single word in it: the entropy
+  of the attention within the segment must be at least 9/10 of its maximum.
+- *Fixed position* is the position, other than the first, that explains most. At least two inputs must have a
+  word there, since otherwise the position cannot be separated from its token, and at least half of the
+  queries must see it.
+- *Broad* is a head without another name whose entropy, summed over queries, is at least 9/10 of its maximum:
+  sum_i H_i >= 0.9 sum_i ln |V_i| (it attends to about |V| to the power of 0.9 keys: 15 of 20, 274 of 512).
 
-The lecture says of its figure 12 that the model has 6 layers with 12 heads each. It is BERT-base: 12 layers.
+The lecture states that the model in its figure 12 has 6 layers with 12 heads each. It is BERT-base, which has
+12 layers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,29 +47,29 @@ import numpy as np
 
 from heedful.errors import RequestError
 from heedful.explain.classes import PATTERNS, Pattern
-from heedful.explain.matches import Match, measured, sums
-from heedful.explain.relations import COPY, NEIGHBOUR, AttentionContext, Relation, frame
+from heedful.explain.matches import Match, head_scores, sums
+from heedful.explain.relations import COPY, NEIGHBOUR, AttentionContext, Relation, attention_context
 from heedful.explain.view import Explanation, Kind, Map
 
 THRESHOLD = 0.5
-"""From this score on a pattern may name a head."""
+"""Minimum score of a pattern that names a head."""
 BESIDE = 0.5
-"""Times the threshold: from this score on a pattern stands beside the name."""
+"""Minimum score of a pattern listed beside the name, as a factor of the threshold."""
 BROAD = 0.9
-"""From this share of the greatest entropy on attention is even."""
+"""Minimum entropy of uniform attention, as a share of its maximum."""
 EXAMPLES = 3
 
 
 @dataclass(frozen=True)
 class Example:
-    """One weight as evidence.
+    """One weight as evidence for a pattern.
 
     Args:
-        input: the number of the input, from 0.
-        query: the place of the token that looks.
-        key: the place of the one it looks at.
-        tokens: both, as they are shown.
-        weight: that it gives to it.
+        input: index of the input, from 0.
+        query: position of the query.
+        key: position of the key.
+        tokens: query and key, as displayed.
+        weight: the attention weight.
     """
 
     input: int
@@ -75,23 +81,23 @@ class Example:
 
 @dataclass(frozen=True)
 class HeadPattern:
-    """What a head does.
+    """The class of a head, with scores.
 
     Args:
-        layer: counted from 0 within its stack.
-        kind: who looks at whom.
-        head: counted from 0.
-        pattern: its name.
-        score: that of the pattern; of ``broad`` the share of the greatest entropy; of ``none`` nothing.
-        chance: what even attention scores in mass; 1 of ``broad``; of ``none`` nothing.
-        evidence: the greatest weights that belong to the pattern (of ``broad`` and ``none``: of all), each
-            from another query.
-        tap: where in the model its attention was read.
-        others: patterns that stand beside the name, those that explain more first.
-        position: of ``fixed position``, here or among the others: which, from 0.
-        entropy: as a share of the greatest.
-        confidence: the mean over queries of the greatest weight (Voita et al. 2019, section 4.1).
-        matches: all patterns that could be judged, by name.
+        layer: index within its stack, from 0.
+        kind: kind of attention.
+        head: index from 0.
+        pattern: the class.
+        score: score of the class; for ``broad``, the share of the maximum entropy; for ``none``, None.
+        chance: mass of uniform attention; 1 for ``broad``; None for ``none``.
+        evidence: the largest weights that belong to the class (for ``broad`` and ``none``: of all weights),
+            each of a different query.
+        tap: tap of its attention in the model.
+        others: patterns listed beside the class, those that explain more first.
+        position: position of ``fixed position``, as the class or beside it, from 0.
+        entropy: share of the maximum entropy.
+        confidence: mean over queries of the largest weight (Voita et al. 2019, section 4.1).
+        matches: all patterns that could be scored, by name.
     """
 
     layer: int
@@ -111,14 +117,14 @@ class HeadPattern:
 
 @dataclass(frozen=True)
 class Share:
-    """A line of the table of a census.
+    """A row of the census table.
 
     Args:
-        kind: of attention.
-        pattern: of heads.
-        heads: how many are named after it.
-        share: of all heads of that kind.
-        beside: how many have it beside their names.
+        kind: kind of attention.
+        pattern: class of heads.
+        heads: number of heads of this class.
+        share: share of all heads of this kind.
+        beside: number of heads that have the pattern beside their class.
     """
 
     kind: Kind
@@ -130,14 +136,13 @@ class Share:
 
 @dataclass(frozen=True)
 class Recurrence:
-    """How much of a recurrent network there is in a model: heads that look at their neighbours.
+    """How many heads attend to neighbouring tokens, as a recurrent network does by its architecture.
 
     Args:
-        heads: how many look at their own side.
-        previous: the share of them whose score for the token before reaches the threshold, as a recurrence
-            over time has it.
-        next: likewise for the token after, as a recurrence backwards has it.
-        either: likewise for both together, whichever of them it is at a query.
+        heads: number of self-attention heads.
+        previous: share of them whose score for the previous token reaches the threshold (forward recurrence).
+        next: the same for the next token (backward recurrence).
+        either: the same for both together, whichever of them each query attends to.
     """
 
     heads: int
@@ -148,14 +153,14 @@ class Recurrence:
 
 @dataclass(frozen=True)
 class Census:
-    """What all heads of a model do.
+    """The classes of all heads of a model.
 
     Args:
-        task: of the run.
-        run: its name.
-        inputs: how many were looked at.
-        threshold: from which score on a pattern named a head.
-        heads: all, stack by stack, layer by layer.
+        task: kind of the run's task.
+        run: name of the run.
+        inputs: number of inputs.
+        threshold: minimum score of a pattern that names a head.
+        heads: all heads, by stack and layer.
     """
 
     task: str
@@ -165,7 +170,7 @@ class Census:
     heads: tuple[HeadPattern, ...]
 
     def table(self) -> tuple[Share, ...]:
-        """How many heads follow each pattern, for each kind of attention that there is."""
+        """Return the number of heads of each class, for each kind of attention in the model."""
         kinds = dict.fromkeys(head.kind for head in self.heads)
         return tuple(self._share(kind, pattern) for kind in kinds for pattern in PATTERNS)
 
@@ -176,7 +181,7 @@ class Census:
         return Share(kind, pattern, own, own / len(heads), beside)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON, as ``docs/schemas/census.schema.json`` has it: layers and heads from 1."""
+        """Return the JSON form described by ``docs/schemas/census.schema.json``; layers and heads from 1."""
         found = recurrence(self)
         return {
             "version": 1,
@@ -193,20 +198,20 @@ class Census:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "Census":
-        """The inverse of `to_dict`."""
+        """Return a census from the result of `to_dict`."""
         heads = tuple(_head(each) for each in value["heads"])
         return cls(value["task"], value["run"], value["inputs"], value["threshold"], heads)
 
 
 def _json(value: Any) -> Any:
-    """The same with lists for tuples, as it comes back from JSON."""
+    """Replace tuples by lists, as JSON does."""
     if isinstance(value, dict):
         return {key: _json(inner) for key, inner in value.items()}
     return [_json(inner) for inner in value] if isinstance(value, tuple | list) else value
 
 
 def _head(plain: Mapping[str, Any]) -> HeadPattern:
-    """A head as JSON has it."""
+    """Return a head from its JSON form."""
     made = {
         "layer": plain["layer"] - 1,
         "head": plain["head"] - 1,
@@ -218,13 +223,13 @@ def _head(plain: Mapping[str, Any]) -> HeadPattern:
 
 
 def recurrence(of: Census) -> Recurrence | None:
-    """The share of heads that do what a recurrent network is wired for (S1 on Vig; item 75 of the lectures).
+    """Return the share of heads that attend to neighbours (S1 on Vig; item 75 of the lectures).
 
-    The lecture says that recurrence is a subset of attention: its links emerge in training. A head that looks
-    at the token before can stand for such a link; how many there are, is counted here.
+    The lecture states that recurrence is a subset of attention: its connections emerge in training. A head
+    that attends to the previous token can take the role of such a connection.
 
     Returns:
-        None where no side looks at itself.
+        None if the model has no self-attention.
     """
     heads = [head for head in of.heads if head.kind != "cross"]
 
@@ -238,72 +243,72 @@ def recurrence(of: Census) -> Recurrence | None:
 
 
 def census(explanations: Sequence[Explanation], *, threshold: float = THRESHOLD) -> Census:
-    """Name the pattern of every head, over all inputs together.
+    """Classify every head, over all inputs together.
 
-    Give it several inputs of different lengths, some with words that occur twice, and pairs of segments where
-    the task has them: what never occurs cannot be judged.
+    Use several inputs of different lengths, some with repeated words, and pairs of segments if the task has
+    them: patterns that never occur in the inputs cannot be scored.
 
     Args:
-        explanations: of one run, with the same maps of the same heads.
-        threshold: from which score on a pattern names a head.
+        explanations: of one run, with the same heads in the same maps.
+        threshold: minimum score of a pattern that names a head.
 
     Raises:
-        RequestError: no explanations, several runs, maps that differ in their heads, or no attention at all.
+        RequestError: there are no explanations, no attention, several runs, or maps with different heads.
     """
     if not explanations:
-        raise RequestError("a census needs one explained input at least; several tell more")
+        raise RequestError("a census needs at least one explained input, got none; use several")
     if len(runs := sorted({each.run for each in explanations})) > 1:
-        raise RequestError(f"a census is of one run, not of {' and '.join(runs)}")
-    taps: dict[str, list[_Seen]] = {}
+        raise RequestError(f"all explanations of a census must be of one run, got {' and '.join(runs)}")
+    taps: dict[str, list[_LayerInput]] = {}
     for number, explanation in enumerate(explanations):
-        for seen in _seen(number, explanation):
+        for seen in _layers(number, explanation):
             taps.setdefault(seen.map.tap, []).append(seen)
     if not taps:
-        raise RequestError("the explanations hold no attention weights to judge heads by")
+        raise RequestError("a census needs attention weights; the explanations contain none")
     heads = tuple(head for seen in taps.values() for head in _heads(seen, threshold))
     return Census(explanations[0].task, runs[0], len(explanations), threshold, heads)
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """The attention of a layer in one input, and what is known of it beforehand."""
+class _LayerInput:
+    """The attention of a layer in one input, and its context."""
 
     input: int
     map: Map
-    frame: AttentionContext
+    context: AttentionContext
 
     def keys(self, pattern: Pattern, position: int | None) -> Relation:
-        """``[Q, K]``: the weights that are evidence for a pattern."""
+        """Return the weights that are evidence for a pattern, ``[Q, K]``."""
         name = COPY if pattern == "same token" else pattern
-        if name in self.frame.relations:
-            return self.frame.relations[name]
-        visible = self.frame.visible & self.frame.counted[:, None]
+        if name in self.context.relations:
+            return self.context.relations[name]
+        visible = self.context.visible & self.context.counted[:, None]
         return visible & (np.arange(visible.shape[1]) == position) if pattern == "fixed position" else visible
 
 
-def _seen(number: int, explanation: Explanation) -> Iterator[_Seen]:
-    """The maps of an input; those between the same sides share a frame. Empty ones say nothing."""
-    frames: dict[tuple[Kind, str, str], AttentionContext] = {}
+def _layers(number: int, explanation: Explanation) -> Iterator[_LayerInput]:
+    """Yield the non-empty maps of an input; maps between the same sides share a context."""
+    contexts: dict[tuple[Kind, str, str], AttentionContext] = {}
     for each in explanation.maps:
         if each.weights.size:
             sides = (each.kind, each.queries, each.keys)
-            if sides not in frames:
-                frames[sides] = frame(
+            if sides not in contexts:
+                contexts[sides] = attention_context(
                     each.kind, explanation.sides[each.queries], explanation.sides[each.keys]
                 )
-            yield _Seen(number, each, frames[sides])
+            yield _LayerInput(number, each, contexts[sides])
 
 
-def _heads(seen: Sequence[_Seen], threshold: float) -> Iterator[HeadPattern]:
-    """The heads of one layer.
+def _heads(seen: Sequence[_LayerInput], threshold: float) -> Iterator[HeadPattern]:
+    """Yield the heads of one layer.
 
     Raises:
-        RequestError: not the same heads in all inputs.
+        RequestError: the inputs have different heads.
     """
     first = seen[0].map
     if any(each.map.heads != first.heads for each in seen):
-        raise RequestError(f"{first.tap}: not the same heads in all inputs")
-    found = measured([sums(each.map.weights, each.frame) for each in seen])
+        raise RequestError(f"{first.tap}: all inputs must have the same heads")
+    found = head_scores([sums(each.map.weights, each.context) for each in seen])
     for row, (head, own) in enumerate(zip(first.heads, found, strict=True)):
         pattern, others = named(own.matches, own.evenness, threshold)
         match = own.matches.get(pattern)
@@ -328,12 +333,12 @@ def _heads(seen: Sequence[_Seen], threshold: float) -> Iterator[HeadPattern]:
 def named(
     matches: Mapping[str, Match], evenness: float | None, threshold: float = THRESHOLD
 ) -> tuple[Pattern, tuple[Pattern, ...]]:
-    """The name of a head, and the patterns that stand beside it.
+    """Return the class of a head, and the patterns listed beside it.
 
     Args:
-        matches: of the patterns that could be judged.
-        evenness: its entropy as a share of the greatest; None where no query had a choice.
-        threshold: from which score on a pattern names a head.
+        matches: the patterns that could be scored.
+        evenness: share of the maximum entropy; None if every query sees a single key.
+        threshold: minimum score of a pattern that names a head.
     """
 
     def reaches(pattern: str, score: float) -> bool:
@@ -344,7 +349,7 @@ def named(
         reaching = [pattern for pattern in reaching if pattern != "same token"]
     if "same segment" in reaching and (matches["same segment"].evenness or 0) < BROAD:
         reaching.remove("same segment")
-    # Rounded: what explains the same explains it to the last digits, those of the order of a sum.
+    # Rounded, because equal values may differ in the last digits, depending on the order of summation.
     reaching.sort(key=lambda pattern: -round(matches[pattern].explained, 9))
     leading = [pattern for pattern in reaching if reaches(pattern, threshold)]
     if leading[:1] == ["itself"] and "same token" in leading:
@@ -356,8 +361,10 @@ def named(
     return name, tuple(pattern for pattern in reaching if pattern != name)
 
 
-def _evidence(seen: Sequence[_Seen], row: int, pattern: Pattern, position: int | None) -> tuple[Example, ...]:
-    """The greatest weights among the keys of a pattern, one of a query; of equal ones the first."""
+def _evidence(
+    seen: Sequence[_LayerInput], row: int, pattern: Pattern, position: int | None
+) -> tuple[Example, ...]:
+    """Return the largest weights on the keys of a pattern, one per query; of equal weights the first."""
     found = []
     for each in seen:
         own = np.where(each.keys(pattern, position), each.map.weights[row], -1.0)
@@ -366,6 +373,6 @@ def _evidence(seen: Sequence[_Seen], row: int, pattern: Pattern, position: int |
         for query in np.argsort(-greatest, kind="stable")[:EXAMPLES]:
             key, weight = int(best[query]), float(greatest[query])
             if weight >= 0:
-                tokens = each.frame.queries[query], each.frame.keys[key]
+                tokens = each.context.queries[query], each.context.keys[key]
                 found.append(Example(each.input, int(query), key, tokens, weight))
     return tuple(sorted(found, key=lambda example: -example.weight)[:EXAMPLES])

@@ -1,8 +1,8 @@
-"""Which keys a pattern means, for each query: what heads are held against in `heedful.explain.patterns`.
+"""Compute which keys belong to each pattern, for every query (used by `heedful.explain.patterns`).
 
-A *relation* is a matrix ``[Q, K]`` of booleans: for each token that looks, those of the tokens it sees that
-belong to the pattern. A row without any says nothing (a last token has no next one); so does a row with all
-that is seen, for there attention cannot but keep to it. Both are empty here, and left out of every score.
+A *relation* is a boolean matrix ``[Q, K]``: for each query, the visible keys that belong to the pattern. Two
+kinds of rows are uninformative, set to False, and excluded from all scores: rows without keys (the last
+token has no next token), and rows with all visible keys (any attention would match).
 """
 
 import unicodedata
@@ -20,27 +20,27 @@ from heedful.text.tokenizer import NO_WORD
 Relation = NDArray[np.bool_]
 
 NEIGHBOUR = "neighbour"
-"""The tokens before and after, together: no pattern of its own, but what recurrence is measured by."""
+"""The tokens before and after together: not a head class; used to measure recurrence."""
 COPY = "copy"
-"""Other places with the same token: what a head must look at, and not at itself alone, for ``same token``."""
+"""Other positions with the same token; heads of class ``same token`` must also attend to these."""
 
 _NAMES = SPECIALS.names
 BOUNDS = frozenset(_NAMES) - {_NAMES[SPECIALS.unknown], _NAMES[SPECIALS.mask]}
-"""The special tokens that stand for nothing in the text."""
+"""Special tokens that stand for no text."""
 ENDS = frozenset({_NAMES[SPECIALS.separate], _NAMES[SPECIALS.end]})
-"""Those after which another segment begins."""
+"""Special tokens that end a segment."""
 
 
 @dataclass(frozen=True)
 class AttentionContext:
-    """What is known of an attention before its weights: Q tokens look at K tokens.
+    """Properties of an attention map that do not depend on its weights: Q queries, K keys.
 
     Args:
-        queries: the tokens that look.
-        keys: the tokens that are looked at.
-        visible: ``[Q, K]``, who may see whom.
-        counted: ``[Q]``, the queries that count: all but special tokens.
-        null: ``[K]``, the keys that carry no word: special tokens and punctuation.
+        queries: tokens of the queries.
+        keys: tokens of the keys.
+        visible: ``[Q, K]``, whether the mask allows attention.
+        counted: ``[Q]``, the queries that are scored: all except special tokens.
+        null: ``[K]``, the keys that contain no word: special tokens and punctuation.
         relations: by name, ``[Q, K]``.
     """
 
@@ -52,25 +52,27 @@ class AttentionContext:
     relations: Mapping[str, Relation]
 
 
-def frame(kind: Kind, queries: Axis, keys: Axis) -> AttentionContext:
-    """Everything that patterns need to know of two sides.
+def attention_context(kind: Kind, queries: Axis, keys: Axis) -> AttentionContext:
+    """Return the context of an attention map between two sides.
 
-    Where a side looks at itself, position i stands for the i-th token that is looked at, also where the rows
-    are shown under the names of the tokens that were written there. What a window hides from a token counts
-    as visible: sides do not tell.
+    In self-attention, query i is key token i, even if the rows are labelled with predicted tokens. Keys
+    outside a local attention window count as visible, because the sides do not describe the window.
 
     Raises:
-        ValueError: a side that looks at itself has two lengths.
+        ValueError: the sides of a self-attention differ in length.
     """
     own = kind != "cross"
     if own and len(queries.tokens) != len(keys.tokens):
-        raise ValueError(f"{len(queries.tokens)} tokens look at themselves, who are {len(keys.tokens)}")
+        raise ValueError(
+            f"self-attention must have equal numbers of queries and keys, got {len(queries.tokens)} and "
+            f"{len(keys.tokens)}"
+        )
     queries = keys if own else queries
     shape = len(queries.tokens), len(keys.tokens)
     visible = np.tri(*shape, dtype=bool) if kind == "causal" else np.ones(shape, dtype=bool)
     counted = ~special(queries)
     copies = _copies(queries, keys, own) & visible
-    # Who looks at all places with one token looks at its own, too; where there is no other, it says nothing.
+    # "same token" includes the query's own position, unless there is no other position with the token.
     itself = np.eye(*shape, dtype=bool) & copies.any(axis=1)[:, None] & own
     found = {
         "same token": copies | itself,
@@ -79,39 +81,39 @@ def frame(kind: Kind, queries: Axis, keys: Axis) -> AttentionContext:
         "first token": np.broadcast_to(np.arange(shape[1]) == 0, shape),
         **(_of_itself(keys, visible) if own else {}),
     }
-    said = {name: _said(relation, visible, counted) for name, relation in found.items()}
-    return AttentionContext(queries.tokens, keys.tokens, visible, counted, null(keys), said)
+    informative = {name: _informative(relation, visible, counted) for name, relation in found.items()}
+    return AttentionContext(queries.tokens, keys.tokens, visible, counted, null(keys), informative)
 
 
 def special(side: Axis) -> Relation:
-    """Which tokens are special: they bound or separate, or stand before the patches of an image."""
+    """Return which tokens are special: bounds and separators, or tokens before image patches."""
     if side.grid is not None:
         return np.arange(len(side.tokens)) < side.before
     return np.array([token in BOUNDS for token in side.tokens], dtype=bool)
 
 
 def null(side: Axis) -> Relation:
-    """Which tokens carry no word: special ones, and punctuation alone."""
+    """Return which tokens contain no word: special tokens and punctuation."""
     if side.grid is not None:
         return special(side)
     return special(side) | np.array([_is_punctuation(token) for token in side.tokens], dtype=bool)
 
 
 def _is_punctuation(token: str) -> bool:
-    """Whether a token, as it is shown, is punctuation alone, at the start of a word or within."""
+    """Whether a displayed token is only punctuation, at the start of a word or inside."""
     bare = token.lstrip("▁")
     bare = bare.removeprefix(CONTINUES) or bare
     return bool(bare) and all(unicodedata.category(sign).startswith("P") for sign in bare)
 
 
-def _said(relation: Relation, visible: Relation, counted: Relation) -> Relation:
-    """What of a relation can be seen, without the rows that say nothing."""
+def _informative(relation: Relation, visible: Relation, counted: Relation) -> Relation:
+    """Return the visible part of a relation, with uninformative rows set to False."""
     seen = relation & visible & counted[:, None]
     return seen & (seen.sum(axis=1) < visible.sum(axis=1))[:, None]
 
 
 def _of_itself(side: Axis, visible: Relation) -> dict[str, Relation]:
-    """The relations between places and words of one side."""
+    """Return the relations between positions and words of one side."""
     places = np.arange(len(side.tokens))
     gaps = places - places[:, None]
     words = _words(side)
@@ -127,7 +129,7 @@ def _of_itself(side: Axis, visible: Relation) -> dict[str, Relation]:
 
 
 def _same_segment(side: Axis, visible: Relation) -> Relation:
-    """The words of one's own segment, for queries that see a word of another segment too."""
+    """Return the words of the query's segment, for queries that also see another segment."""
     if side.grid is not None:
         return np.zeros_like(visible)
     ends = np.array([token in ENDS for token in side.tokens], dtype=int)
@@ -137,10 +139,10 @@ def _same_segment(side: Axis, visible: Relation) -> Relation:
 
 
 def _copies(queries: Axis, keys: Axis, own: bool) -> Relation:
-    """Other places with the same token, or with a piece of another word that is written alike."""
+    """Return other positions with the same token, or with a subword of another word of the same spelling."""
     relation = np.zeros((len(queries.tokens), len(keys.tokens)), dtype=bool)
     if queries.grid is not None or keys.grid is not None:
-        return relation  # no two patches are the same by name
+        return relation  # patches have unique names
     apart = ~np.eye(*relation.shape, dtype=bool) if own else np.ones_like(relation)
     relation |= _labels(queries.tokens)[:, None] == _labels(keys.tokens)
     spelled = [_labels(_spelled(side)) for side in (queries, keys)]
@@ -152,17 +154,17 @@ def _copies(queries: Axis, keys: Axis, own: bool) -> Relation:
 
 
 def _words(side: Axis) -> NDArray[np.int64]:
-    """For each token the number of its word; `NO_WORD` where the side has no words."""
+    """Return the word index of each token; `NO_WORD` if the side has no words."""
     return np.array(side.words or (NO_WORD,) * len(side.tokens), dtype=np.int64)
 
 
 def _spelled(side: Axis) -> list[str]:
-    """For each token the word that it belongs to, as it is written; nothing where there is none."""
+    """Return the word that each token belongs to; empty if there is none."""
     return [side.surface[word] if 0 <= word < len(side.surface) else "" for word in _words(side)]
 
 
 def _labels(tokens: "list[str] | tuple[str, ...]") -> NDArray[np.object_]:
-    """Strings of any length, compared as they are (numpy's own strings lose zeros at their end)."""
+    """Return an object array of strings (fixed-width numpy strings drop trailing null characters)."""
     found = np.empty(len(tokens), dtype=object)
     found[:] = tokens
     return found

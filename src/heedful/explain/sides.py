@@ -1,6 +1,7 @@
-"""What stands along the axes of an explanation: tokens with their words, patches of an image, slots.
+"""Build the sides of an explanation: tokens with their words, image patches, memory slots.
 
-Special tokens that heedful inserts belong to no word. ``<unk>`` is what the user wrote, and is a word.
+Special tokens inserted by heedful belong to no word. ``<unk>`` is part of the user's text and counts as a
+word.
 """
 
 import io
@@ -19,16 +20,16 @@ from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import NO_WORD, Tokenizer
 
 INSERTED = frozenset(range(len(SPECIALS))) - {SPECIALS.unknown}
-"""Special tokens that no text has: what lies between them is read as a text of its own."""
+"""Special tokens that never occur in a text; they separate texts."""
 
 
 def text_side(tokenizer: Tokenizer, ids: Sequence[int], texts: Sequence[str] = ()) -> Axis:
-    """Tokens of one or several texts, with the special tokens between and around them.
+    """Return the side of one or more texts, with the special tokens around and between them.
 
     Args:
-        tokenizer: of the ids.
-        ids: special tokens included.
-        texts: as they were given, if they were: a word that the vocabulary lacks is named as it stands there.
+        tokenizer: tokenizer of the ids.
+        ids: including special tokens.
+        texts: the original texts, if known; unknown words are then shown in their original form.
     """
     words: list[int] = []
     surface: list[str] = []
@@ -40,14 +41,17 @@ def text_side(tokenizer: Tokenizer, ids: Sequence[int], texts: Sequence[str] = (
             words += [NO_WORD] * len(own)
             continue
         labels, places = words_of(tokenizer, own)
-        end = places[-1]  # the end token, which `words_of` puts behind the words
+        end = places[-1]  # the end token, which `words_of` appends to the words
         words += [NO_WORD if place == end else len(surface) + place for place in places[:-1]]
         surface += _named(labels[:end], next(given))
     return Axis(tuple(tokenizer.tokens(ids)), tuple(words), tuple(surface))
 
 
 def _named(labels: Sequence[str], text: str) -> list[str]:
-    """Words, with the text's own for ``<unk>``; as they are where the others do not stand in its places."""
+    """Return the words with each ``<unk>`` replaced by the original word.
+
+    If the other words do not match the text, return them unchanged.
+    """
     unknown, own = SPECIALS.names[SPECIALS.unknown], text.split()[: len(labels)]
     pairs = list(zip(labels, own, strict=False))
     if len(own) < len(labels) or any(
@@ -61,13 +65,13 @@ def _named(labels: Sequence[str], text: str) -> list[str]:
 def words_side(
     tokenizer: Tokenizer, flat: Sequence[int], words: Sequence[str], ids: Sequence[Sequence[int]]
 ) -> Axis:
-    """Words between two special tokens: all ids, and of each word that is given its own."""
+    """Return the side of a list of words between two special tokens, given the ids of each word."""
     numbers = [number for number, own in enumerate(ids) for _ in own]
     return Axis(tuple(tokenizer.tokens(flat)), (NO_WORD, *numbers, NO_WORD), tuple(words))
 
 
 def patches_side(grid: tuple[int, int], before: int, pixels: UInt8[np.ndarray, "C H W"]) -> Axis:
-    """Patches of an image as ``row,column``, counted from 1, and the class token before them."""
+    """Return the side of an image: a class token if any, then patches named ``row,column`` from 1."""
     rows, columns = grid
     patches = [f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns)]
     tokens = (*SPECIALS.names[SPECIALS.classify : SPECIALS.classify + 1] * before, *patches)
@@ -75,7 +79,10 @@ def patches_side(grid: tuple[int, int], before: int, pixels: UInt8[np.ndarray, "
 
 
 def slots_side(side: Axis, factor: int) -> Axis:
-    """Slots of a compressed memory (`heedful.nn.attention.compressed`): the first token, then each block."""
+    """Return the side of a compressed memory (`heedful.nn.attention.compressed`).
+
+    Its slots are the first token and one per block of ``factor`` tokens.
+    """
     whole = len(side.tokens) - len(side.tokens) % factor
     blocks = [" ".join(side.tokens[i : i + factor]) for i in range(0, whole, factor)]
     tokens = (*side.tokens[:1], *blocks)
@@ -83,9 +90,9 @@ def slots_side(side: Axis, factor: int) -> Axis:
 
 
 def by_words(side: Axis) -> tuple[list[str], list[int]]:
-    """The words of a side in its order, and for each token its word's place.
+    """Return the words of a side in order, and the word index of each token.
 
-    A token that belongs to no word is one by itself.
+    A token that belongs to no word is treated as a word of its own.
     """
     labels: list[str] = []
     places: list[int] = []
@@ -99,7 +106,7 @@ def by_words(side: Axis) -> tuple[list[str], list[int]]:
 
 
 def merged(side: Axis) -> Axis:
-    """The side with words for tokens (`by_words`); patches stay as they are."""
+    """Return the side with words instead of tokens (`by_words`); an image is returned unchanged."""
     labels, _ = by_words(side)
     return side if side.grid else replace(side, tokens=tuple(labels), words=(), surface=())
 

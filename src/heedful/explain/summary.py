@@ -1,4 +1,4 @@
-"""An explanation for a glance: one matrix of it, in words, and the strongest links of each row."""
+"""Summarise an explanation: one matrix, between words, and the largest weights of each row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ from heedful.explain.view import SOURCE, TARGET, Axis, Best, Explanation, Map
 from heedful.text.tokenizer import NO_WORD
 
 STRONGEST = 3
-"""Links of a row that are told."""
+"""Maximum number of weights shown per row."""
 
 LEAST = 0.005
-"""A weight that would be shown as 0.00 is not."""
+"""Smallest weight shown; smaller ones would be rounded to 0.00."""
 
 
 @dataclass(frozen=True)
-class Shown:
+class AttentionMatrix:
     """One matrix of an explanation.
 
     Args:
-        queries, keys: what stands along its rows and columns.
-        weights: ``[rows, columns]``; every row sums to 1.
-        title: which part of the attention it is, for people.
+        queries, keys: the axes of its rows and columns.
+        weights: ``[rows, columns]``; each row sums to 1.
+        title: description of the attention.
     """
 
     queries: Axis
@@ -35,14 +35,17 @@ class Shown:
     weights: NDArray[np.float64]
     title: str
 
-    def in_words(self) -> "Shown":
-        """The same between words (`heedful.explain.alignment`); tokens of no word stand by themselves."""
+    def in_words(self) -> "AttentionMatrix":
+        """Return the matrix between words (`heedful.explain.alignment`).
+
+        Tokens that belong to no word remain separate.
+        """
         rows, columns = by_words(self.queries)[1], by_words(self.keys)[1]
         weights = merge(self.weights, columns, rows)
-        return Shown(merged(self.queries), merged(self.keys), weights, self.title)
+        return AttentionMatrix(merged(self.queries), merged(self.keys), weights, self.title)
 
     def strongest(self, n: int = STRONGEST) -> list[tuple[str, list[tuple[str, float]]]]:
-        """For each row its token, and the tokens that it looks at most, with their weights."""
+        """Return, for each row, its token and the tokens with the largest weights."""
         found = []
         for token, row in zip(self.queries.tokens, self.weights, strict=True):
             best = np.argsort(-row, kind="stable")[:n]
@@ -50,21 +53,21 @@ class Shown:
         return found
 
 
-def mean_of(explanation: Explanation, kind: str | None = None) -> Shown:
-    """The mean of all heads of all layers that the explanation has of a kind; or the head that aligns best.
+def mean_of(explanation: Explanation, kind: str | None = None) -> AttentionMatrix:
+    """Return the mean over all heads and layers of a kind of attention, or the best known alignment.
 
-    By default of cross-attention where there is some, which says what was looked at for what was written, and
-    of it the head that is known to align best (`heedful.explain.best_head`), if one is; else of the attention
-    within a side. Maps with other sides than the last of the kind are left out.
+    Without ``kind``, this is cross-attention if there is some, and of it the head with the best known
+    alignment (`heedful.explain.best_head`) if there is one; otherwise attention within a side. Maps whose
+    sides differ from those of the last map of the kind are ignored.
 
     Raises:
-        RequestError: there is no map, or none of that kind.
+        RequestError: there are no maps, or none of that kind.
     """
     kinds = {each.kind for each in explanation.maps}
     known = [kind for kind in reversed(KINDS) if kind in kinds]
     if not known or (kind is not None and kind not in known):
-        told = f"there is no {kind} attention" if known else "there is no attention"
-        raise RequestError(f"{told} in this explanation")
+        what = f"no {kind} attention" if known else "no attention"
+        raise RequestError(f"the explanation contains {what}")
     wanted = kind or known[0]
     if kind is None and wanted == "cross" and explanation.best is not None:
         return _best(explanation, explanation.best)
@@ -74,11 +77,13 @@ def mean_of(explanation: Explanation, kind: str | None = None) -> Shown:
         for each in explanation.maps
         if (each.kind, each.queries, each.keys) == (wanted, last.queries, last.keys)
     ]
-    return Shown(explanation.sides[last.queries], explanation.sides[last.keys], _mean(maps), _title(maps))
+    return AttentionMatrix(
+        explanation.sides[last.queries], explanation.sides[last.keys], _mean(maps), _title(maps)
+    )
 
 
 def _mean(maps: Sequence[Map]) -> NDArray[np.float64]:
-    """Of all heads, one after the other, so that no second array of all weights is made."""
+    """Return the mean over all heads, accumulated head by head to save memory."""
     total = np.zeros(maps[0].weights.shape[1:])
     for each in maps:
         for weights in each.weights:
@@ -86,8 +91,8 @@ def _mean(maps: Sequence[Map]) -> NDArray[np.float64]:
     return total / sum(len(each.heads) for each in maps)
 
 
-def _best(explanation: Explanation, best: Best) -> Shown:
-    """The head, or the mean of the layer, that is known to align best, where it looks for target words."""
+def _best(explanation: Explanation, best: Best) -> AttentionMatrix:
+    """Return the matrix of the head, or of the mean of a layer, with the best known alignment."""
     (own,) = (each for each in explanation.maps if each.tap == best.tap)
     if best.head is None:
         weights, which = own.weights.mean(axis=0, dtype=np.float64), "mean of its heads"
@@ -95,17 +100,17 @@ def _best(explanation: Explanation, best: Best) -> Shown:
         weights, which = own.head(best.head).astype(np.float64), f"head {best.head + 1}"
     if best.step == "input":
         which += READ_AS_INPUT
-    title = f"{name_of(own)}: layer {own.layer + 1}, {which} (known to align best)"
+    title = f"{name_of(own)}: layer {own.layer + 1}, {which} (best known alignment)"
     sides = explanation.sides[own.queries], explanation.sides[own.keys]
-    return Shown(*sides, at_step(weights, best.step), title)
+    return AttentionMatrix(*sides, at_step(weights, best.step), title)
 
 
 NAMES = {"self": "self-attention", "causal": "causal self-attention", "cross": "cross-attention"}
-PART = "causal self-attention from target to source, rows divided by their sums"
+PART = "causal self-attention from target to source, rows rescaled to sum 1"
 
 
 def name_of(each: Map) -> str:
-    """What attention it is, for people."""
+    """Return the kind of attention of a map, for titles."""
     return PART if each.is_part else NAMES[each.kind]
 
 
@@ -120,26 +125,26 @@ def _title(maps: Sequence[Map]) -> str:
     return f"{name}: mean of {several}, {one}"
 
 
-def word_alignment(shown: Shown) -> str:
-    """The links of a translation's cross-attention in Pharaoh form: ``0-0 1-2``, source word first.
+def word_alignment(shown: AttentionMatrix) -> str:
+    """Return the word links of cross-attention in Pharaoh format: ``0-0 1-2``, source word first.
 
-    Both sides end in their end token, which is no word, and neither is white space before it; a word that
-    looks most at the end of the source has no link (`heedful.explain.alignment.links`).
+    Both sides end with their end token. End tokens, and white space before them, are not words; a target word
+    whose largest weight is at the end of the source has no link (`heedful.explain.alignment.links`).
 
     Args:
-        shown: between tokens.
+        shown: a matrix between tokens.
     """
     return pharaoh(links(merge(shown.weights, _places(shown.keys), _places(shown.queries))))
 
 
 def _places(side: Axis) -> list[int]:
-    """For each token its word's place; what belongs to no word is at the end."""
+    """Return the word index of each token; tokens that belong to no word get the index of the end."""
     places = side.words or range(len(side.tokens))
     return [len(side.surface) if place == NO_WORD else place for place in places]
 
 
 def alignment_of(explanation: Explanation) -> str | None:
-    """`word_alignment` of the cross-attention of `mean_of`; None where no text is written from another."""
+    """Return `word_alignment` of `mean_of`, or None without a source text and a target text."""
     sides = explanation.sides
     if not {SOURCE, TARGET} <= sides.keys() or sides[SOURCE].grid is not None:
         return None
@@ -148,20 +153,19 @@ def alignment_of(explanation: Explanation) -> str | None:
     return word_alignment(mean_of(explanation))
 
 
-def over_patches(shown: Shown, row: int | None = None) -> NDArray[np.float64]:
-    """How an image is looked at, ``[rows, columns]`` of patches.
+def over_patches(shown: AttentionMatrix, row: int | None = None) -> NDArray[np.float64]:
+    """Return attention to image patches, ``[rows, columns]``.
 
     Args:
-        shown: with patches for its columns.
-        row: what one token sees; None: what the class token sees, where one stands before the patches, else
-            the mean of all rows.
+        shown: a matrix with patches as columns.
+        row: index of the query; None: the class token if there is one, otherwise the mean of all rows.
 
     Raises:
-        RequestError: nothing looks at patches.
+        RequestError: the keys are not image patches.
     """
     keys = shown.keys
     if keys.grid is None:
-        raise RequestError("nothing looks at an image here")
+        raise RequestError("the keys of this attention are not image patches")
     if row is None and shown.queries.before:
         row = 0
     seen = shown.weights.mean(axis=0) if row is None else shown.weights[row]

@@ -1,7 +1,7 @@
-"""A heat map of attention in the terminal: rows are target words, columns source words.
+"""Draw attention as a heat map in the terminal: rows are target words, columns are source words.
 
-The words of the columns stand above them like stairs, each with a line down to its column, so that they
-read from left to right. A map that is too wide is cut into parts, one below the other.
+The source words stand above the columns, one per line, each with a vertical line down to its column. A map
+wider than the terminal is split into parts, one below the other.
 """
 
 import os
@@ -17,9 +17,9 @@ from heedful.explain.matrix import checked, printable
 CELL = 3
 LONGEST_ROW_LABEL = 22
 LONGEST_LINK = 24
-NOTHING = "nothing stands out"
-"""Of a token whose every weight would be shown as 0.00."""
-# From white over light and dark blue, each darker than the one before: places in the 256-colour table.
+NOTHING = "all weights below 0.005"
+"""Shown for a token whose weights would all be rounded to 0.00."""
+# From white to dark blue, each darker than the one before: indices into the 256-colour table.
 COLOURS = (231, 195, 153, 117, 75, 33, 27, 26, 25, 18, 17)
 BLOCKS = " ░▒▓█"
 DIGITS = ".123456789#"
@@ -27,13 +27,13 @@ DIGITS = ".123456789#"
 
 @dataclass(frozen=True)
 class Style:
-    """How a weight is drawn: ``levels[round(weight * (len(levels) - 1))]``.
+    """Style of a heat map; the cell of a weight is ``levels[round(weight * (len(levels) - 1))]``.
 
     Args:
-        levels: what fills a cell, from weight 0 to weight 1; each is `CELL` columns wide.
-        line: leads from a word down to its column.
-        ellipsis: where a word was cut.
-        legend: says what the levels mean.
+        levels: cell contents from weight 0 to weight 1, each `CELL` columns wide.
+        line: character of the lines from words to their columns.
+        ellipsis: character at the end of a truncated word.
+        legend: line that explains the levels.
     """
 
     levels: tuple[str, ...]
@@ -42,7 +42,7 @@ class Style:
     legend: str
 
     def level(self, weight: float) -> int:
-        """The place in ``levels`` that shows a weight from 0 to 1; halves go up."""
+        """Return the index into ``levels`` for a weight from 0 to 1; halves are rounded up."""
         return int(weight * (len(self.levels) - 1) + 0.5)
 
 
@@ -65,9 +65,9 @@ ASCII = Style(tuple(sign.center(CELL) for sign in DIGITS), "|", "~", _scale(DIGI
 
 
 def choose_style(stream: Any, environment: Mapping[str, str] = os.environ) -> Style:
-    """Colour at a terminal that has 256 of them, else shades of blocks, else plain ASCII.
+    """Return colours if the terminal supports 256 colours, otherwise block characters, otherwise ASCII.
 
-    A ``NO_COLOR`` that is not empty is obeyed (no-color.org).
+    A non-empty ``NO_COLOR`` turns colours off (no-color.org).
     """
     try:
         "░▒▓█│…".encode(getattr(stream, "encoding", None) or "ascii")
@@ -88,17 +88,17 @@ def heat_map(
     style: Style = SHADES,
     width: int = 80,
 ) -> str:
-    """Draw ``weights [target words, source words]``, values from 0 to 1, white (or empty) to dark.
+    """Draw ``weights [target words, source words]``, values from 0 (white or empty) to 1 (dark).
 
     Args:
-        source: a word for each column.
-        target: a word for each row.
-        weights: any matrix that numpy reads.
+        source: a word per column.
+        target: a word per row.
+        weights: a matrix, or anything that numpy converts to one.
         style: see `choose_style`.
-        width: of the terminal.
+        width: columns of the terminal.
 
     Raises:
-        ValueError: another shape than the words say, or a weight that is not from 0 to 1.
+        ValueError: the shape does not match the words, or a weight is not between 0 and 1.
     """
     matrix = checked(source, target, weights)
     rows = _fitted(target, LONGEST_ROW_LABEL, style)
@@ -115,7 +115,7 @@ def heat_map(
 
 
 def _parts(source: Sequence[str], room: int, style: Style) -> list[range]:
-    """The columns of each part, nearly as many in each: as fit, with room for the last word's name."""
+    """Split the columns into parts of nearly equal size that fit, with space for the last word's name."""
     longest = min(max((cell_len(printable(word)) for word in source), default=0), room // 3)
     fit = max(1, (room - longest) // CELL)
     count = -(-len(source) // fit)
@@ -124,7 +124,7 @@ def _parts(source: Sequence[str], room: int, style: Style) -> list[range]:
 
 
 def _stairs(words: Sequence[str], margin: int, width: int, style: Style) -> list[str]:
-    """A line for each word: lines down to the columns of those before it, then the word."""
+    """Return a line per word: vertical lines for the columns of earlier words, then the word."""
     lines = []
     for i, word in enumerate(words):
         before = "".join(f" {style.line} " for _ in range(i))
@@ -138,14 +138,14 @@ def _fitted(words: Sequence[str], longest: int, style: Style) -> list[str]:
 
 
 def _cut(word: str, room: int, ellipsis: str) -> str:
-    """The word, or as much of it as there is room for."""
+    """Return a word, truncated with an ellipsis to at most ``room`` columns."""
     if cell_len(word) <= room:
         return word
     return set_cell_size(word, max(room - 1, 0)).rstrip() + ellipsis
 
 
 def link_lines(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> list[str]:
-    """A line for each token: those it is linked to, with their weights; or that nothing stands out."""
+    """Return a line per token: the tokens with the largest weights, or `NOTHING`."""
     width = min(LONGEST_LINK, max((len(token) for token, _ in rows), default=0))
     lines = []
     for token, best in rows:

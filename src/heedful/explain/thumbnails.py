@@ -1,14 +1,14 @@
-"""A matrix made small, for all heads at a glance: on the page, and in images."""
+"""Downsample attention matrices to thumbnails, for overviews of all heads."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 THUMBNAIL = 48
-"""Cells along the side of a thumbnail, at most."""
+"""Maximum rows and columns of a thumbnail."""
 
 
 def thumbnail(weights: NDArray[np.float64], side: int = THUMBNAIL) -> NDArray[np.float64]:
-    """Means over areas, ``side x side`` of them at most, as equal as whole rows and columns can be."""
+    """Downsample to at most ``side x side`` cells, each the mean of a block of nearly equal size."""
     for axis, n in enumerate(weights.shape):
         cells = min(n, side)
         starts = np.arange(cells) * n // cells

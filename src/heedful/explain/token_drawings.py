@@ -1,5 +1,6 @@
-"""Images of what is told of each token: numbers as bars, and what every depth would have answered. Like
-`heedful.explain.heat_map`, whose `save` writes them; what is drawn is the very numbers that were given.
+"""Draw values of tokens as bars, and the most probable answers at each depth.
+
+`heedful.explain.heat_map.save` writes the figures. The drawn values are the given ones, without processing.
 """
 
 from collections.abc import Sequence
@@ -16,40 +17,41 @@ from heedful.explain.heat_map import MOST_CELLS, colours
 from heedful.explain.matrix import printable
 
 ROW = 0.24
-"""Inches from a token to the next."""
-COST, GIVEN = "#2f6ca6", "#c8ccd2"
-"""The colours of bars: of what was answered, and of what was given."""
+"""Inches per token."""
+PREDICTED, GIVEN = "#2f6ca6", "#c8ccd2"
+"""Colours of the bars of predicted and of given tokens."""
 SIGNS = 14
-"""Of an answer in a cell, at most."""
+"""Maximum characters of an answer in a cell."""
 
 
 def check_rows(n: int) -> None:
-    """Refuse so many tokens below each other that nobody could read them.
+    """Check that a drawing with one row per token is readable.
 
     Raises:
-        RequestError: there are more than `MOST_CELLS`.
+        RequestError: there are more than `MOST_CELLS` tokens.
     """
     if n > MOST_CELLS:
         raise RequestError(
-            f"a drawing of {n} tokens could not be read: take .html or .json, or a shorter input"
+            f"an image must show at most {MOST_CELLS} tokens, got {n}; write .html or .json, or shorten the "
+            "input"
         )
 
 
 def signed_bars(
     sides: Sequence[tuple[str, Sequence[str], Sequence[float]]], *, title: str = "", note: str = ""
 ) -> Figure:
-    """A number for each token as a bar, to the right above zero (blue), to the left below (red).
+    """Draw a value per token as a bar: positive (blue) to the right, negative (red) to the left.
 
     Args:
-        sides: beside each other, on one scale: of each its name, its tokens from above, and their numbers.
-        title: stands above.
-        note: stands below, small.
+        sides: side by side, on one scale: for each its name, its tokens from top to bottom, and their values.
+        title: above the bars.
+        note: below the bars, in small type.
 
     Raises:
-        ValueError: there are none, or a side has another number of numbers than of tokens.
+        ValueError: there are no sides, or the numbers of values and tokens differ.
     """
     if not sides or any(len(tokens) != len(values) for _, tokens, values in sides):
-        raise ValueError("bars need as many numbers as tokens")
+        raise ValueError("bars need at least one side, and a value for each token")
     most = max((abs(value) for _, _, values in sides for value in values), default=0.0) or 1.0
     longest = max(len(tokens) for _, tokens, _ in sides)
     figure = blank(4.0 * len(sides), ROW * longest + 1.4)
@@ -67,41 +69,41 @@ def signed_bars(
     return finished(figure)
 
 
-def cost_bars(
+def loss_bars(
     tokens: Sequence[str],
-    costs: Sequence[float],
+    losses: Sequence[float],
     given: Sequence[bool],
     *,
     mean: float | None = None,
     title: str = "",
     note: str = "",
 ) -> Figure:
-    """What each token cost, as a bar with its number; what was given (a prompt) is grey.
+    """Draw the loss of each token as a bar with its value; given tokens (a prompt) are grey.
 
     Args:
-        tokens: from above.
-        costs: in nats, ``- ln p``.
-        given: whether each was given, not answered.
-        mean: where a line stands.
-        title: stands above.
-        note: stands below, small.
+        tokens: from top to bottom.
+        losses: losses in nats, ``- ln p``.
+        given: whether each token was given instead of predicted.
+        mean: position of a vertical line; or None.
+        title: above the bars.
+        note: below the bars, in small type.
 
     Raises:
-        ValueError: there are none, or not as many of each.
+        ValueError: there are no tokens, or the lengths differ.
     """
-    if not tokens or not len(tokens) == len(costs) == len(given):
-        raise ValueError("bars need as many costs as tokens, and one token at least")
-    most = max(costs) or 1.0
+    if not tokens or not len(tokens) == len(losses) == len(given):
+        raise ValueError("bars need at least one token, and a loss for each token")
+    most = max(losses) or 1.0
     figure = blank(6.0, ROW * len(tokens) + 1.45)
     axes = figure.add_subplot()
-    shades = [GIVEN if each else COST for each in given]
-    bars = axes.barh(range(len(tokens)), costs, height=0.72, color=shades)
-    numbers = [f"{cost:.2f}" for cost in costs]
+    shades = [GIVEN if each else PREDICTED for each in given]
+    bars = axes.barh(range(len(tokens)), losses, height=0.72, color=shades)
+    numbers = [f"{loss:.2f}" for loss in losses]
     ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
     axes.bar_label(bars, numbers, padding=3, fontsize=8, color="0.35", bbox=ground)
     handles: list[Any] = [
         Patch(facecolor=shade, label=name)
-        for shade, name, has in ((COST, "answered", not all(given)), (GIVEN, "given", any(given)))
+        for shade, name, has in ((PREDICTED, "predicted", not all(given)), (GIVEN, "given", any(given)))
         if has
     ]
     if mean is not None:
@@ -111,7 +113,7 @@ def cost_bars(
     axes.set_xlim(0, 1.12 * most)
     axes.set_ylim(len(tokens) - 0.4, -0.6)
     _downwards(axes, tokens)
-    axes.set_xlabel("cost in nats", fontsize=9)
+    axes.set_xlabel("loss (nats)", fontsize=9)
     axes.legend(
         handles=handles,
         loc="lower right",
@@ -128,29 +130,31 @@ def cost_bars(
 def depth_table(
     answers: Sequence[str],
     depths: Sequence[str],
-    said: Sequence[Sequence[str]],
+    predicted: Sequence[Sequence[str]],
     probabilities: Any,
     *,
     title: str = "",
     note: str = "",
 ) -> Figure:
-    """What every depth would have answered, in cells with the colour of its probability.
+    """Draw the most probable answers at each depth, in cells coloured by probability.
 
     Args:
-        answers: what was answered, a row each.
-        depths: the names of the columns.
-        said: ``[answers][depths]``; bold where it is what was answered.
+        answers: the final answers, one per row.
+        depths: names of the columns.
+        predicted: most probable answers ``[answers][depths]``; bold if equal to the final answer.
         probabilities: ``[answers, depths]``, from 0 (white) to 1 (dark blue).
-        title: stands above.
-        note: stands below, small.
+        title: above the table.
+        note: below the table, in small type.
 
     Raises:
-        ValueError: other shapes, or nothing was answered.
+        ValueError: a shape is wrong, or there are no answers.
     """
     shares = np.asarray(probabilities, dtype=float)
     if not shares.size or shares.shape != (len(answers), len(depths)):
-        raise ValueError(f"probabilities of shape {shares.shape} of {len(answers)} answers")
-    cells = [[shortened(one, SIGNS) for one in row] for row in said]
+        raise ValueError(
+            f"probabilities must be of shape ({len(answers)}, {len(depths)}), not empty; got {shares.shape}"
+        )
+    cells = [[shortened(one, SIGNS) for one in row] for row in predicted]
     longest = max(len(text) for text in [*depths, *(one for row in cells for one in row)])
     rows = [shortened(answer, 2 * SIGNS) for answer in answers]
     width = len(depths) * (0.078 * longest + 0.2) + 0.085 * max(map(len, rows)) + 0.3
@@ -166,7 +170,7 @@ def depth_table(
             va="center",
             fontsize=8.5,
             color=legible(colours()(share)),
-            weight="bold" if said[row][column] == answers[row] else "normal",
+            weight="bold" if predicted[row][column] == answers[row] else "normal",
             parse_math=False,
         )
     axes.xaxis.tick_top()
@@ -183,7 +187,7 @@ def depth_table(
 
 
 def _downwards(axes: Any, tokens: Sequence[str]) -> None:
-    """Tokens at the left."""
+    """Label the rows with tokens."""
     axes.set_yticks(range(len(tokens)), [printable(token) for token in tokens], fontsize=9)
     for label in axes.get_yticklabels():
         label.set_parse_math(False)

@@ -1,7 +1,7 @@
-"""What an explanation is made of, as plain values: everything that draws, counts or writes reads these.
+"""Classes of an explanation, with plain values: all drawings, statistics and files use these.
 
-A *side* is what stands along an axis: the tokens of a text, or the patches of an image. A *map* is the
-attention of one layer, from the tokens of one side to those of one side.
+A *side* is one axis of a map: the tokens of a text, or the patches of an image. A *map* is the attention of
+one layer, from the tokens of one side (queries) to the tokens of the same or another side (keys).
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,23 +16,24 @@ from heedful.objectives.guided import DecoderStep
 
 Weights = NDArray[np.float32]
 SOURCE, TARGET, PREFIX, INPUT, MEMORY = "source", "target", "prefix", "input", "memory"
-"""The names of sides. Of a model with two: what is read, what is written, and what the writer reads (the
-same, one token behind). Of a model with one: its input; and slots that each stand for several tokens."""
+"""Names of sides. Encoder-decoder models: the encoder input, the decoder output, and the decoder input (the
+output shifted by one). Other models: the input, and the slots of a compressed memory.
+"""
 Kind = Literal["self", "causal", "cross"]
-"""Who looks at whom: all tokens of a side at each other, at those before them, or at another side."""
+"""Kind of attention: within a side, within a side to earlier tokens only, or to another side."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """What stands along an axis.
+    """The tokens along one axis.
 
     Args:
-        tokens: as they are shown to people, special ones included.
-        words: the number of the word that each token belongs to, from 0 without gaps; -1 for none.
+        tokens: as they are displayed, including special tokens.
+        words: the index of the word that each token belongs to, from 0 without gaps; -1 for none.
         surface: the words.
-        grid: rows and columns, where the tokens are patches of an image, row by row.
-        before: how many tokens stand before the patches (a class token).
-        image: the image as a PNG, at the size that the model reads.
+        grid: rows and columns if the tokens are image patches, in row-major order.
+        before: number of tokens before the patches (a class token).
+        image: the image as a PNG, in the size that the model reads.
     """
 
     tokens: tuple[str, ...]
@@ -48,14 +49,14 @@ class Map:
     """The attention of one layer.
 
     Args:
-        tap: the name of the point in the model where it was read.
-        kind: who looks at whom.
-        layer: counted from 0 within its stack.
-        queries: the name of the side that looks.
-        keys: the name of the side that is looked at.
-        heads: which heads of the layer, counted from 0.
-        weights: ``[len(heads), tokens that look, tokens that are looked at]``; every row sums to 1.
-        is_part: whether it is cut out of another map, and its rows divided by their sums
+        tap: name of the tap in the model.
+        kind: kind of attention.
+        layer: index within its stack, from 0.
+        queries: name of the side of the queries.
+        keys: name of the side of the keys.
+        heads: indices of the heads, from 0.
+        weights: ``[len(heads), queries, keys]``; each row sums to 1.
+        is_part: whether it is a part of another map, with rows rescaled to sum 1
             (`heedful.explain.one_text`).
     """
 
@@ -69,25 +70,27 @@ class Map:
     is_part: bool = False
 
     def head(self, number: int) -> Weights:
-        """The matrix of one head.
+        """Return the matrix of one head.
 
         Raises:
-            RequestError: it was not asked for, or there is no such head.
+            RequestError: the head is not in the map.
         """
         if number not in self.heads:
             shown = ", ".join(str(head + 1) for head in self.heads)
-            raise RequestError(f"head {number + 1} is not there; layer {self.layer + 1} has {shown}")
+            raise RequestError(
+                f"layer {self.layer + 1}: head {number + 1} is not in the map; expected one of {shown}"
+            )
         return self.weights[self.heads.index(number)]
 
 
 @dataclass(frozen=True)
 class Best:
-    """The head that is known to align best (`heedful.explain.best_head`), where it is shown.
+    """The head with the best known alignment (`heedful.explain.best_head`), if it is in the explanation.
 
     Args:
-        tap: of its map.
-        head: its number from 0; None for the mean of the layer.
-        step: which of the map's rows is that of a target token (`heedful.explain.alignment.at_step`).
+        tap: tap of its map.
+        head: index from 0; None: the mean of the layer.
+        step: which row of the map belongs to a target token (`heedful.explain.alignment.at_step`).
     """
 
     tap: str
@@ -97,20 +100,20 @@ class Best:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What was seen of one input.
+    """The attention, answer and views of one input.
 
     Args:
-        task: of the run.
-        run: its name.
-        input: as it was given.
-        answer: the prediction, as `heedful.tasks.prediction.Prediction.to_dict` has it.
+        task: kind of the run's task.
+        run: name of the run.
+        input: the input as it was passed.
+        answer: the prediction, as returned by `heedful.tasks.prediction.Prediction.to_dict`.
         sides: by name: ``input``, or ``source`` and ``target``.
-        maps: from the first layer to the last; stacks one after the other.
-        written: natural log-probabilities of the tokens of a side that the model wrote or was asked about, by
-            the name of the side; None where there is none (what was given as a prompt, say).
-        more: further views by their names (`heedful.explain.views`), JSON-ready.
-        absent: of views that were asked for with all others, and that the run has but the input has not, why.
-        best: the head that is known to align best, where it is shown.
+        maps: stack by stack, from the first to the last layer.
+        written: natural log-probabilities of the tokens of a side that the model predicted, by name of the
+            side; None for other tokens, such as a prompt.
+        more: further views by name (`heedful.explain.views`), JSON-ready.
+        absent: if all views were requested, those that are not available for the input, with the reason.
+        best: the head with the best known alignment, if it is in the explanation.
     """
 
     task: str
@@ -132,18 +135,18 @@ class Explanation:
                 len(self.sides[each.keys].tokens),
             )
             if each.weights.shape != shape:
-                raise ValueError(f"{each.tap}: weights of shape {each.weights.shape} for {shape}")
+                raise ValueError(f"{each.tap}: weights must be of shape {shape}, got {each.weights.shape}")
 
     def map(self, kind: Kind, layer: int, queries: str | None = None) -> Map:
-        """The map of a layer.
+        """Return the map of a layer.
 
         Raises:
-            RequestError: there is none.
+            RequestError: the explanation does not contain it.
         """
         found = [m for m in self.maps if m.kind == kind and (queries is None or m.queries == queries)]
         for each in found:
             if each.layer == layer:
                 return each
         layers = ", ".join(str(each.layer + 1) for each in found)
-        told = f"layers {layers} have some" if layers else "the model has none of that kind"
-        raise RequestError(f"there is no {kind} attention in layer {layer + 1}: {told}")
+        expected = f"expected layer {layers}" if layers else "the explanation has no map of this kind"
+        raise RequestError(f"layer {layer + 1} has no {kind} attention; {expected}")

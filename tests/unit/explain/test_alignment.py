@@ -141,7 +141,7 @@ def test_a_layers_mean_and_its_heads():
     assert own.choices() == [Choice(i, h) for i in range(2) for h in (None, 0, 1, 2)]
     assert str(Choice(1)) == "layer 2, mean of heads"
     assert str(Choice(0, 2)) == "layer 1, head 3"
-    assert str(Choice(0, 2, "input")) == "layer 1, head 3, where words are read"
+    assert str(Choice(0, 2, "input")) == "layer 1, head 3, at the input step"
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 7, 5), (1, 1, 1, 3)])
@@ -151,7 +151,7 @@ def test_a_piece_is_foretold_by_its_own_row_and_read_by_the_next(shape):
     read = at_step(rows, "input")
     assert read.shape == shape
     for t in range(shape[2]):
-        # The end is never read: it keeps the row that foretells it.
+        # The end is never read: it keeps the row that predicts it.
         np.testing.assert_array_equal(read[:, :, t], rows[:, :, min(t + 1, shape[2] - 1)])
 
 
@@ -161,12 +161,12 @@ def test_one_head_is_its_own_mean():
 
 @pytest.mark.parametrize("choice", [Choice(2), Choice(-1), Choice(0, 3), Choice(0, -1)])
 def test_what_is_not_there_cannot_be_chosen(choice):
-    with pytest.raises(RequestError, match="there is no"):
+    with pytest.raises(RequestError, match=r"(layer|head) must be between 1 and [23]"):
         attention(np.ones((2, 3, 2, 1))).chosen(choice)
 
 
 def test_weights_must_fit_the_words():
-    with pytest.raises(ValueError, match="3 target and 2 source"):
+    with pytest.raises(ValueError, match=r"must be of shape \(layers, heads, 3, 2\), got \(1, 1, 2, 3\)"):
         Attention(("a", "</s>"), ("x", "y", "</s>"), np.ones((1, 1, 2, 3)))
 
 
@@ -274,7 +274,7 @@ def test_many_pairs_come_back_in_their_order(words):
 def test_a_model_without_attention_has_none_to_show(words):
     config = RecurrentConfig(d_embedding=7, d_hidden=11, attention=None, direction="left-to-right")
     model = build_model(config, words.vocab_size, words.vocab_size)
-    with pytest.raises(RequestError, match="no attention"):
+    with pytest.raises(RequestError, match="must have attention over a source"):
         teacher_forced(model, Tokenizers(words, words), ["a"], ["a"])
 
 

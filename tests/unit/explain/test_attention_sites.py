@@ -3,12 +3,12 @@
 import pytest
 
 from heedful.errors import RequestError
-from heedful.explain.attention_sites import AttentionSite, Selection, chosen, points
+from heedful.explain.attention_sites import AttentionSite, Selection, chosen, find_sites
 from heedful.nn.taps import taps
 
 
 def told(run):
-    return [(p.tap, p.kind, p.layer, p.n_heads, p.queries, p.keys) for p in points(run.model)]
+    return [(p.tap, p.kind, p.layer, p.n_heads, p.queries, p.keys) for p in find_sites(run.model)]
 
 
 def test_an_encoder_decoder_has_three_kinds(explained):
@@ -30,12 +30,12 @@ def test_recurrent_decoders_have_one_point(explained):
     "name", ["recurrent without attention", "recurrent language model", "fourier", "resnet"]
 )
 def test_models_without_attention_have_none(explained, name):
-    assert points(explained(name)[0].model) == []
+    assert find_sites(explained(name)[0].model) == []
 
 
 def test_every_point_is_a_tap(explained, every):
     model = explained(every)[0].model
-    assert {point.tap for point in points(model)} <= taps(model).keys()
+    assert {point.tap for point in find_sites(model)} <= taps(model).keys()
 
 
 def point(kind, layer, n_heads):
@@ -58,7 +58,7 @@ ALL = [point("self", 0, 4), point("self", 1, 4), point("cross", 0, 2)]
 )
 def test_what_is_there_is_chosen_where_it_is(wanted, taps_and_heads):
     if taps_and_heads is None:
-        with pytest.raises(RequestError, match="no head 4: a layer has 2"):
+        with pytest.raises(RequestError, match="head must be between 1 and 2, got 4"):
             chosen(ALL, Selection(**wanted))
         return
     assert [(p.tap, len(p.heads)) for p in chosen(ALL, Selection(**wanted))] == taps_and_heads

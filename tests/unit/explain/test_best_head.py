@@ -55,7 +55,7 @@ def test_what_was_kept_is_shown_and_told(own, published):
     assert seen.best == Best(cross.tap, 2)
     shown = mean_of(seen)
     np.testing.assert_array_equal(shown.weights, cross.head(2))
-    assert shown.title == "cross-attention: layer 1, head 3 (known to align best)"
+    assert shown.title == "cross-attention: layer 1, head 3 (best known alignment)"
     plain = jsonable(seen)
     published("explanation", plain)
     assert plain["best"] == {"tap": cross.tap, "head": 3, "step": "output"}
@@ -70,7 +70,7 @@ def test_a_head_that_aligns_where_it_reads_is_shown_so(own, published):
     rows = seen.map("cross", 0).head(2)
     shown = mean_of(seen)
     np.testing.assert_array_equal(shown.weights[:-1], rows[1:])
-    assert shown.title == "cross-attention: layer 1, head 3, where words are read (known to align best)"
+    assert shown.title == "cross-attention: layer 1, head 3, at the input step (best known alignment)"
     plain = jsonable(seen)
     published("explanation", plain)
     assert plain["best"]["step"] == "input"
@@ -232,17 +232,24 @@ def shows(state, head):
 
 def test_who_measures_is_told_which_head_stays_and_why(own, capsys):
     run, _ = own
-    assert logged(capsys, run, OTHER, 3) == shows("now", "layer 1, head 3") + "3 pairs chose it"
+    assert logged(capsys, run, OTHER, 3) == shows("now", "layer 1, head 3") + "lowest error rate on 3 pairs"
     assert logged(capsys, run, Choice(0, 1), 1) == (
-        shows("still", "layer 1, head 3") + "3 pairs chose it, and 1 pair chose layer 1, head 2"
+        shows("still", "layer 1, head 3") + "selected on 3 pairs; layer 1, head 2 on only 1 pair"
     )
 
 
 def test_who_measures_is_told_why_the_head_stays_that_was_taught(guided, capsys):
-    stays = shows("still", TAUGHT) + "it was taught, and "
+    stays = shows("still", TAUGHT) + "supervised head; "
     assert logged(capsys, guided, OTHER, 1, [(TAUGHT, 0.9)]) == (
-        f"{stays}1 pair with gold links chose {OTHER}; at least {ENOUGH} are needed to say so"
+        f"{stays}{OTHER} has the lowest error rate, but on only 1 pair with gold links; "
+        f"at least {ENOUGH} are needed"
     )
-    assert logged(capsys, guided, OTHER, 99) == f"{stays}not measured beside the others"
-    assert logged(capsys, guided, OTHER, 99, [(TAUGHT, 0.5)]) == f"{stays}{OTHER} is no better"
-    assert logged(capsys, guided, OTHER, 99, [(TAUGHT, 0.6)]) == shows("now", OTHER) + "99 pairs chose it"
+    assert (
+        logged(capsys, guided, OTHER, 99)
+        == shows("still", TAUGHT) + "supervised head, not among the evaluated ones"
+    )
+    assert logged(capsys, guided, OTHER, 99, [(TAUGHT, 0.5)]) == f"{stays}{OTHER} is not better"
+    assert (
+        logged(capsys, guided, OTHER, 99, [(TAUGHT, 0.6)])
+        == shows("now", OTHER) + "lowest error rate on 99 pairs"
+    )

@@ -242,7 +242,7 @@ def test_layers_stand_at_their_numbers():
         wanted = [(layer, DISTANCES[n, head]) for n, layer in enumerate(own) for head in range(7)]
         np.testing.assert_allclose(points, wanted)
         assert axes.get_xticks().tolist() == list(own)
-    with pytest.raises(ValueError, match="3 layers, and 2 numbers"):
+    with pytest.raises(ValueError, match=r"expected 3 layer numbers, .* got 2"):
         distance_panels(panels[:1], [(1, 3)])
 
 

@@ -6,7 +6,7 @@ import torch
 
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength
 from heedful.errors import DataError, RequestError
-from heedful.explain.attention_sites import NO_MAPS, Selection, memory, points
+from heedful.explain.attention_sites import NO_MAPS, Selection, find_sites, memory
 from heedful.explain.explaining import explain_input
 from heedful.explain.reading import GIVEN, READERS, AnswerOptions, read
 from heedful.nn.attention import kernels
@@ -156,7 +156,7 @@ def test_the_end_token_is_left_out_where_source_and_target_fill_the_context(expl
     assert full.sides["input"].tokens[-1] == "RED"
     assert len(full.sides["input"].tokens) == len(full.written["input"]) == context
     assert full.maps[-1].weights.shape == (3, most + 1, 4)
-    with pytest.raises(RequestError, match=f"{most + 1} tokens, and the model has room for {most}"):
+    with pytest.raises(RequestError, match=f"must have at most {most} tokens, got {most + 1}"):
         explain_input(run, source, asked=AnswerOptions(target=" ".join(["RED"] * (most + 1))))
 
 
@@ -452,85 +452,95 @@ def test_what_was_cut_of_the_input_is_told_with_every_answer(explained, options)
     ("name", "given", "options", "message"),
     [
         ("translation", "", {}, "the input is empty"),
-        ("translation", ("a", "b"), {}, "reads a text, not 2 texts"),
-        ("translation", "red", {"maps": Selection(layers=[2])}, "no layer 3: the model has 2 with attention"),
-        ("translation", "red", {"maps": Selection(layers=[-1])}, "no layer 0"),
-        ("translation", "red", {"maps": Selection(heads=[3])}, "no head 4: a layer has 3"),
+        ("translation", ("a", "b"), {}, "must be a text, got 2 texts"),
+        ("translation", "red", {"maps": Selection(layers=[2])}, "layer must be between 1 and 2 .*, got 3"),
+        ("translation", "red", {"maps": Selection(layers=[-1])}, "layer must be between 1 and 2 .*, got 0"),
+        ("translation", "red", {"maps": Selection(heads=[3])}, "head must be between 1 and 3, got 4"),
         (
             "translation",
             "red",
             {"maps": Selection(kinds=["crss"])},
-            r"no crss attention \(did you mean 'cross'\?\)",
+            r"unknown kind of attention 'crss' \(did you mean 'cross'\?\)",
         ),
         (
             "classification",
             "cat",
             {"maps": Selection(kinds=["cross"])},
-            "no cross attention: this model has self",
+            "unknown kind of attention 'cross'; expected self",
         ),
         (
             "translation",
             "red",
             {"asked": AnswerOptions(alternative=9)},
-            "or a wider beam: --decoding beam=10",
+            "use a larger beam: --decoding beam=10",
         ),
         (
             "summarisation",
             "red",
             {"asked": AnswerOptions(alternative=1)},
-            "greedy decoding finds one answer; take a beam",
+            "greedy decoding returns one answer; use a beam",
         ),
         (
             "translation",
             "red",
             {"asked": AnswerOptions(alternative=1, target="dog")},
-            "leave out alternative 1, or the target",
+            "alternative 1 and a target are given; remove one",
         ),
         ("translation", "red", {"views": ["lense"]}, r"unknown view 'lense' \(did you mean 'lens'\?\)"),
         ("masked", "", {}, "the input is empty"),
-        ("masked", "a [MASK]", {"asked": AnswerOptions(target="b")}, "write the words into the gaps"),
+        (
+            "masked",
+            "a [MASK]",
+            {"asked": AnswerOptions(target="b")},
+            "replace the masks in the input by words",
+        ),
         ("classification", "", {}, "the input is empty"),
         ("classification", "cat", {"asked": AnswerOptions(target="none")}, "unknown label 'none'"),
-        ("pairs", "the cat", {}, r"reads 2 texts together here \(text, pair\), not one text"),
-        ("pairs", ("the cat",), {}, r"reads 2 texts together here \(text, pair\), not one text"),
-        ("pairs", ("the", "cat", "sat"), {}, r"reads 2 texts together here \(text, pair\), not 3 texts"),
-        ("pairs", ("the cat",), {}, "reads 2 texts together"),
+        ("pairs", "the cat", {}, r"must be 2 texts \(text, pair\), got one text"),
+        ("pairs", ("the cat",), {}, r"must be 2 texts \(text, pair\), got one text"),
+        ("pairs", ("the", "cat", "sat"), {}, r"must be 2 texts \(text, pair\), got 3 texts"),
+        ("pairs", ("the cat",), {}, "must be 2 texts"),
         ("pairs", ("", ""), {}, "the input is empty"),
-        ("regression", ("a", "b"), {"asked": AnswerOptions(target="3")}, "its answer is a number"),
+        ("regression", ("a", "b"), {"asked": AnswerOptions(target="3")}, "the answer is a number"),
         (
             "regression",
             ("a", "b"),
             {"asked": AnswerOptions(alternative=1)},
-            "no alternative 1: the run has 1 answer: take 0, the only one",
+            "alternative 1 does not exist: the run returned 1 answer; expected 0",
         ),
         ("tagging", " ", {}, "the input is empty"),
-        ("tagging", "the cat " * 20, {}, r"is read in \d+ parts, and one at a time"),
+        ("tagging", "the cat " * 20, {}, r"must fit into one part of \d+ tokens, got \d+ parts"),
         ("answers", ("who ?", ""), {}, "the input is empty"),
-        ("answers", ("who ?", "a dog " * 20), {}, r"is read in \d+ windows, and one at a time"),
-        ("language model", "the cat", {"asked": AnswerOptions(target="")}, "adds no token"),
-        ("language model", "the cat", {"views": "lens"}, r"views: give a list of names.*\['lens'\]"),
+        ("answers", ("who ?", "a dog " * 20), {}, r"must fit into one window, got \d+ windows"),
+        ("language model", "the cat", {"asked": AnswerOptions(target="")}, "must add at least one token"),
+        ("language model", "the cat", {"views": "lens"}, r"views must be a list of names.*\['lens'\]"),
         (
             "language model",
             "the cat",
             {"maps": Selection(kinds="causal")},
-            r"kinds: give a list of names.*\['causal'\]",
+            r"kinds must be a list of names.*\['causal'\]",
         ),
-        ("language model", "the mat " * 9, {}, "shorten it to 18 at most"),
-        ("language model", "the", {"asked": AnswerOptions(target=" mat" * 20)}, "the model reads 19 at once"),
+        ("language model", "the mat " * 9, {}, "must have at most 18 tokens"),
+        (
+            "language model",
+            "the",
+            {"asked": AnswerOptions(target=" mat" * 20)},
+            "must have at most 19 tokens",
+        ),
         (
             "fourier",
             "the cat",
             {},
-            "model.mixer=fourier has no attention.*it has the views lens, losses, gra",
+            "model.mixer=fourier has no attention.*available views: lens, losses, gra",
         ),
         (
             "recurrent language model",
             "the cat",
             {},
-            r"model.mixer=recurrent has no attention.*lens, losses, gradients.*; gradients: how much the",
+            r"model.mixer=recurrent has no attention.*lens, losses, gradients.*; gradients: gradient x input",
         ),
-        ("recurrent without attention", "red", {}, "kind=recurrent.*it has the views losses, gradients"),
-        ("resnet", None, {}, "kind=resnet.*it has the views losses"),
+        ("recurrent without attention", "red", {}, "kind=recurrent.*available views: losses, gradients"),
+        ("resnet", None, {}, "kind=resnet.*available views: losses"),
     ],
 )
 def test_what_cannot_be_explained_is_told(explained, name, given, options, message):
@@ -548,7 +558,7 @@ def test_an_image_that_is_not_there_is_named(explained, tmp_path):
 def test_what_would_take_too_much_memory_is_refused_before_the_model_runs(explained, monkeypatch):
     run, given = explained("classification")
     n = len(explain_input(run, given, maps=NO_MAPS).sides["input"].tokens)
-    wanted = points(run.model)
+    wanted = find_sites(run.model)
     sides = explain_input(run, given).sides
     # Two layers of three heads, and three rectangles of a layer while it works.
     needed = 4 * n * n * (2 * 3 + 3 * 3)
@@ -557,5 +567,5 @@ def test_what_would_take_too_much_memory_is_refused_before_the_model_runs(explai
     answered = run.predict([given])
     monkeypatch.setattr(run, "predict", lambda texts, **options: answered)
     monkeypatch.setattr(run.model, "forward", None)
-    with pytest.raises(RequestError, match=f"attention of 6 heads over as many as {n} tokens takes .* MiB"):
+    with pytest.raises(RequestError, match=f"attention of 6 heads over up to {n} tokens needs .* MiB"):
         explain_input(run, given, limit=needed - 1)

@@ -175,7 +175,7 @@ def test_a_decoder_that_sees_no_source_is_a_rollout_of_its_own():
 
 
 def test_layers_of_a_decoder_come_in_pairs():
-    with pytest.raises(ValueError, match="4 layers look at themselves and 3 at the source"):
+    with pytest.raises(ValueError, match="same number of layers, at least 1; got 4 and 3"):
         rollout_across(layers(), crossing()[1:], encoder())
     with pytest.raises(ValueError):
         rollout_across([], [], encoder())
@@ -225,17 +225,17 @@ def test_where_the_encoder_does_not_attend_there_is_none():
     cross = maps("cross", "target", "source", crossing())
     sides = {"source": side(S), "target": side(T)}
     for found in ([causal, cross], [cross], []):
-        with pytest.raises(RequestError, match="every layer looks at its own side"):
+        with pytest.raises(RequestError, match="self-attention in every layer"):
             rollouts(explanation(*found, **sides))
 
 
 def test_a_layer_or_head_that_is_missing_is_named():
     stack = maps("self", "input", "input", layers())
-    with pytest.raises(RequestError, match="of layer 2 they are not there"):
+    with pytest.raises(RequestError, match="layer 2 is incomplete"):
         rollouts(explanation([stack[0], *stack[2:]], input=side(T)))
     weights = stack[0].weights[1:]
     short = Map("t", "self", 0, "input", "input", (1, 2), weights)
-    with pytest.raises(RequestError, match="of layer 1 they are not there"):
+    with pytest.raises(RequestError, match="layer 1 is incomplete"):
         rollouts(explanation([short, *stack[1:]], input=side(T)))
 
 

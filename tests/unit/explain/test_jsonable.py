@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heedful.explain.attention_sites import Selection, points
+from heedful.explain.attention_sites import Selection, find_sites
 from heedful.explain.explaining import explain_input
 from heedful.explain.jsonable import jsonable, pieces
 from heedful.explain.page import page
@@ -30,7 +30,7 @@ def through_json(published, explanation):
 @pytest.mark.slow
 def test_every_explanation_is_what_the_schema_says(published, explained, every):
     run, given = explained(every)
-    kinds = None if points(run.model) else ()
+    kinds = None if find_sites(run.model) else ()
     views = views_of(run)
     seen = explain_input(run, given, maps=Selection(kinds=kinds), views=views)
     plain = through_json(published, seen)

@@ -8,11 +8,11 @@ import pytest
 
 from heedful.errors import RequestError
 from heedful.explain.alignment import Choice
-from heedful.explain.attention_sites import Selection, memory, points
+from heedful.explain.attention_sites import Selection, find_sites, memory
 from heedful.explain.best_head import best_head, keep
 from heedful.explain.explaining import explain_input
 from heedful.explain.jsonable import jsonable
-from heedful.explain.one_text import between_ids, parts, points_of, source_part
+from heedful.explain.one_text import between_ids, parts, sites_of, source_part
 from heedful.explain.page.build import numbers_of
 from heedful.explain.reading import AnswerOptions
 from heedful.explain.summary import mean_of, word_alignment
@@ -103,7 +103,7 @@ def test_the_links_are_shown_and_it_is_said_what_they_are_of(translator):
     seen = explain_input(run, given)
     shown = mean_of(seen)
     assert shown.queries is seen.sides["target"]
-    assert "from target to source, rows divided by their sums" in shown.title
+    assert "from target to source, rows rescaled to sum 1" in shown.title
     plain = jsonable(seen)
     assert plain["alignment"] == word_alignment(shown)
     assert [each.get("part", False) for each in plain["maps"]] == [False, False, True, True]
@@ -132,8 +132,8 @@ def test_memory_is_that_of_the_texts_and_the_parts(translator):
     run, given, *_ = translator
     sides = explain_input(run, given).sides
     n, s, t = (len(sides[name].tokens) for name in ("input", "source", "target"))
-    found = points_of(run)
-    assert found == [*points(run.model), *parts(found)]
+    found = sites_of(run)
+    assert found == [*find_sites(run.model), *parts(found)]
     assert memory(found, sides) == 4 * 3 * (2 * n * n + 2 * s * t + 3 * n * n)
     assert memory(parts(found), sides) == memory(found, sides)
 
@@ -146,14 +146,14 @@ def test_the_head_that_gold_alignments_chose_is_shown_first(translator):
     try:
         seen = explain_input(run, given)
         assert seen.best == Best(seen.maps[3].tap, 2)
-        assert mean_of(seen).title.endswith("layer 2, head 3 (known to align best)")
+        assert mean_of(seen).title.endswith("layer 2, head 3 (best known alignment)")
     finally:
         (run.folder.path / "alignment.json").unlink()
 
 
 def test_of_slots_there_is_no_part(explained):
     run, _ = explained("local and compressed")
-    there_are = points(run.model)
-    assert 0 < len(parts(there_are)) < len(there_are)
-    with pytest.raises(RequestError, match="from token to token"):
+    sites = find_sites(run.model)
+    assert 0 < len(parts(sites)) < len(sites)
+    with pytest.raises(RequestError, match="attention between tokens"):
         next(between_ids(run.model, None, [[7]], [[7]]))

@@ -62,7 +62,7 @@ def test_rows_are_those_of_a_model_that_is_known():
 
 def test_copies_that_differ_have_a_star_and_parts_of_two_kinds_two_lines():
     by_title = {family.title: rows(family) for family in FAMILIES}
-    (blocks,) = by_title["Residual convolutional network of images"]
+    (blocks,) = by_title["Residual convolutional network for images"]
     assert blocks == Row(
         "blocks.<i>.output", "Bottleneck", ("B", "*", "*", "*"), blocks.description, read_only=False
     )
@@ -78,9 +78,9 @@ def test_copies_that_differ_have_a_star_and_parts_of_two_kinds_two_lines():
 
 def test_a_number_without_a_letter_or_with_two_is_refused():
     config = TransformerConfig(d_model=6, n_heads=2, d_ff=7, n_layers=1)
-    with pytest.raises(ValueError, match="unknown: 29 stands for nothing that is known"):
+    with pytest.raises(ValueError, match="unknown: size 29 must have exactly one letter, got none"):
         rows(Family("unknown", config, {}))
-    with pytest.raises(ValueError, match=r"double: 3 stands for \['A', 'B'\]"):
+    with pytest.raises(ValueError, match=r"double: size 3 must have exactly one letter, got \['A', 'B'\]"):
         Family("double", config, {"A": 3, "B": 3}).letter(3)
 
 

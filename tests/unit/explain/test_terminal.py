@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from heedful.explain.summary import Shown
+from heedful.explain.summary import AttentionMatrix
 from heedful.explain.terminal import ASCII, CELL, COLOUR, COLOURS, SHADES, choose_style, heat_map, link_lines
 from heedful.explain.view import Axis
 
@@ -173,18 +173,18 @@ def test_words_cannot_steer_the_terminal():
 
 @pytest.mark.parametrize("weights", [[[0.5]], [[0.5, 0.5], [0.5, 0.5]], [0.5, 0.5]])
 def test_another_shape_is_refused(weights):
-    with pytest.raises(ValueError, match="1 target and 2 source"):
+    with pytest.raises(ValueError, match=r"must be of shape \(1, 2\)"):
         heat_map(["a", "b"], ["c"], weights)
 
 
 @pytest.mark.parametrize("weight", [-0.01, 1.01, float("nan"), float("inf")])
 def test_what_is_no_weight_is_refused(weight):
-    with pytest.raises(ValueError, match="from 0 to 1"):
+    with pytest.raises(ValueError, match="between 0 and 1"):
         heat_map(["a", "b"], ["c"], [[0.5, weight]])
 
 
 def test_a_row_without_links_says_that_nothing_stands_out():
     even = np.full((1, 300), 1 / 300)
     side = Axis(tuple(f"w{n}" for n in range(300)))
-    (line,) = link_lines(Shown(Axis(("a",)), side, even, "").strongest())
-    assert line == "  a  →  nothing stands out"
+    (line,) = link_lines(AttentionMatrix(Axis(("a",)), side, even, "").strongest())
+    assert line == "  a  →  all weights below 0.005"

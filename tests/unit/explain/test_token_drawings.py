@@ -7,7 +7,7 @@ from matplotlib.colors import to_rgba
 from heedful.errors import RequestError
 from heedful.explain.canvas import shortened
 from heedful.explain.heat_map import MOST_CELLS, colours
-from heedful.explain.token_drawings import COST, GIVEN, check_rows, cost_bars, depth_table, signed_bars
+from heedful.explain.token_drawings import GIVEN, PREDICTED, check_rows, depth_table, loss_bars, signed_bars
 
 TOKENS = ["naan", "$x$", "<sep>", "a\x07"]
 COSTS = [0.5, 2.25, 0.0, 1.0]
@@ -17,7 +17,7 @@ SAID = [["a", "naan", "naan"], ["b", "$x$", "y"], ["<sep>"] * 3, ["z", "transfor
 SHARES = np.linspace(0, 1, 12).reshape(4, 3)
 
 FIGURES = {
-    "costs": lambda: cost_bars(TOKENS, COSTS, IS_GIVEN, mean=0.5, title="t " * 99, note="n"),
+    "costs": lambda: loss_bars(TOKENS, COSTS, IS_GIVEN, mean=0.5, title="t " * 99, note="n"),
     "signed": lambda: signed_bars(
         [("a", TOKENS, [-1, 2, 0, 3]), ("b", TOKENS[:1], [5])], title="t", note="n"
     ),
@@ -43,7 +43,7 @@ def test_all_of_it_is_on_the_page_on_white(name, drawn_on_white):
 def test_every_token_has_a_bar_as_long_as_its_cost():
     axes = FIGURES["costs"]().axes[0]
     assert [bar.get_width() for bar in axes.patches] == COSTS
-    assert [bar.get_facecolor() for bar in axes.patches] == [to_rgba(GIVEN)] * 2 + [to_rgba(COST)] * 2
+    assert [bar.get_facecolor() for bar in axes.patches] == [to_rgba(GIVEN)] * 2 + [to_rgba(PREDICTED)] * 2
     middles = [bar.get_y() + bar.get_height() / 2 for bar in axes.patches]
     np.testing.assert_allclose(middles, axes.get_yticks())
     assert [label.get_text() for label in axes.get_yticklabels()] == [
@@ -57,17 +57,17 @@ def test_every_token_has_a_bar_as_long_as_its_cost():
     (line,) = axes.lines
     assert set(line.get_xdata()) == {0.5}
     shown = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert shown == ["answered", "given", "mean 0.50"]
+    assert shown == ["predicted", "given", "mean 0.50"]
 
 
 def test_the_legend_has_what_occurs():
-    axes = cost_bars(TOKENS, COSTS, [False] * 4).axes[0]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["answered"]
+    axes = loss_bars(TOKENS, COSTS, [False] * 4).axes[0]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["predicted"]
     assert not axes.lines
 
 
 def test_what_cost_nothing_has_a_scale_all_the_same():
-    assert cost_bars(["a"], [0.0], [True]).axes[0].get_xlim()[1] > 0
+    assert loss_bars(["a"], [0.0], [True]).axes[0].get_xlim()[1] > 0
 
 
 # What every depth would have answered
@@ -124,8 +124,8 @@ def test_long_texts_are_shortened(text, wanted):
     [
         (signed_bars, [[]]),
         (signed_bars, [[("a", ["x"], [1.0, 2.0])]]),
-        (cost_bars, [[], [], []]),
-        (cost_bars, [["a"], [1.0], []]),
+        (loss_bars, [[], [], []]),
+        (loss_bars, [["a"], [1.0], []]),
         (depth_table, [[], [], [], []]),
         (depth_table, [["a"], ["x", "y"], [["a", "b"]], [[0.5]]]),
     ],
@@ -137,5 +137,5 @@ def test_what_cannot_be_drawn_is_refused(draw, given):
 
 def test_what_could_not_be_read_is_refused():
     check_rows(MOST_CELLS)
-    with pytest.raises(RequestError, match=f"{MOST_CELLS + 1} tokens could not be read: take .html"):
+    with pytest.raises(RequestError, match=f"at most {MOST_CELLS} tokens, got {MOST_CELLS + 1}; write .html"):
         check_rows(MOST_CELLS + 1)

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from heedful.errors import RequestError
-from heedful.explain.attention_sites import Selection, points
+from heedful.explain.attention_sites import Selection, find_sites
 from heedful.explain.explaining import explain_input
 from heedful.explain.reading import AnswerOptions, read
-from heedful.explain.views import VIEWS, Maker, maker, views_of
+from heedful.explain.views import VIEWS, ViewModule, view_module, views_of
 from heedful.explain.views.gradients import gradients
 from heedful.explain.views.lens import lens
 from heedful.explain.views.losses import losses
@@ -93,7 +93,7 @@ def test_a_text_without_a_gap_has_no_depths(explained):
     reading = read(run, "the cat")
     assert lens(run, reading)["depths"] == []
     assert losses(run, reading)["mean"] is None
-    with pytest.raises(RequestError, match="nothing was answered"):
+    with pytest.raises(RequestError, match="the answer is empty"):
         gradients(run, reading)
 
 
@@ -226,7 +226,7 @@ def test_one_answer_can_be_chosen(explained):
         np.testing.assert_allclose(summed, side["products"], atol=1e-4)
     # What is written later cannot speak for what is written first.
     assert not any(every[0]["sides"][1]["products"][1:])
-    with pytest.raises(RequestError, match="there is no answer 99"):
+    with pytest.raises(RequestError, match=r"answer must be between 0 and .*, got 99"):
         gradients(run, reading, of=99)
 
 
@@ -236,7 +236,9 @@ def test_one_answer_can_be_chosen(explained):
 @pytest.mark.slow
 def test_nothing_is_left_on_the_model(explained, every):
     run, given = explained(every)
-    explain_input(run, given, maps=Selection(kinds=None if points(run.model) else ()), views=views_of(run))
+    explain_input(
+        run, given, maps=Selection(kinds=None if find_sites(run.model) else ()), views=views_of(run)
+    )
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in run.model.modules())
     assert all(parameter.grad is None for parameter in run.model.parameters())
 
@@ -244,17 +246,17 @@ def test_nothing_is_left_on_the_model(explained, every):
 @pytest.mark.slow
 def test_views_are_there_or_say_what_is_instead(explained, every):
     run, given = explained(every)
-    kinds = None if points(run.model) else ()
+    kinds = None if find_sites(run.model) else ()
     for name in VIEWS:
-        if maker(name).has(run):
+        if view_module(name).has(run):
             assert explain_input(run, given, maps=Selection(kinds=kinds), views=[name]).more.keys() == {name}
         else:
-            with pytest.raises(RequestError, match="take another view"):
+            with pytest.raises(RequestError, match="use another view"):
                 explain_input(run, given, maps=Selection(kinds=kinds), views=[name])
 
 
 def test_every_view_is_a_module_and_has_a_place_in_the_schema():
-    assert all(isinstance(maker(name), Maker) for name in VIEWS)
+    assert all(isinstance(view_module(name), ViewModule) for name in VIEWS)
     patterns = json.loads(SCHEMA.read_text("utf-8"))["properties"]["more"]["patternProperties"]
     assert list(patterns) == [f"^{name}$" for name in VIEWS]
 

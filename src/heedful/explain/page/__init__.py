@@ -1,4 +1,4 @@
-"""An explanation as one HTML document that needs nothing else: no network, no server, no fonts."""
+"""Render an explanation as one self-contained HTML document: no network, no server, no web fonts."""
 
 from heedful.explain.page.build import page
 

@@ -1,7 +1,7 @@
-"""From an explanation to the document: its numbers as JSON, its facts as HTML, one style and one script.
+"""Build the HTML document of an explanation: numbers as JSON, facts as HTML, one style sheet and one script.
 
-The document may reach nothing: its content security policy allows this very script and this very style,
-known by their hashes, and images that stand inside it. What the input says can therefore never run.
+The document loads nothing. Its content security policy allows only its own script and style, by their
+hashes, and embedded images, so markup or scripts in the input are never executed.
 """
 
 import base64
@@ -29,49 +29,49 @@ from heedful.explain.thumbnails import thumbnail
 from heedful.explain.view import Axis, Explanation, Map
 
 VERSION = 1
-"""Of the numbers inside the document."""
+"""Format version of the JSON in the document."""
 
 WHOLE = 1_500_000
-"""Up to so many weights in all, every matrix is there whole (4 MB in base64)."""
+"""Maximum total number of weights for which every matrix is stored whole (4 MB in base64)."""
 
 LONGEST = 2000
-"""Signs of the input or an answer that stand in the head of the document."""
+"""Maximum characters of the input or an answer at the top of the document."""
 
 ALTERNATIVES = 4
-"""How many other answers stand there."""
+"""Maximum number of alternative answers at the top of the document."""
 
 SCRIPT = ("base", "numbers", "colours", "heads", "head", "flows", "token", "further", "page")
-"""The files of the page's script, in their order: the last one begins."""
+"""Files of the page's script, in order; the last one starts it."""
 
 DIGITS = 6
-"""Digits of a probability."""
+"""Significant digits of a probability."""
 
 ABOUT_WEIGHTS = (
-    "Weights are stored to within 0.00001 and shown to four digits; thumbnails are means over areas.",
-    "A weight says where a head looked, not why the answer came out.",
+    "Weights are stored to within 0.00001 and shown to four decimal places; thumbnail cells are means.",
+    "Attention weights show what a head attends to; they do not explain why the model gave this answer.",
 )
-"""At the foot of a document that has some."""
+"""Notes at the end of a document that has attention maps."""
 
 _LABELLING = ("classification", "image-classification", "question-answering")
 
 Head = int | None
-"""A head, counted from 0; None: the mean of those that are there."""
+"""Index of a head, from 0; None: the mean of the heads in the map."""
 
 
 def page(explanation: Explanation, *, exact: Sequence[tuple[str, int]] = ()) -> str:
-    """One HTML document, to be written in UTF-8. Equal explanations give equal documents.
+    """Return an explanation as one HTML document, to be written in UTF-8.
 
-    Where all matrices together are small (`WHOLE`), all are there. Otherwise every head has a thumbnail and
-    the strongest links of each of its rows, and those named by ``exact`` have all their weights. How exact
-    these are, `heedful.explain.page.packing` says.
+    Equal explanations give equal documents. If all matrices together are small (`WHOLE`), all are stored
+    whole. Otherwise the document has a thumbnail of every head, the largest weights of each row, and the
+    whole matrices of the heads in ``exact``. `heedful.explain.page.packing` describes the precision.
 
     Args:
-        explanation: what is drawn.
-        exact: heads of which every weight is wanted: the tap of their map, and their number from 0.
+        explanation: the explanation.
+        exact: heads whose matrix is stored whole: the tap of the map, and the index of the head, from 0.
 
     Raises:
-        RequestError: ``exact`` names a head that the explanation does not have.
-        ValueError: a weight is not from 0 to 1.
+        RequestError: ``exact`` names a head that is not in the explanation.
+        ValueError: a weight is not between 0 and 1.
     """
     numbers = numbers_of(explanation, exact)
     style, script = _part("page.css"), "\n".join(_part(f"script/{name}.js") for name in SCRIPT)
@@ -92,12 +92,12 @@ def _part(name: str) -> str:
 
 
 def _digest(text: str) -> str:
-    """How a content security policy names what stands between two tags."""
+    """Return the hash of an inline script or style in the form used by content security policies."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"
 
 
 def as_script(value: Any) -> str:
-    """JSON that can stand inside a script element: plain ASCII without a single ``<``.
+    """Return JSON that is safe inside a script element: ASCII, without ``<``.
 
     Raises:
         ValueError: a number is not finite.
@@ -107,10 +107,10 @@ def as_script(value: Any) -> str:
 
 
 def numbers_of(explanation: Explanation, exact: Sequence[tuple[str, int]] = ()) -> dict[str, Any]:
-    """What the script draws, JSON-ready. Maps without a single weight are left out.
+    """Return the data of the page's script, JSON-ready. Maps without weights are omitted.
 
     Raises:
-        RequestError: ``exact`` names a head that is not there.
+        RequestError: ``exact`` names a head that is not in the explanation.
     """
     maps = [each for each in explanation.maps if each.weights.size]
     wanted = _wanted(maps, exact)
@@ -123,20 +123,20 @@ def numbers_of(explanation: Explanation, exact: Sequence[tuple[str, int]] = ()) 
         "written": {
             name: [None if each is None else _probability(each) for each in log_probs]
             for name, log_probs in explanation.written.items()
-            if any(each is not None for each in log_probs)  # a text without a gap, say, has none
+            if any(each is not None for each in log_probs)  # none, for example, in a text without masks
         },
         "more": drawings(explanation),
     }
 
 
 def _wanted(maps: Sequence[Map], exact: Iterable[tuple[str, int]]) -> frozenset[tuple[str, Head]]:
-    """The heads, and means of heads, whose matrices are there whole."""
+    """Return the heads, and means of heads, whose matrices are stored whole."""
     known: dict[str, set[Head]] = {each.tap: {*each.heads} for each in maps}
     for tap, head in exact:
         if tap not in known:
-            raise RequestError(f"there are no weights of {tap!r}; there are some of {sorted(known)}")
+            raise RequestError(f"unknown tap {tap!r}; expected one of {sorted(known)}")
         if head not in known[tap]:
-            raise RequestError(f"{tap} has no head {head + 1} here")
+            raise RequestError(f"{tap}: head {head + 1} is not in this explanation")
     if sum(len(_views(each)) * each.weights[0].size for each in maps) <= WHOLE:
         return frozenset((each.tap, head) for each in maps for head in _views(each))
     asked: set[tuple[str, Head]] = {*exact}
@@ -145,7 +145,7 @@ def _wanted(maps: Sequence[Map], exact: Iterable[tuple[str, int]]) -> frozenset[
 
 
 def _views(each: Map) -> list[Head]:
-    """The heads, then their mean, where there is more than one."""
+    """Return the heads of a map, followed by their mean if there are several."""
     return [*each.heads, None] if len(each.heads) > 1 else [*each.heads]
 
 
@@ -169,10 +169,10 @@ def _map(each: Map, wanted: frozenset[tuple[str, Head]]) -> dict[str, Any]:
 
 
 def _best(explanation: Explanation) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """The head that is known to align best, as ``tap`` and ``head``.
+    """Return the head with the best known alignment as ``tap`` and ``head``.
 
-    Where it aligns as it reads words, it has a map of its own, with every weight, whose rows are those of the
-    words.
+    If its rows are those of the input step, also return a map of its own, stored whole, whose rows are those
+    of the target words.
     """
     if explanation.best is None:
         return [], None
@@ -186,7 +186,7 @@ def _best(explanation: Explanation) -> tuple[list[dict[str, Any]], dict[str, Any
 
 
 def _rollouts(explanation: Explanation) -> list[dict[str, Any]]:
-    """Those of the view ``rollout``, with every weight: drawn as attention is, as a mean of heads."""
+    """Return the matrices of the view ``rollout`` as maps, stored whole and drawn as means of heads."""
     found = []
     for number, matrix in enumerate(explanation.more.get("rollout", {}).get("matrices", ())):
         queries, keys = matrix["queries"], matrix["keys"]
@@ -201,7 +201,7 @@ def _rollouts(explanation: Explanation) -> list[dict[str, Any]]:
 
 
 def _whole(made: Map, head: Head) -> dict[str, Any]:
-    """A map of one matrix, with every weight, which is that of a head or, with None, of a mean."""
+    """Return a map with one matrix, stored whole, labelled with a head or, if None, as a mean."""
     packed = _map(made, frozenset({(made.tap, made.heads[0])}))
     packed["views"][0]["head"] = head
     return packed
@@ -237,14 +237,14 @@ def _side(side: Axis) -> dict[str, Any]:
 
 
 def _probability(log_prob: float) -> float | None:
-    """Short enough for JSON; None for NaN."""
+    """Return a probability rounded for JSON; None for NaN."""
     return None if math.isnan(log_prob) else float(f"{math.exp(min(log_prob, 0.0)):.{DIGITS}g}")
 
 
 def _facts(explanation: Explanation) -> str:
-    """The head of the document, in plain HTML: what there is to know without a script."""
+    """Return the top of the document in plain HTML, readable without the script."""
     answer = explanation.answer
-    facts = [("Input", _quoted(_told(explanation.input)))]
+    facts = [("Input", _quoted(_input_text(explanation.input)))]
     if answer.get("error"):
         facts.append(("No answer", _escaped(answer["error"])))
     elif answer:
@@ -252,7 +252,7 @@ def _facts(explanation: Explanation) -> str:
     if answer.get("note"):
         facts.append(("Note", _escaped(answer["note"])))
     if answer.get("follows") is not None:
-        facts.append(("The second text follows the first", f"probability {_number(answer['follows'])}"))
+        facts.append(("Second text follows the first", f"probability {_number(answer['follows'])}"))
     if links := alignment_of(explanation):
         facts.append(("Word alignment", f'<span title="source-target, from 0">{_escaped(links)}</span>'))
     others = answer.get("alternatives", ())[:ALTERNATIVES]
@@ -266,7 +266,7 @@ def _facts(explanation: Explanation) -> str:
 
 
 def _answered(answer: Mapping[str, Any], task: str) -> str:
-    """The text of an answer, and how probable it is."""
+    """Return the text of an answer and its probability."""
     probability = _certainty(answer, task)
     shown = "" if probability is None else f' <span class="p">probability {_number(probability)}</span>'
     text = answer.get("text", "")
@@ -274,34 +274,34 @@ def _answered(answer: Mapping[str, Any], task: str) -> str:
 
 
 def _certainty(answer: Mapping[str, Any], task: str) -> float | None:
-    """The probability of what was written, or of a label; None where the score is something else."""
+    """Return the probability of a generated text or a label; None if the score is not a probability."""
     if answer.get("log_probs"):
         return _probability(math.fsum(answer["log_probs"]))
     return _probability(answer.get("score", 0.0)) if task in _LABELLING else None
 
 
 def _number(probability: float) -> str:
-    """Four digits, or as many zeros as there are."""
+    """Format a probability with four decimal places, or in scientific notation if it is smaller."""
     return f"{probability:.4f}" if probability >= 1e-4 or probability == 0 else f"{probability:.1e}"
 
 
-def _told(value: Any) -> str:
-    """An input in words."""
+def _input_text(value: Any) -> str:
+    """Return an input as text."""
     if isinstance(value, str | Path | int | float):
         return str(value)
     if isinstance(value, Mapping):
-        return "; ".join(f"{key}: {_told(inner)}" for key, inner in value.items())
+        return "; ".join(f"{key}: {_input_text(inner)}" for key, inner in value.items())
     if isinstance(value, Sequence) and not isinstance(value, bytes):
-        return " | ".join(map(_told, value))
+        return " | ".join(map(_input_text, value))
     return "an image"
 
 
 def _quoted(text: str) -> str:
-    """Text in its own direction of writing, cut where it is very long."""
+    """Return a text in its own writing direction, truncated to `LONGEST` characters."""
     cut = text if len(text) <= LONGEST else text[:LONGEST] + " \N{HORIZONTAL ELLIPSIS}"
-    return f'<span class="said" dir="auto">{_escaped(cut)}</span>'
+    return f'<span class="quoted" dir="auto">{_escaped(cut)}</span>'
 
 
 def _escaped(text: str) -> str:
-    """Safe inside HTML; halves of signs, which UTF-8 cannot say, are replaced."""
+    """Escape a text for HTML; lone surrogates, which UTF-8 cannot encode, are replaced."""
     return html.escape(text.encode("utf-8", "replace").decode("utf-8"))

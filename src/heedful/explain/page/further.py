@@ -1,23 +1,22 @@
-"""Further views of an explanation, as drawings.
+"""Convert the views of an explanation into drawings for the page.
 
-What says its ``kind`` is drawn as it is, and has a ``title`` besides:
+A view with a ``kind`` is drawn as it is. It has a ``title``, and:
 
-| kind | has |
+| kind | keys |
 |---|---|
-| tokens | ``side`` and ``values``, one for each of its tokens, None where there is no number |
-| table | ``columns`` and ``rows`` of cells: a text, a number, None, a pair of a text and a probability, or a cell with a ``text`` and, as it may be, a ``share`` from 0 to 1 that tints it and ``tap`` and ``head``, which it opens |
-| patches | ``side``, an image, and ``images``: of each a ``label`` and ``values``, one for each patch, or for each cell of its own ``grid`` (rows and columns); all on one scale, or each ``apart``; of attention, ``among`` how many tokens it is shared |
+| tokens | ``side`` and ``values``: a number per token, or None |
+| table | ``columns`` and ``rows`` of cells: a text, a number, None, a pair of a text and a probability, or an object with a ``text`` and optionally a ``share`` from 0 to 1 (background colour) and a ``tap`` and ``head`` (the head that a click opens) |
+| patches | ``side``, an image, and ``images``: each has a ``label`` and ``values``, one per patch, or one per cell of its own ``grid`` (rows and columns); all on one scale, or each on its own if ``apart`` is true; for attention, ``among`` is the number of tokens that each row sums over |
 | heat | ``size`` and ``levels`` of numbers from -1 to 1 (`heedful.explain.page.packing.signed`) |
-| image | ``image``, a data address, the ``text`` that says what it shows, and its ``width`` in pixels |
+| image | ``image``, a data URL, ``text``, its description, and ``width`` in pixels |
 
-The views that heedful makes itself have a form of their own (theirs is that of a result, this of an image),
-which their modules turn into these. Others are left out.
+The views in `heedful.explain.views` have no ``kind``; their modules convert them. Other views are ignored.
 """  # noqa: E501
 
 from typing import Any
 
 from heedful.explain.view import Explanation
-from heedful.explain.views import VIEWS, maker
+from heedful.explain.views import VIEWS, view_module
 
 Drawing = dict[str, Any]
 
@@ -26,11 +25,11 @@ _OF_SIDES = ("tokens", "patches")
 
 
 def drawings(explanation: Explanation) -> list[Drawing]:
-    """All that can be drawn of ``explanation.more``, in its order."""
+    """Return the drawings of all views in ``explanation.more``, in order."""
     found: list[Drawing] = []
     for name, view in explanation.more.items():
         if view.get("kind") in KINDS:
             found.append(dict(view))
         elif name in VIEWS:
-            found += maker(name).drawings(explanation, view)
+            found += view_module(name).drawings(explanation, view)
     return [each for each in found if each["kind"] not in _OF_SIDES or each["side"] in explanation.sides]

@@ -1,14 +1,14 @@
-"""Weights made small enough for a page: whole matrices, the strongest links of each row, thumbnails
+"""Compress attention weights for the HTML page: whole matrices, the largest weights of each row, thumbnails
 (`heedful.explain.thumbnails`).
 
-| what | bits | away from the weight at most |
+| what | bits | maximum error |
 |---|---|---|
-| a whole matrix | 16 a weight | `ERROR`, 0.0000077 |
-| the strongest links of each row | 16 for the column, 16 for the weight | the same |
-| a thumbnail | 8 a cell | half a 255th of the thumbnail's greatest cell |
+| a whole matrix | 16 per weight | `ERROR`, 0.0000077 |
+| the largest weights of each row | 16 for the column, 16 for the weight | `ERROR` |
+| a thumbnail | 8 per cell | half of 1/255 of the largest cell |
 
-Sixteen bits show four digits, and what does not matter to the fifth is not worth twice the bytes.
-Everything is little-endian, row by row, in base64.
+The page shows four decimal places; 16 bits are enough for them. All data are little-endian, in row-major
+order, encoded in base64.
 """
 
 import base64
@@ -18,37 +18,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 LEVELS = 2**16 - 1
-"""What weight 1 is stored as."""
+"""Integer that stands for weight 1."""
 
 ERROR = 0.5 / LEVELS
-"""How far a stored weight is from the true one, at most."""
+"""Maximum difference between a stored weight and the exact one."""
 
 SHADES = 2**8 - 1
-"""What a thumbnail's greatest cell is stored as."""
+"""Integer that stands for the largest cell of a thumbnail."""
 
 LINKS = 8
-"""How many links of a row are kept where the matrix is not."""
+"""Number of weights stored per row if the matrix is not stored whole."""
 
 Levels = NDArray[np.uint16]
 
 
 def levels_of(weights: NDArray[np.float64]) -> Levels:
-    """Weights from 0 to 1 as whole numbers from 0 to `LEVELS`, rounded."""
+    """Quantise weights from 0 to 1 to integers from 0 to `LEVELS`, rounded."""
     return np.rint(weights * LEVELS).astype(np.uint16)
 
 
 def strongest(levels: Levels, n: int = LINKS) -> tuple[Levels, Levels]:
-    """The strongest links of each row: columns ``[rows, k]`` and levels ``[rows, k]``, strongest first.
+    """Return the largest weights of each row, in descending order.
 
-    ``k = min(n, columns)``. Of equal levels the leftmost are taken.
+    Args:
+        levels: ``[rows, columns]``.
+        n: number of weights per row.
+
+    Returns:
+        Their columns ``[rows, k]`` and levels ``[rows, k]``, with ``k = min(n, columns)``. Of equal levels
+        the leftmost come first.
 
     Raises:
-        ValueError: more columns than 16 bits can number.
+        ValueError: there are more than `LEVELS` columns.
     """
     columns = levels.shape[1]
     if columns > LEVELS:
-        raise ValueError(f"{columns} columns: a page has room for {LEVELS}")
-    # Level and column in one number: no two are equal, so the choice does not hang on how ties are sorted.
+        raise ValueError(f"number of columns must be at most {LEVELS}, got {columns}")
+    # Level and column in one integer: all differ, so the result does not depend on how ties are sorted.
     numbers = (levels.astype(np.uint32) << 16) | (LEVELS - np.arange(columns, dtype=np.uint32))
     rest = columns - min(n, columns)
     if rest:
@@ -58,20 +64,20 @@ def strongest(levels: Levels, n: int = LINKS) -> tuple[Levels, Levels]:
 
 
 def shades_of(cells: NDArray[np.float64]) -> tuple[NDArray[np.uint8], float]:
-    """Cells as whole numbers from 0 to `SHADES`, which is the greatest of them, and that one's value."""
+    """Return cells quantised to integers from 0 to `SHADES` (the largest cell), and the largest value."""
     greatest = float(cells.max())
     return np.rint(cells / (greatest or 1.0) * SHADES).astype(np.uint8), greatest
 
 
 def text_of(numbers: NDArray[Any]) -> str:
-    """Base64 of whole numbers, the low byte first."""
+    """Encode integers in base64, little-endian."""
     return base64.b64encode(numbers.astype(numbers.dtype.newbyteorder("<")).tobytes()).decode("ascii")
 
 
 def signed(values: NDArray[np.float64]) -> dict[str, Any]:
-    """A matrix of numbers from -1 to 1 for the page: ``size``, and ``levels`` of 16 bits.
+    """Return a matrix of numbers from -1 to 1 for the page: ``size``, and ``levels`` of 16 bits.
 
-    Level 0 is NaN, where nothing is drawn; -1 to 1 are 1 to `LEVELS`.
+    Level 0 stands for NaN, which the page leaves empty; levels 1 to `LEVELS` stand for -1 to 1.
     """
     levels = 1 + np.rint((np.nan_to_num(values).clip(-1.0, 1.0) + 1) / 2 * (LEVELS - 1))
     return {

@@ -1,22 +1,22 @@
-"""An input as a model reads it, what the run answered, and what the model says of that answer.
+"""Prepare the input of a model, the answer of the run, and the questions that the answer responds to.
 
-Whatever the task, an explanation needs three things, and a `ModelInput` is all of them: the batch of the one
-input, the sides that stand along the axes, and the `Questions` that were answered at some of its places
-(which token comes next, which class it is, where the answer begins).
+An explanation of any task needs three things, which form a `ModelInput`: the batch with the one input, the
+sides (the axes of the attention maps), and the `Questions` that the model answers at some positions (which
+token comes next, which class it is, where the answer starts).
 
 | task | sides | questions |
 |---|---|---|
-| translation, summarisation | source, target, prefix | every token of the target, and its end |
-| the same by a language model | input: ``<s> x <sep> y </s>`` | every token of y, and the end |
+| translation, summarisation | source, target, prefix | every target token, and the end token |
+| the same with a language model | input: ``<s> x <sep> y </s>`` | every token of y, and the end token |
 | language modelling | input: prompt and completion | every token but the first; the prompt's are *given* |
-| masked language modelling, of pairs too | input: ``<cls> a <sep> b <sep>`` | what stands in each gap |
-| classification, of pairs too | input: ``<cls> a <sep> b <sep>`` | the class |
-| the same by a language model | input: ``</s> a </s> b </s>`` | the class |
-| regression | as of classes | the number (no probability) |
+| masked language modelling, also of pairs | input: ``<cls> a <sep> b <sep>`` | the token at each mask |
+| classification, also of pairs | input: ``<cls> a <sep> b <sep>`` | the class |
+| the same with a language model | input: ``</s> a </s> b </s>`` | the class |
+| regression | as in classification | the value (no probability) |
 | tagging | input: ``<cls> x <sep>`` | the tag of each word, at its first token |
-| question answering | input: ``<cls> a <sep> b <sep>`` | the answer's first and last token |
+| question answering | input: ``<cls> a <sep> b <sep>`` | the first and last token of the answer |
 | image classification | input: patches | the class |
-| captioning | source: patches, target, prefix | every token of the caption, and its end |
+| captioning | source: patches, target, prefix | every token of the caption, and the end token |
 """
 
 from heedful.explain.reading.questions import ITS_BEST, AnswerOptions, ModelInput, Questions

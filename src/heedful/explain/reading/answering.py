@@ -1,4 +1,4 @@
-"""Question answering: the first and the last token of the answer."""
+"""Input of question answering: the questions are the first and the last token of the answer."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def read_answer(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
-    """Question answering; no answer is the class token at both ends."""
-    refuse_target(run, asked, "its answer is cut out of the passage")
+    """Prepare a question and a passage; "no answer" starts and ends at the class token."""
+    refuse_target(run, asked, "answers are spans of the passage")
     question, passage = texts_of(run, given)
     tokenizer, windows = run.processor.tokenizer, run.recipe.cutting
     asked_ids, read = spelled(tokenizer, question).ids, spelled(tokenizer, passage)
@@ -28,8 +28,8 @@ def read_answer(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
     n_windows = len(windows.of(len(asked_ids), len(read.ids)))
     if n_windows > 1:
         raise RequestError(
-            f"the passage is read in {n_windows} windows, and one at a time can be looked at: give the part "
-            "of the passage that the answer stands in"
+            f"the passage must fit into one window, got {n_windows} windows; shorten it to the part that "
+            "contains the answer"
         )
     answer: Any = predicted(run, given, asked)
     asked_ids = asked_ids[: windows.longest_question]

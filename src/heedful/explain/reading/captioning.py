@@ -1,4 +1,4 @@
-"""Captioning: the source is the patches of an image."""
+"""Input of captioning: the source side is the patches of an image."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def read_caption(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
-    """Captioning: the source is the patches of an image."""
+    """Prepare an image and its caption."""
     pairing = run.recipe.pairing
     pixels = pairing.reader.pixels(LazyImage.of(given))
     tokenizer = run.processor.tokenizer

@@ -1,4 +1,4 @@
-"""Classes and numbers: of a text, of a pair of texts, of an image."""
+"""Inputs of classification and regression: a text, a pair of texts, or an image."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 def read_class(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
-    """Classification; the target may be another label than the run's own answer."""
+    """Prepare a text or pair of texts; the target may be a label other than the predicted one."""
     batch, sides = _framed(run, given)
     answer = predicted(run, given, asked)
     return ModelInput(batch, sides, answer, _class_of(run, batch, answer, asked))
 
 
 def read_image(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
-    """Classification of images; the patches are those that the model makes tokens of."""
+    """Prepare an image; its tokens are the patches of the model."""
     model = run.recipe.model
     pixels = run.processor.reader.pixels(LazyImage.of(given))
     answer = predicted(run, given, asked)
@@ -43,8 +43,8 @@ def read_image(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
 
 
 def read_number(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
-    """Regression."""
-    refuse_target(run, asked, "its answer is a number")
+    """Prepare a text or pair of texts for regression."""
+    refuse_target(run, asked, "the answer is a number")
     batch, sides = _framed(run, given)
     answer, processor = predicted(run, given, asked), run.processor
     heads, layout = run.model.heads, batch.inputs.layout
@@ -62,7 +62,7 @@ def read_number(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
 
 
 def _framed(run: "Run", given: Any) -> tuple[Batch, dict[str, Axis]]:
-    """A text or a pair as classifiers and regressions read it, cut where it is too long."""
+    """Encode a text or pair as in training, truncated to the maximum length."""
     tokenizer = run.processor.tokenizer
     texts = texts_of(run, given)
     ids = tokenizer.encode_batch(texts)
@@ -72,16 +72,16 @@ def _framed(run: "Run", given: Any) -> tuple[Batch, dict[str, Axis]]:
 
 
 def _class_of(run: "Run", batch: Batch, answer: Prediction, asked: AnswerOptions) -> Questions:
-    """Which class it is.
+    """Return the question which class the input belongs to.
 
     Raises:
-        RequestError: the target is no label of the run.
+        RequestError: the target is not a label of the run.
     """
     labels: tuple[str, ...] = run.processor.labels
     label = answer.text if asked.target is None else asked.target
     if label not in labels:
         raise RequestError(
-            f"unknown label {label!r}{nearest(label, labels)}; there are {', '.join(map(str, labels))}"
+            f"unknown label {label!r}{nearest(label, labels)}; expected one of {', '.join(map(str, labels))}"
         )
     heads, layout = run.model.heads, batch.inputs.layout
     return Questions(

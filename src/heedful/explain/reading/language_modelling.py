@@ -1,4 +1,4 @@
-"""Language modelling: the prompt with its completion, in one text."""
+"""Input of language modelling: the prompt and its completion, as one text."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 
 def read_prompt(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
-    """Language modelling: the prompt with its completion, the end token too where the model wrote it.
+    """Prepare the prompt with its completion, including the end token if the model generated it.
 
-    After a stop text the model has no choice but the end token: that one is not shown.
-    An empty prompt is begun with the end token, as `heedful.tasks.language_modelling.Completer` does.
+    After a stop text generation always ends, so the end token is omitted. An empty prompt is replaced by the
+    end token, as in `heedful.tasks.language_modelling.Completer`.
     """
     tokenizer, context = run.processor.text, run.recipe.model.context
     prompt = tokenizer.encode(text_of(run, given)) or [SPECIALS.end]
     room = context - len(prompt)
     if room < 1:
         raise RequestError(
-            f"the prompt has {len(prompt):,} tokens, and with a completion the model reads {context:,} at "
-            f"once: shorten it to {context - 1:,} at most"
+            f"the prompt must have at most {context - 1:,} tokens (context {context:,}), got "
+            f"{len(prompt):,}; shorten it"
         )
     if asked.target is not None:
         return _given_completion(run, given, prompt, asked)
@@ -45,13 +45,16 @@ def read_prompt(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
         if not Stops(tokenizer, tuple(limits.stop)).reached(written, begun=bool(prompt)):
             written = [*written, SPECIALS.end]
     elif room < limits.max_new_tokens:
-        note = f"cut after {room} tokens, so that the model reads prompt and completion at once"
+        note = f"cut after {room} tokens, the rest of the model's context"
         answer = replace(answer, note=note)
     return continued(run, tokenizer, [*prompt, *written], 1, len(prompt), answer, asked)
 
 
 def _given_completion(run: "Run", given: str, prompt: list[int], asked: AnswerOptions) -> ModelInput:
-    """Prompt and completion are encoded as one text: a token that has characters of both is the latter's."""
+    """Prepare a prompt with a given completion, encoded as one text.
+
+    A token with characters of both counts as part of the completion.
+    """
     tokenizer, context = run.processor.text, run.recipe.model.context
     assert asked.target is not None
     whole = tokenizer.encode(given + asked.target)
@@ -62,12 +65,13 @@ def _given_completion(run: "Run", given: str, prompt: list[int], asked: AnswerOp
     first = max(1, shared)
     if len(whole) <= first:
         raise RequestError(
-            "the target adds no token to the prompt: give a text that goes on; a text without anything "
-            'behind it is looked at as the target of an empty prompt: explain RUN "" --target TEXT'
+            "the target must add at least one token to the prompt; to explain a text without a prompt, use "
+            'an empty prompt: explain RUN "" --target TEXT'
         )
     if len(whole) > context:
         raise RequestError(
-            f"prompt and target have {len(whole):,} tokens, and the model reads {context:,} at once"
+            f"prompt and target must have at most {context:,} tokens (the context), got {len(whole):,}; "
+            "shorten them"
         )
     answer = given_answer(tokenizer, asked.target, whole[first:], asked)
     return continued(run, tokenizer, whole, 1, first, answer, asked)
@@ -82,7 +86,7 @@ def continued(
     answer: Prediction,
     asked: AnswerOptions,
 ) -> ModelInput:
-    """A text that a language model reads: its tokens from ``first`` on are asked for."""
+    """Prepare a text for a language model; the questions are its tokens from ``first`` on."""
     places = range(first, len(text))
     batch = Batch(
         Tokens.of([text]),

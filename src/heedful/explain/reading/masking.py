@@ -1,4 +1,4 @@
-"""Masked language modelling: what stands in the gaps."""
+"""Input of masked language modelling: the questions are the masked tokens."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 def read_gaps(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
-    """Masked language modelling, of pairs too: what stands in the gaps; the side shows them as gaps."""
-    refuse_target(run, asked, "write the words into the gaps instead")
+    """Prepare a text or pair with masks; the side shows the mask tokens, not the predicted ones."""
+    refuse_target(run, asked, "replace the masks in the input by words")
     tokenizer = run.processor.text
     filler: Any = run.predictor()
     gapped = filler.gapped(texts_of(run, given))

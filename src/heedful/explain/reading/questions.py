@@ -1,4 +1,4 @@
-"""What a reading is: the batch of the one input, the sides along the axes, and the questions answered."""
+"""Classes for a prepared input: answer options, questions, and the model input."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,12 +15,13 @@ from heedful.tasks.prediction import Prediction
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """How an input is to be answered.
+    """Options for the answer that is explained.
 
     Args:
-        decoding: instead of the recipe's, or None.
-        target: an answer that is given: a text where the run writes one, a label of a classifier; or None.
-        alternative: which of the run's answers, the best being 0.
+        decoding: decoding settings that replace those of the recipe, or None.
+        target: a given answer instead of a predicted one: a text for tasks that generate text, a label for
+            classification; or None.
+        alternative: index of the predicted answer; 0 is the best.
     """
 
     decoding: Any = None
@@ -29,22 +30,22 @@ class AnswerOptions:
 
 
 ITS_BEST = AnswerOptions()
-"""The run's own best answer."""
+"""The best predicted answer."""
 
 
 @dataclass(frozen=True)
 class Questions:
-    """n questions that were answered at places of a side, each with C possible answers.
+    """n questions that the model answers at positions of a side, each with C possible answers.
 
     Args:
-        side: where they stand.
-        places: the token of that side that each is about; ``()`` where they are about the whole input.
-        answers: the number of each answer, ``[n]``.
-        logits: hidden states ``[T, d]`` to logits of all questions in order, in pieces ``[m, C]``.
-        name: how answer number c of question i is shown: ``name(i, c)``.
-        given: so many of the first are about what was not answered, but given (a prompt).
-        are_tokens: whether the answers are the tokens of the side, or stand in their place (gaps).
-        numbers: hidden states to the answers ``[n]`` where they are numbers, which have no probability.
+        side: name of the side.
+        places: the token of the side that each question is about; ``()`` if they are about the whole input.
+        answers: the index of each answer, ``[n]``.
+        logits: maps hidden states ``[T, d]`` to the logits of all questions in order, in chunks ``[m, C]``.
+        name: maps (question i, answer index c) to the text shown for the answer.
+        given: number of questions, from the first, whose answers were given (a prompt) instead of predicted.
+        are_tokens: whether the answers are tokens of the side, or replace its mask tokens.
+        numbers: maps hidden states to the answers ``[n]`` if they are numbers, which have no probability.
     """
 
     side: str
@@ -61,11 +62,11 @@ class Questions:
 
     @property
     def names(self) -> list[str]:
-        """The answers, as they are shown."""
+        """Texts shown for the answers."""
         return [self.name(i, answer) for i, answer in enumerate(self.answers.tolist())]
 
     def scores(self, hidden: Float[Tensor, "T d"]) -> Float[Tensor, " n"]:
-        """The natural log-probability of each answer; of numbers, the numbers themselves."""
+        """Return the natural log-probability of each answer, or the values if they are numbers."""
         if self.numbers is not None:
             return self.numbers(hidden)
         found, at = [], 0
@@ -78,14 +79,14 @@ class Questions:
 
 @dataclass(frozen=True)
 class ModelInput:
-    """An input as a model reads it, what the run answered, and what is asked of the model about it.
+    """An input in the form the model reads, the answer of the run, and the questions about it.
 
     Args:
-        batch: one sequence, on the model's device.
-        sides: by their names.
-        answer: of the run; where it was given, without probabilities.
-        questions: what was answered.
-        is_given: whether the answer is the target that was given.
+        batch: one sequence, on the device of the model.
+        sides: by name.
+        answer: the prediction; without probabilities if it was given.
+        questions: the questions that the answer responds to.
+        is_given: whether the answer is the given target.
     """
 
     batch: Batch

@@ -1,4 +1,4 @@
-"""How the inputs of each task are read, by its kind."""
+"""Table of the functions that prepare inputs, by task."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,15 +28,15 @@ READERS: dict[str, Callable[["Run", Any, AnswerOptions], ModelInput]] = {
     "regression": read_number,
     "captioning": read_caption,
 }
-"""By the kind of the task."""
+"""Functions that prepare inputs, by kind of task."""
 
 
 def read(run: "Run", input: Any, asked: AnswerOptions = ITS_BEST) -> ModelInput:
-    """Read one input, and answer it; see `heedful.explain.explaining.look`.
+    """Prepare and answer one input; see `heedful.explain.explaining.explain_input`.
 
     Raises:
-        RequestError: the input is empty, too long or of another kind than the run reads, or there is no such
-            answer.
+        RequestError: the input is empty, too long or of the wrong type, or the requested answer does not
+            exist.
     """
     reading = READERS[run.recipe.task.kind](run, input, asked)
     device = next(run.model.parameters()).device

@@ -1,4 +1,4 @@
-"""What the readings of several tasks have in common."""
+"""Helpers for the inputs of several tasks."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -17,26 +17,26 @@ from heedful.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from heedful.runs.run import Run
 
-GIVEN = "given, not written by the model"
-"""The note of an answer that was given as the target."""
+GIVEN = "given, not predicted by the model"
+"""Note on an answer that was given as the target."""
 
 
 def text_of(run: "Run", given: Any) -> str:
-    """The text; a refusal of anything else.
+    """Return the input if it is a text.
 
     Raises:
-        RequestError: it is none.
+        RequestError: the input is not a text.
     """
     if not isinstance(given, str):
-        raise RequestError(f"a run of the task {run.recipe.task.kind} reads a text, not {_kind(given)}")
+        raise RequestError(f"the input of task {run.recipe.task.kind} must be a text, got {_kind(given)}")
     return given
 
 
 def texts_of(run: "Run", given: Any) -> list[str]:
-    """The text, or the texts that are read together.
+    """Return the text, or the texts that the run reads together, as a list.
 
     Raises:
-        RequestError: other things, or another number of texts.
+        RequestError: the input is not texts, or their number is different.
     """
     keys = run.task.columns.inputs
     if not isinstance(given, str):
@@ -46,8 +46,8 @@ def texts_of(run: "Run", given: Any) -> list[str]:
     is_list = isinstance(given, Sequence) and not isinstance(given, str)
     if not is_list or len(given) != len(keys) or not all(isinstance(text, str) for text in given):
         raise RequestError(
-            f"a run of the task {run.recipe.task.kind} reads {len(keys)} texts together here "
-            f"({', '.join(keys)}), not {_kind(given)}: give them with a tab between, or as a pair"
+            f"the input of task {run.recipe.task.kind} must be {len(keys)} texts ({', '.join(keys)}), got "
+            f"{_kind(given)}; separate them by a tab, or pass a pair"
         )
     return list(given)
 
@@ -60,51 +60,49 @@ def _kind(given: Any) -> str:
 
 
 def ids_in(batch: Batch) -> list[int]:
-    """The ids of the one sequence that the model reads."""
+    """Return the token ids of the one sequence in a batch."""
     assert isinstance(batch.inputs, Tokens)
     return batch.inputs.ids.tolist()
 
 
 def refuse_empty(*ids: Sequence[int]) -> None:
-    """Refuse what has not one token.
+    """Check that there is at least one token.
 
     Raises:
-        RequestError: it has none.
+        RequestError: all sequences are empty.
     """
     if not any(map(len, ids)):
-        raise RequestError("the input is empty: there is nothing to look at; give some text")
+        raise RequestError("the input is empty; give some text")
 
 
 def refuse_target(run: "Run", asked: AnswerOptions, instead: str) -> None:
-    """Refuse a target where the run writes no text; ``instead`` says what there is.
+    """Check that no target is given, for tasks that do not support one.
 
     Raises:
-        RequestError: one was given.
+        RequestError: a target is given; the message ends with ``instead``.
     """
     if asked.target is not None:
-        raise RequestError(
-            f"a run of the task {run.recipe.task.kind} writes no text that could be given: {instead}"
-        )
+        raise RequestError(f"task {run.recipe.task.kind} does not support a target ({instead})")
 
 
 def predicted(run: "Run", given: Any, asked: AnswerOptions, **options: Any) -> Prediction:
-    """The run's own answer, as `Run.predict` gives it.
+    """Return the answer predicted by `Run.predict`.
 
     Raises:
         DataError: the input cannot be read.
-        RequestError: there is no such alternative.
+        RequestError: the requested alternative does not exist.
     """
     if asked.alternative and getattr(asked.decoding or run.recipe.decoding, "kind", None) == "greedy":
         raise RequestError(
-            f"there is no alternative {asked.alternative}: greedy decoding finds one answer; take a beam: "
-            f"--decoding kind=beam --decoding beam={asked.alternative + 1}"
+            f"alternative {asked.alternative} does not exist: greedy decoding returns one answer; use a "
+            f"beam: --decoding kind=beam --decoding beam={asked.alternative + 1}"
         )
     has_several = "n_best" in run.task.info.options or run.recipe.decoding is not None
     beam = getattr(asked.decoding or run.recipe.decoding, "beam", None)
     if beam is not None and asked.alternative >= beam:
         raise RequestError(
-            f"there is no alternative {asked.alternative}: with a beam of {beam} there are 0 (the best) to "
-            f"{beam - 1}; take one of them, or a wider beam: --decoding beam={asked.alternative + 1}"
+            f"alternative {asked.alternative} does not exist: a beam of {beam} returns alternatives 0 (the "
+            f"best) to {beam - 1}; use a larger beam: --decoding beam={asked.alternative + 1}"
         )
     if asked.alternative and has_several:
         options["n_best"] = asked.alternative + 1
@@ -114,34 +112,35 @@ def predicted(run: "Run", given: Any, asked: AnswerOptions, **options: Any) -> P
     answers = [first, *first.alternatives]
     if asked.alternative >= len(answers):
         counted = "1 answer" if len(answers) == 1 else f"{len(answers)} answers"
-        last = "0, the only one" if len(answers) == 1 else f"0 (the best) to {len(answers) - 1}"
-        raise RequestError(f"there is no alternative {asked.alternative}: the run has {counted}: take {last}")
-    return replace(answers[asked.alternative], note=first.note)  # what is told of the input, with the best
+        last = "0" if len(answers) == 1 else f"0 (the best) to {len(answers) - 1}"
+        raise RequestError(
+            f"alternative {asked.alternative} does not exist: the run returned {counted}; expected {last}"
+        )
+    return replace(
+        answers[asked.alternative], note=first.note
+    )  # notes on the input come with the best answer
 
 
 def given_answer(tokenizer: Tokenizer, text: str, ids: Sequence[int], asked: AnswerOptions) -> Prediction:
-    """The answer that was given; what the model says of it is not known yet.
+    """Return the given answer as a prediction, without scores.
 
     Raises:
-        RequestError: another of the run's own answers is asked for too.
+        RequestError: an alternative is requested too.
     """
     if asked.alternative:
-        raise RequestError(
-            "a target is given, so the run writes none itself: leave out alternative "
-            f"{asked.alternative}, or the target"
-        )
+        raise RequestError(f"alternative {asked.alternative} and a target are given; remove one of them")
     return Prediction(text, tokens=tokenizer.tokens(ids), note=GIVEN)
 
 
 def in_chunks(head: Any, batch: Batch) -> Callable[[Tensor], Iterator[Tensor]]:
-    """The logits of the places at which an answer is wanted, so that few exist at one time."""
+    """Return a function that yields the logits of the question positions in chunks, to limit memory."""
     return lambda hidden: (head(part) for part in batch.picked(hidden).split(CHUNK))
 
 
 def tokens_of(
     run: "Run", tokenizer: Tokenizer, batch: Batch, side: str, places: Sequence[int], given: int = 0
 ) -> Questions:
-    """Which token stands at each of these places."""
+    """Return the questions which token is at each of these positions."""
     return Questions(
         side,
         tuple(places),

@@ -1,4 +1,4 @@
-"""Tagging: a tag for every word."""
+"""Input of tagging: the questions are the tags of the words."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def read_tags(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
-    """Tagging; a list of words or a line of them."""
-    refuse_target(run, asked, "its answer is a tag for every word")
+    """Prepare a list of words, or a line of words separated by spaces."""
+    refuse_target(run, asked, "the answer is a tag for each word")
     processor, room = run.processor, run.recipe.model.longest - N_SPECIALS
     words = split(given) if isinstance(given, str) else [text_of(run, word) for word in given]
     ids = [own[:room] for own in word_ids(processor.tokenizer, words)]
@@ -28,8 +28,8 @@ def read_tags(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
     parts = stretches([len(own) for own in ids], room)
     if len(parts) > 1:
         raise RequestError(
-            f"the input is read in {len(parts)} parts, and one at a time can be looked at: give as many "
-            f"words as make {room} tokens, the first {parts[0][1]} say"
+            f"the input must fit into one part of {room} tokens, got {len(parts)} parts; shorten it, for "
+            f"example to the first {parts[0][1]} words"
         )
     answer: Any = predicted(run, given, asked)
     flat = [token for own in ids for token in own]

@@ -1,4 +1,4 @@
-"""Translation and summarisation: on two sides, or one after the other in a language model."""
+"""Inputs of translation and summarisation, with encoder-decoder or language models."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def read_pair(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
-    """Translation and summarisation, on two sides or one after the other."""
+    """Prepare a source text and its target, as two sides or as one text."""
     whole = run.processor.source.encode(text_of(run, given))
     source = whole[: run.recipe.max_source]
     refuse_empty(source)
@@ -40,10 +40,10 @@ def read_pair(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
 def answered(
     run: "Run", given: Any, asked: AnswerOptions, tokenizer: Tokenizer, n_source: int
 ) -> tuple[Prediction, list[int]]:
-    """The answer and its ids: the run's own, or the one that was given.
+    """Return the answer and its ids, predicted or given.
 
     Raises:
-        RequestError: there is no such alternative, or no room for the target.
+        RequestError: the requested alternative does not exist, or the target is too long.
     """
     if asked.target is None:
         answer = predicted(run, given, asked)
@@ -51,7 +51,7 @@ def answered(
     ids = tokenizer.encode(asked.target)
     room = run.recipe.pairing.room(n_source)
     if room is not None and len(ids) + 1 > room:
-        raise RequestError(f"the target has {len(ids)} tokens, and the model has room for {room - 1}")
+        raise RequestError(f"the target must have at most {room - 1} tokens, got {len(ids)}; shorten it")
     return given_answer(tokenizer, asked.target, ids, asked), ids
 
 
@@ -64,15 +64,15 @@ def two_sides(
     source_side: Axis,
     tokenizer: Tokenizer,
 ) -> ModelInput:
-    """A source and a target that a model with two sides reads.
+    """Prepare a source and a target for an encoder-decoder model.
 
     Args:
-        run: of a model with two sides.
-        source: what the pairing takes of one: ids, or pixels in a row.
+        run: of an encoder-decoder model.
+        source: source in the form of the sequence format: ids, or pixels in a row.
         target: ids without special tokens.
-        answer: to be told.
-        asked: how it is answered.
-        source_side: what stands along the axis of the source.
+        answer: the answer with this target.
+        asked: options for the answer.
+        source_side: the axis of the source.
         tokenizer: of the target.
     """
     batch = run.recipe.pairing.scored([source], [target])
@@ -93,10 +93,10 @@ def _one_text(
     answer: Prediction,
     asked: AnswerOptions,
 ) -> ModelInput:
-    """``<s> x <sep> y </s>``; where that fills the context, the end token, which is never read, is left out.
+    """Prepare ``<s> x <sep> y </s>``; the end token is omitted if the rest fills the context.
 
-    What x is foretold by is asked only where the model was trained for it. Source and target are sides too,
-    between which parts of the attention lie (`heedful.explain.one_text`).
+    The tokens of x are questions only if the model was trained to predict them. Source and target are also
+    sides, for the part of the attention between them (`heedful.explain.one_text`).
     """
     text = [SPECIALS.start, *source, SPECIALS.separate, *target, SPECIALS.end][: run.recipe.model.context]
     first_answer = len(source) + 2

@@ -1,10 +1,10 @@
-"""Views of an input besides attention: the one table of them, from which command, schema and page read.
+"""Views of an input besides attention maps. `VIEWS` is the only list; command, schema and page use it.
 
-Nothing heavy is imported here. What a view needs is imported when it is asked for: each is a module of this
-package by the view's name, with the functions of a `Maker`.
+Nothing heavy is imported here. Each view is a module of this package with the functions of `ViewModule`,
+which is imported when it is used.
 
-Their values are ready for JSON, and stand in `heedful.explain.view.Explanation.more` under the view's name.
-The models are read as they are, without dropout, through the same forward pass that answers.
+The values of a view are JSON-ready and stored in `heedful.explain.view.Explanation.more` under its name. They
+are computed in evaluation mode (without dropout), with the same forward pass as predictions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class View:
-    """A view.
+    """Description of a view.
 
     Args:
-        description: what it shows, for the command's help.
-        needs: what a run must have for it, for refusals: "the view lens needs …".
-        is_over_inputs: whether several inputs are looked at together.
-        by: how a run comes to have what it needs, where a setting decides it.
+        description: what it shows, for the help of the command.
+        needs: what it requires of a run, for messages: "the view lens needs ...".
+        is_over_inputs: whether it uses several inputs together.
+        by: how to get a run that meets the requirement, if a setting decides it.
     """
 
     description: str
@@ -41,120 +41,122 @@ class View:
 
 VIEWS: dict[str, View] = {
     "lens": View(
-        "what the run would answer if it ended after each of its blocks",
-        "a stack of blocks, and an answer that has a probability",
+        "logit lens: the answer read out after each block",
+        "a stack of blocks and an answer with a probability",
     ),
     "losses": View(
-        "how probable each token is that was written, or given", "an answer that has a probability"
+        "loss and probability of each predicted or given token", "an answer that has a probability"
     ),
     "gradients": View(
-        "how much the answer hangs on each token, or pixel, that was read",
+        "gradient x input of the answer, for each input token or pixel",
         "an embedding, or pixels",
     ),
     "rollout": View(
-        "how much of each token arrives at each other one through all layers",
-        "a stack in which every layer looks at its own tokens",
+        "attention rollout: shares of input tokens in output tokens",
+        "a stack with self-attention in every layer",
     ),
-    "heads": View("all heads as small images, and how sharply each looks", "attention"),
+    "heads": View("thumbnails of all heads, and how sharp each head is", "attention"),
     "census": View(
-        "what each head does, by class (below), of all inputs together",
+        "class of each head (below), over all inputs",
         "attention between tokens",
         is_over_inputs=True,
     ),
     "distances": View(
-        "how far each head looks, layer by layer, of all inputs together",
-        "tokens that look at each other",
+        "mean attention distance of each head, over all inputs",
+        "self-attention",
         is_over_inputs=True,
     ),
     "class-token": View(
-        "what the class token of an image looks at, layer by layer",
-        "attention in an image with a class token",
-        by="train a model of images with model.pooling=first for it, or ",
+        "attention of the class token of an image, by layer",
+        "an image model with attention and a class token",
+        by="train an image model with model.pooling=first, or ",
     ),
-    "positions": View("how alike the vectors of positions are", "vectors of positions"),
-    "filters": View("what a model of images makes of patches first", "patches of pixels"),
+    "positions": View("cosine similarity of position vectors", "position vectors"),
+    "filters": View("principal components of the patch projection", "image patches"),
 }
-"""By name."""
+"""All views by name."""
 
 ALL = "all"
-"""For the name of a view: all that the run and the input have."""
+"""In place of the name of a view: all views that the run and the input support."""
 
 
 @runtime_checkable
-class Maker(Protocol):
-    """The module of a view."""
+class ViewModule(Protocol):
+    """Interface of the module of a view."""
 
     def has(self, run: "Run") -> bool:
-        """Whether a run has what the view needs."""
+        """Whether a run meets the requirement of the view."""
 
-    def compute(self, run: "Run", reading: "ModelInput", seen: Sequence["Explanation"]) -> dict[str, Any]:
-        """The values, ready for JSON.
+    def compute(
+        self, run: "Run", reading: "ModelInput", explanations: Sequence["Explanation"]
+    ) -> dict[str, Any]:
+        """Return the values of the view, JSON-ready.
 
         Args:
-            run: whose model is looked into.
-            reading: of the input.
-            seen: the explanation of the input without views; those of further inputs behind it.
+            run: the run.
+            reading: the input in the form the model reads.
+            explanations: the explanation of the input without views, followed by those of further inputs.
         """
 
-    def lines(self, seen: "Explanation", values: Mapping[str, Any]) -> list[str]:
-        """What the terminal shows of the values, a line each."""
+    def lines(self, explanation: "Explanation", values: Mapping[str, Any]) -> list[str]:
+        """Return the lines shown in the terminal."""
 
-    def drawings(self, seen: "Explanation", values: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """What the page draws of them (`heedful.explain.page.further`)."""
+    def drawings(self, explanation: "Explanation", values: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the drawings of the page (`heedful.explain.page.further`)."""
 
-    def figure(self, seen: "Explanation", values: Mapping[str, Any]) -> "Figure":
-        """The image (SVG, PNG).
+    def figure(self, explanation: "Explanation", values: Mapping[str, Any]) -> "Figure":
+        """Return the figure for SVG and PNG files.
 
         Raises:
-            RequestError: there is nothing to draw, or too much to be read.
+            RequestError: there is nothing to draw, or too much to be readable.
         """
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse views that are not there.
+    """Check that all views exist.
 
     Raises:
-        RequestError: it names the nearest one.
+        RequestError: a view does not exist; the message suggests the nearest name.
     """
     for name in names:
         if name not in (*VIEWS, ALL):
-            known = f"there are {', '.join(VIEWS)}, and {ALL} of them"
+            known = f"expected one of {', '.join(VIEWS)}, {ALL}"
             raise RequestError(f"unknown view {name!r}{nearest(name, [*VIEWS, ALL])}; {known}")
 
 
 def check_image(names: Sequence[str]) -> None:
-    """Refuse several views where an image is to be made.
+    """Check that an image file shows a single view.
 
     Raises:
-        RequestError: there are several, or all are asked for.
+        RequestError: several views, or all views, are requested.
     """
     if len(several := list(dict.fromkeys(names))) > 1 or ALL in several:
         raise RequestError(
-            f"an image is of one view, not of {' and '.join(several)}: take .html, or ask for one of them"
+            f"an image must show one view, got {' and '.join(several)}; select one of them, or write .html"
         )
 
 
-def maker(name: str) -> Maker:
-    """The module of a view, with what it imports."""
-    return cast(Maker, import_module(f"{__name__}.{name.replace('-', '_')}"))
+def view_module(name: str) -> ViewModule:
+    """Import and return the module of a view."""
+    return cast(ViewModule, import_module(f"{__name__}.{name.replace('-', '_')}"))
 
 
 def views_of(run: "Run") -> list[str]:
-    """The names of the views that a run has."""
-    return [name for name in VIEWS if maker(name).has(run)]
+    """Return the names of the views that a run supports."""
+    return [name for name in VIEWS if view_module(name).has(run)]
 
 
 def refuse_absent(run: "Run", names: Sequence[str]) -> None:
-    """Refuse views that a run has not.
+    """Check that a run supports the views.
 
     Raises:
-        RequestError: it says what the view needs, and which ones the run has.
+        RequestError: it does not; the message reports what the view needs, and which views are supported.
     """
     for name in names:
-        if not maker(name).has(run):
+        if not view_module(name).has(run):
             others = ", ".join(views_of(run)) or "none"
             view = VIEWS[name]
             raise RequestError(
-                f"the view {name} needs {view.needs}, which this run has not: {view.by}take another view "
-                f"(it has: {others})"
+                f"view {name} needs {view.needs}, which this run does not have; {view.by}use another view "
+                f"(available: {others})"
             )

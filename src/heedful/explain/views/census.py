@@ -1,10 +1,10 @@
-"""What each head does (`heedful.explain.patterns`)."""
+"""View ``census``: the class of each head (`heedful.explain.patterns`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from heedful.explain.attention_sites import points
+from heedful.explain.attention_sites import find_sites
 from heedful.explain.classes import MEANINGS
 from heedful.explain.matrix import printable
 from heedful.explain.patterns import Census, HeadPattern, recurrence
@@ -19,47 +19,52 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
 
 SHOWN = 2
-"""Examples of a head in the terminal and on the page."""
+"""Examples per head in the terminal and on the page."""
 
 
 def has(run: "Run") -> bool:
-    """Whether there is attention between tokens; slots of a compressed memory are none."""
-    return any(point.keys != MEMORY for point in points(run.model))
+    """Whether the model has attention between tokens; slots of a compressed memory are not tokens."""
+    return any(site.keys != MEMORY for site in find_sites(run.model))
 
 
-def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
-    """The census of all inputs, of the heads that were asked for, without those that look at slots."""
-    kept = [replace(each, maps=[m for m in each.maps if m.keys != MEMORY]) for each in seen]
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
+    """Return the census of the selected heads over all inputs, without attention to memory slots."""
+    kept = [replace(each, maps=[m for m in each.maps if m.keys != MEMORY]) for each in explanations]
     return census_of(kept).to_dict()
 
 
-def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
-    """How many heads there are of each class, then a line for each head."""
+def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
+    """Return the number of heads of each class, then a line per head."""
     census = Census.from_dict(values)
     inputs = "1 input" if census.inputs == 1 else f"{census.inputs:,} inputs"
-    told = [f"census of {len(census.heads):,} heads over {inputs}"]
+    output = [f"census of {len(census.heads):,} heads over {inputs}"]
     if census.inputs == 1:
-        told.append("  what never occurs in one input cannot be judged: give several, with --inputs FILE")
+        output.append(
+            "  patterns that do not occur in the input cannot be scored; use several inputs (--inputs FILE)"
+        )
     for share in census.table():
         if share.heads:
             name = f"{NAMES[share.kind]}: {share.pattern}"
-            told.append(f"  {name:<38} {share.heads:>4} {share.share:>5.0%}  {MEANINGS[share.pattern]}")
+            output.append(f"  {name:<38} {share.heads:>4} {share.share:>5.0%}  {MEANINGS[share.pattern]}")
     if (found := recurrence(census)) is not None:
-        told.append(
-            f"  of {found.heads} heads within a side, {found.previous:.0%} look at the token before, "
-            f"{found.next:.0%} at the token after, {found.either:.0%} at the two together"
+        output.append(
+            f"  of {found.heads} self-attention heads, {found.previous:.0%} attend to the previous token, "
+            f"{found.next:.0%} to the next token, {found.either:.0%} to both together"
         )
-    told += ["", f"  {'kind':<6} {'layer':>5} {'head':>4}  {'class':<14} {'share':>5} {'score':>6}  evidence"]
+    output += [
+        "",
+        f"  {'kind':<6} {'layer':>5} {'head':>4}  {'class':<14} {'share':>5} {'score':>6}  evidence",
+    ]
     for head in census.heads:
         score = "" if head.score is None else f"{head.score:.2f}"
         where = f"{head.kind:<6} {head.layer + 1:>5} {head.head + 1:>4}"
         what = f"{_class(head):<14} {_mass(head):>5} {score:>6}"
-        told.append(f"  {where}  {what}  {_evidence(head)}")
-    return told
+        output.append(f"  {where}  {what}  {_evidence(head)}")
+    return output
 
 
-def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Two tables: how many heads there are of each class, and all heads, each of which opens."""
+def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return two tables: the number of heads of each class, and all heads; clicking a row opens the head."""
     census = Census.from_dict(values)
     shares = [
         [NAMES[share.kind], share.pattern, share.heads, f"{share.share:.0%}", MEANINGS[share.pattern]]
@@ -81,50 +86,50 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
     inputs = "one input" if census.inputs == 1 else f"{census.inputs:,} inputs"
     return [
         {
-            "title": f"What the heads do, over {inputs}",
+            "title": f"Head classes over {inputs}",
             "kind": "table",
-            "columns": ["attention", "class", "heads", "share", "which means"],
+            "columns": ["attention", "class", "heads", "share", "meaning"],
             "rows": shares,
         },
         {
             "title": "Each head",
             "kind": "table",
-            "columns": ["layer.head", "kind", "class", "of its attention", "score", "evidence", "beside it"],
+            "columns": ["layer.head", "kind", "class", "attention share", "score", "evidence", "also"],
             "rows": heads,
         },
     ]
 
 
-def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
-    """All heads by their classes."""
+def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
+    """Draw a table of all heads by class."""
     from heedful.explain.drawings import census_map
 
     return census_map(Census.from_dict(values))
 
 
 def _class(head: HeadPattern) -> str:
-    """Its name; a fixed position with its number, from 1."""
+    """Return the name of the class; a fixed position with its index from 1."""
     if head.pattern == "fixed position" and head.position is not None:
         return f"position {head.position + 1}"
     return head.pattern
 
 
 def _mass(head: HeadPattern) -> str:
-    """The share of its attention that belongs to the class; nothing where keys do not make the class."""
+    """Return the share of attention on the keys of the class; empty for classes without keys."""
     match = head.matches.get(head.pattern)
     return "" if match is None else f"{match.mass:.0%}"
 
 
 def _examples(head: HeadPattern) -> Iterator[str]:
-    """The greatest weights that belong to the class."""
+    """Yield the largest weights that belong to the class."""
     for example in head.evidence[:SHOWN]:
         query, key = (printable(token) for token in example.tokens)
         yield f"{query} → {key} {example.weight:.2f}"
 
 
 def _evidence(head: HeadPattern) -> str:
-    """Its examples, and the classes beside its own."""
+    """Return the examples of a head and the patterns beside its class."""
     if head.confidence is None:
-        return "no token to judge it by"
+        return "no tokens to score"
     beside = [f"also {', '.join(head.others)}"] if head.others else []
     return "; ".join([*_examples(head), *beside])

@@ -1,4 +1,4 @@
-"""How far heads look, layer by layer (Dosovitskiy et al. 2021, figures 7 and 11)."""
+"""View ``distances``: mean attention distance by layer (Dosovitskiy et al. 2021, figures 7 and 11)."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful.errors import RequestError
-from heedful.explain.attention_sites import points
+from heedful.explain.attention_sites import find_sites
 from heedful.explain.flow import Numbers, image_distance, token_distance
 from heedful.explain.reading import ModelInput
 from heedful.explain.summary import NAMES
@@ -20,28 +20,29 @@ if TYPE_CHECKING:
 
 
 def has(run: "Run") -> bool:
-    """Whether tokens look at tokens of their own side."""
-    return any(point.kind != "cross" and point.keys != MEMORY for point in points(run.model))
+    """Whether the model has self-attention over tokens."""
+    return any(site.kind != "cross" and site.keys != MEMORY for site in find_sites(run.model))
 
 
-def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
-    """The mean distance of each head's attention, over all queries of all inputs.
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
+    """Return the mean attention distance of each head, over all queries of all inputs.
 
-    In pixels between the centres of patches, where the side is an image (its class token neither looks nor
-    is looked at), else in tokens.
+    The unit is pixels between patch centres if the side is an image (its class token is excluded), otherwise
+    tokens.
 
     Returns:
-        ``inputs``, and ``stacks``: of each its ``side``, ``kind``, ``unit``, how far attention looks that is
-        ``even`` over all that is seen, and ``layers``, each with ``layer`` and ``heads`` from 1, ``tap`` and
-        ``distances``; None of a head that looks at no patch.
+        ``inputs``, and ``stacks``: for each its ``side``, ``kind``, ``unit``, the distance of uniform
+            attention
+        over all visible tokens as ``even``, and ``layers``, each with ``layer`` and ``heads`` from 1, ``tap``
+        and ``distances``; None for a head without attention to patches.
 
     Raises:
-        RequestError: no attention within a side was asked for.
+        RequestError: no self-attention was selected.
     """
     patch = getattr(run.recipe.model, "patch_size", 1)
     means: dict[str, _Mean] = {}
     even: dict[str, _Mean] = {}
-    for explanation in seen:
+    for explanation in explanations:
         for each in _own(explanation):
             side = explanation.sides[each.keys]
             queries = each.weights.shape[1] - side.before
@@ -49,10 +50,10 @@ def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dic
             uniform = _even(each)
             even.setdefault(each.keys, _Mean()).add(_distance(uniform, side, patch), queries)
     if not means:
-        raise RequestError("the view distances is of attention within a side: ask for some, or for all")
+        raise RequestError("view distances needs self-attention; select some, or remove the selection")
     stacks: dict[tuple[str, str], dict[str, Any]] = {}
-    for each in _own(seen[0]):
-        unit = "tokens" if seen[0].sides[each.keys].grid is None else "pixels"
+    for each in _own(explanations[0]):
+        unit = "tokens" if explanations[0].sides[each.keys].grid is None else "pixels"
         stack = stacks.setdefault(
             (each.keys, each.kind),
             {
@@ -71,11 +72,11 @@ def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dic
                 "distances": _plain(means[each.tap].value),
             }
         )
-    return {"inputs": len(seen), "stacks": list(stacks.values())}
+    return {"inputs": len(explanations), "stacks": list(stacks.values())}
 
 
 def _own(explanation: Explanation) -> list[Map]:
-    """The maps within a side, as far as they have weights."""
+    """Return the self-attention maps that have weights."""
     return [
         each
         for each in explanation.maps
@@ -84,21 +85,21 @@ def _own(explanation: Explanation) -> list[Map]:
 
 
 class _Mean:
-    """A mean over inputs of ``[H]`` values, weighed by numbers of queries; NaN counts for nothing."""
+    """Mean over inputs of ``[H]`` values, weighted by the number of queries; NaN is ignored."""
 
     def __init__(self) -> None:
         self.total: Any = 0.0
         self.weight: Any = 0.0
 
     def add(self, values: Numbers, queries: int) -> None:
-        """One input."""
+        """Add one input."""
         there = np.isfinite(values)
         self.total = self.total + np.where(there, values, 0.0) * queries
         self.weight = self.weight + there * queries
 
     @property
     def value(self) -> Numbers:
-        """``[H]``."""
+        """The mean, ``[H]``."""
         return np.divide(self.total, self.weight, out=np.full(len(self.total), np.nan), where=self.weight > 0)
 
 
@@ -109,7 +110,7 @@ def _distance(weights: Any, side: Axis, patch: int) -> Numbers:
 
 
 def _even(each: Map) -> Numbers:
-    """``[1, T, T]``: attention that is even over all that is seen."""
+    """Return uniform attention over all visible tokens, ``[1, T, T]``."""
     ones = np.ones(each.weights.shape[1:])
     visible = np.tril(ones) if each.kind == "causal" else ones
     return (visible / visible.sum(axis=1, keepdims=True))[None]
@@ -119,22 +120,22 @@ def _plain(values: Numbers) -> list[float | None]:
     return [rounded(float(value)) if np.isfinite(value) else None for value in values]
 
 
-def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
-    """A line for each layer: the mean of its heads, then each head."""
-    told = []
+def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
+    """Return a line per layer: the mean of its heads, then each head."""
+    output = []
     for stack in values["stacks"]:
-        told.append(f"{_title(stack)}; even attention looks {_number(stack['even'])} far")
-        told.append(f"  {'layer':>5} {'mean':>8}  each head")
+        output.append(f"{_title(stack)}; uniform attention: {_number(stack['even'])}")
+        output.append(f"  {'layer':>5} {'mean':>8}  each head")
         for layer in stack["layers"]:
             known = [value for value in layer["distances"] if value is not None]
             mean = sum(known) / len(known) if known else None
             heads = " ".join(f"{_number(value):>7}" for value in layer["distances"])
-            told.append(f"  {layer['layer']:>5} {_number(mean):>8}  {heads}")
-    return told
+            output.append(f"  {layer['layer']:>5} {_number(mean):>8}  {heads}")
+    return output
 
 
-def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A table for each stack: layers down, heads across, each of which opens; darker is farther."""
+def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a table per stack: layers by heads; clicking a cell opens the head; darker is farther."""
     found = []
     for stack in values["stacks"]:
         farthest = max((value or 0.0) for layer in stack["layers"] for value in layer["distances"]) or 1.0
@@ -143,7 +144,7 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
             for layer in stack["layers"]
         ]
         columns = ["layer", *(f"head {number}" for number in stack["layers"][0]["heads"])]
-        title = f"{headline(_title(stack))} (even attention: {_number(stack['even'])})"
+        title = f"{headline(_title(stack))} (uniform attention: {_number(stack['even'])})"
         found.append({"title": title, "kind": "table", "columns": columns, "rows": rows})
     return found
 
@@ -156,8 +157,8 @@ def _cell(layer: Mapping[str, Any], n: int, farthest: float) -> dict[str, Any] |
     return {"text": _number(value), "share": value / farthest, **opens}
 
 
-def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
-    """A point for each head, by depth; a panel for each stack."""
+def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
+    """Draw a panel per stack with a point per head, by layer."""
     from heedful.explain.drawings import distance_panels
 
     panels = [
@@ -177,7 +178,7 @@ def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
 
 
 def _title(stack: Mapping[str, Any]) -> str:
-    return f"how far each head looks, in {stack['unit']}: {NAMES[stack['kind']]} of the {stack['side']}"
+    return f"mean attention distance in {stack['unit']}: {NAMES[stack['kind']]} of the {stack['side']}"
 
 
 def _number(value: float | None) -> str:

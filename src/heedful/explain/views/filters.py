@@ -1,4 +1,4 @@
-"""What a model of images makes of patches first: principal components of its projection."""
+"""View ``filters``: principal components of the patch projection of an image model."""
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
 
 DIGITS = 4
-"""Of a pixel."""
+"""Decimal places of a pixel."""
 
 COLUMNS = 7
-"""Tiles beside each other."""
+"""Tiles per row."""
 
 WIDE = 64
-"""The side of a tile on the page, in pixels, at least."""
+"""Minimum side of a tile on the page, in pixels."""
 
-TITLE = "The patch filters' principal components"
+TITLE = "Principal components of the patch filters"
 
 
 def has(run: "Run") -> bool:
-    """Whether patches of grey or coloured pixels are projected."""
+    """Whether the model projects patches of grey or RGB pixels."""
     found = _embedding(run)
     return found is not None and _channels(found) in (1, 3)
 
@@ -46,12 +46,12 @@ def _channels(embedding: PatchEmbedding) -> int:
     return embedding.patches.projection.weight[0].numel() // embedding.patches.patch**2
 
 
-def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
-    """The first principal components (`heedful.explain.flow.patch_filters`).
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
+    """Return the first principal components (`heedful.explain.patches.patch_filters`).
 
     Returns:
-        ``patch``, the side of a patch in pixels; ``filters``, how many the model has; ``shares`` of the
-        variance that the components explain; and ``tiles``, ``[n][rows][columns][channels]`` from 0 to 1.
+        ``patch``, the side of a patch in pixels; ``filters``, the number of filters; ``shares`` of the
+        variance explained by the components; and ``tiles``, ``[n][rows][columns][channels]`` from 0 to 1.
     """
     embedding = _embedding(run)
     assert embedding is not None
@@ -66,18 +66,18 @@ def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dic
     }
 
 
-def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
-    """How much of the filters the components are."""
+def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
+    """Return the variance explained by the components."""
     shares, patch = values["shares"], values["patch"]
-    told = (
+    summary = (
         f"{values['filters']} filters of {patch} x {patch} pixels: {len(shares)} principal components "
-        f"explain {sum(shares):.0%} of their variance (images of them: --out, .html, .svg or .png)"
+        f"explain {sum(shares):.0%} of the variance (images: --out FILE.html, .svg or .png)"
     )
-    return [told, "  " + " ".join(f"{share:.1%}" for share in shares[:10])]
+    return [summary, "  " + " ".join(f"{share:.1%}" for share in shares[:10])]
 
 
-def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The tiles in one image, the strongest first."""
+def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the tiles as one image, in descending order of variance."""
     if not values["tiles"]:
         return []
     from PIL import Image
@@ -91,17 +91,17 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
             "title": TITLE,
             "kind": "image",
             "image": f"data:image/png;base64,{b64encode(content.getvalue()).decode('ascii')}",
-            "text": f"{len(shares)} tiles, which explain {sum(shares):.0%} of the variance",
+            "text": f"{len(shares)} components, which explain {sum(shares):.0%} of the variance",
             "width": joined.shape[1] * max(8, -(-WIDE // values["patch"])),
         }
     ]
 
 
-def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
-    """The tiles, the strongest first."""
+def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
+    """Draw the tiles in descending order of variance."""
     from heedful.explain.drawings import filter_tiles
 
     if not values["tiles"]:
-        raise RequestError("the patch filters are all alike: they have no components to draw")
+        raise RequestError("the patch filters are all equal, so there are no components to draw")
     shares = values["shares"]
     return filter_tiles(values["tiles"], COLUMNS, f"{TITLE}: {sum(shares):.0%} of the variance")

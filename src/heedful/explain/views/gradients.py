@@ -1,4 +1,4 @@
-"""How the answer changes with what is read."""
+"""View ``gradients``: gradient x input of the answer's log-probability."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,87 +27,88 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
 
 DIGITS = 6
-"""Significant ones: where the answer is nearly certain, all numbers are small."""
+"""Significant digits; for a nearly certain answer all gradients are small."""
 
 SMALL = 1e-2
-"""Below it four places behind the point are not enough."""
+"""Below this maximum, numbers are shown in scientific notation."""
 
 STRONGEST = 4
-"""Patches that the terminal names, for the answer and against it."""
+"""Number of patches with positive and negative values in the terminal."""
 
-MEANS = "blue speaks for the answer, red against it"
+MEANS = "blue raises the score of the answer, red lowers it"
 
 
 def has(run: "Run") -> bool:
-    """Whether the model embeds what it reads, or reads pixels."""
+    """Whether the model embeds its input or reads pixels."""
     return bool(run.task.columns.images) or any(hasattr(run.model, name) for name in EMBEDDINGS)
 
 
-def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
-    """See `gradients`."""
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
+    """Return `gradients` of the predicted answer."""
     return gradients(run, reading)
 
 
 def gradients(run: "Run", reading: ModelInput, *, of: int | None = None) -> dict[str, Any]:
-    """How the answer's log-probability changes with what is read, token by token: gradient × input.
+    """Return the gradient of the answer's log-probability with respect to each input token: gradient x input.
 
         S = log p(answer),      g_t = dS / de_t,      products_t = g_t · e_t,      norms_t = |g_t|
 
-    e_t is what the embedding hands to the model for token t, its position included (and after the norm,
-    where the embedding has one). ``products`` sum to the derivative of S along all e: how fast S grows when
-    everything that is read grows alike; one above 0 speaks for the answer. ``norms`` say how much a small
-    change of a token could do, and have no direction. Neither is what leaving the token out would do.
+    e_t is the output of the embedding for token t, including its position (and after the norm, if the
+    embedding has one). The sum of ``products`` is the derivative of S along e, the rate at which S grows when
+    all inputs are scaled up; a positive product supports the answer. ``norms`` measure how much a small
+    change of a token can change S, without direction. Neither is the effect of removing the token.
 
-    Of an image the same is told of each pixel: e_t is then the vector of its channels as the model reads
-    them, which are 0 at the mean of the training data: a pixel of that level says nothing.
+    For images, the same is computed for each pixel: e_t is the vector of its normalised channels, which is 0
+    at the mean of the training data, so that a pixel of that value has product 0.
 
-    Source: Simonyan et al. 2014, section 3 (norms, there the greatest component); Denil et al. 2014 and
+    Source: Simonyan et al. 2014, section 3 (norms; they use the largest component); Denil et al. 2014 and
     Shrikumar et al. 2017, section 1 (products).
 
     Args:
-        run: whose model embeds what it reads, or reads pixels.
-        reading: of the input.
-        of: which question's answer; None: all that were not given, whose log-probabilities are summed.
+        run: its model embeds the input or reads pixels.
+        reading: the input in the form the model reads.
+        of: index of the question whose answer is differentiated; None: the sum over all questions that were
+            not given.
 
     Returns:
-        ``score`` S, the ``answers`` that it is of, and ``sides``: of each side that is embedded its name,
-        ``products`` and ``norms``. Where pixels are read, ``images`` has the same of them, in rows.
+        ``score`` S, its ``answers``, and ``sides``: for each embedded side its name, ``products`` and
+        ``norms``. If the model reads pixels, ``images`` contains the same for pixels, by row.
 
     Raises:
-        RequestError: there is no such question, none at all, or nothing can be differentiated.
+        RequestError: the question does not exist, there are no questions, or the input is not differentiable.
     """
     embeddings = [name for name in EMBEDDINGS if hasattr(run.model, name)]
     questions = reading.questions
     numbers = list(range(questions.given, len(questions))) if of is None else [of]
     if not numbers:
-        raise RequestError("nothing was answered, so there is nothing to differentiate")
+        raise RequestError("the answer is empty, so there is no score to differentiate")
     if not 0 <= numbers[0] < len(questions):
-        raise RequestError(f"there is no answer {numbers[0]}: there are {len(questions)}")
+        raise RequestError(f"answer must be between 0 and {len(questions) - 1}, got {numbers[0]}")
     batch, pixels = _with_pixels(reading.batch)
     if not embeddings and not pixels:
-        raise RequestError("the view gradients needs an embedding or pixels: take another view")
+        raise RequestError("view gradients needs an embedding or pixels; use another view")
     with torch.enable_grad(), _inner(run.model, embeddings) as inner:
         hidden = run.model(batch.inputs, batch.source)
         score = questions.scores(hidden)[numbers].sum()
         read = [*(inner[name] for name in embeddings), *pixels.values()]
         found = torch.autograd.grad(score, read)
     names = questions.names
-    told = {"score": rounded(score.item()), "answers": [names[i] for i in numbers]}
-    told["sides"] = [
-        {"name": EMBEDDINGS[name], **_told(gradient, inner[name])}
+    values = {"score": rounded(score.item()), "answers": [names[i] for i in numbers]}
+    values["sides"] = [
+        {"name": EMBEDDINGS[name], **_products(gradient, inner[name])}
         for name, gradient in zip(embeddings, found, strict=False)
     ]
     if pixels:
         rows = zip(pixels.items(), found[len(embeddings) :], strict=True)
-        told["images"] = [
-            {"name": side, **_told(gradient[0].movedim(0, -1), given[0].movedim(0, -1))}
+        values["images"] = [
+            {"name": side, **_products(gradient[0].movedim(0, -1), given[0].movedim(0, -1))}
             for (side, given), gradient in rows
         ]
-    return told
+    return values
 
 
-def _told(gradient: Float[Tensor, "... d"], given: Float[Tensor, "... d"]) -> dict[str, Any]:
-    """``products`` and ``norms``, as nested lists of the shape in front of d."""
+def _products(gradient: Float[Tensor, "... d"], given: Float[Tensor, "... d"]) -> dict[str, Any]:
+    """Return ``products`` and ``norms`` as nested lists, with the shape of all axes but the last."""
     return {
         "products": _significant((gradient * given.detach()).sum(-1).tolist()),
         "norms": _significant(gradient.norm(dim=-1).tolist()),
@@ -121,7 +122,7 @@ def _significant(values: Any) -> Any:
 
 
 def _with_pixels(batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
-    """The batch with pixels that can be differentiated, and these by the side that they are."""
+    """Return the batch with differentiable pixels, and the pixels by side."""
     found: dict[str, Tensor] = {}
 
     def leaf(part: Any, side: str) -> Any:
@@ -136,7 +137,7 @@ def _with_pixels(batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
 
 @contextmanager
 def _inner(model: nn.Module, embeddings: Iterable[str]) -> Iterator[dict[str, Tensor]]:
-    """What embeddings hand on, part of the graph: leaves of it where nothing below is differentiated."""
+    """Capture the outputs of embeddings as part of the graph, or as leaves if they need no gradient."""
     inner: dict[str, Tensor] = {}
 
     def seen(name: str, output: Tensor) -> Tensor:
@@ -147,50 +148,50 @@ def _inner(model: nn.Module, embeddings: Iterable[str]) -> Iterator[dict[str, Te
         yield inner
 
 
-# What is shown -------------------------------------------------------------------------------------------
+# Output --------------------------------------------------------------------------------------------------
 
 
-def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
-    """A line for each token that was read; of an image, the patches that say most."""
-    told = [f"gradient x input, and the gradient's norm, for the score {values['score']:.4f}"]
+def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
+    """Return a line per input token; for an image, the patches with the largest values."""
+    output = [f"gradient x input and gradient norm, for score {values['score']:.4f}"]
     for each in values["sides"]:
-        side = seen.sides[each["name"]]
+        side = explanation.sides[each["name"]]
         if side.grid is not None:
             continue
-        told.append(f"  {each['name']}")
+        output.append(f"  {each['name']}")
         form, other = _form(each["products"]), _form(each["norms"])
         rows = zip(side.tokens, each["products"], each["norms"], strict=True)
-        told += [f"  {product:+10{form}}  {norm:10{other}}  {token}" for token, product, norm in rows]
+        output += [f"  {product:+10{form}}  {norm:10{other}}  {token}" for token, product, norm in rows]
     for each in values.get("images", ()):
-        told += _of_patches(seen.sides[each["name"]], each)
-    return told
+        output += _of_patches(explanation.sides[each["name"]], each)
+    return output
 
 
 def _form(values: Iterable[float]) -> str:
-    """Places behind the point, or powers of ten where these would be nearly all zeros (of a sure answer)."""
+    """Return the number format: 4 decimal places, or scientific notation if all values are small."""
     return ".3e" if 0 < max(map(abs, values), default=0) < SMALL else ".4f"
 
 
 def _of_patches(side: Axis, values: Mapping[str, Any]) -> list[str]:
-    """Sums over the pixels of each patch: the greatest and the least."""
+    """Return the largest and smallest sums over the pixels of a patch."""
     assert side.grid is not None
     sums = block_sums(np.asarray(values["products"], dtype=float), side.grid)
     order = np.argsort(-sums, axis=None, kind="stable")
-    rows = {"for": order[:STRONGEST], "against": order[::-1][:STRONGEST]}
+    rows = {"positive": order[:STRONGEST], "negative": order[::-1][:STRONGEST]}
     rows_by_columns = " x ".join(map(str, sums.shape))
-    told = [f"  the pixels of {rows_by_columns} patches, summed (row,column); {sums.sum():+.4g} in all"]
+    output = [f"  sums over the pixels of {rows_by_columns} patches (row,column); total {sums.sum():+.4g}"]
     for name, places in rows.items():
         found = [(np.unravel_index(int(n), sums.shape), float(sums.flat[int(n)])) for n in places]
-        kept = [(at, value) for at, value in found if (value > 0) == (name == "for") and value]
+        kept = [(at, value) for at, value in found if (value > 0) == (name == "positive") and value]
         patches = "   ".join(f"{row + 1},{column + 1} {value:+.4g}" for (row, column), value in kept)
-        told.append(f"  {name:<9} {patches or 'none'}")
-    return told
+        output.append(f"  {name:<9} {patches or 'none'}")
+    return output
 
 
-def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What of each side speaks for the answer, and what against it; of images, pixel by pixel too."""
+def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the products of each side; for images also those of pixels."""
     images: dict[str, list[dict[str, Any]]] = {}
-    for name, label, grid in _panels(seen, values):
+    for name, label, grid in _panels(explanation, values):
         made = {"label": label, "values": grid.ravel().tolist(), "grid": [*grid.shape]}
         images.setdefault(name, []).append(made)
     drawn: list[dict[str, Any]] = [
@@ -198,7 +199,7 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
         for name, found in images.items()
     ]
     for each in values["sides"]:
-        side = seen.sides.get(each["name"])
+        side = explanation.sides.get(each["name"])
         if side is not None and side.grid is None:
             title = _title(each["name"])
             drawn.append({"title": title, "kind": "tokens", "side": each["name"], "values": each["products"]})
@@ -206,15 +207,15 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
 
 
 def _title(side: str) -> str:
-    return f"What in the {side} speaks for the answer: gradient \N{MULTIPLICATION SIGN} input"
+    return f"Gradient \N{MULTIPLICATION SIGN} input of the {side}"
 
 
-def _panels(seen: Explanation, values: Mapping[str, Any]) -> Iterator[tuple[str, str, Numbers]]:
-    """Of each image its side, a label and ``[rows, columns]``: of its pixels, then of its patches."""
+def _panels(explanation: Explanation, values: Mapping[str, Any]) -> Iterator[tuple[str, str, Numbers]]:
+    """Yield the side, a label and values ``[rows, columns]`` of each image: of pixels, then of patches."""
     for each in values.get("images", ()):
         yield each["name"], "each pixel", np.asarray(each["products"], dtype=float)
     for each in values["sides"]:
-        side = seen.sides.get(each["name"])
+        side = explanation.sides.get(each["name"])
         if side is not None and side.grid is not None:
             products = np.asarray(each["products"], dtype=float)
             own = [
@@ -224,8 +225,8 @@ def _panels(seen: Explanation, values: Mapping[str, Any]) -> Iterator[tuple[str,
             yield each["name"], f"each embedded patch{''.join(own)}", on_grid(products, side)
 
 
-def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
-    """Maps beside the image; where a text is read, a bar for each token.
+def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
+    """Draw maps beside the image; for texts, a bar per token.
 
     Raises:
         RequestError: the text has too many tokens.
@@ -233,11 +234,13 @@ def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
     from heedful.explain.drawings import signed_panels
     from heedful.explain.token_drawings import check_rows, signed_bars
 
-    title, note = str(seen.answer.get("text", "")), f"gradient \N{MULTIPLICATION SIGN} input: {MEANS}"
-    panels = list(_panels(seen, values))
+    title, note = str(explanation.answer.get("text", "")), f"gradient \N{MULTIPLICATION SIGN} input: {MEANS}"
+    panels = list(_panels(explanation, values))
     if panels:
-        image = seen.sides[panels[0][0]].image
+        image = explanation.sides[panels[0][0]].image
         return signed_panels([(label, grid) for _, label, grid in panels], image, title=title, note=note)
-    sides = [(each["name"], seen.sides[each["name"]].tokens, each["products"]) for each in values["sides"]]
+    sides = [
+        (each["name"], explanation.sides[each["name"]].tokens, each["products"]) for each in values["sides"]
+    ]
     check_rows(max(len(tokens) for _, tokens, _ in sides))
     return signed_bars(sides, title=title, note=note)

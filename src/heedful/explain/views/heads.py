@@ -1,4 +1,4 @@
-"""All heads at a glance."""
+"""View ``heads``: thumbnails and sharpness of all heads."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful.errors import RequestError
-from heedful.explain.attention_sites import points
+from heedful.explain.attention_sites import find_sites
 from heedful.explain.reading import ModelInput
 from heedful.explain.summary import NAMES
 from heedful.explain.thumbnails import thumbnail
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
 
 Stack = tuple[str, str, str]
-"""Who looks at whom: the kind of attention, and the names of both sides."""
+"""Kind of attention, name of the query side, name of the key side."""
 
 
 def has(run: "Run") -> bool:
-    """Whether there is attention."""
-    return bool(points(run.model))
+    """Whether the model has attention."""
+    return bool(find_sites(run.model))
 
 
-def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
-    """How sharply each head looks: the mean over tokens of the greatest weight.
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
+    """Return the sharpness of each head: the mean over queries of the largest weight.
 
-        sharpness = 1/T sum_i max_j a_ij        from 1/K, all K keys alike, to 1, each token at a single one
+        sharpness = 1/T sum_i max_j a_ij        from 1/K (uniform over K keys) to 1 (one key per query)
 
     Source: Voita et al. 2019, section 4.1 ("confidence", there without the end token).
 
     Returns:
-        ``stacks``: of each its ``kind`` and the sides ``queries`` and ``keys``, and ``layers``, each with
+        ``stacks``: for each its ``kind`` and the sides ``queries`` and ``keys``, and ``layers``, each with
         ``layer`` and ``heads`` from 1, ``tap`` and ``sharpness``.
 
     Raises:
-        RequestError: no attention was asked for.
+        RequestError: no attention was selected.
     """
-    stacks = _stacks(seen[0])
+    stacks = _stacks(explanations[0])
     if not stacks:
-        raise RequestError("the view heads is of attention: ask for some, or for all")
+        raise RequestError("view heads needs attention; select some, or remove the selection")
     return {
         "stacks": [
             {
@@ -66,29 +66,29 @@ def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dic
     }
 
 
-def _stacks(seen: Explanation) -> dict[Stack, list[Map]]:
-    """The maps that have weights, layer by layer."""
+def _stacks(explanation: Explanation) -> dict[Stack, list[Map]]:
+    """Return the maps that have weights by stack, from the first to the last layer."""
     found: dict[Stack, list[Map]] = {}
-    for each in seen.maps:
+    for each in explanation.maps:
         if each.weights.size and not each.is_part:
             found.setdefault((each.kind, each.queries, each.keys), []).append(each)
     return found
 
 
-def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
-    """A line for each layer: the mean of its heads, then each head."""
-    told = []
+def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
+    """Return a line per layer: the mean of its heads, then each head."""
+    output = []
     for stack in values["stacks"]:
-        told += [_title(stack), f"  {'layer':>5} {'mean':>6}  each head"]
+        output += [_title(stack), f"  {'layer':>5} {'mean':>6}  each head"]
         for layer in stack["layers"]:
             sharp = layer["sharpness"]
             heads = " ".join(f"{value:>5.2f}" for value in sharp)
-            told.append(f"  {layer['layer']:>5} {sum(sharp) / len(sharp):>6.2f}  {heads}")
-    return told
+            output.append(f"  {layer['layer']:>5} {sum(sharp) / len(sharp):>6.2f}  {heads}")
+    return output
 
 
-def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """How sharply each looks, each of which opens; thumbnails the page has anyway."""
+def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return tables of sharpness; clicking a cell opens the head. The page always has thumbnails."""
     found = []
     for stack in values["stacks"]:
         columns = sorted({head for layer in stack["layers"] for head in layer["heads"]})
@@ -106,17 +106,19 @@ def _cells(layer: Mapping[str, Any], columns: Sequence[int]) -> Iterator[dict[st
         yield None if value is None else {"text": f"{value:.2f}", "share": min(value, 1.0), **opens}
 
 
-def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
-    """A thumbnail of each head, and of the mean of each layer."""
+def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
+    """Draw a thumbnail of each head and of the mean of each layer."""
     from heedful.explain.drawings import head_grids
 
-    grids = [_grid(f"{_name(*stack)} ({_size(maps[0])})", maps) for stack, maps in _stacks(seen).items()]
-    note = "a row looks, a column is looked at; colours go with the square root of the weight"
-    return head_grids(grids, title=str(seen.answer.get("text", "")), note=note)
+    grids = [
+        _grid(f"{_name(*stack)} ({_size(maps[0])})", maps) for stack, maps in _stacks(explanation).items()
+    ]
+    note = "rows: queries, columns: keys; colours by the square root of the weight"
+    return head_grids(grids, title=str(explanation.answer.get("text", "")), note=note)
 
 
 def _grid(name: str, maps: Sequence[Map]) -> "HeadGrid":
-    """Thumbnails of all heads; where a layer has several, the mean comes last."""
+    """Return the thumbnails of all heads, followed by their mean if a layer has several."""
     from heedful.explain.drawings import HeadGrid
 
     heads = sorted({head for each in maps for head in each.heads})
@@ -140,11 +142,11 @@ def _size(each: Map) -> str:
 
 
 def _name(kind: str, queries: str, keys: str) -> str:
-    """Who looks at whom, in words."""
-    of = f"of the {queries}" if queries == keys else f"of the {queries}, at the {keys}"
+    """Return the kind of attention and its sides."""
+    of = f"of the {queries}" if queries == keys else f"of the {queries} to the {keys}"
     return f"{NAMES[kind]} {of}"
 
 
 def _title(stack: Mapping[str, Any]) -> str:
     name = _name(stack["kind"], stack["queries"], stack["keys"])
-    return f"how sharply each head looks (1: each token at a single one): {name}"
+    return f"sharpness of each head (1: one key per query): {name}"

@@ -1,4 +1,4 @@
-"""The residual stream, read out at every depth ("logit lens")."""
+"""View ``lens``: the output layer applied to the hidden states of every layer ("logit lens")."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
 
 STACKS = {"decoder": "target_embedding", "stack": "embedding"}
-"""The parts of models whose top the heads read, and what embeds for each."""
+"""Stacks of models that the heads read, and the embedding of each."""
 
 
 def has(run: "Run") -> bool:
@@ -31,33 +31,33 @@ def has(run: "Run") -> bool:
     )
 
 
-def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
-    """See `lens`."""
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
+    """Return `lens` with its default options."""
     return lens(run, reading)
 
 
 @torch.no_grad()
 def lens(run: "Run", reading: ModelInput, *, top: int = 5) -> dict[str, Any]:
-    """What the model's output layer makes of the hidden states at every depth ("logit lens").
+    """Apply the output layer to the hidden states at every depth ("logit lens").
 
         p_l = softmax(head(norm(h_l)))      h_0 = embeddings,  h_l = output of block l,  l = 1 … L
 
-    norm is the one behind the last block, an identity in post-norm stacks, whose blocks end in one of their
-    own; so p_L is the model's own distribution. The heads of classifiers read a pooled vector, which is then
-    pooled at that depth. Only what was trained to be read there is sure to mean anything: lower depths are a
-    hint, and those of a post-norm stack a weaker one.
+    norm is the norm after the last block; it is the identity in post-norm stacks, whose blocks end with their
+    own norm. So p_L is the model's distribution. Classification heads read a pooled vector, which is pooled
+    at the same depth. Only the last depth was trained to be read by the head; lower depths are less reliable,
+    particularly in post-norm stacks.
 
-    Source: nostalgebraist 2020, "interpreting GPT: the logit lens"; Geva et al. 2022, section 2, has the
-    justification by sums of residuals.
+    Source: nostalgebraist 2020, "interpreting GPT: the logit lens"; Geva et al. 2022, section 2, justify it
+    by the sums in the residual stream.
 
     Args:
-        run: whose model has a stack of blocks.
-        reading: of the input.
-        top: how many of the most probable answers are told at each depth.
+        run: its model has a stack of blocks.
+        reading: the input in the form the model reads.
+        top: number of most probable answers returned for each depth.
 
     Returns:
-        ``side``, ``places`` and ``answers`` of the questions (`Questions`), and ``depths``: for each, from 0
-        on, the ``log_probs`` of those answers and the ``top`` answers of each question, best first.
+        ``side``, ``places`` and ``answers`` of the questions (`Questions`), and ``depths``: for each, from 0,
+        the ``log_probs`` of the answers, and the ``top`` answers of each question, best first.
 
     Raises:
         RequestError: the model has no blocks, or its answer is a number.
@@ -94,7 +94,7 @@ def _read_out(reading: ModelInput, states: Float[Tensor, "T d"], top: int) -> di
 
 
 def _stack(model: nn.Module) -> tuple[str, EncoderStack | DecoderStack]:
-    """The stack whose top the heads read, and its name.
+    """Return the stack that the heads read, and its name.
 
     Raises:
         RequestError: there is none.
@@ -103,23 +103,21 @@ def _stack(model: nn.Module) -> tuple[str, EncoderStack | DecoderStack]:
         found = getattr(model, name, None)
         if isinstance(found, EncoderStack | DecoderStack):
             return name, found
-    raise RequestError(
-        "the view lens reads what is between blocks, and this model has no stack of blocks: take another view"
-    )
+    raise RequestError("view lens needs a stack of blocks, which this model does not have; use another view")
 
 
-def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
-    """A line for each depth: the most probable answer to every question."""
-    told = ["what the output layer makes of each depth (0: embeddings)"]
+def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
+    """Return a line per depth: the most probable answer to every question."""
+    output = ["logit lens: most probable answer at each depth (0: embeddings)"]
     for number, depth in enumerate(values["depths"]):
         best = " ".join(top[0]["answer"] for top in depth["top"])
         mean = sum(depth["log_probs"]) / max(1, len(depth["log_probs"]))
-        told.append(f"  {number:>3}  mean log-probability {mean:8.3f}  {best}")
-    return told
+        output.append(f"  {number:>3}  mean log-probability {mean:8.3f}  {best}")
+    return output
 
 
-def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row for each depth: the answer that was most probable there to each question."""
+def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a table with a row per depth: the most probable answer to each question."""
     if not values.get("depths"):
         return []
     rows = [
@@ -128,12 +126,17 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
     ]
     columns = ["after", *values["answers"]]
     return [
-        {"title": "What each depth would have answered", "kind": "table", "columns": columns, "rows": rows}
+        {
+            "title": "Logit lens: most probable answer after each layer",
+            "kind": "table",
+            "columns": columns,
+            "rows": rows,
+        }
     ]
 
 
-def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
-    """A table: a row for each answer, a column for each depth, with what was most probable there.
+def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
+    """Draw a table: a row per answer, a column per depth, with the most probable answer in each cell.
 
     Raises:
         RequestError: there are no answers, or too many.
@@ -142,7 +145,7 @@ def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
 
     answers, depths = values["answers"], list(_depths(values))
     if not depths:
-        raise RequestError("nothing was answered, so there is nothing to draw")
+        raise RequestError("the answer is empty, so there is nothing to draw")
     check_rows(len(answers))
     places = range(len(answers))
     return depth_table(
@@ -150,12 +153,12 @@ def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
         [name for name, _ in depths],
         [[best[i]["answer"] for _, best in depths] for i in places],
         [[probability(best[i]["log_prob"]) for _, best in depths] for i in places],
-        title=str(seen.answer.get("text", "")),
-        note="what the output layer makes of each depth, and its probability there; bold: what was answered",
+        title=str(explanation.answer.get("text", "")),
+        note="most probable answer at each depth, coloured by probability; bold: equal to the final answer",
     )
 
 
 def _depths(values: Mapping[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """The name of each depth, and the most probable answer there to each question."""
+    """Yield the name of each depth, and the most probable answer to each question."""
     for depth, each in enumerate(values["depths"]):
         yield f"layer {depth}" if depth else "embeddings", [top[0] for top in each["top"]]

@@ -1,4 +1,4 @@
-"""What each answer costs."""
+"""View ``losses``: loss and probability of each answer."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,21 +21,21 @@ def has(run: "Run") -> bool:
     return run.recipe.task.kind != "regression"
 
 
-def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
-    """See `losses`."""
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
+    """Return `losses`."""
     return losses(run, reading)
 
 
 @torch.no_grad()
 def losses(run: "Run", reading: ModelInput) -> dict[str, Any]:
-    """How probable each answer is, and what it costs: ``loss_i = -log p_i``, in nats.
+    """Return the probability and loss of each answer: ``loss_i = -log p_i``, in nats.
 
-    A language model is asked for every token but the first, the prompt's too: those are ``given``, and not
-    part of the ``mean`` and its exponential, the ``perplexity``.
+    A language model has a question for every token but the first, including those of the prompt; these are
+    ``given``, and excluded from the ``mean`` and its exponential, the ``perplexity``.
 
     Returns:
         ``side``, ``places`` and ``answers`` of the questions, and for each ``given``, ``probabilities`` and
-        ``losses``; ``mean`` and ``perplexity`` are None where nothing was written.
+        ``losses``; ``mean`` and ``perplexity`` are None if nothing was predicted.
 
     Raises:
         RequestError: the answer is a number.
@@ -55,54 +55,56 @@ def losses(run: "Run", reading: ModelInput) -> dict[str, Any]:
     }
 
 
-def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
-    """A line for each answer."""
-    told = ["loss and probability of each answer" + ("; given ones in brackets" * any(values["given"]))]
+def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
+    """Return a line per answer."""
+    output = [
+        "loss and probability of each answer" + ("; given tokens in parentheses" * any(values["given"]))
+    ]
     rows = (values[name] for name in ("answers", "given", "losses", "probabilities"))
     for answer, given, loss, probability in zip(*rows, strict=True):
         shown = f"({answer})" if given else answer
-        told.append(f"  {loss:8.3f}  {probability:8.4f}  {shown}")
+        output.append(f"  {loss:8.3f}  {probability:8.4f}  {shown}")
     if values["mean"] is not None:
-        told.append(f"  mean loss {values['mean']:.4f}, perplexity {values['perplexity']:.4g}")
-    return told
+        output.append(f"  mean loss {values['mean']:.4f}, perplexity {values['perplexity']:.4g}")
+    return output
 
 
-def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What each token cost; where the questions are about the whole input, what each answer did."""
-    if values["side"] not in seen.sides:
+def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the loss of each token, or a table if the questions are about the whole input."""
+    if values["side"] not in explanation.sides:
         return []
     if not values["places"]:
-        columns = {"answers": "answer", "probabilities": "probability", "losses": "cost in nats"}
+        columns = {"answers": "answer", "probabilities": "probability", "losses": "loss (nats)"}
         rows = [list(row) for row in zip(*(values[name] for name in columns), strict=True)]
         table = {
-            "title": "What the answer cost",
+            "title": "Loss of the answer",
             "kind": "table",
             "columns": [*columns.values()],
             "rows": rows,
         }
         return [table] if rows else []
-    costs: list[float | None] = [None] * len(seen.sides[values["side"]].tokens)
+    token_losses: list[float | None] = [None] * len(explanation.sides[values["side"]].tokens)
     for place, loss in zip(values["places"], values["losses"], strict=True):
-        costs[place] = loss
-    title = f"What each token of the {values['side']} cost, in nats"
+        token_losses[place] = loss
+    title = f"Loss of each {values['side']} token, in nats"
     if values.get("perplexity") is not None:
         title += f" (perplexity {values['perplexity']:.4g})"
-    return [{"title": title, "kind": "tokens", "side": values["side"], "values": costs}]
+    return [{"title": title, "kind": "tokens", "side": values["side"], "values": token_losses}]
 
 
-def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
-    """A bar for each answer.
+def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
+    """Draw a bar per answer.
 
     Raises:
         RequestError: there are no answers, or too many.
     """
-    from heedful.explain.token_drawings import check_rows, cost_bars
+    from heedful.explain.token_drawings import check_rows, loss_bars
 
     answers, mean = values["answers"], values["mean"]
     if not answers:
-        raise RequestError("nothing was answered, so there is nothing to draw")
+        raise RequestError("the answer is empty, so there is nothing to draw")
     check_rows(len(answers))
     note = "" if mean is None else f"perplexity {values['perplexity']:.4g}"
-    title = str(seen.answer.get("text", ""))
+    title = str(explanation.answer.get("text", ""))
     line = mean if len(answers) > 1 else None
-    return cost_bars(answers, values["losses"], values["given"], mean=line, title=title, note=note)
+    return loss_bars(answers, values["losses"], values["given"], mean=line, title=title, note=note)

@@ -1,4 +1,7 @@
-"""How alike the vectors of positions are, learned or not (Dosovitskiy et al. 2021, figure 7, centre)."""
+"""View ``positions``: cosine similarity of position vectors, learned or fixed.
+
+Source: Dosovitskiy et al. 2021, figure 7, centre.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,19 +23,19 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
 
 MOST = 512
-"""Positions of a side, at most."""
+"""Maximum number of positions per side."""
 
 DIGITS = 4
-"""Of a cosine."""
+"""Decimal places of a cosine."""
 
 
 def has(run: "Run") -> bool:
-    """Whether something that is embedded has vectors of positions."""
+    """Whether an embedding has position vectors."""
     return bool(_parts(run.model))
 
 
 def _parts(model: nn.Module) -> dict[str, Positions]:
-    """The parts that make vectors of positions, by the side that they stand in."""
+    """Return the modules that compute position vectors, by side."""
     found = {}
     for side, embedding in embeddings_of(model).items():
         part = getattr(getattr(embedding, "positions", None), "positions", None)
@@ -42,12 +45,13 @@ def _parts(model: nn.Module) -> dict[str, Positions]:
 
 
 @torch.no_grad()
-def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
-    """The cosine of every two positions that the input has.
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
+    """Return the cosine similarities of all pairs of positions of the input.
 
     Returns:
-        ``sides``: of each its ``name`` and ``similarity``, ``[n][n]``: of the first `MOST` tokens; of a
-        image, of its patches.
+        ``sides``: for each its ``name`` and ``similarity``, ``[n][n]``, of the first `MOST` tokens; for
+            images,
+        of the patches.
     """
     found = []
     for name, part in _parts(run.model).items():
@@ -59,17 +63,17 @@ def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dic
     return {"sides": found}
 
 
-def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
-    """The mean cosine by how far positions are apart; of patches, by row and column."""
-    told = []
-    for name, cosines in _tables(seen, values):
-        told.append(f"mean cosine of the vectors of two positions of the {name}")
+def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
+    """Return the mean cosine by distance; for patches, within rows, within columns, and elsewhere."""
+    output = []
+    for name, cosines in _tables(explanation, values):
+        output.append(f"mean cosine similarity of two position vectors of the {name}")
         if cosines.ndim == 4:
-            told += _of_patches(cosines)
+            output += _of_patches(cosines)
         else:
             steps = [2**k for k in range(10) if 2**k < len(cosines)]
-            told += [f"  {step:>4} apart  {np.diagonal(cosines, step).mean():6.3f}" for step in steps]
-    return told
+            output += [f"  distance {step:>4}  {np.diagonal(cosines, step).mean():6.3f}" for step in steps]
+    return output
 
 
 def _of_patches(cosines: Any) -> list[str]:
@@ -77,8 +81,8 @@ def _of_patches(cosines: Any) -> list[str]:
     same_row = rows[:, None, None, None] == rows[None, None, :, None]
     same_column = columns[None, :, None, None] == columns[None, None, None, :]
     kinds = {
-        "in one row": same_row & ~same_column,
-        "in one column": same_column & ~same_row,
+        "same row": same_row & ~same_column,
+        "same column": same_column & ~same_row,
         "elsewhere": ~same_row & ~same_column,
     }
     return [
@@ -88,35 +92,35 @@ def _of_patches(cosines: Any) -> list[str]:
     ]
 
 
-def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A patch of all pairs; of an image, a small map for each of its patches, where it lies."""
+def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a heat map of all pairs; for images, a small map per patch at its location."""
     return [
         {"title": _title(name), "kind": "heat", **signed(_flat(cosines))}
-        for name, cosines in _tables(seen, values)
+        for name, cosines in _tables(explanation, values)
     ]
 
 
 def _title(name: str) -> str:
-    return f"How alike positions of the {name} are"
+    return f"Cosine similarity of {name} positions"
 
 
-def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
-    """That of the first side."""
+def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
+    """Draw the heat map of the first side."""
     from heedful.explain.drawings import similarity_map
 
-    (name, cosines), *_ = _tables(seen, values)
+    (name, cosines), *_ = _tables(explanation, values)
     return similarity_map(cosines, _title(name))
 
 
-def _tables(seen: Explanation, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Each side's cosines, ``[n, n]``; of a whole image, ``[rows, columns, rows, columns]``."""
+def _tables(explanation: Explanation, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the similarities of each side, ``[n, n]``, or ``[rows, columns, rows, columns]`` for images."""
     for each in values["sides"]:
         cosines = np.asarray(each["similarity"], dtype=float)
-        grid = seen.sides[each["name"]].grid
+        grid = explanation.sides[each["name"]].grid
         is_whole = grid is not None and len(cosines) == grid[0] * grid[1]
         yield each["name"], cosines.reshape(*grid, *grid) if is_whole and grid else cosines
 
 
 def _flat(cosines: Any) -> Any:
-    """``[rows, columns]`` for the page, with NaN between small maps."""
+    """Return ``[rows, columns]`` for the page, with NaN between small maps."""
     return cosines if cosines.ndim == 2 else mosaic(cosines)

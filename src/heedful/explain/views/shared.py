@@ -1,4 +1,4 @@
-"""What several views have in common."""
+"""Helpers for several views."""
 
 import math
 from typing import Any
@@ -11,48 +11,48 @@ from heedful.explain.reading import ModelInput
 from heedful.explain.view import INPUT, PREFIX, SOURCE
 
 DIGITS = 6
-"""To which numbers are rounded."""
+"""Decimal places of rounded numbers."""
 
 EMBEDDINGS = {"embedding": INPUT, "source_embedding": SOURCE, "target_embedding": PREFIX}
-"""The parts of models that embed what they read, and the side that each reads."""
+"""Attributes of models with embeddings, and the side that each embeds."""
 
 
 def rounded(value: float) -> float:
-    """To 6 digits behind the point."""
+    """Round to 6 decimal places."""
     return round(value, DIGITS)
 
 
 def rounded_all(values: Any, digits: int = DIGITS) -> Any:
-    """An array as lists of rounded numbers; as doubles, for the digits of a single precision number go on."""
+    """Return an array as nested lists of rounded numbers in fp64; fp32 has no short decimal form."""
     return np.round(np.asarray(values, dtype=np.float64), digits).tolist()
 
 
 def probability(log_prob: float | None) -> float:
-    """Short enough for a page; 0 for None, which is the logarithm of 0."""
+    """Return a probability with 6 significant digits; 0 for None, the logarithm of 0."""
     return 0.0 if log_prob is None else float(f"{math.exp(min(log_prob, 0.0)):.{DIGITS}g}")
 
 
 def questions_of(reading: ModelInput) -> dict[str, Any]:
-    """The questions that were answered."""
+    """Return the questions of an input, JSON-ready."""
     questions = reading.questions
     return {"side": questions.side, "places": list(questions.places), "answers": questions.names}
 
 
 def embeddings_of(model: nn.Module) -> dict[str, nn.Module]:
-    """The parts of a model that embed, by the side that each reads."""
+    """Return the embedding modules of a model by side."""
     return {side: getattr(model, name) for name, side in EMBEDDINGS.items() if hasattr(model, name)}
 
 
 def refuse_numbers(reading: ModelInput) -> None:
-    """Refuse a view of probabilities where the answer is a number.
+    """Check that the answer has a probability.
 
     Raises:
-        RequestError: it is one.
+        RequestError: the answer is a number.
     """
     if reading.questions.numbers is not None:
-        raise RequestError("the answer is a number and has no probability: take the view gradients")
+        raise RequestError("the answer is a number, which has no probability; use view gradients")
 
 
 def headline(text: str) -> str:
-    """A line of the terminal as the title of a drawing on the page."""
+    """Return a line of the terminal as a title for the page, in sentence case."""
     return text[:1].upper() + text[1:]

@@ -125,8 +125,8 @@ def test_where_all_heads_of_a_layer_are_exact_so_is_their_mean(medium):
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        (("decoder", 0), r"there are no weights of 'decoder'; there are some of \['cross\.0"),
-        (("encoder.0.weights", 4), "encoder.0.weights has no head 5 here"),
+        (("decoder", 0), r"unknown tap 'decoder'; expected one of \['cross\.0"),
+        (("encoder.0.weights", 4), "encoder.0.weights: head 5 is not in this explanation"),
     ],
 )
 def test_a_head_that_is_not_there_is_refused(wanted, message):
@@ -137,7 +137,7 @@ def test_a_head_that_is_not_there_is_refused(wanted, message):
 def test_weights_that_are_none_are_refused():
     wrong = translation()
     wrong.maps[0].weights[1, 0, 0] = np.nan
-    with pytest.raises(ValueError, match="a weight is not from 0 to 1"):
+    with pytest.raises(ValueError, match="weights must be between 0 and 1"):
         page(wrong)
 
 

@@ -195,7 +195,7 @@ def test_the_cell_below_the_mouse_is_told(browser, opened):
     for row, column in [(0, 0), (1, 4), (7, 6), (6, 1), (3, 5)]:
         browser.move(x + (column + 0.5) * width / len(source), y + (row + 0.5) * height / len(target))
         said = text(browser, "#readout")
-        assert said.startswith(f"{target[row]} looks at {source[column]} ")
+        assert said.startswith(f"{target[row]} attends to {source[column]} ")
         assert last_number(said) == pytest.approx(weights[row, column], abs=SHOWN)
         assert texts(browser, ".map .on") == [source[column], target[row]]
 
@@ -266,25 +266,25 @@ def test_a_side_that_looks_at_itself_keeps_its_token_when_turned_round(browser, 
     head(browser, 2, 2)
     click(browser, "[role=listbox] .chip", 6)
     click(browser, "#directions span", 1)
-    assert text(browser, "#token-title") == "ththen is looked at by"
+    assert text(browser, "#token-title") == "ththen receives attention from"
     found = [float(row[1]) for row in browser.execute(BARS)]
     # Tokens that no head looks from are not listed: the side is causal.
     listed = explanation.maps[2].weights[:, :, 6].max(axis=0) > SHOWN
     assert listed.tolist() == [False] * 6 + [True] * 2
     np.testing.assert_allclose(found, explanation.maps[2].head(2)[listed, 6], atol=SHOWN)
-    assert "6 with weight 0 in every head are left out" in text(browser, "#fan caption")
+    assert "6 with weight 0 in every head are omitted" in text(browser, "#fan caption")
 
 
 def test_another_kind_of_attention_keeps_the_token_of_the_side_they_share(browser, opened):
     explanation = opened(translation())
     click(browser, "[role=listbox][aria-label='Tokens of the target'] .chip", 5)
     head(browser, 3, 0)
-    assert text(browser, "#token-title") == "rasi looks at"
+    assert text(browser, "#token-title") == "rasi attends to"
     strongest = explanation.maps[3].head(0)[5].argmax()
     said = text(browser, "#readout")
-    assert said.startswith(f"rasi looks at {explanation.sides['target'].tokens[strongest]} ")
+    assert said.startswith(f"rasi attends to {explanation.sides['target'].tokens[strongest]} ")
     click(browser, "#units span", 1)
-    assert text(browser, "#token-title") == "rasiththen looks at"
+    assert text(browser, "#token-title") == "rasiththen attends to"
 
 
 def seen_patches(browser: Browser, selector: str, n: int = 0) -> np.ndarray:
@@ -354,7 +354,7 @@ def test_the_colour_bar_has_the_colours_that_are_drawn_and_even_attention(browse
         steps = np.abs(np.diff(scale(), axis=0)).max()
         assert np.abs(found - scale()).max() <= steps + 1
         assert even == pytest.approx(1 / n / most, abs=0.02)
-        assert said == f"0{most:.4f}even would be 1/{n} = {1 / n:.4f}"
+        assert said == f"0{most:.4f}uniform: 1/{n} = {1 / n:.4f}"
 
 
 def test_even_attention_looks_even(browser, opened):
@@ -402,7 +402,7 @@ def test_where_each_word_of_a_caption_looked(browser, opened):
     for n, weights in enumerate(looked):
         same_seen(seen_patches(browser, "#strip button .frame", n), weights, looked.max())
     click(browser, "#strip button", 2)
-    assert text(browser, "#token-title") == "disc looks at"
+    assert text(browser, "#token-title") == "disc attends to"
     assert browser.execute("return document.activeElement.textContent") == "disc"
 
 
@@ -455,9 +455,9 @@ def test_the_tables_of_views_tell_their_numbers(browser, opened):
     explanation = opened(seeing_further())
     shown = {title: n for n, title in enumerate(texts(browser, "#more h2"))}
     assert list(shown) == [
-        "What the heads do, over 2 inputs",
+        "Head classes over 2 inputs",
         "Each head",
-        "How far each head looks, in tokens: self-attention of the source (even attention: 2.25)",
+        "Mean attention distance in tokens: self-attention of the source (uniform attention: 2.25)",
     ]
     rows = "return [...document.querySelectorAll('#more section')[arguments[0]].querySelectorAll('tbody tr')]"
     told = browser.execute(f"{rows}.map((row) => [...row.cells].map((cell) => cell.textContent))", 1)
@@ -479,7 +479,7 @@ def test_a_rollout_is_drawn_as_a_head_is(browser, opened):
     for n, matrix in enumerate(matrices, len(explanation.maps)):
         head(browser, n, 0)
         assert text(browser, "#head-title") == "Rollout through all layers"
-        assert text(browser, "#head-kind").startswith("Rollout: ")
+        assert text(browser, "#head-kind").startswith("Rollout")
         found = np.array([float(cell) for cell in texts(browser, "#numbers tbody td")])
         np.testing.assert_allclose(found, np.ravel(matrix["weights"]), atol=SHOWN)
         assert matrix["queries"] in text(browser, "#head-kind")
@@ -561,7 +561,7 @@ def test_filters_are_an_image_with_a_text(browser, opened):
     assert browser.execute(f"{script} return [naturalWidth, naturalHeight, alt]") == [
         7,
         3,
-        "2 tiles, which explain 75% of the variance",
+        "2 components, which explain 75% of the variance",
     ]
 
 
@@ -570,7 +570,7 @@ def test_the_head_that_aligns_best_is_open_at_first(browser, opened):
     assert text(browser, "#head-title") == "Layer 1, head 2"
     weights = explanation.maps[4].head(1)
     same_colours(pixels(browser, ".field canvas"), coloured(weights / weights.max()))
-    assert text(browser, "#head-kind").endswith("; known to align best")
+    assert text(browser, "#head-kind").endswith("; best known alignment")
     head(browser, 4, 0)
     assert "best" not in text(browser, "#head-kind")
     opened(replace(translation(), best=Best("cross.0.weights", None)))
@@ -581,9 +581,9 @@ def test_the_head_that_aligns_best_is_open_at_first(browser, opened):
 def test_a_head_that_aligns_as_it_reads_is_drawn_so(browser, opened, head_number, name):
     """Row t is that of the next step, which reads token t; the end, which is never read, keeps its own."""
     explanation = opened(replace(translation(), best=Best("cross.0.weights", head_number, "input")))
-    assert text(browser, "#head-title") == f"Layer 1, {name}, where words are read"
+    assert text(browser, "#head-title") == f"Layer 1, {name}, at the input step"
     kind = text(browser, "#head-kind")
-    assert kind == "Cross-attention: target looks at source, as a word is read; known to align best"
+    assert kind == "Cross-attention: target to source, at the input step; best known alignment"
     own = explanation.maps[4].weights.astype(float)
     rows = own.mean(axis=0) if head_number is None else own[head_number]
     wanted = np.concatenate([rows[1:], rows[-1:]])
@@ -643,7 +643,7 @@ def test_a_walk_by_keyboard(browser, opened):
     opened(translation())
     browser.press("Tab", "Tab", "Tab", "Right", "Down")
     label = browser.execute("return document.activeElement.getAttribute('aria-label')")
-    assert label.startswith("Layer 2, head 2; strongest: ")
+    assert label.startswith("Layer 2, head 2; largest weight: ")
     browser.press("Enter")
     assert text(browser, "#head-title") == "Layer 2, head 2"
     assert focused(browser) == "one-head"
@@ -653,12 +653,12 @@ def test_a_walk_by_keyboard(browser, opened):
     browser.press("Home", "Right", "Right", "Down")
     row = min(before[0] + 1, len(explanation.sides["source"].tokens) - 1)
     said = text(browser, "#readout")
-    assert said.startswith(f"{explanation.sides['source'].tokens[row]} looks at the ")
+    assert said.startswith(f"{explanation.sides['source'].tokens[row]} attends to the ")
     assert last_number(said) == pytest.approx(explanation.maps[1].head(1)[row, 2], abs=SHOWN)
     browser.press("Enter")
     assert focused(browser) == "chip"
     browser.press("Home", "Right")
-    assert text(browser, "#token-title") == "enjoyed looks at"
+    assert text(browser, "#token-title") == "enjoyed attends to"
     browser.press("Escape")
     assert browser.execute("return document.activeElement.getAttribute('aria-label')") == label
 
@@ -814,10 +814,10 @@ def test_a_large_page_has_every_head_and_true_numbers(browser, opened):
             said = text(browser, "#readout")
             assert " at most " in said
             assert weights[row, column] <= last_number(said) + SHOWN
-    assert "the 8 strongest of 512" in text(browser, ".bars caption")
+    assert "the 8 largest of 512 weights" in text(browser, ".bars caption")
     found = [(row[0], float(row[1])) for row in browser.execute(BARS)]
     order = np.sort(np.argsort(-weights[511], kind="stable")[:8])
     assert [name for name, _ in found] == [f"tok{n}" for n in order]
     np.testing.assert_allclose([value for _, value in found], weights[511][order], atol=SHOWN)
     click(browser, "[role=listbox] .chip", 500)
-    assert text(browser, "#token-title") == "tok500 looks at"
+    assert text(browser, "#token-title") == "tok500 attends to"

@@ -43,7 +43,7 @@ def test_the_lens_is_a_row_for_each_depth():
 def test_losses_stand_at_the_places_of_their_questions():
     view = {**QUESTIONS, "losses": [0.25, 1.5], "mean": 0.875, "perplexity": 2.39888}
     (found,) = drawn(losses=view)
-    assert found["title"] == "What each token of the target cost, in nats (perplexity 2.399)"
+    assert found["title"] == "Loss of each target token, in nats (perplexity 2.399)"
     assert found["values"] == [0.25, None, 1.5, None, None, None, None, None]
 
 
@@ -56,7 +56,7 @@ def test_losses_of_an_answer_about_the_whole_input_are_a_table():
         "probabilities": [0.778801],
     }
     (found,) = drawn(losses={**view, "mean": 0.25, "perplexity": 1.284025})
-    assert (found["kind"], found["columns"]) == ("table", ["answer", "probability", "cost in nats"])
+    assert (found["kind"], found["columns"]) == ("table", ["answer", "probability", "loss (nats)"])
     assert found["rows"] == [["boot", 0.778801, 0.25]]
 
 

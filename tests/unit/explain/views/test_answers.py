@@ -12,7 +12,7 @@ from heedful.explain.canvas import shortened
 from heedful.explain.explaining import explain_input
 from heedful.explain.figure import figure_of
 from heedful.explain.view import Explanation
-from heedful.explain.views import maker
+from heedful.explain.views import view_module
 
 
 @pytest.mark.parametrize("name", ["translation", "language model", "classification", "masked", "captions"])
@@ -54,11 +54,11 @@ def test_the_bars_are_the_losses(explained, name):
 def test_nothing_and_too_much_are_refused(explained, name):
     run, _ = explained("masked")
     seen = explain_input(run, "the cat", maps=NO_MAPS, views=[name])
-    with pytest.raises(RequestError, match="nothing was answered, so there is nothing to draw"):
+    with pytest.raises(RequestError, match="the answer is empty, so there is nothing to draw"):
         figure_of(seen)
     run, given = explained("translation")
     seen = explain_input(run, given, maps=NO_MAPS, views=[name])
     long = {key: value * 99 if isinstance(value, list) else value for key, value in seen.more[name].items()}
     assert isinstance(seen, Explanation)
-    with pytest.raises(RequestError, match="tokens could not be read"):
-        maker(name).figure(replace(seen, more={name: long}), long)
+    with pytest.raises(RequestError, match="at most 120 tokens, got"):
+        view_module(name).figure(replace(seen, more={name: long}), long)

@@ -9,13 +9,13 @@ from heedful.explain.explaining import explain_input
 from heedful.explain.figure import figure_of
 from heedful.explain.patterns import Census, census
 from heedful.explain.view import Axis, Explanation, Map
-from heedful.explain.views import maker
+from heedful.explain.views import view_module
 
 TEXTS = ["the cat sat", "a dog lay", "the mat the"]
 
 
 def constructed(length: int) -> Explanation:
-    """Three heads: one looks at the token before, one at the first token, one at everything."""
+    """Three heads: one attends to the previous token, one at the first token, one at everything."""
     before = np.eye(length, k=-1)
     before[0, 0] = 1
     first = np.zeros((length, length))
@@ -30,7 +30,7 @@ def constructed(length: int) -> Explanation:
 @pytest.fixture
 def seen():
     inputs = [constructed(length) for length in (11, 13, 17)]
-    values = maker("census").compute(None, None, inputs)
+    values = view_module("census").compute(None, None, inputs)
     return Explanation(**{**vars(inputs[0]), "more": {"census": values}})
 
 
@@ -46,13 +46,13 @@ def test_known_heads_get_their_classes(seen):
 
 
 def test_the_terminal_tells_shares_meanings_and_every_head(seen):
-    lines = maker("census").lines(seen, seen.more["census"])
+    lines = view_module("census").lines(seen, seen.more["census"])
     assert lines[0] == "census of 3 heads over 3 inputs"
     (share,) = (line for line in lines if line.startswith("  self-attention: previous token"))
     assert share.split()[3:5] == ["1", "33%"]
-    assert share.endswith("looks at the token before")
-    (told,) = (line for line in lines if line.startswith("  of 3 heads"))
-    assert "33% look at the token before, 0% at the token after" in told
+    assert share.endswith("attends to the previous token")
+    (told,) = (line for line in lines if line.startswith("  of 3 self-attention heads"))
+    assert "33% attend to the previous token, 0% to the next token" in told
     rows = lines[lines.index("") + 2 :]
     assert [row.split()[:3] for row in rows] == [["self", "3", "1"], ["self", "3", "2"], ["self", "3", "4"]]
     assert rows[0].split()[3:7] == ["previous", "token", "100%", "1.00"]
@@ -63,12 +63,12 @@ def test_the_terminal_tells_shares_meanings_and_every_head(seen):
 
 def test_of_one_input_it_is_said_that_more_would_tell_more():
     one = constructed(11)
-    view = maker("census")
+    view = view_module("census")
     assert "--inputs FILE" in view.lines(one, view.compute(None, None, [one]))[1]
 
 
 def test_every_row_of_the_page_opens_its_head(seen):
-    shares, heads = maker("census").drawings(seen, seen.more["census"])
+    shares, heads = view_module("census").drawings(seen, seen.more["census"])
     assert [row[1:4] for row in shares["rows"]] == [
         ["previous token", 1, "33%"],
         ["first token", 1, "33%"],
@@ -117,13 +117,15 @@ def test_slots_of_a_compressed_memory_are_left_out(explained):
 
 def test_what_does_not_attend_says_what_there_is(explained):
     run, given = explained("fourier")
-    with pytest.raises(RequestError, match=r"the view census needs attention .* \(it has: lens, losses,"):
+    with pytest.raises(RequestError, match=r"view census needs attention .* \(available: lens, losses,"):
         explain_input(run, given, maps=NO_MAPS, views=["census"])
 
 
 def test_several_inputs_are_for_views_of_several(explained):
     run, given = explained("classification")
-    with pytest.raises(RequestError, match="3 inputs: only the views census and distances look at several"):
+    with pytest.raises(
+        RequestError, match="only the views census and distances support several inputs, got 3"
+    ):
         explain_input(run, given, views=["lens"], others=[given, given])
 
 
@@ -140,5 +142,5 @@ def test_all_inputs_together_keep_to_the_limit(explained):
     # Two layers of three heads, and three rectangles of a layer while it works.
     taken, working = 4 * n * n * 2 * 3, 4 * n * n * 3 * 3
     explain_input(run, given, views=["census"], others=[given], limit=2 * taken + working)
-    with pytest.raises(RequestError, match=r"input 2: .* with that of the inputs before"):
+    with pytest.raises(RequestError, match=r"input 2: .* with that of previous inputs"):
         explain_input(run, given, views=["census"], others=[given], limit=2 * taken + working - 1)

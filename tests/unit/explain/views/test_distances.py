@@ -9,7 +9,7 @@ from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
 from heedful.explain.explaining import explain_input
 from heedful.explain.figure import figure_of
-from heedful.explain.views import maker
+from heedful.explain.views import view_module
 
 TEXTS = ["the cat sat", "a dog lay", "mat"]
 ROUNDED = 5.1e-7
@@ -77,7 +77,7 @@ def test_both_halves_of_a_translator_have_a_stack(explained):
     seen = explain_input(*explained("translation"), views=["distances"])
     stacks = seen.more["distances"]["stacks"]
     assert [(stack["side"], stack["kind"]) for stack in stacks] == [("source", "self"), ("prefix", "causal")]
-    with pytest.raises(RequestError, match="attention within a side"):
+    with pytest.raises(RequestError, match="needs self-attention"):
         explain_input(*explained("translation"), maps=Selection(kinds=["cross"]), views=["distances"])
     one, other = figure_of(seen).axes
     assert one.get_title() == "self-attention of the source"
@@ -103,10 +103,10 @@ def test_lines_and_cells_tell_the_numbers(explained):
     seen = explain_input(*explained("classification"), views=["distances"])
     values = seen.more["distances"]
     layer = values["stacks"][0]["layers"][1]
-    lines = maker("distances").lines(seen, values)
+    lines = view_module("distances").lines(seen, values)
     shown = [f"{value:.2f}" for value in layer["distances"]]
     assert lines[3].split() == ["2", f"{np.mean(layer['distances']):.2f}", *shown]
-    (table,) = maker("distances").drawings(seen, values)
+    (table,) = view_module("distances").drawings(seen, values)
     assert table["columns"] == ["layer", "head 1", "head 2", "head 3"]
     number, *cells = table["rows"][1]
     assert number == 2
@@ -124,7 +124,7 @@ def test_a_head_that_looks_at_no_patch_has_no_distance(explained):
     weights[1, :, 0] = 1
     changed = type(seen.maps[0])(**{**vars(seen.maps[0]), "weights": weights})
     blind = type(seen)(**{**vars(seen), "maps": [changed]})
-    view = maker("distances")
+    view = view_module("distances")
     values = view.compute(run, None, [blind])
     (layer,) = values["stacks"][0]["layers"]
     assert [value is None for value in layer["distances"]] == [False, True, False]

@@ -18,7 +18,7 @@ from heedful.explain.explaining import explain_input
 from heedful.explain.figure import figure_of
 from heedful.explain.reading import AnswerOptions, ModelInput, Questions, read
 from heedful.explain.view import INPUT
-from heedful.explain.views import maker
+from heedful.explain.views import view_module
 from heedful.explain.views.gradients import gradients
 from heedful.nn.patches import Images
 from heedful.runs.run import load
@@ -140,7 +140,7 @@ def test_pixels_and_patches_stand_beside_the_image(explained):
     seen = explain_input(*explained("images"), views=["gradients"])
     values = seen.more["gradients"]
     pixels, patches = (np.array(values[part][0]["products"]) for part in ("images", "sides"))
-    (drawn,) = maker("gradients").drawings(seen, values)
+    (drawn,) = view_module("gradients").drawings(seen, values)
     one, other = drawn["images"]
     assert (drawn["kind"], drawn["side"], drawn["apart"]) == ("patches", INPUT, True)
     assert (one["grid"], one["values"]) == ([6, 6], pixels.ravel().tolist())
@@ -160,11 +160,11 @@ def test_the_terminal_names_the_patches_whose_pixels_say_most(explained):
     pixels = np.array(values["images"][0]["products"])
     sums = pixels.reshape(rows, 6 // rows, columns, 6 // columns).sum(axis=(1, 3))
     row, column = np.unravel_index(sums.argmax(), sums.shape)
-    _, told, speaks, against = maker("gradients").lines(seen, values)
-    assert speaks.split()[:3] == ["for", f"{row + 1},{column + 1}", f"{sums.max():+.4g}"]
+    _, told, speaks, against = view_module("gradients").lines(seen, values)
+    assert speaks.split()[:3] == ["positive", f"{row + 1},{column + 1}", f"{sums.max():+.4g}"]
     row, column = np.unravel_index(sums.argmin(), sums.shape)
-    assert against.split()[:3] == ["against", f"{row + 1},{column + 1}", f"{sums.min():+.4g}"]
-    assert f"{pixels.sum():+.4g} in all" in told
+    assert against.split()[:3] == ["negative", f"{row + 1},{column + 1}", f"{sums.min():+.4g}"]
+    assert f"total {pixels.sum():+.4g}" in told
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-9])
@@ -174,7 +174,7 @@ def test_the_terminal_tells_numbers_of_any_size(explained, scale):
     for side in seen.more["gradients"]["sides"]:
         for name in ("products", "norms"):
             side[name] = [value * scale for value in side[name]]
-    told = maker("gradients").lines(seen, seen.more["gradients"])
+    told = view_module("gradients").lines(seen, seen.more["gradients"])
     rows = [line.split() for line in told if len(line.split()) == 3]
     for number, name in enumerate(("products", "norms")):
         wanted = [value for side in seen.more["gradients"]["sides"] for value in side[name]]

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 
 from heedful.errors import RequestError
-from heedful.explain.attention_sites import NO_MAPS, Selection, points
+from heedful.explain.attention_sites import NO_MAPS, Selection, find_sites
 from heedful.explain.explaining import explain_input
 from heedful.explain.figure import figure_of
 from heedful.explain.thumbnails import thumbnail
-from heedful.explain.views import maker
+from heedful.explain.views import view_module
 
 
 def test_sharpness_is_the_mean_of_the_greatest_weights(explained, every):
     run, given = explained(every)
-    view = maker("heads")
-    assert view.has(run) == bool(points(run.model))
+    view = view_module("heads")
+    assert view.has(run) == bool(find_sites(run.model))
     if not view.has(run):
         return
     seen = explain_input(run, given, views=["heads"])
@@ -81,14 +81,12 @@ def test_in_words_layers_are_lines_and_on_the_page_they_open(explained):
     run, given = explained("classification")
     seen = explain_input(run, given, views=["heads"])
     values = seen.more["heads"]
-    lines = maker("heads").lines(seen, values)
-    assert (
-        lines[0] == "how sharply each head looks (1: each token at a single one): self-attention of the input"
-    )
+    lines = view_module("heads").lines(seen, values)
+    assert lines[0] == "sharpness of each head (1: one key per query): self-attention of the input"
     for line, layer in zip(lines[2:], values["stacks"][0]["layers"], strict=True):
         sharp = layer["sharpness"]
         assert line.split() == [f"{layer['layer']}", f"{np.mean(sharp):.2f}", *(f"{v:.2f}" for v in sharp)]
-    (table,) = maker("heads").drawings(seen, values)
+    (table,) = view_module("heads").drawings(seen, values)
     assert table["columns"] == ["layer", "head 1", "head 2", "head 3"]
     for row, layer in zip(table["rows"], values["stacks"][0]["layers"], strict=True):
         assert [(cell["tap"], cell["head"]) for cell in row[1:]] == [(layer["tap"], n) for n in range(3)]
@@ -97,5 +95,5 @@ def test_in_words_layers_are_lines_and_on_the_page_they_open(explained):
 
 def test_without_attention_there_is_nothing_to_see(explained):
     run, given = explained("classification")
-    with pytest.raises(RequestError, match="is of attention: ask for some"):
+    with pytest.raises(RequestError, match="view heads needs attention; select some"):
         explain_input(run, given, maps=NO_MAPS, views=["heads"])

@@ -14,7 +14,7 @@ from heedful.explain.explaining import explain_input
 from heedful.explain.figure import figure_of
 from heedful.explain.page.packing import LEVELS
 from heedful.explain.patches import patch_filters
-from heedful.explain.views import maker
+from heedful.explain.views import view_module
 from heedful.explain.views.positions import MOST
 
 HALF = 0.5e-4 + 1e-9
@@ -35,7 +35,7 @@ def test_every_layer_has_what_the_class_token_looks_at(explained):
     for layer, each in zip(values["layers"], seen.maps, strict=True):
         wanted = each.weights.astype(float).mean(axis=0)[0, 1:].reshape(2, 2)
         np.testing.assert_allclose(layer["weights"], wanted, atol=5.1e-7)
-    view = maker("class-token")
+    view = view_module("class-token")
     (drawn,) = view.drawings(seen, values)
     assert [image["label"] for image in drawn["images"]] == ["layer 1", "layer 2"]
     assert drawn["images"][1]["values"] == np.ravel(values["layers"][1]["weights"]).tolist()
@@ -51,8 +51,8 @@ def test_every_layer_has_what_the_class_token_looks_at(explained):
 @pytest.mark.parametrize("name", ["images without class token", "captions", "classification", "resnet"])
 def test_without_a_class_token_in_an_image_there_is_no_such_view(explained, name):
     run, given = explained(name)
-    assert not maker("class-token").has(run)
-    with pytest.raises(RequestError, match="take another view"):
+    assert not view_module("class-token").has(run)
+    with pytest.raises(RequestError, match="use another view"):
         explain_input(run, given, maps=NO_MAPS, views=["class-token"])
 
 
@@ -68,17 +68,17 @@ def test_positions_of_patches_are_laid_out(explained):
     np.testing.assert_allclose(side["similarity"], wanted, atol=HALF)
     drawn = np.ma.filled(figure_of(seen).axes[0].images[0].get_array(), np.nan)
     np.testing.assert_allclose(drawn[:2, 3:], wanted[1].reshape(2, 2), atol=HALF)
-    lines = maker("positions").lines(seen, values)
+    lines = view_module("positions").lines(seen, values)
     # Patches 0 and 1 are in one row, as are 2 and 3.
-    assert lines[1].split() == ["in", "one", "row", f"{(wanted[0, 1] + wanted[2, 3]) / 2:.3f}"]
-    assert lines[2].split() == ["in", "one", "column", f"{(wanted[0, 2] + wanted[1, 3]) / 2:.3f}"]
+    assert lines[1].split() == ["same", "row", f"{(wanted[0, 1] + wanted[2, 3]) / 2:.3f}"]
+    assert lines[2].split() == ["same", "column", f"{(wanted[0, 2] + wanted[1, 3]) / 2:.3f}"]
     assert lines[3].split() == ["elsewhere", f"{(wanted[0, 3] + wanted[1, 2]) / 2:.3f}"]
 
 
 def test_on_the_page_they_are_sixteen_bits_with_nothing_between_patches(explained):
     run, given = explained("images")
     seen = explain_input(run, given, maps=NO_MAPS, views=["positions"])
-    (drawn,) = maker("positions").drawings(seen, seen.more["positions"])
+    (drawn,) = view_module("positions").drawings(seen, seen.more["positions"])
     levels = np.frombuffer(base64.b64decode(drawn["levels"]), "<u2").reshape(drawn["size"])
     assert drawn["size"] == [5, 5]
     assert not levels[2].any()
@@ -98,8 +98,8 @@ def test_sinusoids_of_both_sides_of_a_translator(explained):
         omega = 10000.0 ** (-np.arange(0, 12, 2) / 12)
         wanted = [[np.cos((p - q) * omega).mean() for q in range(n)] for p in range(n)]
         np.testing.assert_allclose(side["similarity"], wanted, atol=HALF + 1e-6)
-    line = maker("positions").lines(seen, seen.more["positions"])[1]
-    assert line.split() == ["1", "apart", f"{np.cos(omega).mean():.3f}"]
+    line = view_module("positions").lines(seen, seen.more["positions"])[1]
+    assert line.split() == ["distance", "1", f"{np.cos(omega).mean():.3f}"]
 
 
 def test_of_a_long_text_there_are_the_first(explained, monkeypatch):
@@ -112,7 +112,7 @@ def test_of_a_long_text_there_are_the_first(explained, monkeypatch):
 
 @pytest.mark.parametrize("name", ["rotary, shared keys", "recurrent", "resnet"])
 def test_without_vectors_of_positions_there_is_no_such_view(explained, name):
-    assert not maker("positions").has(explained(name)[0])
+    assert not view_module("positions").has(explained(name)[0])
 
 
 # Filters
@@ -127,7 +127,7 @@ def test_filters_are_the_components_of_the_projection(explained):
     assert (values["patch"], values["filters"]) == (3, 12)
     np.testing.assert_allclose(values["tiles"], tiles, atol=HALF)
     np.testing.assert_allclose(values["shares"], shares, atol=5.1e-7)
-    view = maker("filters")
+    view = view_module("filters")
     assert "12 filters of 3 x 3 pixels: 9 principal components explain 100%" in view.lines(seen, values)[0]
     (drawn,) = view.drawings(seen, values)
     assert drawn["image"].startswith("data:image/png;base64,")
@@ -143,7 +143,7 @@ def test_filters_are_the_components_of_the_projection(explained):
 
 def test_filters_that_are_all_alike_have_no_image(explained):
     run, given = explained("captions")
-    view = maker("filters")
+    view = view_module("filters")
     weight = run.model.source_embedding.patches.projection.weight
     before = weight.detach().clone()
     with torch.no_grad():
@@ -157,10 +157,10 @@ def test_filters_that_are_all_alike_have_no_image(explained):
     assert (values["tiles"], values["shares"]) == ([], [])
     assert view.drawings(seen, values) == []
     assert "0 principal components" in view.lines(seen, values)[0]
-    with pytest.raises(RequestError, match="all alike"):
+    with pytest.raises(RequestError, match="all equal"):
         figure_of(seen)
 
 
 @pytest.mark.parametrize("name", ["resnet", "classification", "translation"])
 def test_without_patches_there_are_no_filters(explained, name):
-    assert not maker("filters").has(explained(name)[0])
+    assert not view_module("filters").has(explained(name)[0])

@@ -9,7 +9,7 @@ from heedful.explain.explaining import explain_input
 from heedful.explain.figure import figure_of
 from heedful.explain.flow import rollout, rollout_across
 from heedful.explain.patches import class_map
-from heedful.explain.views import maker
+from heedful.explain.views import view_module
 
 ROUNDED = 5.1e-7
 ENCODERS = ["one text", "language model", "masked", "classification", "pairs", "pairs, to their end"]
@@ -50,22 +50,22 @@ def test_a_writer_is_rolled_out_down_to_the_source(explained, name):
 @pytest.mark.parametrize("name", ["local and compressed", "recurrent", "recurrent, one head"])
 def test_what_has_no_stack_that_could_be_rolled_out_says_so(explained, name):
     run, given = explained(name)
-    with pytest.raises(RequestError, match=r"the view rollout needs a stack .* \(it has: l(ens|osses), "):
+    with pytest.raises(RequestError, match=r"view rollout needs a stack .* \(available: l(ens|osses), "):
         explain_input(run, given, views=["rollout"])
 
 
 @pytest.mark.parametrize("choice", [{"layers": [0]}, {"heads": [0]}, {"heads": [1]}, {"kinds": ["cross"]}])
 def test_a_choice_of_attention_is_refused(explained, choice):
     run, given = explained("translation")
-    with pytest.raises(RequestError, match="explain the input without choosing"):
+    with pytest.raises(RequestError, match="needs all kinds of attention, layers and heads"):
         explain_input(run, given, maps=Selection(**choice), views=["rollout"])
 
 
 def test_the_terminal_has_a_line_for_each_word(explained):
     seen = explain_input(*explained("translation"), views=["rollout"])
-    lines = maker("rollout").lines(seen, seen.more["rollout"])
+    lines = view_module("rollout").lines(seen, seen.more["rollout"])
     heads = [line for line in lines if line.startswith("rollout")]
-    assert heads[-1] == "rollout: what of the source arrives at each token of the target"
+    assert heads[-1] == "rollout: share of each source token in each target token"
     rows = lines[lines.index(heads[-1]) + 1 :]
     words = [*seen.sides["target"].surface, "</s>"]
     assert [row.split()[0] for row in rows] == words
@@ -74,7 +74,7 @@ def test_the_terminal_has_a_line_for_each_word(explained):
 @pytest.mark.parametrize("name", ["images", "images without class token", "captions"])
 def test_over_an_image_it_is_laid_out_as_its_patches(explained, name):
     seen = explain_input(*explained(name), views=["rollout"])
-    view = maker("rollout")
+    view = view_module("rollout")
     (*_, (sides, weights)) = matrices(seen).items()
     side = seen.sides[sides[1]]
     wanted = class_map(weights, side) if name != "captions" else weights.mean(axis=0).reshape(side.grid)
@@ -88,7 +88,7 @@ def test_over_an_image_it_is_laid_out_as_its_patches(explained, name):
     (image,) = drawn_map.images
     np.testing.assert_allclose(np.asarray(image.get_array()), wanted, atol=1e-12)
     shown = view.lines(seen, seen.more["rollout"])
-    assert shown[-1] == f"  the darkest is {wanted.max():.2g}"
+    assert shown[-1] == f"  darkest cell: {wanted.max():.2g}"
 
 
 def test_of_a_text_the_last_matrix_is_drawn_between_words(explained):
@@ -104,5 +104,5 @@ def test_of_a_text_the_last_matrix_is_drawn_between_words(explained):
 def test_attention_alone_is_drawn_without_it(explained):
     seen = explain_input(*explained("translation"))
     assert "cross-attention" in figure_of(seen).axes[0].get_xlabel()
-    with pytest.raises(RequestError, match="of one view, not of rollout and lens and census"):
+    with pytest.raises(RequestError, match="one view, got rollout and lens and census"):
         figure_of(explain_input(*explained("translation"), views=["rollout", "lens", "census"]))

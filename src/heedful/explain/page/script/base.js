@@ -1,25 +1,25 @@
 "use strict";
 /* Draws one explanation.
 
-   DATA    what build.py wrote: sides, maps with their views (heads and their mean), written, more
-   state   what is chosen; only `change` writes it, and it draws what hangs on what changed
-   a unit  is what one row or column stands for: a token, or a word (the sum over the pieces of a key,
-           the mean over the pieces of a query)
+   DATA    data from build.py: sides, maps with their views (heads and their mean), written, more
+   state   the selection; only `change` updates it, and redraws what depends on the changes
+   unit    meaning of a row or column: a token, or a word (sum over the subwords of a key, mean over the
+           subwords of a query)
 
-   Every canvas of weights has one pixel for each of its cells; CSS makes it large.
+   Canvases of weights have one pixel per cell; CSS scales them.
 
-   The files of this folder follow one another in one script, in the order of build.py. */
+   build.py concatenates the files of this folder into one script, in its order. */
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
-const LEVELS = 65535; // what weight 1 is stored as
-const SHADES = 255; // what the greatest cell of a thumbnail is stored as
-const LABELLED = 12; // pixels of a cell from which on its row and column have a name
-const LARGEST = 44; // pixels of a cell, at most
-const LIST = 32; // links of one token that are listed; of more, the strongest LISTED
+const LEVELS = 65535; // integer that stands for weight 1
+const SHADES = 255; // integer that stands for the largest cell of a thumbnail
+const LABELLED = 12; // minimum pixels per cell to label rows and columns
+const LARGEST = 44; // maximum pixels per cell
+const LIST = 32; // maximum keys listed without selection; of more, the LISTED largest weights
 const LISTED = 24;
-const TABLE = 2500; // weights in a table of numbers, at most; beyond, that of one row
-const NUMBERED = 120; // tokens that have their number written below them, at most
-const TINT = 0.62; // how far along the scale a chip goes for weight 1, so that its text stays readable
+const TABLE = 2500; // maximum weights in a table; larger maps show one row
+const NUMBERED = 120; // maximum tokens with their value shown below them
+const TINT = 0.62; // maximum position of a chip on the colour scale, so that its text is readable
 
 const state = { map: 0, view: 0, unit: "tokens", query: 0, key: 0, direction: "out", scale: "greatest", cell: 0 };
 
@@ -27,7 +27,7 @@ const state = { map: 0, view: 0, unit: "tokens", query: 0, key: 0, direction: "o
 
 const $ = (id) => document.getElementById(id);
 
-/** An element. `on…` are listeners, `style` sets properties (the page's policy allows no style attributes). */
+/** Create an element. `on…` are listeners; `style` sets properties, because the page's policy forbids style attributes. */
 function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -42,14 +42,14 @@ function element(tag, attributes = {}, ...children) {
 
 const limited = (x, low, high) => Math.min(Math.max(x, low), high);
 const number = (x) => x.toFixed(4);
-/** Numbers up to `most`, all with as many digits behind the point as show three of the greatest. */
+/** Return a formatter for numbers up to `most`, with the decimal places that show three digits of the largest. */
 const aligned = (most) => {
   const digits = most > 0 ? limited(2 - Math.floor(Math.log10(most)), 0, 20) : 0;
   return digits > 6 ? (x) => (x === 0 ? "0" : x.toExponential(1)) : (x) => x.toFixed(digits).replace(/^-(0\.?0*)$/, "$1");
 };
 const percent = (x) => (x >= 0.9995 ? "1.00" : x < 0.005 && x > 0 ? "<.01" : x.toFixed(2).replace(/^0/, ""));
 
-/** A token as it is shown: what would not be seen, or would steer the text around it, has a sign of its own. */
+/** Return a token for display: invisible and control characters are replaced by symbols. */
 function shown(token) {
   if (token === "") return "\u2205";
   if (/^ +$/.test(token)) return "\u2423".repeat(token.length);
@@ -61,7 +61,7 @@ function shown(token) {
 
 const named = (token) => element("bdi", { class: "token" }, shown(token));
 
-/** Whether most letters of these are written from right to left. */
+/** Whether most letters of the labels are written from right to left. */
 function isRightToLeft(labels) {
   const text = labels.join("");
   const right = (text.match(/[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/g) || []).length;
@@ -72,14 +72,14 @@ function isRightToLeft(labels) {
 
 const headName = (view) => (view.head === null ? "mean of heads" : `head ${view.head + 1}`);
 const viewName = (map, view) =>
-  map.rollout ? "Rollout through all layers" : `Layer ${map.layer + 1}, ${headName(view)}${map.read ? ", where words are read" : ""}`;
+  map.rollout ? "Rollout through all layers" : `Layer ${map.layer + 1}, ${headName(view)}${map.read ? ", at the input step" : ""}`;
 
-/** What attention it is. In a row of the others the model looks for the word; in one of those that are read, it knows it. */
+/** Return the kind of attention of a map. Rows are those of the step that predicts a word or, if `read`, that reads it. */
 function kindName(map) {
-  if (map.read) return `${kindName({ ...map, read: false })}, as a word is read`;
-  if (map.rollout) return map.queries === map.keys ? `Rollout: where the ${map.queries} comes from` : `Rollout: what of the ${map.keys} arrives at the ${map.queries}`;
-  if (map.part) return `Self-attention, ${map.queries} to ${map.keys}; rows rescaled to 1`;
-  if (map.kind === "cross") return `Cross-attention: ${map.queries} looks at ${map.keys}`;
+  if (map.read) return `${kindName({ ...map, read: false })}, at the input step`;
+  if (map.rollout) return map.queries === map.keys ? `Rollout of the ${map.queries}` : `Rollout: share of the ${map.keys} in the ${map.queries}`;
+  if (map.part) return `Self-attention, ${map.queries} to ${map.keys}; rows rescaled to sum 1`;
+  if (map.kind === "cross") return `Cross-attention: ${map.queries} to ${map.keys}`;
   return `${map.kind === "causal" ? "Causal self-attention" : "Self-attention"} of the ${map.queries}`;
 }
 
@@ -88,16 +88,16 @@ function strongestOf(map, view) {
   return { query: DATA.sides[map.queries].tokens[i], key: DATA.sides[map.keys].tokens[j], weight: level / LEVELS };
 }
 
-/* ---- Moving with the keyboard ------------------------------------------------------------------------ */
+/* ---- Keyboard navigation ----------------------------------------------------------------------------- */
 
 const STEPS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
-/** One stop for Tab in a group; `at` holds it. */
+/** Make `at` the only tab stop of a group. */
 function stopAt(items, at) {
   for (const item of items) item.tabIndex = item === at ? 0 : -1;
 }
 
-/** Among items that lie in lines, the nearest one in the line above or below. */
+/** Return the nearest item in the line above or below. */
 function inNextLine(items, from, step) {
   const tops = [...new Set(items.map((item) => item.offsetTop))].sort((a, b) => a - b);
   const line = items.filter((item) => item.offsetTop === tops[tops.indexOf(from.offsetTop) + step]);
@@ -105,7 +105,7 @@ function inNextLine(items, from, step) {
   return line.sort((a, b) => distance(a) - distance(b))[0];
 }
 
-/** Arrows go through items that run like text; `go` is told the one to go to. */
+/** Handle arrow keys for items laid out like text; `go` is called with the index of the new item. */
 function alongText(event, items, rightToLeft, go) {
   const at = items.indexOf(event.target.closest(".chip"));
   const step = STEPS[event.key];

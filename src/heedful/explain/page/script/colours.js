@@ -1,4 +1,4 @@
-/* Colours: the two scales of the style, and what is painted with them. */
+/* Colours: the two scales of the style sheet, and functions that use them. */
 
 const colours = {};
 
@@ -9,7 +9,7 @@ function resolved(name) {
   return found;
 }
 
-/** 256 colours, straight lines between the eight that the style names; `packed` has them as pixels lie in memory. */
+/** Return 256 colours, interpolated between the eight of the style sheet; `packed` has them as pixel values. */
 function ramp(name) {
   const stops = Array.from({ length: 8 }, (_, n) => resolved(`${name}-${n}`));
   const found = Array.from({ length: 256 }, (_, n) => {
@@ -28,13 +28,13 @@ function readColours() {
 const css = (colour) => `rgb(${colour.join(" ")})`;
 const colourOf = (scale, share) => scale[Math.round(255 * limited(share, 0, 1))];
 
-/** Black or white, whichever stands out more from a colour (WCAG's relative luminance). */
+/** Return black or white, whichever has more contrast to a colour (WCAG relative luminance). */
 function legible(colour) {
   const [r, g, b] = colour.map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
 }
 
-/** Tint what holds text by a share from -1 to 1. */
+/** Colour an element with text by a share from -1 to 1. */
 function tint(node, share) {
   const colour = colourOf(share < 0 ? colours.minus : colours.plus, TINT * Math.abs(share));
   node.style.setProperty("background-color", css(colour));
@@ -46,7 +46,7 @@ function untint(node) {
   node.style.removeProperty("color");
 }
 
-/** One pixel for each value, blue above zero and red below; `greatest`, and its opposite, have the full colour. */
+/** Paint one pixel per value, positive blue and negative red; the scale ends at `greatest` and its negative. */
 function paint(canvas, values, rows, columns, greatest) {
   canvas.width = columns;
   canvas.height = rows;
@@ -60,8 +60,8 @@ function paint(canvas, values, rows, columns, greatest) {
   canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
-/** The colours of a drawing and what they stand for, from `least` (0, or the opposite of the greatest) on.
-    Where attention is shared `among` so many tokens, a mark says which colour each has if all have the same. */
+/** Create a colour bar from `least` (0, or the negative of the maximum) to `greatest`.
+    If rows sum to 1 over `among` tokens, it marks the colour of uniform attention. */
 function colourBar(greatest, { among = null, least = 0, label = number } = {}) {
   const canvas = element("canvas", { role: "img", "aria-label": `colours from ${least ? label(least) : 0} to ${label(greatest)}` });
   paint(canvas, Array.from({ length: 256 }, (_, n) => least + (n / 255) * (greatest - least)), 1, 256, greatest);
@@ -69,8 +69,8 @@ function colourBar(greatest, { among = null, least = 0, label = number } = {}) {
   const ends = [least ? label(least) : "0", bar, greatest === 1 ? "1" : label(greatest)];
   if (among === null) return ends;
   bar.append(element("i", { style: { "--at": greatest > 0 ? limited(1 / among / greatest, 0, 1) : 0 } }));
-  return [...ends, element("span", { class: "even" }, `even would be 1/${among} = ${number(1 / among)}`)];
+  return [...ends, element("span", { class: "even" }, `uniform: 1/${among} = ${number(1 / among)}`)];
 }
 
-/** What the full colour stands for. */
+/** Return the end of the colour scale. */
 const full = (greatest) => (state.scale === "one" ? 1 : greatest);

@@ -1,8 +1,8 @@
-/* The sides of a map as running text or as the image, tinted by what the chosen token looks at. */
+/* The sides of a map as text or image, coloured by the attention of the selected token. */
 
 let flows = {};
 
-/** The sides of the map as running text or image: one where a side looks at itself. */
+/** Draw the sides of the map; self-attention has one. */
 function drawFlows() {
   const { map, queries, keys } = current();
   const make = (name, units, role) => flow(name, units, (n) => change(role === "query" ? { direction: "out", query: n } : { direction: "in", key: n }));
@@ -16,7 +16,7 @@ function drawFlows() {
 
 const flow = (name, units, choose) => (DATA.sides[name].grid ? imageFlow(name, choose) : textFlow(name, units, choose));
 
-/** Chips of a text, of which one is chosen and all can be tinted. */
+/** Create the chips of a text, one of which is selected. */
 function textFlow(name, units, choose) {
   const rightToLeft = isRightToLeft(units.labels);
   const chips = units.labels.map((label, n) => element("button", { type: "button", class: "chip", role: "option", tabindex: -1, onclick: () => choose(n) }, shown(label)));
@@ -29,7 +29,7 @@ function textFlow(name, units, choose) {
   return { node: element("div", {}, element("p", { class: "flow-name" }, name), box), tint: (weights, most) => tintChips(chips, units.labels, weights, most), mark: (n) => { markChip(chips, n); inView(box, chips[n]); }, focus: () => chips.find((chip) => chip.tabIndex === 0)?.focus() };
 }
 
-/** A long text shows the chosen token, without moving the page. */
+/** Scroll a long text to the selected token, without moving the page. */
 function inView(box, chip) {
   if (!chip || box.scrollHeight <= box.clientHeight) return;
   const above = chip.offsetTop - box.scrollTop;
@@ -51,14 +51,14 @@ function markChip(chips, n) {
   stopAt(chips, chips[n] || chips[0]);
 }
 
-/** An image, beside it what is looked at in its patches, and chips for the tokens before or after them. */
+/** Create an image, the heat map of its patches, and chips for tokens that are not patches. */
 function imageFlow(name, choose) {
   const side = DATA.sides[name];
   const [rows, columns] = side.grid;
   const patches = side.before + rows * columns;
   const others = side.tokens.map((_, n) => n).filter((n) => n < side.before || n >= patches);
   const chips = others.map((n) => element("button", { type: "button", class: "chip", tabindex: -1, role: "option", onclick: () => choose(n) }, shown(side.tokens[n])));
-  const box = element("div", { class: "flow", role: "listbox", "aria-label": `Tokens of the ${name} beside its patches` }, ...chips);
+  const box = element("div", { class: "flow", role: "listbox", "aria-label": `Tokens of the ${name} that are not patches` }, ...chips);
   box.addEventListener("keydown", (event) => alongText(event, chips, false, (n) => (choose(others[n]), chips[n].focus())));
   const photo = photoOf(side);
   const { frame: heat, canvas } = heatOf(side);
@@ -86,7 +86,7 @@ function imageFlow(name, choose) {
     const at = chosen === null ? 0 : chosen;
     choose(side.before + limited(Math.floor(at / columns) + step[0], 0, rows - 1) * columns + limited((at % columns) + step[1], 0, columns - 1));
   });
-  const tell = () => {
+  const describe = () => {
     const where = chosen === null ? "" : `, patch in row ${Math.floor(chosen / columns) + 1}, column ${(chosen % columns) + 1}`;
     pair.setAttribute("aria-label", `Image of the ${name}${where}${weights && chosen !== null ? `, ${number(weights[side.before + chosen])}` : ""}`);
   };
@@ -100,7 +100,7 @@ function imageFlow(name, choose) {
         legend.replaceChildren(...colourBar(most, { among: amongOf(current().map) }));
       }
       tintChips(chips, others.map((n) => side.tokens[n]), given === null ? null : others.map((n) => given[n]), most);
-      tell();
+      describe();
     },
     mark(n) {
       chosen = n !== null && n >= side.before && n < patches ? n - side.before : null;
@@ -111,28 +111,28 @@ function imageFlow(name, choose) {
         mark.style.setProperty("--j", chosen % columns);
       }
       markChip(chips, others.indexOf(n));
-      tell();
+      describe();
     },
     focus: () => (chosen === null && chips.length ? chips.find((chip) => chip.tabIndex === 0) : pair).focus(),
   };
 }
 
-/** How many tokens a row of attention is shared among; null where its rows do not sum to 1. */
+/** Return the number of tokens that a row sums over; null if its rows do not sum to 1. */
 const amongOf = (map) => (map.rollout && map.queries !== map.keys ? null : map.size[1]);
 
 const frameOf = (side, ...children) => element("div", { class: "frame", style: { "aspect-ratio": side.grid[1] / side.grid[0] } }, ...children);
 
-/** The image as it is. */
+/** Return the image. */
 const photoOf = (side) => frameOf(side, ...(side.image ? [element("img", { src: side.image, alt: "", draggable: "false" })] : []));
 
-/** A canvas of the image's shape, one pixel for each patch: beside the image and not over it, where nobody
-    could tell its colours from the image's. */
+/** Return a canvas of the image's shape, one pixel per patch. It is beside the image, not on top of it, so that
+    their colours are not confused. */
 function heatOf(side) {
   const canvas = element("canvas");
   return { frame: frameOf(side, canvas), canvas };
 }
 
-/** The image first among drawings of its patches. */
+/** Return the image as a figure, which precedes the heat maps of its patches. */
 const photoFigure = (side) => element("figure", {}, photoOf(side), element("figcaption", {}, "the image"));
 
 function patchAt(event, frame, [rows, columns]) {

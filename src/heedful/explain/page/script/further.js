@@ -1,12 +1,12 @@
-/* Probabilities of what was written, and further views. */
+/* Probabilities of predicted tokens, and further views. */
 
-/** Tokens with a number each, tinted by it; `most` is what the full tint stands for. */
+/** Create tokens coloured by a value; the scale ends at `most`. */
 function numbered(name, values, most, label) {
   const tokens = DATA.sides[name].tokens;
   const short = tokens.length <= NUMBERED;
   const chips = tokens.map((token, n) => {
     const value = values[n] ?? null;
-    const text = value === null ? "no number" : label(value);
+    const text = value === null ? "no value" : label(value);
     const chip = element("span", { class: "chip", title: `${shown(token)}: ${text}` }, shown(token));
     chip.append(short ? element("small", {}, value === null ? "\u00a0" : text) : element("span", { class: "unseen" }, ` ${text}`));
     if (value !== null) tint(chip, most > 0 ? value / most : 0);
@@ -23,7 +23,7 @@ function drawWritten() {
   const found = Object.entries(DATA.written).filter(([name]) => name in DATA.sides);
   $("written").hidden = found.length === 0;
   $("written").replaceChildren(
-    ...found.map(([name, values]) => headed(`How probable each token of the ${name} was`, "The stronger the colour, the more probable; below each its probability.", numbered(name, values, 1, percent))),
+    ...found.map(([name, values]) => headed(`Probability of each ${name} token`, "Stronger colour: higher probability.", numbered(name, values, 1, percent))),
   );
 }
 
@@ -33,23 +33,23 @@ function drawMore() {
   $("more").replaceChildren(...DATA.more.map((view) => VIEWS[view.kind](view)));
 }
 
-/** A further view of one number for each token; blue above zero, red below. */
+/** Draw a view with a value per token. */
 function tokensView(view) {
   const most = greatestOf(view.values.map((value) => Math.abs(value ?? 0)));
   const signed = view.values.some((value) => value < 0);
   const label = aligned(most);
-  return headed(view.title, signed ? "Blue is above zero, red below." : "The stronger the colour, the greater.", numbered(view.side, view.values, most, label));
+  return headed(view.title, signed ? "Blue: positive; red: negative." : "Stronger colour: larger value.", numbered(view.side, view.values, most, label));
 }
 
 function tableView(view) {
-  const top = element("tr", {}, ...view.columns.map((name) => element("th", { scope: "col", class: "said-cell" }, named(String(name)))));
+  const top = element("tr", {}, ...view.columns.map((name) => element("th", { scope: "col", class: "text-cell" }, named(String(name)))));
   const rows = view.rows.map((row) => element("tr", {}, ...row.map(tableCell)));
   const table = element("table", { class: "plain" }, element("thead", {}, top), element("tbody", {}, ...rows));
   return headed(view.title, "", element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": view.title }, table));
 }
 
-/** The image, and beside it the patches of each, all on one scale, or each on its own (`apart`); blue above zero
-    and red below. What has a grid of its own (pixels, say) is drawn in that. */
+/** Draw the image and heat maps of its patches, on one scale, or each on its own (`apart`). A heat map may have its
+    own grid, for example of pixels. */
 function patchesView(view) {
   const side = DATA.sides[view.side];
   const among = view.among ?? null;
@@ -70,21 +70,21 @@ function patchesView(view) {
     canvas.setAttribute("aria-label", `${each.label}: ${strongestPatches(grid, each.values, own.label)}`);
     return element("figure", {}, frame, element("figcaption", {}, each.label), ...(view.apart ? [legendOf(own)] : []));
   });
-  const hint = signed ? "Blue is above zero, red below." : "The stronger the colour, the more.";
+  const hint = signed ? "Blue: positive; red: negative." : "Stronger colour: larger value.";
   const gallery = element("div", { class: "gallery wide" }, photoFigure(side), ...images);
   return headed(view.title, hint, gallery, ...(view.apart ? [] : [legendOf(together)]));
 }
 
-/** The patches with the strongest values, in words. */
+/** Describe the patches with the largest magnitudes, as text. */
 function strongestPatches(grid, values, label) {
   const places = strongestPlaces(values.map(Math.abs), 3);
   return places.map((n) => `row ${Math.floor(n / grid[1]) + 1}, column ${(n % grid[1]) + 1}: ${label(values[n])}`).join("; ");
 }
 
-/** Numbers from -1 to 1 as one image: blue above zero, red below, nothing where there is none. */
+/** Draw values from -1 to 1 as one image: positive blue, negative red, NaN empty. */
 function heatView(view) {
   const [rows, columns] = view.size;
-  const canvas = element("canvas", { role: "img", "aria-label": `${view.title}: ${rows} by ${columns} numbers`, width: columns, height: rows });
+  const canvas = element("canvas", { role: "img", "aria-label": `${view.title}: ${rows} by ${columns} values`, width: columns, height: rows });
   const image = new ImageData(columns, rows);
   const pixels = new Uint32Array(image.data.buffer);
   sixteen(view.levels).forEach((level, n) => {
@@ -95,7 +95,7 @@ function heatView(view) {
   canvas.getContext("2d").putImageData(image, 0, 0);
   const scale = Math.max(1, Math.floor(420 / Math.max(rows, columns)));
   canvas.style.setProperty("width", `${scale * columns}px`);
-  return headed(view.title, "Blue is alike (1), red is opposite (-1).", element("div", { class: "heat" }, canvas));
+  return headed(view.title, "Blue: 1; red: -1.", element("div", { class: "heat" }, canvas));
 }
 
 function imageView(view) {
@@ -104,14 +104,14 @@ function imageView(view) {
   return headed(view.title, view.text, image);
 }
 
-/** A number, a text, nothing, a text that is tinted by its probability, or a cell that says what it is: its
-    text, the share that tints it, the head that it opens. */
+/** Create a cell: a number, a text, nothing, a text with its probability, or an object with a text and optionally
+    the share that colours it and the head that it opens. */
 function tableCell(value) {
   if (value === null) return element("td");
   if (typeof value === "number") return element("td", {}, Number.isInteger(value) ? `${value}` : number(value));
   if (typeof value === "object" && !Array.isArray(value)) return openingCell(value);
-  if (!Array.isArray(value)) return element("td", { class: "said-cell" }, named(String(value)));
-  const cell = element("td", { class: "said-cell tinted" }, named(String(value[0])), element("small", {}, percent(value[1])));
+  if (!Array.isArray(value)) return element("td", { class: "text-cell" }, named(String(value)));
+  const cell = element("td", { class: "text-cell tinted" }, named(String(value[0])), element("small", {}, percent(value[1])));
   tint(cell, value[1]);
   return cell;
 }
@@ -128,5 +128,5 @@ function openingCell({ text, share, tap, head }) {
 
 function drawGiven() {
   const sides = Object.values(DATA.sides).filter((side) => side.image);
-  $("given").replaceChildren(...sides.map((side) => element("img", { src: side.image, alt: "the image that the model read" })));
+  $("given").replaceChildren(...sides.map((side) => element("img", { src: side.image, alt: "input image" })));
 }

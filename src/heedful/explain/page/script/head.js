@@ -1,17 +1,17 @@
-/* One head: its map, what lies under the pointer, its numbers in a table. */
+/* One head: its map, the weight under the pointer, and a table of weights. */
 
 function drawHead() {
   const { map, view, m } = current();
   $("head-title").textContent = viewName(map, view);
   const isBest = DATA.best !== null && DATA.best.tap === map.tap && DATA.best.head === view.head;
-  $("head-kind").textContent = `${kindName(map)}${isBest ? "; known to align best" : ""}`;
+  $("head-kind").textContent = `${kindName(map)}${isBest ? "; best known alignment" : ""}`;
   $("units").hidden = ![map.queries, map.keys].some((name) => hasWords(DATA.sides[name]));
   drawMap();
   drawLegend(full(m.greatest));
   $("map-note").hidden = m.given === null && !m.near;
   $("map-note").textContent =
-    "Of each row the strongest links are here with their numbers; the rest of the row is drawn as if it lay evenly on the others." +
-    ` For all: heedful explain … --exact ${map.layer + 1}${view.head === null ? "" : `.${view.head + 1}`}`;
+    "Only the largest weights of each row are stored in this page; the others are drawn as uniform." +
+    ` To store all: heedful explain … --exact ${map.layer + 1}${view.head === null ? "" : `.${view.head + 1}`}`;
   drawTable();
 }
 
@@ -21,13 +21,13 @@ function drawLegend(greatest) {
 
 const pen = document.createElement("canvas").getContext("2d");
 
-/** How wide the longest of some labels is, in pixels, at the largest size they have. */
+/** Return the width of the longest label in pixels, at the maximum font size. */
 function widest(labels) {
   pen.font = `600 13px ${getComputedStyle(document.body).fontFamily}`;
   return Math.max(...labels.slice(0, 400).map((label) => pen.measureText(shown(label)).width));
 }
 
-/** How large a cell is, and whether rows and columns have names. */
+/** Return the cell size, and whether rows and columns have labels. */
 function layOut(queries, keys) {
   const width = $("map").clientWidth || 600;
   const margin = limited(widest(queries.labels), 20, 170) + 14;
@@ -68,7 +68,7 @@ function drawMap() {
   $("cell").value = plan.cell;
 }
 
-/** The row and column below the pointer. */
+/** Return the row and column under the pointer. */
 function cellAt(event, field) {
   const box = field.getBoundingClientRect();
   const { m } = current();
@@ -78,7 +78,7 @@ function cellAt(event, field) {
   ];
 }
 
-/** Mark a cell and tell its number. */
+/** Mark a cell and show its weight. */
 function point(i, j) {
   const { m, queries, keys } = current();
   for (const band of document.querySelectorAll(".band")) {
@@ -88,7 +88,7 @@ function point(i, j) {
   const on = (box, at) => [...document.querySelectorAll(`.map .${box} span`)].forEach((label, n) => label.classList.toggle("on", n === at));
   on("rows", i);
   on("columns", j);
-  $("readout").replaceChildren(named(queries.labels[i]), " looks at ", named(keys.labels[j]), " ", element("b", {}, told(m, i, j)));
+  $("readout").replaceChildren(named(queries.labels[i]), " attends to ", named(keys.labels[j]), " ", element("b", {}, weightText(m, i, j)));
 }
 
 function onMapKey(event) {
@@ -104,7 +104,7 @@ function onMapKey(event) {
   event.preventDefault();
 }
 
-/** All numbers of a small head, or those of the chosen row. Made only where somebody looks. */
+/** Draw all weights of a small head, or those of the selected row, if the table is open. */
 function drawTable() {
   if (!$("numbers").open) return $("numbers-body").replaceChildren();
   const { m, queries, keys } = current();
@@ -114,19 +114,19 @@ function drawTable() {
 function wholeTable(m, queries, keys) {
   const top = element("tr", {}, element("td"), ...keys.labels.map((label) => element("th", { scope: "col" }, named(label))));
   const rows = queries.labels.map((label, i) =>
-    element("tr", {}, element("th", { scope: "row" }, named(label)), ...keys.labels.map((_, j) => element("td", {}, told(m, i, j)))),
+    element("tr", {}, element("th", { scope: "row" }, named(label)), ...keys.labels.map((_, j) => element("td", {}, weightText(m, i, j)))),
   );
   return element("table", { class: "plain" }, element("thead", {}, top), element("tbody", {}, ...rows));
 }
 
 function rowTable(m, queries, keys) {
   const order = strongestPlaces(m.w.subarray(state.query * m.columns, (state.query + 1) * m.columns), LIST);
-  const rows = order.map((j) => element("tr", {}, element("th", { scope: "row" }, `${j + 1} `, named(keys.labels[j])), element("td", {}, told(m, state.query, j))));
-  const caption = element("caption", {}, "The strongest links of ", named(queries.labels[state.query]));
+  const rows = order.map((j) => element("tr", {}, element("th", { scope: "row" }, `${j + 1} `, named(keys.labels[j])), element("td", {}, weightText(m, state.query, j))));
+  const caption = element("caption", {}, "Largest weights of ", named(queries.labels[state.query]));
   return element("table", { class: "plain" }, caption, element("tbody", {}, ...rows));
 }
 
-/** The places of the greatest values, greatest first. */
+/** Return the indices of the largest values, in descending order. */
 function strongestPlaces(values, n) {
   return Array.from(values.keys()).sort((a, b) => values[b] - values[a] || a - b).slice(0, n);
 }

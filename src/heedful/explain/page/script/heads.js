@@ -1,6 +1,6 @@
-/* All heads: a table of thumbnails for each kind of attention. */
+/* All heads: a table of thumbnails per kind of attention. */
 
-/** The maps of each kind, by their numbers. */
+/** Return the indices of the maps by kind. */
 function groups() {
   const found = new Map();
   DATA.maps.forEach((map, n) => {
@@ -15,7 +15,7 @@ function drawGrids() {
   $("grids").replaceChildren(...grids);
 }
 
-/** A table of thumbnails: layers down, heads across, their mean last. */
+/** Create a table of thumbnails: layers by heads, with the mean last. */
 function grid(name, maps) {
   const heads = [...new Set(maps.flatMap((n) => DATA.maps[n].views.map((view) => view.head)))];
   heads.sort((a, b) => (a === null) - (b === null) || a - b);
@@ -47,7 +47,7 @@ function thumb(mapNumber, viewNumber) {
   const view = map.views[viewNumber];
   const [rows, columns] = view.cells;
   const best = strongestOf(map, view);
-  const label = `${viewName(map, view)}; strongest: ${shown(best.query)} looks at ${shown(best.key)}, ${number(best.weight)}`;
+  const label = `${viewName(map, view)}; largest weight: ${shown(best.query)} attends to ${shown(best.key)}, ${number(best.weight)}`;
   const canvas = element("canvas", { style: { "aspect-ratio": limited(columns / rows, 0.5, 2) } });
   const made = element("button", { type: "button", class: "thumb", "aria-label": label, "data-map": mapNumber, "data-view": viewNumber }, canvas);
   paintThumb(canvas, map, view);
@@ -56,8 +56,8 @@ function thumb(mapNumber, viewNumber) {
   return made;
 }
 
-/** Thumbnails of a kind share one scale. Broad heads are faint beside sharp ones, so shades go with the square
-    root: a head that looks everywhere is pale, not empty. */
+/** Paint a thumbnail. Thumbnails of a kind share one scale. Colours depend on the square root of the weight, so
+    that broad heads remain visible beside sharp ones. */
 function paintThumb(canvas, map, view) {
   const most = Math.max(...DATA.maps.filter((other) => kindName(other) === kindName(map)).flatMap((other) => other.views.map((each) => each.greatest)));
   const shares = Float32Array.from(bytes(view.shades), (shade) => Math.sqrt((shade / SHADES) * (view.greatest / (most || 1))));
@@ -67,7 +67,7 @@ function paintThumb(canvas, map, view) {
 function glance(map, view) {
   const best = strongestOf(map, view);
   $("glance").replaceChildren(
-    `${viewName(map, view)}: strongest `, named(best.query), " looks at ", named(best.key), " ", element("b", {}, number(best.weight)),
+    `${viewName(map, view)}: largest weight: `, named(best.query), " attends to ", named(best.key), " ", element("b", {}, number(best.weight)),
   );
 }
 
@@ -82,7 +82,7 @@ function markThumb() {
   }
 }
 
-/** Arrows go to the next thumbnail there is in their direction. */
+/** Move to the next thumbnail in the direction of an arrow key. */
 function amongThumbs(event) {
   const step = STEPS[event.key];
   const cell = event.target.closest("td");
@@ -100,7 +100,7 @@ function amongThumbs(event) {
   }
 }
 
-/** Show a head and go there. */
+/** Show a head and scroll to it. */
 function openHead(map, view) {
   change({ map, view });
   $("one-head").focus({ preventScroll: true });

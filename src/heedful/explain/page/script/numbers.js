@@ -1,4 +1,4 @@
-/* ---- Numbers ----------------------------------------------------------------------------------------- */
+/* ---- Weights ----------------------------------------------------------------------------------------- */
 
 function bytes(text) {
   const raw = atob(text);
@@ -7,11 +7,11 @@ function bytes(text) {
   return found;
 }
 
-/** Numbers of 16 bits, the low byte first, as they lie in the memory of every machine with a browser. */
+/** Decode 16-bit integers, little-endian like the memory of all machines with a browser. */
 const sixteen = (text) => new Uint16Array(bytes(text).buffer);
 
-/** The weights of a view: `w` row by row; `given`: whether a weight is stored (null: all are); `bound`: what
-    the others of a row are at most. Those others are drawn as if the rest of the row lay evenly on them. */
+/** Return the weights of a view: `w` in row-major order; `given`: whether a weight is stored (null: all are);
+    `bound`: upper bound of the others in a row, which are drawn as uniform. */
 function matrixOf(map, view) {
   const [rows, columns] = map.size;
   if (view.levels !== undefined) {
@@ -39,7 +39,7 @@ function matrixOf(map, view) {
   return m;
 }
 
-/** Rows and columns of pieces merged into words. Where not all weights are given, the sums are near ones. */
+/** Merge subwords into words. The result is approximate (`near`) if not all weights are stored. */
 function merged(m, queries, keys) {
   const rows = queries.labels.length;
   const columns = keys.labels.length;
@@ -58,8 +58,8 @@ function greatestOf(values) {
   return most;
 }
 
-/** A weight in words: as it is stored, or what is known of one that is not. */
-function told(m, i, j) {
+/** Format a weight: the stored value, an upper bound, or an approximation. */
+function weightText(m, i, j) {
   const at = i * m.columns + j;
   if (m.near) return `about ${number(m.w[at])}`;
   if (m.given !== null && !m.given[at]) return `at most ${number(m.bound[i])}`;
@@ -68,15 +68,15 @@ function told(m, i, j) {
 
 /* ---- Units ------------------------------------------------------------------------------------------- */
 
-/** Whether words of a side are other than its tokens: one has several, or is unknown and has its own name only as
-    a word. What belongs to no word (-1) is no word. */
+/** Whether the words of a side differ from its tokens: a word has several tokens, or an unknown token is shown in
+    its original form as a word. Tokens with word -1 belong to no word. */
 function hasWords(side) {
   const words = side.words.filter((word) => word >= 0);
   const isNamed = (token, n) => token === "<unk>" && side.words[n] >= 0 && side.surface[side.words[n]] !== token;
   return new Set(words).size < words.length || side.tokens.some(isNamed);
 }
 
-/** What stands along an axis: `labels`, for each token the unit it is `of`, for each unit how many `pieces`. */
+/** Return the units of an axis: `labels`, the unit `of` each token, and the number of `pieces` of each unit. */
 function unitsOf(name, unit) {
   const side = DATA.sides[name];
   if (unit === "tokens" || side.words.length === 0) {
@@ -100,7 +100,7 @@ function unitsOf(name, unit) {
 
 const cache = new Map();
 
-/** A view's matrix in the units that are chosen. A few dozen are kept. */
+/** Return the matrix of a view in the selected units, from a small cache. */
 function unpacked(mapNumber, viewNumber) {
   const name = `${mapNumber} ${viewNumber} ${state.unit}`;
   if (!cache.has(name)) {
@@ -114,7 +114,7 @@ function unpacked(mapNumber, viewNumber) {
   return cache.get(name);
 }
 
-/** What is open now. */
+/** Return the selected map and view, with matrix and units. */
 function current() {
   const map = DATA.maps[state.map];
   return {
@@ -126,7 +126,7 @@ function current() {
   };
 }
 
-/** What the weights of the chosen token are, along the other side. */
+/** Return the weights of the selected token along the other side. */
 function weightsOf(m) {
   if (state.direction === "out") return m.w.subarray(state.query * m.columns, (state.query + 1) * m.columns);
   return Float32Array.from({ length: m.rows }, (_, i) => m.w[i * m.columns + state.key]);

@@ -1,6 +1,6 @@
-/* ---- What changes, and what is drawn then ------------------------------------------------------------ */
+/* ---- State and redrawing ----------------------------------------------------------------------------- */
 
-/** Choose something else; draw what hangs on it. */
+/** Update the state, and redraw what depends on it. */
 function change(changes) {
   const before = { ...state };
   Object.assign(state, changes);
@@ -15,7 +15,7 @@ function change(changes) {
   drawStrip();
 }
 
-/** The chosen tokens stay those they were, as far as their side is still there. */
+/** Keep the selected tokens, if their side is still shown. */
 function keepToken(before, changes) {
   const [old, map] = [DATA.maps[before.map], DATA.maps[state.map]];
   state.cell = 0;
@@ -27,8 +27,8 @@ function keepToken(before, changes) {
   }
 }
 
-/** What the chosen query looks at most; or a query that is sure: the first token of an image, else the surest
-    one that is neither the first nor the last, which are seldom words. */
+/** Select the key with the largest weight; or a query: the first token of an image, otherwise the query with the
+    largest maximum weight, except the first and the last, which are rarely words. */
 function chooseStrongest(role) {
   const map = DATA.maps[state.map];
   const m = unpacked(state.map, state.view);
@@ -36,8 +36,8 @@ function chooseStrongest(role) {
   if (role === "key") state.key = strongestPlaces(row(state.query), 1)[0];
   else if (DATA.sides[map.queries].before > 0 || m.rows < 3) state.query = 0;
   else {
-    const surest = Array.from({ length: m.rows }, (_, i) => (i === 0 || i === m.rows - 1 ? -1 : greatestOf(row(i))));
-    state.query = strongestPlaces(surest, 1)[0];
+    const greatest = Array.from({ length: m.rows }, (_, i) => (i === 0 || i === m.rows - 1 ? -1 : greatestOf(row(i))));
+    state.query = strongestPlaces(greatest, 1)[0];
   }
 }
 
@@ -56,7 +56,7 @@ function drawAll() {
   drawStrip();
 }
 
-/* ---- Light and dark ---------------------------------------------------------------------------------- */
+/* ---- Light and dark mode ----------------------------------------------------------------------------- */
 
 const night = matchMedia("(prefers-color-scheme: dark)");
 const isDark = () => (document.documentElement.dataset.scheme ?? (night.matches ? "dark" : "light")) === "dark";
@@ -68,7 +68,7 @@ function setScheme(scheme) {
   drawAll();
 }
 
-/** A print is dark on light, whatever the screen is. */
+/** Print in light mode. */
 function aroundPrinting() {
   let before;
   addEventListener("beforeprint", () => {
@@ -78,15 +78,15 @@ function aroundPrinting() {
   addEventListener("afterprint", () => setScheme(before));
 }
 
-/* ---- The beginning ----------------------------------------------------------------------------------- */
+/* ---- Start ------------------------------------------------------------------------------------------- */
 
-function listen() {
+function addListeners() {
   $("scheme").addEventListener("click", () => setScheme(isDark() ? "light" : "dark"));
   night.addEventListener("change", () => setScheme(document.documentElement.dataset.scheme));
   for (const name of ["unit", "scale"]) {
     for (const input of document.querySelectorAll(`[name=${name}]`)) input.addEventListener("change", () => change({ [name]: input.value }));
   }
-  for (const input of document.querySelectorAll("[name=direction]")) input.addEventListener("change", () => turn(input.value));
+  for (const input of document.querySelectorAll("[name=direction]")) input.addEventListener("change", () => setDirection(input.value));
   $("cell").addEventListener("input", () => change({ cell: Number($("cell").value) }));
   $("map").addEventListener("keydown", onMapKey);
   $("numbers").addEventListener("toggle", drawTable);
@@ -104,16 +104,16 @@ function listen() {
   });
 }
 
-/** The head that is known to align best; where cross-attention is, it is what people came for; else the first map. */
+/** The map of the best known alignment; otherwise the last cross-attention; otherwise the first map. */
 function firstMap() {
   const best = DATA.best ? DATA.maps.findIndex((map) => map.tap === DATA.best.tap) : -1;
   if (best >= 0) return best;
   return Math.max(0, DATA.maps.map((map) => (map.rollout ? "rollout" : map.kind)).lastIndexOf("cross"));
 }
 
-function begin() {
+function start() {
   drawGiven();
-  listen();
+  addListeners();
   aroundPrinting();
   if (DATA.maps.length) {
     state.map = firstMap();
@@ -126,4 +126,4 @@ function begin() {
   setScheme(undefined);
 }
 
-begin();
+start();

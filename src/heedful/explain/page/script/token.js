@@ -1,6 +1,6 @@
-/* One token: what it looks at, or what looks at it, in this head and in all heads of the layer. */
+/* One token: its attention, or the attention it receives, in this head and in all heads of the layer. */
 
-/** The chosen token, what it looks at (or what looks at it), in this head and in all heads of the layer. */
+/** Draw the attention of the selected token (or the attention it receives) in all heads of the layer. */
 function drawToken() {
   const { map, view, m, queries, keys } = current();
   const out = state.direction === "out";
@@ -12,8 +12,8 @@ function drawToken() {
   mine.mark(out ? state.query : state.key);
   if (mine !== other) other.mark(null);
   const label = out ? queries.labels[state.query] : keys.labels[state.key];
-  $("token-title").replaceChildren(named(label), out ? " looks at" : " is looked at by");
-  $("token-hint").textContent = `${viewName(map, view)} in front, all heads of the layer beside it. Click a token, or use arrows.`;
+  $("token-title").replaceChildren(named(label), out ? " attends to" : " receives attention from");
+  $("token-hint").textContent = `${viewName(map, view)}, with all heads of the layer beside it. Click a token, or use the arrow keys.`;
   for (const input of document.querySelectorAll("[name=direction]")) input.checked = input.value === state.direction;
   const side = DATA.sides[out ? map.keys : map.queries];
   $("fan").hidden = side.grid !== null;
@@ -22,7 +22,7 @@ function drawToken() {
   else drawFan(weights, (out ? keys : queries).labels, label, map, m);
 }
 
-/** Lines from the chosen token to those it has to do with, and small bars for every head of the layer. */
+/** Draw lines from the selected token to the others, and small bars for every head of the layer. */
 function drawFan(weights, labels, label, map, m) {
   const all = map.views.map((_, v) => weightsOf(unpacked(state.map, v)));
   const places = seenBySome(listed(weights, m), all);
@@ -32,14 +32,14 @@ function drawFan(weights, labels, label, map, m) {
     element("th", { scope: "col" }, element("button", { type: "button", "aria-pressed": v === state.view, "aria-label": headName(view), onclick: () => reopen(v) }, view.head === null ? "mean" : `${view.head + 1}`)),
   );
   const isPart = labels.length > places.length;
-  const note = !isPart ? "" : labels.length > LIST ? `the ${places.length} strongest of ${labels.length}` : `${labels.length - places.length} with weight 0 in every head are left out`;
-  const caption = element("caption", { class: "hint" }, `${note}${note ? "; " : ""}a full bar is ${state.scale === "one" ? "1" : number(longest)}`);
+  const note = !isPart ? "" : labels.length > LIST ? `the ${places.length} largest of ${labels.length} weights` : `${labels.length - places.length} with weight 0 in every head are omitted`;
+  const caption = element("caption", { class: "hint" }, `${note}${note ? "; " : ""}full bar: ${state.scale === "one" ? "1" : number(longest)}`);
   const top = element("tr", {}, element("th", { scope: "col" }, element("span", { class: "unseen" }, "token")), element("th", { scope: "col" }, element("span", { class: "unseen" }, "weight in this head")), ...tops);
   const table = element("table", { class: "bars" }, caption, element("thead", {}, top), element("tbody", {}, ...rows));
   $("fan").replaceChildren(element("span", { class: "from token", "aria-hidden": "true" }, shown(label)), lines(places, weights), element("div", { class: "across" }, table));
 }
 
-/** Which links of the chosen token are listed, in the order of the text: all, or the strongest that are stored. */
+/** Return the listed tokens, in text order: all, or those with the largest stored weights. */
 function listed(weights, m) {
   if (weights.length <= LIST) return Array.from(weights.keys());
   const at = (n) => (state.direction === "out" ? state.query * m.columns + n : n * m.columns + state.key);
@@ -47,13 +47,13 @@ function listed(weights, m) {
   return strongestPlaces(weights, LISTED).filter(isStored).sort((a, b) => a - b);
 }
 
-/** Without those that no head sees at all, as what comes later in a causal stack; all where there are no others. */
+/** Remove tokens with weight 0 in every head, such as later tokens in causal attention, unless all are. */
 function seenBySome(places, all) {
   const found = places.filter((n) => all.some((each) => each[n] > 0));
   return found.length ? found : places;
 }
 
-/** Another head of the same layer, from its column of bars. */
+/** Open another head of the layer from its column of bars. */
 function reopen(view) {
   change({ view });
   document.querySelectorAll("#fan thead button")[view].focus();
@@ -62,14 +62,14 @@ function reopen(view) {
 function fanRow(n, label, weights, all, longest, map, m) {
   const [i, j] = state.direction === "out" ? [state.query, n] : [n, state.key];
   const bars = all.map((each, v) => {
-    const text = `${headName(map.views[v])}: ${told(unpacked(state.map, v), i, j)}`;
+    const text = `${headName(map.views[v])}: ${weightText(unpacked(state.map, v), i, j)}`;
     const bar = element("i", { style: { "--w": longest > 0 ? limited(each[n] / longest, 0, 1) : 0 } });
     return element("td", { class: v === state.view ? "bar chosen" : "bar", title: text }, bar, element("span", { class: "unseen" }, text));
   });
-  return element("tr", { "data-unit": n }, element("th", { scope: "row", class: "label" }, named(label)), element("td", { class: "number" }, told(m, i, j)), ...bars);
+  return element("tr", { "data-unit": n }, element("th", { scope: "row", class: "label" }, named(label)), element("td", { class: "number" }, weightText(m, i, j)), ...bars);
 }
 
-/** Lines as wide as their weights, from the middle of the left side to each row. */
+/** Draw lines, as wide as their weights, from the middle of the left side to each row. */
 function lines(places, weights) {
   const top = 26;
   const height = top + 26 * places.length + 20;
@@ -89,7 +89,7 @@ function lines(places, weights) {
   return drawing;
 }
 
-/** Where every head of the layer looks in the image. */
+/** Draw the attention of every head of the layer to the image. */
 function drawHeads(side, map) {
   const all = map.views.map((_, v) => weightsOf(unpacked(state.map, v)));
   const most = full(greatestOfPatches(side, all, amongOf(map)));
@@ -99,12 +99,12 @@ function drawHeads(side, map) {
 
 const patchesOf = (side, weights) => weights.subarray(side.before, side.before + side.grid[0] * side.grid[1]);
 
-/** The end of a scale that several drawings of patches share; even attention is on it. */
+/** Return the maximum of a scale for several heat maps of patches, at least uniform attention. */
 const greatestOfPatches = (side, all, among) => Math.max(among === null ? 0 : 1 / among, ...all.map((each) => greatestOf(patchesOf(side, each))));
 
 const patchesLegend = (most, what) => element("p", { class: "legend" }, ...colourBar(most, what));
 
-/** A small drawing of the patches that can be chosen. */
+/** Create a small heat map of patches that can be selected. */
 function small(side, weights, most, label, isChosen, choose) {
   const { frame, canvas } = heatOf(side);
   paint(canvas, patchesOf(side, weights), ...side.grid, most);
@@ -112,12 +112,12 @@ function small(side, weights, most, label, isChosen, choose) {
     const box = currentTarget.parentElement;
     const at = [...box.children].indexOf(currentTarget);
     choose();
-    box.children[at].focus(); // what was pressed has been drawn anew
+    box.children[at].focus(); // the button has been replaced by a new one
   };
   return element("button", { type: "button", "aria-pressed": isChosen, onclick: press }, frame, element("span", { class: "name" }, element("bdi", {}, shown(label))));
 }
 
-/** Where each word of a text looked in the image, in this head, all on one scale. */
+/** Draw the attention of each token of a text to the image, in this head, on one scale. */
 function drawStrip() {
   const { map, view, m, queries } = current();
   const side = DATA.sides[map.keys];
@@ -131,8 +131,8 @@ function drawStrip() {
   $("strip-body").replaceChildren(photoFigure(side), ...images, patchesLegend(most, { among: amongOf(map) }));
 }
 
-/** The other direction; where a side looks at itself, of the same token. */
-function turn(direction) {
+/** Set the direction; in self-attention, keep the token. */
+function setDirection(direction) {
   const { map } = current();
   if (map.queries !== map.keys) change({ direction });
   else if (direction === "in") change({ direction, key: state.query });
