@@ -49,7 +49,9 @@ def overrides_tree(overrides: Iterable[str]) -> Tree:
     for text in overrides:
         path, value = parse_override(text)
         if path == ("base",):
-            raise RequestError(f"{COMMAND_LINE}: {text!r}: base cannot be overridden; name the other recipe instead")
+            raise RequestError(
+                f"{COMMAND_LINE}: {text!r}: base cannot be overridden; name the other recipe instead"
+            )
         nested = reduce(lambda inner, part: Tree({part: inner}, mark), reversed(path), Tree.of(value, mark))
         layer = combine(layer, nested)
     return layer

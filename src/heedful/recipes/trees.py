@@ -210,7 +210,9 @@ def preset_table(table: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Preset
     def look_up(section: str, name: str) -> Mapping[str, Any]:
         known = table.get(section, {})
         if not known:
-            raise RequestError(f"there are no presets for {section!r}" if section else "there are no presets here")
+            raise RequestError(
+                f"there are no presets for {section!r}" if section else "there are no presets here"
+            )
         if name not in known:
             raise RequestError(
                 f"unknown preset {name!r}{nearest(name, known)}; the presets are {', '.join(sorted(known))}"
