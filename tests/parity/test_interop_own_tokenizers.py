@@ -173,7 +173,7 @@ def test_two_tokenizers_lie_in_two_folders(make_run, tmp_path):
     )
     said = []
     out = export_run(folder, "marian", log=said.append)
-    assert any("give AutoTokenizer the folders source and target" in line for line in said)
+    assert any("load AutoTokenizer from the folders source and target" in line for line in said)
     model = transformers.MarianMTModel.from_pretrained(out).eval()
     source, target = (transformers.AutoTokenizer.from_pretrained(out / side) for side in ("source", "target"))
     found = [prediction.text for prediction in load(folder).predict(TEXTS, decoding=GREEDY)]
