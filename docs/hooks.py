@@ -1,7 +1,6 @@
-"""What mkdocs does besides: pages of the project's root and the lab's gallery become part of the site.
+"""mkdocs hooks: add the Markdown pages of the project's root and the lab's gallery to the site.
 
-Links are written so that they lead somewhere in the repository; here those to and from the root's pages are
-turned to where these stand in the site.
+Links are written for the repository; links to and from the root's pages are rewritten for the site.
 """
 
 import re
@@ -14,10 +13,10 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changes.md",
 }
-"""Pages of the root, and what they are called in the site."""
+"""Pages of the root, and their names in the site."""
 
 GALLERY = ROOT / "build" / "gallery"
-"""Where `make docs` has the lab write its pages."""
+"""Folder in which `make docs` writes the pages of the lab."""
 
 NO_GALLERY = """\
 <!doctype html>
@@ -43,16 +42,16 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **context: Any) -> str:
-    """Turn links to the root's pages."""
+    """Rewrite links to the root's pages."""
     return to_root(markdown)
 
 
 def from_root(text: str) -> str:
-    """The text of a page of the root, with its links as they must be from the folder docs."""
+    """Return the text of a page of the root, with its links rewritten for the folder docs."""
     return re.sub(r"\]\(docs/", "](", text)
 
 
 def to_root(text: str) -> str:
-    """The text of a page below docs, with its links to the root's pages as they must be in the site."""
+    """Return the text of a page below docs, with its links to the root's pages rewritten for the site."""
     names = "|".join(map(re.escape, PAGES))
     return re.sub(rf"\]\(((?:\.\./)*)\.\./({names})", lambda found: f"]({found[1]}{PAGES[found[2]]}", text)

@@ -1,4 +1,4 @@
-"""heedful: train, run and explain Transformers on a single machine."""
+"""heedful: train, run and explain Transformers on your own machine."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -45,8 +45,8 @@ UNBIASED = "model.attention_bias=false: not supported by Marian: its attention h
 RECURS = "model.kind=recurrent: Marian's model is a transformer"
 ONE_TEXT = "model.kind=language-model: Marian's model is a transformer"
 RECURRENT = "model.mixer=recurrent: not supported by GPT-2: each token attends to all before it"
-WORDS = "tokenizer.subwords.kind=word: GPT-2's tokens are spelt in bytes"
-CHARACTERS = "tokenizer.subwords.kind=character: GPT-2's tokens are spelt in bytes"
+WORDS = "tokenizer.subwords.kind=word: not supported by GPT-2"
+CHARACTERS = "tokenizer.subwords.kind=character: not supported by GPT-2"
 SEES_ALL = "model.kind=encoder: not supported by GPT-2: each of its tokens sees those before it alone"
 # Why the format for its task (of labels and numbers: BERT) refuses the run of a recipe; those whose tasks no
 # format holds are not named.
@@ -76,7 +76,7 @@ WRITTEN = {
     "phrasebook-ta-paper": UNBIASED,
     "phrasebook-tags": SUMS,
     "repeats": ONE_TEXT,
-    "reverse": "model.norm_placement=pre: not supported by Marian: its norms come after the sums",
+    "reverse": "model.norm_placement=pre: not supported by Marian: it is a post-norm model",
     "shakespeare-char": CHARACTERS,
     "shakespeare-char-cpu": CHARACTERS,
     "sick": SUMS,

@@ -191,7 +191,7 @@ def test_every_mistake_of_a_recipe_is_told_at_once(heedful, corpus):
         ("nowhere.yaml", ["nowhere.yaml: no such file"]),
         ("folder.yaml", ["folder.yaml: is a folder"]),
         ("some/where", ["some/where: no such file"]),
-        ("binary.yaml", ["binary.yaml:1: this is not UTF-8 text"]),
+        ("binary.yaml", ["binary.yaml:1: expected UTF-8 text"]),
         ("list.yaml", ["list.yaml:1: "]),
         ("empty.yaml", ["empty.yaml"]),
     ],

@@ -445,7 +445,7 @@ def test_files_that_contradict_each_other_are_refused_and_others_read_as_there(t
         assert [numbering.theirs[i] for i in tokenizer.encode(CLEANED)] == wanted, stated
     assert imported > 0
     assert refused
-    assert all("make both say how the model was trained" in message for message in refused)
+    assert all("set both to the value used in training" in message for message in refused)
 
 
 @pytest.mark.parametrize("fixed", ["padding", "truncation"])

@@ -153,7 +153,7 @@ def test_one_tokenizer_travels_along(make_run, tmp_path, kind):
     folder = make_run(tmp_path / "run", recipe(KINDS[kind]), ROWS)
     run, said = load(folder), []
     out = export_run(folder, "marian", log=said.append)
-    assert any("AutoTokenizer gives both sides the ids that they have here" in line for line in said)
+    assert any("AutoTokenizer encodes both sides with the same ids as heedful" in line for line in said)
     model = transformers.MarianMTModel.from_pretrained(out).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)
     assert [tokenizer(text).input_ids[:-1] for text in TEXTS] == run.processor.source.encode_batch(TEXTS)
@@ -173,7 +173,7 @@ def test_two_tokenizers_lie_in_two_folders(make_run, tmp_path):
     )
     said = []
     out = export_run(folder, "marian", log=said.append)
-    assert any("give AutoTokenizer the folders source and target" in line for line in said)
+    assert any("load AutoTokenizer from the folders source and target" in line for line in said)
     model = transformers.MarianMTModel.from_pretrained(out).eval()
     source, target = (transformers.AutoTokenizer.from_pretrained(out / side) for side in ("source", "target"))
     found = [prediction.text for prediction in load(folder).predict(TEXTS, decoding=GREEDY)]
@@ -186,7 +186,7 @@ def test_rules_of_moses_stay_behind_and_that_is_told(make_run, tmp_path):
     said = []
     out = export_run(folder, "marian", log=said.append)
     assert any(
-        "is given ids (tokenizer.target.moses=de: the tokenizers library has no rules of Moses)" in s
+        "needs ids as input (tokenizer.target.moses=de: the tokenizers library has no Moses rules)" in s
         for s in said
     )
     assert not (out / "tokenizer.json").exists()

@@ -1,9 +1,8 @@
-"""GPT-2's tokenizer (Radford et al. 2019, section 2.2) from and to the files of transformers.
+"""Convert GPT-2's tokenizer (Radford et al. 2019, section 2.2) from and to the files of transformers.
 
-What is kept: the merges, and the entries of the vocabulary in their order. heedful owns the ids 0 to 6
-(`heedful.text.specials`), so all entries move: `Numbering` says where to. The token that ends a text
-(``<|endoftext|>``) becomes the end token. Text that spells it is ordinary text in heedful; that is the one
-text that transformers encodes in another way.
+Merges and the order of the vocabulary are kept. heedful reserves the ids 0 to 6 (`heedful.text.specials`),
+so all entries are renumbered (`Numbering`). The token that ends a text (``<|endoftext|>``) becomes the end
+token. Text that spells it is ordinary text in heedful; only such text is encoded differently by transformers.
 """
 
 import json
@@ -39,10 +38,10 @@ SPLITS: tuple[ByteSplit, ...] = get_args(ByteSplit)
 
 _BYTES = ByteBpeConfig(kind="byte-bpe", merges=1, split="gpt2")
 
-# The special tokens besides the end's that heedful has a place for.
+# Special tokens besides the end token for which heedful has an id.
 _ROLES = {"pad": SPECIALS.pad, "bos": SPECIALS.start, "unk": SPECIALS.unknown}
 
-# What must not be set, for heedful's model of the kind has it not.
+# Options that heedful's model does not support, with their allowed values.
 _PLAIN: dict[str, tuple[Any, ...]] = {
     "dropout": (None, 0.0),
     "continuing_subword_prefix": (None, ""),
@@ -54,17 +53,17 @@ _PLAIN: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class _Read:
-    """What the files say.
+    """Contents of the files.
 
     Args:
-        path: of the file, for messages.
-        ids: of all entries, by their spelling.
-        merges: in their order.
-        added: the spellings of tokens that are found in text before it is cut into words.
-        roles: the spellings of those that pad, begin or stand for what is unknown, where they are told.
-        split: where words end.
-        around: the tokens that stand around an empty text, and around two.
-        behind: what puts them there.
+        path: the file, for messages.
+        ids: ids of all entries, by spelling.
+        merges: the merges in order.
+        added: spellings of tokens that are matched in text before it is split into words.
+        roles: spellings of the padding, start and unknown tokens, if given.
+        split: how text is split into words.
+        around: the special tokens added to an empty text, and to a pair of empty texts.
+        behind: the type of the post-processor that adds them.
     """
 
     path: Path
@@ -80,20 +79,20 @@ class _Read:
 def read_byte_bpe(
     checkpoint: Checkpoint, config: Settings, *, answers: bool = False
 ) -> tuple[Tokenizer, Numbering, bool]:
-    """The tokenizer of a folder, which of its ids became which, and whether end tokens stand around texts.
+    """Read the tokenizer of a folder, its numbering, and whether texts are framed by end tokens.
 
     Args:
         checkpoint: the folder.
-        config: its configuration, which says how many tokens there are and which ends a text.
-        answers: whether the model answers to whole texts, so that end tokens may stand around them.
+        config: its configuration, which has the number of tokens and the end token.
+        answers: whether the model has a head for whole texts, so that end tokens may frame them.
 
     Raises:
-        RequestError: heedful has no such tokenizer, or it is not the one of the weights.
-        DamagedError: a file is damaged.
+        RequestError: if heedful does not support the tokenizer, or it does not match the weights.
+        DamagedError: if a file is damaged.
     """
     settings_of(checkpoint).refuse(
         "add_prefix_space",
-        "heedful puts no space before texts; set it to false if the model was trained so, here and in "
+        "heedful adds no space before a text; set it to false if the model was trained without, here and in "
         f"{TOKENIZER}",
     )
     read = _from_library(checkpoint) if checkpoint.has(TOKENIZER) else _from_parts(checkpoint)
@@ -117,28 +116,28 @@ def read_byte_bpe(
 
 
 def _is_framed(read: _Read, end: int) -> bool:
-    """Whether an end token stands before a text, and one behind it, and of a pair behind the second too.
+    """Return whether an end token is added before a text and after each text.
 
     Raises:
-        RequestError: others stand there.
+        RequestError: if other tokens are added.
     """
     if any(read.around) and read.around != ([end] * 2, [end] * 3):
         raise RequestError(
             f"{read.path}: post_processor: {read.behind!r} adds tokens to every text; heedful adds an end "
-            "token before it and one behind each, or none"
+            "token before it and one after each, or none"
         )
     return any(read.around)
 
 
 def _from_library(checkpoint: Checkpoint) -> _Read:
-    """Of tokenizer.json."""
+    """Read tokenizer.json."""
     path, library, whole = read_library(checkpoint)
     model = whole["model"]
     if model["type"] != "BPE":
         raise RequestError(f"{path}: model: {model['type']!r}: GPT-2's is 'BPE', of bytes")
     for key, good in _PLAIN.items():
         if model.get(key) not in good:
-            raise RequestError(f"{path}: model.{key}: {model[key]!r} is not known to heedful")
+            raise RequestError(f"{path}: model.{key}: {model[key]!r} is not supported")
     merges = [(left, right) for left, right in model["merges"]]
     added = frozenset(token["content"] for token in whole["added_tokens"])
     around = (library.encode("").ids, library.encode("", "").ids)
@@ -148,28 +147,28 @@ def _from_library(checkpoint: Checkpoint) -> _Read:
 
 
 def _roles(checkpoint: Checkpoint) -> dict[str, str]:
-    """What tokenizer_config.json says of special tokens, where it is there."""
+    """Return the special tokens of tokenizer_config.json, if there is one."""
     told = settings_of(checkpoint).values
     spelled = {role: spelling(told.get(f"{role}_token")) for role in _ROLES}
     return {role: each for role, each in spelled.items() if each is not None}
 
 
 def _split(path: Path, whole: Mapping[str, Any]) -> ByteSplit:
-    """Which of heedful's ways to cut text into words it is."""
+    """Return how text is split into words."""
     found = _before(whole)
     for split in SPLITS:
         config = ByteBpeConfig(kind="byte-bpe", merges=1, split=split)
         if found == _before(json.loads(_library(models.BPE(), config).to_str())):
             return split
     raise RequestError(
-        f"{path}: heedful cannot cut text into words as its normalizer and pre_tokenizer do "
+        f"{path}: the normalizer and pre_tokenizer are not supported "
         f"({json.dumps(found)[:200]}); GPT-2 has no normalizer, and the pre_tokenizer ByteLevel without a "
         "prefix space"
     )
 
 
 def _before(whole: Mapping[str, Any]) -> list[Any]:
-    """What is done to text before the model sees it, without what only says where tokens were found."""
+    """Return normalizer and pre-tokenizer, without options that only affect offsets."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
@@ -180,7 +179,7 @@ def _before(whole: Mapping[str, Any]) -> list[Any]:
 
 
 def _from_parts(checkpoint: Checkpoint) -> _Read:
-    """Of vocab.json and merges.txt, GPT-2's own files."""
+    """Read vocab.json and merges.txt, GPT-2's own files."""
     if not checkpoint.has(VOCABULARY) or not checkpoint.has(MERGES):
         raise RequestError(
             f"{checkpoint.path}: has no tokenizer: neither {TOKENIZER}, nor {VOCABULARY} with {MERGES}"
@@ -188,7 +187,7 @@ def _from_parts(checkpoint: Checkpoint) -> _Read:
     ids = checkpoint.json(VOCABULARY)
     path = checkpoint.path / VOCABULARY
     if not all(type(i) is int for i in ids.values()):
-        raise DamagedError(f"{path}: holds something else than ids")
+        raise DamagedError(f"{path}: all values must be integer ids")
     return _Read(path, ids, _merges(checkpoint.file(MERGES)), frozenset(), {}, "gpt2")
 
 
@@ -203,17 +202,17 @@ def _merges(path: Path) -> list[tuple[str, str]]:
             continue
         parts = line.rstrip("\r").split(" ")
         if len(parts) != 2:
-            raise DamagedError(f"{path}:{number}: expected two pieces, found {line!r}")
+            raise DamagedError(f"{path}:{number}: expected two pieces, got {line!r}")
         merges.append((parts[0], parts[1]))
     return merges
 
 
 def _specials(read: _Read, names: list[str], config: Settings) -> dict[int, int]:
-    """Their ids of the tokens that heedful has an own id for, by that."""
+    """Return the ids of tokens for which heedful has its own id, by that id."""
     end = _numbered(config, "eos_token_id", len(names))
     end = read.ids.get(END) if end is None else end
     if end is None:
-        raise config.wrong("eos_token_id", "names no token of the vocabulary, and none is " + END)
+        raise config.wrong("eos_token_id", "is not in the vocabulary, and there is no token " + END)
     spelled = {*byte_letters(), *(left + right for left, right in read.merges)}
     if names[end] in spelled:
         raise config.wrong("eos_token_id", f"{end} is {names[end]!r}, which is a piece of ordinary text")
@@ -227,58 +226,58 @@ def _specials(read: _Read, names: list[str], config: Settings) -> dict[int, int]
 
 
 def _numbered(config: Settings, key: str, n: int) -> int | None:
-    """The token that a configuration names; what lies outside was left of a larger model's defaults."""
+    """Return the token id of a key; None if it is outside the vocabulary (a leftover default)."""
     found = config.get(key, int)
     return found if found is not None and 0 <= found < n else None
 
 
 def _refuse_strange(read: _Read, learned: Iterable[str]) -> None:
-    """Refuse entries that heedful's model of the kind cannot have.
+    """Refuse entries that heedful's model does not support.
 
     Raises:
-        RequestError: names the first one.
+        RequestError: names the first of them.
     """
     learned = list(learned)
     letters = set(byte_letters())
     for name in learned:
         if name in read.added or not letters.issuperset(name):
             raise RequestError(
-                f"{read.path}: the token {name!r} (id {read.ids[name]}) is not spelt in bytes; heedful owns "
-                "its special tokens, and takes over only those that end, begin and fill"
+                f"{read.path}: the token {name!r} (id {read.ids[name]}) is not spelled in bytes; of special "
+                "tokens, only those that end, start and pad a text and the unknown token are imported"
             )
     if missing := sorted(letters - {*learned}):
         raise RequestError(f"{read.path}: {len(missing)} of the 256 bytes have no entry: {missing[0]!r} …")
 
 
-# Writing -------------------------------------------------------------------------------------------------
+# Export --------------------------------------------------------------------------------------------------
 
 
 def write_byte_bpe(
     tokenizer: Tokenizer, *, answers: bool = False, framed: bool = False
 ) -> tuple[str, dict[str, str], Numbering]:
-    """A tokenizer as the content of tokenizer.json.
+    """Return a tokenizer as the content of tokenizer.json.
 
-    The entries come in their order, and after them the end token, as GPT-2 has it, and where texts are
-    answered one that pads. The other specials have no place there: nothing reads or writes them.
+    The entries keep their order; the end token follows them, as in GPT-2, and then, for heads on whole texts,
+    a padding token. Other special tokens are not exported, because nothing reads or generates them.
 
     Args:
-        tokenizer: of the run.
-        answers: whether the model answers to whole texts.
-        framed: whether end tokens stand around these.
+        tokenizer: the tokenizer of the run.
+        answers: whether the model has a head for whole texts.
+        framed: whether end tokens frame these texts.
 
     Returns:
-        The content, how the special tokens are spelt, and which of their ids ours have.
+        The content, the spelling of the special tokens, and the numbering.
 
     Raises:
-        RequestError: the tokenizer is of another kind, or changes text before it is encoded.
+        RequestError: if the tokenizer is of another kind, or changes text before encoding.
     """
     config = tokenizer.model.config
     if not tokenizer.preprocessing.build().is_faithful:
-        raise RequestError("tokenizer.text: text that is changed before it is encoded has no form in GPT-2")
+        raise RequestError("tokenizer.text: GPT-2 does not support changes of the text before it is encoded")
     if config.kind not in ("byte-bpe", "byte"):
         raise RequestError(
-            f"tokenizer.subwords.kind={config.kind}: GPT-2's tokens are spelt in bytes; "
-            "only tokenizers of the kinds byte-bpe and byte can be written"
+            f"tokenizer.subwords.kind={config.kind}: not supported by GPT-2, whose tokens are spelled in "
+            "bytes; only byte-bpe and byte can be exported"
         )
     data = tokenizer.model.data
     names = byte_letters()
@@ -287,7 +286,7 @@ def write_byte_bpe(
         vocabulary: dict[str, int] = data["model"]["vocab"]
         names = sorted(vocabulary, key=vocabulary.__getitem__)[len(SPECIALS) :]
         merges = [(left, right) for left, right in data["model"]["merges"]]
-    # No piece has a space in it: the second name is always free.
+    # No piece contains a space, so the second name is always free.
     end = END if END not in names else "<|end of text|>"
     pad = PAD if PAD not in names else "<|pads a text|>"
     added = {end: SPECIALS.end} | ({pad: SPECIALS.pad} if answers else {})
@@ -311,9 +310,9 @@ def write_byte_bpe(
 
 
 def _library(model: models.Model, config: Any) -> Library:
-    """The model with the words and spaces of a kind, as the library can be told of them."""
+    """Return the model with the word splitting and spaces of a kind, as a tokenizer of the library."""
     library = Library(model)
-    # Single bytes are the same however words are cut.
+    # Single bytes do not depend on the word splitting.
     library.pre_tokenizer = words_of(_BYTES if config.kind == "byte" else config)
     library.decoder = decoders.ByteLevel()
     if space := first_space(config):

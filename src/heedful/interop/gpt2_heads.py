@@ -1,11 +1,11 @@
-"""The heads on GPT-2 that answer to a whole text, which its last token stands for.
+"""Convert GPT-2's heads for whole texts, which read the last token.
 
 | transformers | tensors | task |
 |---|---|---|
 | GPT2ForSequenceClassification | ``score``, which has no bias | classification |
 | the same with one label | the same, one row | regression |
 
-There the last token is the last one that does not pad, so what pads must not be a token of the text.
+The last token is the last one that is not padding, so the padding token must not occur in texts.
 """
 
 from collections.abc import Collection, Mapping
@@ -27,31 +27,31 @@ _NORM = "transformer.ln_f.bias"
 HEADS: dict[str, Head] = {
     head.task: head for head in (Classes(_CLASS, class_lines(_SCORE)), Numbers(_CLASS, number_lines(_SCORE)))
 }
-"""All, by their tasks. Their lines have the bias that heedful's layers have: `with_bias`, `without_bias`."""
+"""All heads, by task. Their lines include the bias of heedful's layers (`with_bias`, `without_bias`)."""
 
-# Those that answer in another way.
+# Heads that are not supported.
 _OTHERS = {"GPT2ForTokenClassification", "GPT2ForQuestionAnswering", "GPT2DoubleHeadsModel"}
 
 
 def head_of(settings: Settings, held: Collection[str]) -> Head | None:
-    """The head of a folder; None for a model that writes.
+    """Return the head of a folder; None for a language model.
 
     Raises:
-        RequestError: it is one that heedful has not.
+        RequestError: if heedful does not support it.
     """
     told = settings.texts("architectures")
     if others := sorted(_OTHERS & {*told}):
-        raise settings.wrong("architectures", f"{others[0]}: heads of this kind are not imported")
+        raise settings.wrong("architectures", f"{others[0]}: heads of this kind are not supported")
     if _CLASS in told or any(name.startswith(f"{_SCORE}.") for name in held):
         return HEADS[of_texts(settings)]
     return None
 
 
 def with_bias(held: Mapping[str, Tensor], n: int, source: str) -> dict[str, Tensor]:
-    """Their tensors, and zeros for the bias that they have not.
+    """Return the tensors with zeros added for the missing bias.
 
     Raises:
-        RequestError: there is one, which transformers would not read.
+        RequestError: if there is a bias, which transformers would not read.
     """
     if _BIAS in held:
         raise RequestError(f"{source}: does not fit its configuration:\n  unknown: {_BIAS}")
@@ -59,9 +59,9 @@ def with_bias(held: Mapping[str, Tensor], n: int, source: str) -> dict[str, Tens
 
 
 def without_bias(tensors: dict[str, Tensor]) -> bool:
-    """Bring the bias of the head into the norm before it, which nothing else reads; whether there was any.
+    """Move the bias of the head into the norm before it, which nothing else reads; return whether it had one.
 
-    ``W (z + b) + c = W (z + b + e)`` with ``W e = c``, of which e is the shortest solution.
+    ``W (z + b) + c = W (z + b + e)`` with ``W e = c``, where e is the shortest solution.
 
     Raises:
         RequestError: there is none.
@@ -74,7 +74,7 @@ def without_bias(tensors: dict[str, Tensor]) -> bool:
     left = (weight @ after.double() - weight @ before - bias).abs().max()
     if left > 1e-5 * max(1.0, float(bias.abs().max())):
         raise RequestError(
-            "GPT-2's head has no bias, and the one of this run cannot be brought into the norm before it: "
+            "GPT-2's head has no bias, and the bias of this run cannot be moved into the norm before it: "
             f"the rows of its {len(weight)} answers depend on each other"
         )
     tensors[_NORM] = after
@@ -82,15 +82,15 @@ def without_bias(tensors: dict[str, Tensor]) -> bool:
 
 
 def refuse_other_pad(settings: Settings, numbering: Numbering, *, framed: bool) -> None:
-    """Refuse what pads where texts may end in it: transformers would read the token before.
+    """Refuse a padding token in which texts may end: transformers would read the token before it.
 
     Raises:
-        RequestError: it is an ordinary token, or the one that ends every text.
+        RequestError: if it is an ordinary token, or the token that ends every text.
     """
     pad, end = settings.get("pad_token_id", int), numbering.theirs[SPECIALS.end]
     never = {numbering.theirs[our] for our in SPECIALS.never_written} | (set() if framed else {end})
     if pad is not None and 0 <= pad < len(numbering.ours) and pad not in never:
         raise settings.wrong(
-            "pad_token_id", f"{pad}: texts may end in this token, and transformers would answer from the one "
+            "pad_token_id", f"{pad}: texts may end in this token, and transformers would then read the token "
             "before it"
         )  # fmt: skip

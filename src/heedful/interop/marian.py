@@ -1,8 +1,8 @@
-"""Marian's Transformer (Junczys-Dowmunt et al. 2018) from and to the folders of transformers.
+"""Convert Marian's Transformer (Junczys-Dowmunt et al. 2018) from and to folders of transformers.
 
-Configurations are read and written by `heedful.interop.marian_config`. Tokenizers are Marian's own
-(`heedful.interop.sentencepieces`), or heedful's, as `Marian.write` leaves those of runs that were trained
-here; the weights of any folder are read by `load_weights`.
+`heedful.interop.marian_config` converts configurations. Tokenizers are Marian's own
+(`heedful.interop.sentencepieces`), or heedful's, which `Marian.write` exports for runs trained by heedful;
+`load_weights` reads the weights of any folder.
 """
 
 import json
@@ -54,7 +54,7 @@ _HARMLESS = HARMLESS | {
 
 
 def table(config: TransformerConfig, numberings: Numberings) -> Table:
-    """The names of all tensors."""
+    """Return the names of all tensors."""
     both = f"{_OWN}shared.weight"
     copies: dict[str, str] = {}
     sides = [f"{_OWN}encoder.embed_tokens.weight", f"{_OWN}decoder.embed_tokens.weight"]
@@ -101,15 +101,15 @@ def _layer(ours: str, theirs: str, *, crosses: bool) -> list[Pair]:
 
 
 def load_weights(folder: Path | str) -> tuple[nn.Module, Numberings]:
-    """The model of a folder, whatever its tokenizers are, and which of their ids its ids have.
+    """Load the model of a folder, with any tokenizers, and the numberings of its ids.
 
     Raises:
-        RequestError: heedful cannot express it.
-        DamagedError: a file is damaged.
+        RequestError: if heedful does not support the model.
+        DamagedError: if a file is damaged.
     """
     checkpoint = Checkpoint(Path(folder))
     settings = checkpoint.config
-    settings.refuse("model_type", "this is no Marian", ("marian",))
+    settings.refuse("model_type", "expected 'marian'", ("marian",))
     unknown = None
     if checkpoint.has(VOCABULARY):
         unknown = Settings(checkpoint.json(VOCABULARY), str(checkpoint.path / VOCABULARY)).get(UNKNOWN, int)
@@ -126,7 +126,7 @@ class Marian:
     loaders: ClassVar[dict[str, str]] = {"translation": "transformers.MarianMTModel"}
 
     def read(self, checkpoint: Checkpoint) -> ImportedModel:
-        """A run that translates."""
+        """Return a translation run."""
         settings = checkpoint.config
         config, held = configuration(settings, checkpoint)
         sizes = sizes_of(settings)
@@ -139,19 +139,20 @@ class Marian:
         told = [f"{settings.source}: unknown keys, ignored: {', '.join(unread)}"] if unread else []
         if any(their is None for their in numberings.target.theirs):
             told.append(
-                "special tokens that the source has not got the mean of its rows, and are never written"
+                "special tokens that the source lacks have the mean of its rows, and are never generated"
             )
         return ImportedModel(_recipe(checkpoint, config, processor), processor, model, told)
 
     def write(self, run: Run) -> ExportedModel:
-        """MarianMTModel, with its own tokenizers, or heedful's beside it."""
+        """Return a MarianMTModel with its own tokenizers, or with heedful's."""
         config: TransformerConfig = run.recipe.model
         refuse(config)
         model, notes = run.model, []
         if config.positions == "sinusoidal":
             config, model = in_halves(config, model, run.processor.sizes)
             notes.append(
-                "the features are in another order, for Marian has all sines first; numbers agree to rounding"
+                "the features are in another order, because Marian has all sines first; outputs agree to "
+                "rounding"
             )
         if has_sentencepieces(run.processor):
             files, numberings = write_sentencepieces(run.processor)
@@ -181,23 +182,23 @@ def _model(
 
 
 def _own(checkpoint: Checkpoint, settings: Settings, sizes: tuple[int, int]) -> tuple[Tokenizers, Numberings]:
-    """heedful's tokenizers, whose ids are the model's."""
+    """Read heedful's tokenizers, whose ids are those of the model."""
     processor = Tokenizers(*(Tokenizer.load(checkpoint.file(name)) for name in OWN_TOKENIZERS))
     if processor.sizes != sizes:
         raise settings.wrong(
-            "vocab_size", f"{sizes[0]} and {sizes[1]} tokens, and the tokenizers have {processor.sizes[0]} "
+            "vocab_size", f"{sizes[0]} and {sizes[1]} tokens, but the tokenizers have {processor.sizes[0]} "
             f"and {processor.sizes[1]}: they belong to different models"
         )  # fmt: skip
     own = {"decoder_start_token_id": SPECIALS.start, "eos_token_id": SPECIALS.end}
     for key, ours in own.items():
         if (found := settings.get(key, int)) != ours:
-            raise settings.wrong(key, f"{found} is not {ours}, which it is in heedful's tokenizers")
+            raise settings.wrong(key, f"must be {ours} with heedful's tokenizers, got {found}")
     settings.get("pad_token_id", int)
     return processor, Numberings(*(Numbering(tuple(range(size))) for size in sizes))
 
 
 def _write_own(run: Run, longest: int) -> tuple[dict[str, str | bytes], str]:
-    """heedful's tokenizers, as they are and as transformers reads them; and what a person should know."""
+    """Return the files of heedful's tokenizers, in both formats, and a note for the user."""
     processor = run.processor
     sides = zip(OWN_TOKENIZERS, COLUMNS, strict=True)
     files: dict[str, str | bytes] = {
@@ -208,12 +209,12 @@ def _write_own(run: Run, longest: int) -> tuple[dict[str, str | bytes], str]:
             side: write_same_ids(getattr(processor, side), longest, f"tokenizer.{side}") for side in COLUMNS
         }
     except RequestError as error:
-        return files, f"the tokenizers stay here: transformers reads the model, and is given ids ({error})"
+        return files, f"the tokenizers cannot be exported, so transformers needs ids as input ({error})"
     if processor.source.fingerprint == processor.target.fingerprint:
-        return files | written[SOURCE], "AutoTokenizer gives both sides the ids that they have here"
+        return files | written[SOURCE], "AutoTokenizer encodes both sides with the same ids as heedful"
     files |= {f"{side}/{name}": content for side, each in written.items() for name, content in each.items()}
     return files, (
-        "there is a tokenizer for each side, with the ids that it has here: give AutoTokenizer the folders "
+        "each side has its own tokenizer, with the same ids as heedful: load AutoTokenizer from the folders "
         f"{SOURCE} and {TARGET}"
     )
 
@@ -223,7 +224,7 @@ def _recipe(checkpoint: Checkpoint, config: TransformerConfig, processor: Tokeni
     sides = {side: getattr(processor, side) for side in COLUMNS}
     return {
         "description": f"A Marian model, imported from the folder {name}. It was not trained on these data: "
-        "whoever trains such a model anew puts their own here.",
+        "replace them by your own to train it further.",
         "task": {"kind": "translation"},
         "data": {
             part: {"kind": "files", "columns": {side: f"{part}.{side}" for side in COLUMNS}}

@@ -1,16 +1,16 @@
-"""The configurations of Marian's folders: config.json both ways, and generation_config.json.
+"""Convert Marian's configurations: config.json both ways, and generation_config.json.
 
 | config.json | heedful's ``model`` |
 |---|---|
 | d_model, encoder_layers, decoder_layers | d_model, n_layers, n_decoder_layers |
-| encoder_ffn_dim and decoder_ffn_dim; …_attention_heads | d_ff; n_heads: both sides alike |
+| encoder_ffn_dim and decoder_ffn_dim; …_attention_heads | d_ff; n_heads: the same on both sides |
 | activation_function swish, gelu, relu … | activation |
 | share_encoder_decoder_embeddings, tie_word_embeddings | tie |
-| max_position_embeddings | max_length, beyond which heedful goes on |
-| final_logits_bias, where it is not zero | head_bias |
+| max_position_embeddings | max_length; heedful also computes positions beyond it |
+| final_logits_bias, if it is not zero | head_bias |
 
-Positions are half-split sinusoids, embeddings are multiplied by sqrt(d_model), norms come after the sums.
-Writing begins with ``decoder_start_token_id``, in Marian the token that pads: it becomes heedful's start.
+Positions are half-split sinusoids, embeddings are multiplied by sqrt(d_model), norms are post-norms. The
+first target token is ``decoder_start_token_id``, in Marian the padding token; it becomes heedful's start.
 """
 
 from collections.abc import Mapping
@@ -28,15 +28,15 @@ from heedful.models.transformer import TransformerConfig
 from heedful.text.specials import SPECIALS
 
 BIAS = "final_logits_bias"
-"""The tensor of the output's bias."""
+"""Name of the tensor of the output bias."""
 
 
 def configuration(settings: Settings, checkpoint: Checkpoint) -> tuple[TransformerConfig, dict[str, Tensor]]:
-    """The model that a folder describes, and its tensors, of which the output's bias decides something."""
+    """Return the configuration of a folder, and its tensors, which determine ``head_bias``."""
     settings.refuse(
-        "scale_embedding", "heedful multiplies embeddings by sqrt(d_model): it must be true", (True,)
+        "scale_embedding", "must be true: heedful multiplies embeddings by sqrt(d_model)", (True,)
     )
-    settings.refuse("normalize_before", "Marian's norms come after the sums")
+    settings.refuse("normalize_before", "Marian is a post-norm model")
     settings.refuse("normalize_embedding", "heedful has no norm after the embedding")
     settings.refuse("add_final_layer_norm", "Marian has no norm after its last layer")
     settings.refuse("static_position_embeddings", "Marian's positions are not learned", (None, True))
@@ -47,9 +47,7 @@ def configuration(settings: Settings, checkpoint: Checkpoint) -> tuple[Transform
     }
     for key, (encoder, decoder) in both.items():
         if encoder != decoder:
-            raise settings.wrong(
-                f"decoder_{key}", f"{decoder} is not encoder_{key}={encoder}; both must agree"
-            )
+            raise settings.wrong(f"decoder_{key}", f"must equal encoder_{key}={encoder}, got {decoder}")
     d_model, n_heads = settings.whole("d_model"), both["attention_heads"][0]
     if d_model % 2 or d_model % n_heads:
         raise settings.wrong("d_model", f"{d_model}: must be even, and a multiple of the {n_heads} heads")
@@ -79,29 +77,29 @@ def _tie(settings: Settings) -> Any:
     if sides and not output:
         raise settings.wrong(
             "tie_word_embeddings", "false, and share_encoder_decoder_embeddings true: heedful ties both "
-            "embeddings and the output, or the target's embedding and the output, or none"
+            "embeddings and the output layer, or target embedding and output layer, or nothing"
         )  # fmt: skip
     return "three-way" if sides else "target" if output else "none"
 
 
 def sizes_of(settings: Settings) -> tuple[int, int]:
-    """Of the vocabularies of source and target."""
+    """Return the vocabulary sizes of source and target."""
     source = settings.whole("vocab_size")
     return source, settings.whole("decoder_vocab_size", source)
 
 
 def refuse(config: Any) -> None:
-    """Refuse what Marian has not.
+    """Refuse settings that Marian does not support.
 
     Raises:
-        RequestError: naming the key.
+        RequestError: names the key.
     """
     if config.kind != "transformer":
         raise RequestError(f"model.kind={config.kind}: Marian's model is a transformer")
     others = {
         "norm": ("layer", "its norms are layer norms"),
         "norm_eps": (1e-5, "the ε of its norms is 1e-05"),
-        "norm_placement": ("post", "its norms come after the sums"),
+        "norm_placement": ("post", "it is a post-norm model"),
         "score": ("scaled-dot", "it scales the products of queries and keys"),
         "attention_bias": (True, "its attention has biases"),
         "feed_forward": ("plain", "its feed-forwards are not gated"),
@@ -119,7 +117,7 @@ def refuse(config: Any) -> None:
 
 
 def specials_of(numbering: Numbering) -> dict[str, int]:
-    """Their tokens that begin, end and fill; in Marian what begins also fills."""
+    """Return the ids of start, end and padding token; Marian also pads with the start token."""
     theirs = numbering.theirs
     start, end, pad = (theirs[i] for i in (SPECIALS.start, SPECIALS.end, SPECIALS.pad))
     assert start is not None
@@ -129,7 +127,7 @@ def specials_of(numbering: Numbering) -> dict[str, int]:
 
 
 def written(config: TransformerConfig, numberings: Numberings, specials: Mapping[str, int]) -> dict[str, Any]:
-    """The content of config.json."""
+    """Return the content of config.json."""
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
@@ -157,6 +155,6 @@ def written(config: TransformerConfig, numberings: Numberings, specials: Mapping
 
 
 def generation(numbering: Numbering, specials: Mapping[str, int]) -> dict[str, Any]:
-    """How transformers writes: from the start token to the end token, and no other special."""
+    """Return the content of generation_config.json, which excludes other special tokens."""
     never = (numbering.theirs[i] for i in SPECIALS.never_written)
     return {**specials, "bad_words_ids": [[i] for i in never if i is not None], "num_beams": 1}

@@ -1,17 +1,16 @@
-"""heedful's tokenizers as the files of transformers, every id as it is here.
+"""Export heedful's tokenizers as files of transformers, with the same ids.
 
-| here | there |
+| heedful | transformers |
 |---|---|
-| what is learned, where words end | as it is; ``character`` and ``byte`` are a BPE without merges |
-| the space before a text, ``lowercase``, ``normalization`` | normalizer; the decoder takes the space away |
-| ``moses`` | nothing: the library has no such rules |
-| special tokens | spelt with a space behind; ``split_special_tokens``: no text spells one |
-| the end token behind a text | post-processor |
+| learned model, word splitting | the same; ``character`` and ``byte`` are a BPE without merges |
+| the space before a text, ``lowercase``, ``normalization`` | normalizer; the decoder removes the space |
+| ``moses`` | not supported: the library has no such rules |
+| special tokens | spelled with a trailing space; ``split_special_tokens``: no text can spell one |
+| the end token after a text | post-processor |
 
-Two things are not the same. Bytes that are no UTF-8, which only a model can write, are shown in another
-number of U+FFFD by the kinds that spell single characters in bytes. And the library's tables of characters,
-like Python's, are of a year: a character that only one of them knows may be lower-cased, or brought into
-NFKC, by one alone.
+Two differences remain. Bytes that are not UTF-8, which only a model can generate, are shown as a different
+number of U+FFFD by the kinds that spell single characters in bytes. A character that is newer than the
+character tables of the library or of Python may be lower-cased, or normalised to NFKC, by only one of them.
 """
 
 import json
@@ -36,26 +35,26 @@ from heedful.text.subwords import (
 )
 from heedful.text.tokenizer import Tokenizer
 
-# A sigma ends a word behind a letter that has a case and before none (Unicode 3.13, Final_Sigma). Python's
-# lower() knows that; the library's, which sees single letters, does not.
+# A sigma is final after a cased letter and not before one (Unicode 3.13, Final_Sigma). Python's lower()
+# implements this rule; the library's, which handles single letters, does not.
 _LETTER = r"[\p{Cased}&&\P{Case_Ignorable}]"
 _LAST_SIGMA = rf"{_LETTER}\p{{Case_Ignorable}}*\KΣ(?!\p{{Case_Ignorable}}*{_LETTER})"
 
 
 def write_same_ids(tokenizer: Tokenizer, longest: int, key: str) -> dict[str, str]:
-    """The files of a tokenizer, by their names.
+    """Return the files of a tokenizer, by name.
 
     Args:
-        tokenizer: of a side.
-        longest: tokens that the model can read.
-        key: of the recipe's section that says what is done to the text.
+        tokenizer: the tokenizer of a side.
+        longest: the maximum number of tokens of the model.
+        key: the recipe's section of text preprocessing.
 
     Raises:
-        RequestError: the library has no such tokenizer; the message names the key of the recipe.
+        RequestError: if the library does not support the tokenizer; names the key of the recipe.
     """
     preprocessing = tokenizer.preprocessing
     if preprocessing.moses:
-        raise RequestError(f"{key}.moses={preprocessing.moses}: the tokenizers library has no rules of Moses")
+        raise RequestError(f"{key}.moses={preprocessing.moses}: the tokenizers library has no Moses rules")
     model = tokenizer.model
     library = _library(model)
     cleaned, space = library.normalizer, first_space(model.config)
@@ -88,11 +87,11 @@ def write_same_ids(tokenizer: Tokenizer, longest: int, key: str) -> dict[str, st
 
 
 def _library(model: SubwordModel) -> Library:
-    """The model of the library that has these ids, with the words that it is given."""
+    """Return the library's model with the same ids and word splitting."""
     config = model.config
     if config.kind == "sentencepiece":
         raise RequestError(
-            "tokenizer.subwords.kind=sentencepiece: a model of another library, which needs one on both sides"
+            "tokenizer.subwords.kind=sentencepiece: must be used for both sides or for neither"
         )
     if config.kind == "byte":
         library = Library(models.BPE(as_vocabulary([*reserved(False), *byte_letters()]), []))
@@ -107,7 +106,7 @@ def _library(model: SubwordModel) -> Library:
 
 
 def _changes(config: PreprocessingConfig) -> list[normalizers.Normalizer]:
-    """What is done to a text first (`heedful.text.normalisation.Preprocessing`)."""
+    """Return the normalizers of the text preprocessing (`heedful.text.normalisation.Preprocessing`)."""
     forms: dict[str, list[normalizers.Normalizer]] = {
         "none": [],
         "nfc": [normalizers.NFC()],
@@ -120,14 +119,14 @@ def _changes(config: PreprocessingConfig) -> list[normalizers.Normalizer]:
 
 
 def _joined(model: SubwordModel) -> list[Any]:
-    """The steps that make one text of the pieces, a space before the first word where the kind has one."""
+    """Return the decoders that join pieces, with a space before the first word if the kind has one."""
     kind = model.config.kind
     if kind in ("byte", "byte-bpe"):
         return [decoders.ByteLevel()]
     if kind == "word":
         return [decoders.Replace(Regex(r"\A"), " "), decoders.Fuse()]
     if kind == "wordpiece":
-        # Piece by piece: a space where a word begins, and then the sign away from what goes on.
+        # For each piece: add a space before a word, and remove the sign of a continuation.
         begins, goes_on = Regex(rf"\A(?!{CONTINUES}.)"), Regex(rf"\A{CONTINUES}(?=.)")
         return [decoders.Replace(begins, " "), decoders.Replace(goes_on, ""), decoders.Fuse()]
     fallback = [decoders.ByteFallback()] if getattr(model.config, "byte_fallback", False) else []

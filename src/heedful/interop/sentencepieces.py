@@ -1,12 +1,12 @@
-"""Marian's tokenizers: a sentencepiece model for each side, and one vocabulary for both, or two.
+"""Convert Marian's tokenizers: a sentencepiece model for each side, and one vocabulary for both, or two.
 
 | file | content |
 |---|---|
 | source.spm, target.spm | models of the sentencepiece library |
-| vocab.json | the ids of all tokens; of the source alone, where there is |
-| target_vocab.json | those of the target |
+| vocab.json | the ids of all tokens; only of the source if there is a target_vocab.json |
+| target_vocab.json | the ids of the target's tokens |
 
-The models choose pieces, the vocabulary numbers them; what it has not is ``<unk>``.
+The models split text into pieces, the vocabulary numbers them; pieces that it lacks are ``<unk>``.
 """
 
 import json
@@ -38,22 +38,22 @@ _KEYS = {
 
 @dataclass(frozen=True)
 class Numberings:
-    """Which of their ids ours have, on both sides."""
+    """The numberings of both sides."""
 
     source: Numbering
     target: Numbering
 
 
 def numbering(settings: Settings, size: int, unknown: int | None) -> Numbering:
-    """heedful's specials first, then all others in their order.
+    """Return the numbering: heedful's special tokens first, then all others in order.
 
     Args:
-        settings: name the tokens that begin, end and fill.
-        size: of the vocabulary.
-        unknown: the token of what the vocabulary has not.
+        settings: the configuration with start, end and padding tokens.
+        size: the size of the vocabulary.
+        unknown: the unknown token.
 
     Raises:
-        RequestError: a token is not named, lies outside, or begins and ends.
+        RequestError: if a token is missing or outside the vocabulary, or start and end token are the same.
     """
     start, end = settings.get("decoder_start_token_id", int), settings.get("eos_token_id", int)
     if start is None or end is None:
@@ -63,9 +63,11 @@ def numbering(settings: Settings, size: int, unknown: int | None) -> Numbering:
         if their is not None and their not in specials.values():
             specials[ours] = their
     if outside := [their for their in specials.values() if not 0 <= their < size]:
-        raise settings.wrong("vocab_size", f"{size}: the special token {outside[0]} lies outside")
+        raise settings.wrong(
+            "vocab_size", f"{size}: the special token {outside[0]} is outside the vocabulary"
+        )
     if start == end:
-        raise settings.wrong("decoder_start_token_id", "is eos_token_id: heedful starts and ends differently")
+        raise settings.wrong("decoder_start_token_id", "must differ from eos_token_id")
     others = [their for their in range(size) if their not in specials.values()]
     return Numbering((*(specials.get(our) for our in range(len(SPECIALS))), *others))
 
@@ -73,16 +75,16 @@ def numbering(settings: Settings, size: int, unknown: int | None) -> Numbering:
 def read_sentencepieces(
     checkpoint: Checkpoint, settings: Settings, sizes: tuple[int, int]
 ) -> tuple[Tokenizers, Numberings]:
-    """The tokenizers of a folder, and which of their ids ours have.
+    """Read the tokenizers of a folder, and their numberings.
 
     Args:
         checkpoint: the folder.
         settings: its configuration.
-        sizes: of the vocabularies, as the configuration has them.
+        sizes: the sizes of the vocabularies in the configuration.
 
     Raises:
-        RequestError: a file is missing, or does not fit the model.
-        DamagedError: a file cannot be read.
+        RequestError: if a file is missing, or does not match the model.
+        DamagedError: if a file cannot be read.
     """
     if not checkpoint.has(VOCABULARY):
         raise RequestError(
@@ -96,7 +98,7 @@ def read_sentencepieces(
         names = _names(checkpoint, file)
         if len(names) != size:
             raise RequestError(
-                f"{checkpoint.path / file}: has {len(names)} tokens, and the model of the {side} {size}: "
+                f"{checkpoint.path / file}: has {len(names)} tokens, but the model has {size} ({side}): "
                 "they belong to different models"
             )
         found = numbering(settings, size, names.index(UNKNOWN) if UNKNOWN in names else None)
@@ -107,11 +109,11 @@ def read_sentencepieces(
 
 
 def _names(checkpoint: Checkpoint, file: str) -> tuple[str, ...]:
-    """The tokens in the order of their ids."""
+    """Return the tokens in the order of their ids."""
     ids = checkpoint.json(file)
     names = {i: name for name, i in ids.items() if type(i) is int}
     if sorted(names) != list(range(len(ids))):
-        raise DamagedError(f"{checkpoint.path / file}: its ids do not run from 0 to {len(ids) - 1}")
+        raise DamagedError(f"{checkpoint.path / file}: its ids must be 0 to {len(ids) - 1}")
     return tuple(names[i] for i in range(len(names)))
 
 
@@ -122,7 +124,7 @@ def _tokenizer(checkpoint: Checkpoint, settings: Settings, file: str, vocabulary
         tokenizer = Tokenizer(build(KIND, kept(model, vocabulary)))
         ordinary = _ordinary(model)
     except (OSError, RuntimeError) as error:
-        raise DamagedError(f"{path}: cannot be read as a model of sentencepiece: {error}") from None
+        raise DamagedError(f"{path}: is not a valid sentencepiece model: {error}") from None
     for our, key in _KEYS.items():
         their = vocabulary.specials[our]
         if their is not None and (name := vocabulary.names[their]) in ordinary:
@@ -134,7 +136,7 @@ def _tokenizer(checkpoint: Checkpoint, settings: Settings, file: str, vocabulary
 
 
 def _ordinary(model: bytes) -> set[str]:
-    """The pieces that text is cut into."""
+    """Return the pieces of ordinary text."""
     from sentencepiece import SentencePieceProcessor
 
     processor: Any = SentencePieceProcessor(model_proto=model)
@@ -144,12 +146,12 @@ def _ordinary(model: bytes) -> set[str]:
 
 
 def has_sentencepieces(processor: Tokenizers) -> bool:
-    """Whether both tokenizers were taken over from such files."""
+    """Return whether both tokenizers were imported from such files."""
     return all(side.model.config.kind == KIND.kind for side in (processor.source, processor.target))
 
 
 def write_sentencepieces(processor: Tokenizers) -> tuple[dict[str, str | bytes], Numberings]:
-    """The files of tokenizers that were read from such ones, and which of their ids ours have."""
+    """Return the files of tokenizers imported from such files, and their numberings."""
     sides = dict(zip(COLUMNS, (processor.source, processor.target), strict=True))
     vocabularies = {side: Vocabulary.of(each.model.data) for side, each in sides.items()}
     files: dict[str, str | bytes] = {MODELS[side]: model_file(sides[side].model.data) for side in COLUMNS}
@@ -169,7 +171,7 @@ def _ids(vocabulary: Vocabulary) -> str:
 
 
 def _spelled(vocabulary: Vocabulary) -> dict[str, Any]:
-    """How the special tokens are spelt. In Marian, what begins also fills."""
+    """Return the spelling of the special tokens. In Marian, the start token is also the padding token."""
     spelled = [None if i is None else vocabulary.names[i] for i in vocabulary.specials]
     filling = spelled[SPECIALS.pad] or spelled[SPECIALS.start]
     told = {"eos_token": spelled[SPECIALS.end], "unk_token": spelled[SPECIALS.unknown], "pad_token": filling}

@@ -1,9 +1,8 @@
-"""BERT's tokenizer (Devlin et al. 2019, released code) from and to the files of transformers.
+"""Convert BERT's tokenizer (Devlin et al. 2019, released code) from and to the files of transformers.
 
-What is kept: the entries of the vocabulary in their order, and what is done to text before it is cut into
-words (`heedful.text.configuration.CleaningConfig`). heedful owns the ids 0 to 6, so all entries move:
-`Numbering` says where to. Text that spells a special token (``[SEP]``) is ordinary text in heedful; that is
-the one text that transformers encodes in another way.
+The order of the vocabulary and the text cleaning (`heedful.text.configuration.CleaningConfig`) are kept.
+heedful reserves the ids 0 to 6, so all entries are renumbered (`Numbering`). Text that spells a special token
+(``[SEP]``) is ordinary text in heedful; only such text is encoded differently by transformers.
 """
 
 from collections.abc import Mapping
@@ -43,7 +42,7 @@ from heedful.text.tokenizer import Tokenizer
 
 VOCABULARY = "vocab.txt"
 
-# In the order in which they are written: the key that tells each, our id, and how it is usually spelt.
+# In the order of export: the key of each special token, heedful's id, and the usual spelling.
 _ROLES = {
     "pad_token": (SPECIALS.pad, "[PAD]"),
     "unk_token": (SPECIALS.unknown, "[UNK]"),
@@ -52,21 +51,21 @@ _ROLES = {
     "mask_token": (SPECIALS.mask, "[MASK]"),
 }
 
-# What the model must be; the library's own numbers, which heedful's tokenizers have too.
+# Required values of the model; heedful's tokenizers have the same.
 _MODEL = {"type": "WordPiece", "continuing_subword_prefix": CONTINUES, "max_input_chars_per_word": 100}
 
 
-# What BERT's class does to text if its options say nothing else.
+# Defaults of BERT's tokenizer class.
 _USUAL = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
 
-# Options of tokenizer_config.json, and what they are called in the library's normaliser.
+# Options of tokenizer_config.json, and their names in the library's normalizer.
 _OPTIONS = {
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
 
-# The same in heedful's cleaning, the case first, for accents go with it.
+# The same in heedful's cleaning; case first, because accents depend on it.
 _CLEANING = {
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
@@ -77,14 +76,14 @@ _CLEANING = {
 
 @dataclass(frozen=True)
 class _Read:
-    """What the files say.
+    """Contents of the files.
 
     Args:
-        path: of the vocabulary, for messages.
-        ids: of all entries, by their spelling.
-        added: the spellings of tokens that are found in text before it is cut into words.
-        specials: the spelling of each special token, by our id.
-        cleaning: of text.
+        path: the file of the vocabulary, for messages.
+        ids: ids of all entries, by spelling.
+        added: spellings of tokens that are matched in text before it is split into words.
+        specials: the spelling of each special token, by heedful's id.
+        cleaning: the text cleaning.
     """
 
     path: Path
@@ -95,30 +94,30 @@ class _Read:
 
 
 def read_wordpiece(checkpoint: Checkpoint, config: Settings) -> tuple[Tokenizer, Numbering]:
-    """The tokenizer of a folder, and which of its ids became which.
+    """Read the tokenizer of a folder, and its numbering.
 
     Args:
         checkpoint: the folder.
-        config: its configuration, which says how many tokens there are.
+        config: its configuration, which has the number of tokens.
 
     Raises:
-        RequestError: heedful has no such tokenizer, or it is not the one of the weights.
-        DamagedError: a file is damaged.
+        RequestError: if heedful does not support the tokenizer, or it does not match the weights.
+        DamagedError: if a file is damaged.
     """
     told = settings_of(checkpoint)
-    told.refuse("do_basic_tokenize", "heedful's WordPiece cuts text into words first", (None, True))
+    told.refuse("do_basic_tokenize", "heedful's WordPiece splits text into words first", (None, True))
     if checkpoint.has(TOKENIZER):
         read = _from_library(checkpoint, told, as_it_is=is_generic(told, config))
     else:
         read = _from_lines(checkpoint, told)
     refuse_other_ids(read.path, read.ids, config, 30522)
     if missing := [name for name in read.specials.values() if name not in read.ids]:
-        raise RequestError(f"{read.path}: has no entry for the special token {missing[0]!r}")
+        raise RequestError(f"{read.path}: the special token {missing[0]!r} is missing from the vocabulary")
     special = {our: read.ids[name] for our, name in read.specials.items()}
     if strange := sorted(read.added - {*read.specials.values()}):
         raise RequestError(
-            f"{read.path}: the token {strange[0]!r} (id {read.ids[strange[0]]}) is found in text before "
-            "words are cut; heedful owns its special tokens, and takes over only BERT's five"
+            f"{read.path}: the token {strange[0]!r} (id {read.ids[strange[0]]}) is matched in text before "
+            "words are split; only BERT's five special tokens are supported"
         )
     learned = [
         name for name in sorted(read.ids, key=read.ids.__getitem__) if read.ids[name] not in special.values()
@@ -134,7 +133,7 @@ def _specials(told: Settings) -> dict[int, str]:
 
 
 def _from_library(checkpoint: Checkpoint, told: Settings, *, as_it_is: bool) -> _Read:
-    """Of tokenizer.json, with which tokenizer_config.json must agree."""
+    """Read tokenizer.json, with which tokenizer_config.json must agree."""
     path, library, whole = read_library(checkpoint)
     for key, good in _MODEL.items():
         if (found := whole["model"].get(key)) != good:
@@ -152,7 +151,7 @@ def _from_library(checkpoint: Checkpoint, told: Settings, *, as_it_is: bool) -> 
 
 
 def _from_lines(checkpoint: Checkpoint, told: Settings) -> _Read:
-    """Of vocab.txt, BERT's own file: an entry a line."""
+    """Read vocab.txt, BERT's own file: one entry per line."""
     if not checkpoint.has(VOCABULARY):
         raise RequestError(f"{checkpoint.path}: has no tokenizer: neither {TOKENIZER} nor {VOCABULARY}")
     path = checkpoint.file(VOCABULARY)
@@ -163,7 +162,9 @@ def _from_lines(checkpoint: Checkpoint, told: Settings) -> _Read:
     ids: dict[str, int] = {}
     for number, line in enumerate(lines):
         if line in ids:
-            raise RequestError(f"{path}:{number + 1}: the entry {line!r} stands in line {ids[line] + 1} too")
+            raise RequestError(
+                f"{path}:{number + 1}: duplicate entry {line!r}; it is also in line {ids[line] + 1}"
+            )
         ids[line] = number
     return _Read(path, ids, frozenset(), _specials(told), _cleaning(_normaliser(told, _USUAL)))
 
@@ -173,19 +174,19 @@ def _kind(part: Mapping[str, Any] | None) -> str | None:
 
 
 def _normaliser(told: Settings, usual: Mapping[str, Any]) -> dict[str, Any]:
-    """The normaliser that the options of tokenizer_config.json ask for; what they leave open is as usual."""
+    """Return the normalizer requested by tokenizer_config.json; missing options are ``usual``."""
     asked = {ours: told.get(key, bool) for key, ours in _OPTIONS.items()}
     return {**usual, **{key: value for key, value in asked.items() if value is not None}}
 
 
 def _refuse_other_cleaning(told: Settings, held: Mapping[str, Any], *, as_it_is: bool) -> None:
-    """Refuse options of tokenizer_config.json that the normaliser of tokenizer.json contradicts.
+    """Refuse options of tokenizer_config.json that contradict the normalizer of tokenizer.json.
 
-    Which of them counts depends on the class that transformers makes: of BERT's, the options do, also by
-    their defaults; a generic class ignores them.
+    Which of them applies depends on the class that transformers creates: BERT's class uses the options,
+    including their defaults; a generic class ignores them.
 
     Raises:
-        RequestError: naming the option.
+        RequestError: names the option.
     """
     asked = _normaliser(told, held if as_it_is else _USUAL)
     theirs, ours = _cleaning(asked).model_dump(), _cleaning(held).model_dump()
@@ -194,8 +195,8 @@ def _refuse_other_cleaning(told: Settings, held: Mapping[str, Any], *, as_it_is:
             default = "" if told.values.get(key) is not None else " (the default)"
             raise told.wrong(
                 key,
-                f"{_shown(theirs[name])}{default}, but the normalizer of {TOKENIZER} says "
-                f"{_shown(ours[name])}; make both say how the model was trained",
+                f"{_shown(theirs[name])}{default}, but the normalizer of {TOKENIZER} has "
+                f"{_shown(ours[name])}; set both to the value used in training",
             )
 
 
@@ -204,7 +205,7 @@ def _shown(value: bool) -> str:
 
 
 def _cleaning(normaliser: Mapping[str, Any]) -> CleaningConfig:
-    """What a normaliser of the library does; accents go with the case where nothing is said of them."""
+    """Return the cleaning of a normalizer; by default, accents are stripped if text is lower-cased."""
     lowercase, accents = normaliser.get("lowercase", False), normaliser.get("strip_accents")
     return CleaningConfig(
         clean=normaliser.get("clean_text", False),
@@ -217,42 +218,42 @@ def _cleaning(normaliser: Mapping[str, Any]) -> CleaningConfig:
 def _refuse_other_frame(
     path: Path, library: Library, ids: Mapping[str, int], specials: Mapping[int, str]
 ) -> None:
-    """Refuse other tokens around a text than heedful puts there; where none are told, they are BERT's."""
+    """Refuse a post-processor that adds other tokens than BERT's; without one, BERT's are assumed."""
     first, last = (ids.get(specials[our]) for our in (SPECIALS.classify, SPECIALS.separate))
     single, both = library.encode(""), library.encode("", "")
     if library.post_processor is not None and (single.ids, both.ids) != ([first, last], [first, last, last]):
         raise RequestError(
-            f"{path}: post_processor: puts other tokens around texts than BERT's: "
-            f"{' '.join(both.tokens) or 'none'}, and not [CLS] … [SEP] … [SEP]"
+            f"{path}: post_processor: expected [CLS] … [SEP] … [SEP] around a pair of texts, got "
+            f"{' '.join(both.tokens) or 'none'}"
         )
 
 
-# Writing -------------------------------------------------------------------------------------------------
+# Export --------------------------------------------------------------------------------------------------
 
 
 def write_wordpiece(tokenizer: Tokenizer, longest: int) -> tuple[dict[str, str], Numbering]:
-    """A tokenizer as files, and which of their ids ours have.
+    """Return a tokenizer as files, and its numbering.
 
-    BERT's special tokens come first, then the entries in their order. Start and end token have no place
-    there: BERT neither reads nor writes them.
+    BERT's special tokens come first, then the entries in order. Start and end token are not exported, because
+    BERT does not use them.
 
     Args:
-        tokenizer: of the run.
-        longest: tokens that the model can read.
+        tokenizer: the tokenizer of the run.
+        longest: the maximum number of tokens of the model.
 
     Raises:
-        RequestError: the tokenizer is of another kind, or changes text before it is cleaned.
+        RequestError: if the tokenizer is of another kind, or changes text before cleaning.
     """
     config = tokenizer.model.config
     if config.kind != "wordpiece":
         raise RequestError(
             f"tokenizer.subwords.kind={config.kind}: BERT's tokenizer is a WordPiece; "
-            "only tokenizers of the kind wordpiece can be written"
+            "only wordpiece can be exported"
         )
     if not tokenizer.preprocessing.build().is_faithful:
         raise RequestError(
-            "tokenizer.text: text that is changed there has no form in BERT, which cleans text in its own "
-            "way: tokenizer.subwords.cleaning"
+            "tokenizer.text: changes of the text are not supported by BERT; use tokenizer.subwords.cleaning "
+            "instead"
         )
     vocabulary: dict[str, int] = tokenizer.model.data["model"]["vocab"]
     names = sorted(vocabulary, key=vocabulary.__getitem__)[len(SPECIALS) :]
@@ -267,7 +268,7 @@ def write_wordpiece(tokenizer: Tokenizer, longest: int) -> tuple[dict[str, str],
     settings = settings_file(
         longest,
         specials,
-        # Told, or pairs come without their segments.
+        # Required for the segments of pairs.
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],
         do_lower_case=config.cleaning.lowercase,
         strip_accents=config.cleaning.strip_accents,
@@ -277,7 +278,7 @@ def write_wordpiece(tokenizer: Tokenizer, longest: int) -> tuple[dict[str, str],
 
 
 def _library(names: list[str], config: WordPieceConfig) -> Library:
-    """The model with what stands before and behind it."""
+    """Return a tokenizer of the library, with normalizer, pre-tokenizer, decoder and post-processor."""
     spelled = dict(_ROLES.values())
     library = Library(models.WordPiece(as_vocabulary(names), unk_token=spelled[SPECIALS.unknown]))
     cleaned = normalizer(config)

@@ -1,4 +1,4 @@
-"""How attention is counted: projections head by head, what scores compare, weighted sums, what is kept."""
+"""Count attention: projections per head, scores, weighted sums, and values kept for the backward pass."""
 
 from dataclasses import dataclass, replace
 from functools import singledispatch
@@ -13,14 +13,14 @@ from heedful.nn.attention.self_attention import SelfAttention
 
 @dataclass(frozen=True)
 class Compared:
-    """What a score compares, for a pair of sentences.
+    """Sizes of a score, for a pair of sentences.
 
     Args:
-        heads, kv_heads: of queries; of keys and values.
-        queries: how many there are.
-        keys: how many each is compared with.
-        d_q, d_k: their widths.
-        others: keys that there are besides, of which others see theirs.
+        heads, kv_heads: heads of queries; heads of keys and values.
+        queries: number of queries.
+        keys: number of keys that each query is compared with.
+        d_q, d_k: widths of queries and keys.
+        others: number of further keys, which only other queries are compared with.
     """
 
     heads: int
@@ -33,18 +33,18 @@ class Compared:
 
     @property
     def held(self) -> int:
-        """All keys that there are."""
+        """Number of all keys."""
         return self.keys + self.others
 
     @property
     def pairs(self) -> int:
-        """Scores that are formed, visible or not."""
+        """Number of scores that are computed, visible or not."""
         return self.heads * self.queries * self.keys
 
 
 @singledispatch
 def score_entries(score: Score, compared: Compared, walk: Walk) -> list[Line]:
-    """A score without matrices: one product for each pair."""
+    """Return the lines of a score; by default, a score without matrices: one product per pair."""
     return [*own(score, walk), *inside(score, walk), _product(compared, compared.d_k)]
 
 
@@ -71,7 +71,7 @@ def _additive(score: AdditiveScore, compared: Compared, walk: Walk) -> list[Line
 
 
 def _vectors(score: AdditiveScore, compared: Compared, walk: Walk) -> Line:
-    """One v for all, or one for each head, which its own pairs are multiplied by."""
+    """Return the line of v: one for all heads, or one per head, multiplied by the pairs of that head."""
     if score.n_heads == 1:
         return linear("v of the score", score.vector, walk.over(compared.pairs), ("d_a", "1"))
     d_a, first = score.vector.in_features, walk.first(score.vector.weight)
@@ -88,7 +88,7 @@ def _vectors(score: AdditiveScore, compared: Compared, walk: Walk) -> Line:
 
 @score_entries.register
 def _cosine(score: CosineScore, compared: Compared, walk: Walk) -> list[Line]:
-    """It keeps queries and keys as they were and as they are divided; with a strength, the cosines."""
+    """Queries and keys are kept before and after normalisation; with a learned strength, also the cosines."""
     heads, kv_heads = compared.heads * compared.queries, compared.kv_heads * compared.held
     kept = 2 * (heads * compared.d_q + kv_heads * compared.d_k)
     strength = own(score, walk)
@@ -97,15 +97,16 @@ def _cosine(score: CosineScore, compared: Compared, walk: Walk) -> list[Line]:
 
 
 def weighted_sum(compared: Compared, d_v: int) -> Line:
-    """The sum of the values with their weights."""
+    """Return the line of the weighted sum of the values."""
     sizes = formula("keys * n_heads * d_v", keys=compared.keys, n_heads=compared.heads, d_v=d_v)
     return Line("weighted sum", f"2 FLOPs * {sizes}", own_flops=2 * compared.pairs * d_v)
 
 
 def _kept(module: MultiHead, compared: Compared) -> float:
-    """Queries, keys, values and weights; in products, shared keys and values once more; dropped weights.
+    """Count queries, keys, values, weights; for products, shared keys and values again; dropped weights.
 
-    Turned queries and keys are kept beside the projections, which stay as long as the values in them.
+    Rotated queries and keys are kept in addition to the projections, which exist as long as the values in
+    them.
     """
     each_key = module.d_k + module.d_v
     heads = compared.heads * (compared.queries * module.d_k + compared.held * each_key)
@@ -123,7 +124,7 @@ def _self_attention(module: SelfAttention, name: str, walk: Walk) -> list[Line]:
     n, reach, again = walk.rows, walk.rows, 0
     block, earlier = module.blocks_for(n) or (n, 0)
     if block < n:
-        # Every block is attended to by itself, with its own copy of those before it; the last is filled up.
+        # Each block is computed alone, with its own copy of the earlier blocks; the last one is padded.
         n = -(-n // block) * block
         reach, again = (earlier + 1) * block, earlier * n
     compared = Compared(module.n_heads, module.n_kv_heads, n, reach, module.d_k, module.d_k, n - reach)
@@ -146,7 +147,7 @@ def _self_attention(module: SelfAttention, name: str, walk: Walk) -> list[Line]:
 
 
 def _hides(module: SelfAttention, rows: int) -> str:
-    """What is computed in vain: the same for each token, but for those at the ends of a sequence."""
+    """Return a note on hidden keys that are computed too, for tokens away from a sequence's ends."""
     if module.window is not None and module.window < rows:
         seen = module.window if module.causal else 2 * module.window - 1
         return f"a window leaves {min(seen, rows)}"
@@ -155,7 +156,7 @@ def _hides(module: SelfAttention, rows: int) -> str:
 
 @entries.register
 def _compressed(module: MemoryCompressedAttention, name: str, walk: Walk) -> list[Line]:
-    """Keys and values are convolved, and their number shrinks to a third."""
+    """Keys and values are convolved, which reduces their number to a third."""
     n = walk.rows // module.factor
     compared = Compared(module.n_heads, module.n_kv_heads, walk.rows, 1 + n, module.d_k, module.d_k)
     lines = [
@@ -170,7 +171,7 @@ def _compressed(module: MemoryCompressedAttention, name: str, walk: Walk) -> lis
 
 
 def _filters(name: str, d: str, module: Compression, slots: int, walk: Walk) -> Line:
-    """The convolution of one head."""
+    """Return the line of the convolution of one head."""
     heads, _, width = module.weight.shape
     weight, bias = walk.first(module.weight), walk.first(module.bias)
     text = " + ".join([f"factor * {d} * {d}"] * weight + [d] * bias)
@@ -180,7 +181,7 @@ def _filters(name: str, d: str, module: Compression, slots: int, walk: Walk) -> 
 
 
 def _fused(module: SelfAttention | MemoryCompressedAttention, walk: Walk) -> list[Line]:
-    """The projections of all heads, which lie in one matrix."""
+    """Return the lines of the projections of all heads, which are stored in one matrix."""
     weight, bias = walk.first(module.qkv.weight), walk.first(module.qkv.bias)
     d_model = module.qkv.in_features
     return [
@@ -199,7 +200,7 @@ def _cross_attention(module: CrossAttention, name: str, walk: Walk) -> list[Line
         if first:
             weight, bias = walk.first(part.weight), walk.first(part.bias)
         lines.append(_matrix(symbol, (part.in_features, width), times, rows, weight=weight, bias=bias))
-    # The encoder's top is kept once, by the norm that made it or by the first layer that reads it.
+    # The encoder's output is kept once, by the norm that computed it or by the first layer that reads it.
     kept = walk.rows * module.q.in_features + _kept(module, compared)
     return _attention("cross-attention", module, lines, compared, walk, kept)
 
@@ -213,7 +214,7 @@ def _projections(module: MultiHead) -> list[tuple[str, int, int]]:
 
 
 def _matrix(symbol: str, shape: tuple[int, int], times: int, rows: int, *, weight: bool, bias: bool) -> Line:
-    """A projection of one head, ``times`` over."""
+    """Return the line of a projection of one head, ``times`` times."""
     d = "d_v" if symbol == "W_V" else "d_k"
     text = " + ".join([f"d_model * {d}"] * weight + [d] * bias)
     how = formula(text or "0", **{"d_model": shape[0], d: shape[1]})
@@ -230,7 +231,7 @@ def _attention(
     kept: float,
     note: str = "",
 ) -> list[Line]:
-    """Lines of all attentions: projections, score, weighted sum, W_O; the note is of what is compared."""
+    """Return the lines of an attention: projections, score, weighted sum, W_O; scores get the note."""
     lines = [
         *projections,
         *score_entries(module.score, compared, walk),

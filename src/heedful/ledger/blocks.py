@@ -1,4 +1,4 @@
-"""How blocks are counted, and what they have around their parts: residuals, norms, embeddings, positions."""
+"""Count blocks, residual connections, norms, embeddings and positions."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from heedful.nn.residual import PostNorm, PreNorm
 @entries.register(PostNorm)
 @entries.register(PreNorm)
 def _residual(module: PostNorm | PreNorm, name: str, walk: Walk) -> list[Line]:
-    """The part, and its norm beside it; the mask of the dropout between them is counted with the norm."""
+    """Return the lines of the part and of its norm; the mask of the dropout is counted with the norm."""
     norms = entries(module.norm, "norm", walk)
     weight = getattr(module.norm, "weight", None)
     width = weight.numel() if isinstance(weight, nn.Parameter) else 0
@@ -37,7 +37,7 @@ def _norm(module: LayerNorm | BatchNorm | PowerNorm, name: str, walk: Walk) -> l
 
 @entries.register
 def _rms_norm(module: RMSNorm, name: str, walk: Walk) -> list[Line]:
-    """A gain alone; what was normalised is kept beside the input."""
+    """Only a gain; the normalised values are kept in addition to the input."""
     d_model = module.weight.numel()
     first = walk.first(module.weight)
     how = str(formula("d_model", d_model=d_model)) if first else "shared"
@@ -46,7 +46,7 @@ def _rms_norm(module: RMSNorm, name: str, walk: Walk) -> list[Line]:
 
 @entries.register
 def _embedding(module: TokenEmbedding, name: str, walk: Walk) -> list[Line]:
-    """The table; its ids (8 bytes each) and the mask are kept, its rows by whoever reads them."""
+    """Count the table; ids (8 bytes each) and the mask are kept here, rows by the modules that read them."""
     how = formula("V * d_model", V=module.weight.shape[0], d_model=module.weight.shape[1])
     first = walk.first(module.weight)
     kept = walk.rows * (2 + MASK * module.weight.shape[1] * (module.dropout.p > 0))
@@ -63,10 +63,10 @@ def _embedding(module: TokenEmbedding, name: str, walk: Walk) -> list[Line]:
 
 @entries.register
 def _segmented_embedding(module: SegmentedEmbedding, name: str, walk: Walk) -> list[Line]:
-    """The table of the tokens, then those of positions and segments, then the norm."""
+    """Count the tables of tokens, positions and segments, then the norm."""
     d_model = module.weight.shape[1]
     tokens = formula("V * d_model", V=module.weight.shape[0], d_model=d_model)
-    # Ids of tokens and segments (8 bytes each), and the mask; the norm keeps the sum.
+    # Ids of tokens and segments (8 bytes each), and the mask are kept here; the norm keeps the sum.
     kept = walk.rows * (2 + 2 * (module.segments is not None) + MASK * d_model * (module.dropout.p > 0))
     lines = [Line("tokens", str(tokens), own=tokens.value * walk.first(module.weight), own_kept=kept)]
     if module.segments is not None:
@@ -85,12 +85,12 @@ def _positions(module: LearnedPositions, name: str, walk: Walk) -> list[Line]:
 
 @entries.register
 def _encoder_block(module: EncoderBlock, name: str, walk: Walk) -> list[Line]:
-    """A stack without a source is made of the same blocks, of causal mixers."""
+    """Stacks without a source consist of the same blocks, with causal mixers."""
     return grouped(_layer(module.mixer.part), inside(module, walk))
 
 
 def _layer(mixer: nn.Module) -> str:
-    """What a layer is called, for its mixer."""
+    """Return the name of a layer with this mixer."""
     if isinstance(mixer, MemoryCompressedAttention):
         return "memory-compressed layer"
     if isinstance(mixer, RecurrentLayer):

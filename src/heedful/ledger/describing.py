@@ -1,4 +1,4 @@
-"""The ledger of whatever can be named: a model, a configuration, a preset, a recipe or a run."""
+"""Compute the ledger of a model, a configuration, a preset, a recipe or a run."""
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -16,11 +16,11 @@ from heedful.runs.run import Run
 
 @dataclass(frozen=True)
 class Extent:
-    """What a ledger counts for; None: what the recipe or the model's configuration says, else a default.
+    """Sizes that a ledger counts for; None: from the recipe or the model's configuration, else a default.
 
     Args:
         length: tokens of a target sentence, for FLOPs.
-        source_length: of a source sentence.
+        source_length: tokens of a source sentence.
         tokens: target tokens of a batch, for memory.
     """
 
@@ -41,26 +41,26 @@ def describe(
     tokens: int | None = None,
     overrides: Sequence[str] = (),
 ) -> Ledger:
-    """The ledger of a model, a model's configuration, a preset, a recipe or a run.
+    """Return the ledger of a model, a model's configuration, a preset, a recipe or a run.
 
     Args:
-        what: a module, or a run that was loaded, for its model; a configuration; or a preset's
-            name, a recipe's name or path, a run's folder.
+        what: a module; a loaded run, for its model; a configuration; a preset's name, a recipe's name or
+            path, or a run's folder.
         vocab_size: entries of both vocabularies; by default those of the preset, recipe or run, else
             37,000. Not for a module.
-        source_vocab: entries of the source's alone; it stands before ``vocab_size``.
-        target_vocab: entries of the target's alone.
-        n_classes: of the head of a model that reads texts or images; by default those of the preset of
-            images, of the run, or that the recipe names; 0: no head.
-        length: tokens of a target sentence, for which FLOPs are counted; by default 32, or those
-            of an image.
-        source_length: of a source sentence; ``length`` by default, and of an image its patches.
-        tokens: target tokens of a batch, for which memory is counted; the recipe's, or 4096.
-        overrides: ``key=value`` texts: of the configuration (``n_heads=16``), or for a recipe or run, of
-            the recipe (``model.n_heads=16``).
+        source_vocab: entries of the source vocabulary only; overrides ``vocab_size``.
+        target_vocab: entries of the target vocabulary only; overrides ``vocab_size``.
+        n_classes: number of classes of a model that reads texts or images; by default that of the image
+            preset, of the run or of the recipe; 0: no head.
+        length: tokens of a target sentence, for which FLOPs are counted; by default 32, or the tokens of
+            an image.
+        source_length: tokens of a source sentence; by default ``length``, or the patches of an image.
+        tokens: target tokens of a batch, for which memory is counted; by default the recipe's, else 4096.
+        overrides: ``key=value`` texts: keys of the configuration (``n_heads=16``), or for a recipe or run,
+            of the recipe (``model.n_heads=16``).
 
     Raises:
-        RequestError: there is no such preset, recipe or run, or a setting is wrong.
+        RequestError: if there is no such preset, recipe or run, or a setting is invalid.
     """
     asked = RequestedSizes(Vocabularies(vocab_size, source_vocab, target_vocab), n_classes)
     extent = Extent(length, source_length, tokens)
@@ -69,7 +69,7 @@ def describe(
     if not isinstance(what, nn.Module):
         return _counted(subject(what, asked, overrides), extent)
     if overrides or asked:
-        raise ValueError("a module is described as it is: no sizes, no overrides")
+        raise ValueError("sizes and overrides are not supported for a module")
     return _counted(DescribedModel("", what), extent)
 
 
@@ -81,27 +81,27 @@ def timed(
     device: str = "auto",
     log: Callable[[str], None] = lambda line: None,
 ) -> Ledger:
-    """The ledger of a recipe or run, with the time that a few updates take.
+    """Return the ledger of a recipe or run, with the measured time of a few updates.
 
-    They are made on the recipe's own data, if these are at hand and no sizes or lengths are given; else on
-    made-up tokens.
+    Updates run on the recipe's own data, if these are available and no sizes or lengths are given; otherwise
+    on made-up tokens.
 
     Args:
-        what: as `describe` takes it.
-        extent: what is counted for.
-        overrides: as of `describe`.
-        device: where: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        log: is told what one waits for.
+        what: as in `describe`.
+        extent: the sizes to count for.
+        overrides: as in `describe`.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        log: called with progress messages.
 
     Raises:
-        RequestError: it is a model alone, there is no such recipe or run, or a setting is wrong.
+        RequestError: if it is only a model, there is no such recipe or run, or a setting is invalid.
     """
     from heedful.runs.timing import own_data, time_updates
 
     found = subject(what, RequestedSizes(), overrides)
     if found.recipe is None:
         raise RequestError(
-            f"{found.name}: a model alone has no batches and no optimizer to time; name a recipe or a run"
+            f"{found.name}: timing needs a recipe or a run; a model has no batches and no optimizer"
         )
     recipe, told = found.recipe, found.sizes_given or extent.length or extent.source_length
     with nullcontext() if told else own_data(recipe, log) as prepared:
@@ -121,7 +121,7 @@ def timed(
 
 
 def _counted(found: DescribedModel, extent: Extent) -> Ledger:
-    """Of what was found, for what was asked."""
+    """Return the ledger of a described model; ``extent`` overrides its sizes."""
     return ledger_of(
         found.model,
         found.name,

@@ -1,4 +1,4 @@
-"""How the parts of models of images are counted; one token of an image may be its class token."""
+"""Count the parts of image models; one token of an image may be its class token."""
 
 from dataclasses import replace
 from math import prod
@@ -11,12 +11,12 @@ from heedful.nn.convolutional import Bottleneck, GroupNorm, StandardisedConvolut
 from heedful.nn.patches import PatchEmbedding
 
 Shape = tuple[int, int, int]
-"""Channels, rows and columns of an image, or of what a convolution makes of it."""
+"""Channels, rows and columns of an image or of the output of a convolution."""
 
 
 @entries.register
 def _patch_embedding(module: PatchEmbedding, name: str, walk: Walk) -> list[Line]:
-    """Every token but the class token is a patch of pixels, projected; the patches are kept."""
+    """Every token except the class token is a projected patch of pixels; the patches are kept."""
     projection, lines = module.patches.projection, []
     d_model, pixels = len(projection.weight), projection.weight[0].numel()
     if module.class_token is not None:
@@ -33,10 +33,10 @@ def _patch_embedding(module: PatchEmbedding, name: str, walk: Walk) -> list[Line
 
 @parts.register
 def _resnet(module: ResNet, walk: Walk) -> list[Line]:
-    """Root, blocks and the last norm, on the grids that follow from the size of the images.
+    """Count root, blocks and the last norm; the image size determines their grids.
 
-    What convolutions and norms read is kept. What standardising makes of the filters is kept once for a
-    batch, however large, and not counted.
+    Inputs of convolutions and norms are kept. Standardised filters are kept once per batch, whatever its
+    size, and not counted.
     """
     shape: Shape = (0, *module.size)
     root, blocks = [], []
@@ -48,7 +48,7 @@ def _resnet(module: ResNet, walk: Walk) -> list[Line]:
         lines, shape = _bottleneck(block, shape, walk)
         blocks += lines
     norm = _group_norm(module.norm, shape, walk)
-    norm = replace(norm, own_kept=2 * norm.own_kept)  # and what ReLU makes of it, which the heads read
+    norm = replace(norm, own_kept=2 * norm.own_kept)  # also the output of ReLU, which the heads read
     heads = inside(module, walk, skip={"root", "blocks", "norm"})
     return [*grouped("root", root), *grouped("blocks", blocks), norm, *heads]
 
@@ -63,14 +63,14 @@ def _of_root(part: nn.Module, shape: Shape, walk: Walk) -> tuple[list[Line], Sha
             return [], (channels, rows + top + bottom, columns + left + right)
         case nn.MaxPool2d(kernel_size=int(kernel), stride=int(stride)):
             made = (channels, (rows - kernel) // stride + 1, (columns - kernel) // stride + 1)
-            # It keeps what it reads, and which of the neighbours was the greatest (8 bytes each).
+            # The input is kept, and the index of each maximum (8 bytes each).
             kept = prod(shape) + 2 * prod(made)
             return [Line("pooling", f"the greatest of {kernel} * {kernel}", own_kept=kept)], made
-    raise TypeError(f"the root of a residual network has no {type(part).__name__}")
+    raise TypeError(f"unexpected part of a residual network's root: {type(part).__name__}")
 
 
 def _bottleneck(module: Bottleneck, shape: Shape, walk: Walk) -> tuple[list[Line], Shape]:
-    """Norms keep the sum or product that they read; convolutions, what ReLU makes of the norm."""
+    """Norms keep their input; convolutions keep the output of ReLU after the norm."""
     lines, inner = [], shape
     for norm, convolution in zip(module.norms, module.convolutions, strict=True):
         assert isinstance(norm, GroupNorm)
@@ -80,13 +80,13 @@ def _bottleneck(module: Bottleneck, shape: Shape, walk: Walk) -> tuple[list[Line
         lines.append(line)
     if module.shortcut is not None:
         line, _ = _filters(module.shortcut, shape, walk)
-        # It reads what the first convolution reads, and stands beside the three.
+        # The shortcut has the input of the first convolution and is parallel to the three.
         lines.append(replace(line, name=f"shortcut, {line.name}", own_kept=0, own_layers=0))
     return grouped("bottleneck", lines), inner
 
 
 def _filters(module: StandardisedConvolution, shape: Shape, walk: Walk) -> tuple[Line, Shape]:
-    """Zeros surround the image: the stride alone makes it smaller, rounded up."""
+    """The image is zero-padded: only the stride reduces its size, rounded up."""
     d_out, d_in = module.weight.shape[:2]
     rows, columns = (-(-side // module.stride) for side in shape[1:])
     how = formula("kernel * kernel * d_in * d_out", kernel=module.kernel, d_in=d_in, d_out=d_out)

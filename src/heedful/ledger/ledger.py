@@ -1,11 +1,11 @@
-"""The ledger of a model: parameters, operations and memory, line by line, as the lectures count them.
+"""Ledger of a model: parameters, operations and memory, line by line, counted as in the lectures.
 
-FLOPs: a multiplication and an addition are two. Only matrix products, convolutions and Fourier
-transforms count, forward: a layer of d_in * d_out takes 2 d_in d_out for each token; scores and
-weighted sum of n_heads heads take 2 n_heads d_k and 2 n_heads d_v for each query and key; K * K
-filters take 2 K^2 d_in d_out for each place that they make, zeros around an image included. All keys
-count, also those that a causal mask hides, since they are computed. The backward pass takes about
-twice the forward pass (each product W x gives two: W^T g and g x^T), so training takes about three times.
+A multiplication and an addition are two FLOPs. Only matrix products, convolutions and Fourier transforms
+are counted, forward: a layer of d_in * d_out takes 2 d_in d_out per token; scores and weighted sum of
+n_heads heads take 2 n_heads d_k and 2 n_heads d_v per query and key; K * K filters take 2 K^2 d_in d_out
+per output position, zero padding included. All keys are counted, also those hidden by a causal mask,
+because they are computed. The backward pass takes about twice the forward pass (each product W x becomes
+two: W^T g and g x^T), so training takes about three times.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from heedful.ledger import attention as _attention  # noqa: F401  (these register what they describe)
+from heedful.ledger import attention as _attention  # noqa: F401  (importing registers the parts)
 from heedful.ledger import blocks as _blocks  # noqa: F401
 from heedful.ledger import images as _images  # noqa: F401
 from heedful.ledger import mixers as _mixers  # noqa: F401
@@ -34,7 +34,7 @@ CHUNK = 1024
 
 @dataclass(frozen=True)
 class Memory:
-    """One purpose that memory is for in training, in fp32: ``bytes`` as ``how`` says."""
+    """Memory of training for one purpose, in fp32: ``bytes``, computed as described in ``how``."""
 
     name: str
     how: str
@@ -43,7 +43,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Row:
-    """A line with its place: ``depth`` levels below the total."""
+    """A line and its depth: ``depth`` levels below the total."""
 
     depth: int
     line: Line
@@ -52,17 +52,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Ledger:
-    """What a model holds, computes and needs.
+    """Parameters, operations and memory of a model.
 
     Args:
-        name: of what was described.
-        total: the line that is the sum of all others.
-        trainable: parameters that training changes.
+        name: the name of the model.
+        total: the sum of all other lines.
+        trainable: number of trainable parameters.
         source_length, target_length: tokens of the sentences that FLOPs are counted for.
         tokens: target tokens of the batch that memory is counted for.
-        memory: by purpose.
-        notes: what the ledger assumed.
-        timing: what a few updates took on this machine, where that was asked for.
+        memory: memory by purpose.
+        notes: assumptions.
+        timing: measured time of a few updates on this machine, if requested.
     """
 
     name: str
@@ -77,26 +77,26 @@ class Ledger:
 
     @property
     def parameters(self) -> int:
-        """All parameters; tied ones once."""
+        """Number of parameters; tied parameters are counted once."""
         return self.total.parameters
 
     @property
     def layers(self) -> int:
-        """Attentions, and two layers for each feed-forward: 42 in the paper's base model (lecture S0)."""
+        """One layer per attention and two per feed-forward: 42 in the paper's base model (lecture S0)."""
         return self.total.layers
 
     @property
     def flops_per_token(self) -> float:
-        """Forward, for each target token."""
+        """FLOPs of the forward pass, per target token."""
         return self.total.flops / self.target_length
 
     @property
     def training_flops_per_token(self) -> float:
-        """Forward and backward: about three times forward."""
+        """FLOPs of forward and backward pass, per target token: about three times the forward pass."""
         return 3 * self.flops_per_token
 
     def lines(self) -> list[Row]:
-        """All lines, the total last, parts below what they are part of."""
+        """Return all lines, each followed by its parts; the total is last."""
         rows = [row for part in self.total.parts for row in self._rows(part, 0)]
         return [*rows, Row(0, self.total, self.flops_per_token)]
 
@@ -106,7 +106,7 @@ class Ledger:
             yield from self._rows(part, depth + 1)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; the schema is ledger.schema.json."""
+        """Return JSON-compatible data; the schema is ledger.schema.json."""
         return {
             "version": 1,
             "name": self.name,
@@ -125,7 +125,7 @@ class Ledger:
         }
 
     def __str__(self) -> str:
-        """Aligned columns."""
+        """Return the ledger as text in aligned columns."""
         return as_text(self)
 
 
@@ -153,16 +153,16 @@ def ledger_of(
     chunk: int = CHUNK,
     notes: tuple[str, ...] = (),
 ) -> Ledger:
-    """The ledger of a model, which may be on the meta device: no number of it is read.
+    """Return the ledger of a model, which may be on the meta device: its values are not read.
 
     Args:
-        model: any module; parts that are not known are counted by their parameters.
-        name: what to call it; the class by default.
+        model: any module; for unknown parts, only parameters are counted.
+        name: the name of the model; by default its class.
         length: tokens of a target sentence.
         source_length: tokens of a source sentence; ``length`` by default.
         tokens: target tokens in the batch that memory is counted for.
-        chunk: tokens whose logits exist at one time.
-        notes: what was assumed in making the model.
+        chunk: number of tokens whose logits exist at one time.
+        notes: assumptions made when the model was built.
     """
     source = length if source_length is None else source_length
     if min(length, source, tokens, chunk) < 1:
@@ -180,7 +180,7 @@ def ledger_of(
 def _memory(
     model: nn.Module, total: Line, trainable: int, pairs: float, tokens: int, chunk: int
 ) -> Iterator[Memory]:
-    """What training keeps at the end of the forward pass, and the optimizer always."""
+    """Yield the memory in use at the end of the forward pass of training, by purpose."""
     kept = round(pairs * total.kept)
     yield Memory("weights", f"4 bytes * {total.parameters:,}", FLOAT * total.parameters)
     yield Memory("gradients", f"4 bytes * {trainable:,}", FLOAT * trainable)

@@ -1,8 +1,8 @@
-"""The lines of a ledger, made by walking a model: what each part holds, computes and keeps.
+"""Lines of a ledger: parameters, operations and kept values of each part of a model.
 
-`entries` is a single-dispatch function over module classes. A class that is registered is described
-by its formulas; any other is a group of its parts, with its own parameters as plain lines. So the
-parameters of every model add up, whether its parts are known here or not. To describe a new part:
+`entries` is a single-dispatch function over module classes. A registered class is described by formulas;
+any other is the sum of its parts, with its own parameters as lines. The parameters of every model
+therefore add up, even if some of its parts are not registered. To describe a new part:
 
     @entries.register
     def _(module: MyPart, name: str, walk: Walk) -> list[Line]: ...
@@ -18,24 +18,24 @@ from torch import Tensor, nn
 
 from heedful.nn.dropout import Dropout
 
-# Attributes of a model that hold what runs over the source; everything else runs over the target.
+# Attributes of a model whose modules run over the source; all others run over the target.
 SOURCE_SIDE = frozenset({"encoder", "source_embedding"})
 # A dropout mask has one byte for each element: a quarter of a number in fp32.
 MASK = 0.25
-# Heads that read one vector of a sequence, or make it; others read every token.
+# Heads that read or compute one vector per sequence; others read every token.
 ONCE = frozenset({"pooled", "class", "next", "value"})
 
 
 @dataclass(frozen=True)
 class Formula:
-    """A sum of products of named sizes; its value and its text come from the same terms."""
+    """Sum of products of named sizes, with its value and its text."""
 
     text: str
     sizes: tuple[tuple[str, int], ...]
 
     @property
     def value(self) -> int:
-        """The sum."""
+        """The value of the sum."""
         terms = (term.split(" * ") for term in self._filled().split(" + "))
         return sum(prod(int(factor) for factor in term) for term in terms)
 
@@ -48,24 +48,27 @@ class Formula:
 
 
 def formula(text: str, **sizes: int) -> Formula:
-    """``formula("d_model * d_k", d_model=512, d_k=64)``; terms are joined by `` + ``, factors by `` * ``."""
+    """Return a formula such as ``formula("d_model * d_k", d_model=512, d_k=64)``.
+
+    Terms are joined by `` + ``, factors by `` * ``.
+    """
     return Formula(text, tuple(sizes.items()))
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line: a part, how it is counted, and how many equal ones there are.
+    """A line of the ledger: a part, its formula, and the number of equal parts.
 
     Args:
-        name: what the part is called.
-        how: the formula of ``each``, or words.
-        own: parameters of one, where the line has no parts.
-        own_flops: of one, forward, for a pair of sentences.
-        own_kept: numbers of one that the backward pass needs, for a pair of sentences.
+        name: the name of the part.
+        how: the formula of ``each``, or a description.
+        own: parameters of one part, if the line has no sub-parts.
+        own_flops: FLOPs of one part, forward, for a pair of sentences.
+        own_kept: numbers that one part keeps for the backward pass, for a pair of sentences.
         own_layers: layers in the lecture's sense (attentions, and layers of hidden units).
-        times: how many equal parts stand for this line.
-        parts: what the line is the sum of.
-        note: where a lecture or paper prints something else.
+        times: number of equal parts.
+        parts: the lines that are summed.
+        note: a comment, for example if a lecture or paper prints another number.
     """
 
     name: str
@@ -80,39 +83,39 @@ class Line:
 
     @property
     def each(self) -> int:
-        """Parameters of one."""
+        """Parameters of one part."""
         return self.own + sum(part.parameters for part in self.parts)
 
     @property
     def parameters(self) -> int:
-        """Parameters of all of them."""
+        """Parameters of all equal parts."""
         return self.times * self.each
 
     @property
     def flops(self) -> int:
-        """Forward, for a pair of sentences, of all of them; a multiplication and an addition are two."""
+        """FLOPs of all equal parts, forward, for a pair of sentences."""
         return self.times * (self.own_flops + sum(part.flops for part in self.parts))
 
     @property
     def kept(self) -> float:
-        """Numbers kept for the backward pass, for a pair of sentences, of all of them."""
+        """Numbers that all equal parts keep for the backward pass, for a pair of sentences."""
         return self.times * (self.own_kept + sum(part.kept for part in self.parts))
 
     @property
     def layers(self) -> int:
-        """Attentions and layers of hidden units, of all of them."""
+        """Attentions and layers of hidden units of all equal parts."""
         return self.times * (self.own_layers + sum(part.layers for part in self.parts))
 
 
 @dataclass(frozen=True)
 class Walk:
-    """Where a walk through a model is.
+    """State of a walk through a model.
 
     Args:
         source, target: tokens of a pair of sentences.
-        rows: how often the part at hand runs for such a pair.
-        width: of the hidden states that the part at hand reads, where they go through a norm; else 0.
-        seen: parameters that were counted, so that tied ones are counted once.
+        rows: number of tokens that the current part processes for such a pair.
+        width: width of the hidden states that the current part reads, if they pass a norm; else 0.
+        seen: parameters already counted, so that tied parameters are counted once.
     """
 
     source: int
@@ -122,31 +125,31 @@ class Walk:
     seen: set[int] = field(default_factory=set)
 
     def first(self, parameter: Tensor | None) -> bool:
-        """Whether the parameter is there and was not counted before; from now on it was."""
+        """Return whether the parameter exists and was not counted before, and mark it as counted."""
         if parameter is None or id(parameter) in self.seen:
             return False
         self.seen.add(id(parameter))
         return True
 
     def over(self, rows: int) -> "Walk":
-        """The same walk, for a part that runs ``rows`` times."""
+        """Return the same walk, for a part that processes ``rows`` tokens."""
         return replace(self, rows=rows)
 
 
 @singledispatch
 def entries(module: nn.Module, name: str, walk: Walk) -> list[Line]:
-    """The lines of ``module``, which its holder calls ``name``."""
+    """Return the lines of ``module``, whose attribute name is ``name``."""
     return grouped(name, parts(module, walk))
 
 
 @singledispatch
 def parts(module: nn.Module, walk: Walk) -> list[Line]:
-    """The lines of what a module is made of. Models whose parts cannot be told one by one register theirs."""
+    """Return the lines of a module's parts. Models whose parts depend on each other register a function."""
     return [*own(module, walk), *inside(module, walk)]
 
 
 def own(module: nn.Module, walk: Walk) -> list[Line]:
-    """Parameters that a module holds itself, one line each."""
+    """Return a line for each parameter of the module itself."""
     return [
         Line(name, " * ".join(map(str, parameter.shape)), own=parameter.numel())
         for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False)
@@ -155,7 +158,7 @@ def own(module: nn.Module, walk: Walk) -> list[Line]:
 
 
 def left_over(model: nn.Module, walk: Walk) -> list[Line]:
-    """Parameters that no line has counted: what a subclass of a known part was given besides."""
+    """Return a line for each parameter not counted yet: additions in subclasses of registered parts."""
     return [
         Line(name, " * ".join(map(str, parameter.shape)), own=parameter.numel())
         for name, parameter in model.named_parameters()
@@ -164,7 +167,7 @@ def left_over(model: nn.Module, walk: Walk) -> list[Line]:
 
 
 def inside(module: nn.Module, walk: Walk, skip: Iterable[str] = ()) -> list[Line]:
-    """The lines of a module's parts. (A part that stands in two places computes in both.)"""
+    """Return the lines of a module's submodules. (A submodule used in two places computes in both.)"""
     lines = []
     for name, part in module._modules.items():
         if part is not None and name not in set(skip):
@@ -174,13 +177,13 @@ def inside(module: nn.Module, walk: Walk, skip: Iterable[str] = ()) -> list[Line
 
 
 def grouped(name: str, lines: Sequence[Line]) -> list[Line]:
-    """One line that is the sum of others; none for nothing. What is equal is merged."""
+    """Return one line that is the sum of others, equal lines merged; an empty list if they count nothing."""
     lines = [line for line in merged(lines) if line.parameters or line.flops or line.kept]
     return [Line(name, parts=tuple(lines))] if lines else []
 
 
 def merged(lines: Iterable[Line]) -> list[Line]:
-    """Equal lines become one, with its ``times``, at the place of the last."""
+    """Merge equal lines into one with its ``times``, at the position of the last."""
     found: dict[Line, int] = {}
     for line in lines:
         one = replace(line, times=1)
@@ -196,7 +199,7 @@ def linear(
     *,
     keeps: bool = True,
 ) -> Line:
-    """A linear layer: ``d_in * d_out`` and a bias; it keeps its input unless another part does."""
+    """Return the line of a linear layer: ``d_in * d_out`` and a bias; with ``keeps``, its input is kept."""
     d_in, d_out = names
     terms = [f"{d_in} * {d_out}"] if walk.first(module.weight) else []
     terms += [d_out] if walk.first(module.bias) else []
@@ -218,7 +221,7 @@ def _linear(module: nn.Linear, name: str, walk: Walk) -> list[Line]:
 
 @entries.register
 def _heads(module: nn.ModuleDict, name: str, walk: Walk) -> list[Line]:
-    """Heads of a model: called by what they predict. Their inputs are the hidden states, or one of them."""
+    """Count the heads of a model, named by what they predict; they read all hidden states, or one."""
     lines = []
     for key, head in module.items():
         called = "output layer" if key == "token" else f"head {key}"
@@ -235,11 +238,11 @@ def _heads(module: nn.ModuleDict, name: str, walk: Walk) -> list[Line]:
 
 @entries.register
 def _list(module: nn.ModuleList, name: str, walk: Walk) -> list[Line]:
-    """Layers, each called a layer: equal ones are then merged."""
+    """Name every layer "layer", so that equal ones are merged."""
     return [line for part in module for line in entries(part, "layer", walk)]
 
 
 @entries.register
 def _dropout(module: Dropout, name: str, walk: Walk) -> list[Line]:
-    """A mask is all that it keeps, and who holds it knows its width."""
+    """Dropout keeps only a mask, which the module that contains it counts, because it knows the width."""
     return []

@@ -1,4 +1,4 @@
-"""How the other mixers of positions, and the mixers of channels, are counted."""
+"""Count position mixers other than attention, and channel mixers."""
 
 import math
 from dataclasses import replace
@@ -20,12 +20,12 @@ from heedful.nn.mixers import (
 
 @entries.register
 def _fourier(module: FourierMixer, name: str, walk: Walk) -> list[Line]:
-    """A fast transform of N numbers takes 5 N log2 N additions and multiplications; N are n d of a sequence.
+    """A fast transform of N numbers takes 5 N log2 N additions and multiplications; N is n d for a sequence.
 
     For complex numbers, N a power of two and radix 2 (Cooley and Tukey 1965; Van Loan 1992, "Computational
     frameworks for the fast Fourier transform"); FFTW's authors report speeds by the same count for any N.
-    Nothing is kept: the transform is linear, and has no weights. So backward there is one, where a product
-    has two.
+    Nothing is kept: the transform is linear and has no weights. The backward pass therefore takes one
+    transform, while a matrix product takes two.
     """
     if not walk.width:
         return []
@@ -36,7 +36,7 @@ def _fourier(module: FourierMixer, name: str, walk: Walk) -> list[Line]:
 
 @entries.register
 def _position_mlp(module: PositionMLP, name: str, walk: Walk) -> list[Line]:
-    """Once for each feature, on the positions there are; it keeps its input and both sides of f."""
+    """Runs once per feature over the positions; keeps its input, and input and output of f."""
     there, d_tokens = min(walk.rows, module.n_positions), module.up.out_features
     sizes = ("n_positions", "d_tokens")
     lines = [
@@ -51,7 +51,7 @@ def _position_mlp(module: PositionMLP, name: str, walk: Walk) -> list[Line]:
 
 @entries.register
 def _separable(module: DepthwiseSeparableConvolution, name: str, walk: Walk) -> list[Line]:
-    """Each half keeps what it reads."""
+    """Each half keeps its input."""
     filters = _filter("depthwise", module.depthwise, "kernel * d_model", walk)
     pointwise = linear("pointwise", module.pointwise, walk, ("d_model", "d_model"))
     (whole,) = grouped("separable convolution", [filters, pointwise])
@@ -60,14 +60,14 @@ def _separable(module: DepthwiseSeparableConvolution, name: str, walk: Walk) -> 
 
 @entries.register
 def _convolution(module: Convolution, name: str, walk: Walk) -> list[Line]:
-    """It keeps what it reads, and one side of the activation."""
+    """Keeps its input, and one side of the activation."""
     line = _filter("convolution", module.convolution, "kernel * d_model * d_model", walk)
     return [replace(line, own_kept=2 * line.own_kept, own_layers=1)]
 
 
 @entries.register
 def _parallel_convolutions(module: ParallelConvolutions, name: str, walk: Walk) -> list[Line]:
-    """They keep what they read, once for all widths, and one side of the activation."""
+    """Keep their input, once for all widths, and one side of the activation."""
     convolutions: Any = module.convolutions
     product = "kernel * d_model * d_out"
     lines = [_filter(f"width {part.kernel_size[0]}", part, product, walk, "d_out") for part in convolutions]
@@ -76,7 +76,7 @@ def _parallel_convolutions(module: ParallelConvolutions, name: str, walk: Walk) 
 
 
 def _filter(name: str, module: nn.Conv1d, product: str, walk: Walk, out: str = "d_model") -> Line:
-    """A filter over neighbouring tokens: ``product`` weights, all of them used for every token."""
+    """Return the line of a filter over neighbouring tokens: ``product`` weights, all used for every token."""
     terms = [product] * walk.first(module.weight) + [out] * walk.first(module.bias)
     sizes = {"kernel": module.kernel_size[0], "d_model": module.in_channels, out: module.out_channels}
     how = formula(" + ".join(terms) or "0", **sizes)
@@ -94,14 +94,14 @@ def _feed_forward(module: FeedForward, name: str, walk: Walk) -> list[Line]:
     up = linear("W_1 and b_1", module.up, walk, ("d_model", "d_ff"))
     down = linear("W_2 and b_2", module.down, walk, ("d_ff", "d_model"))
     (whole,) = grouped("feed-forward", [up, down])
-    # ReLU keeps its result, which is the input of W_2; others also keep what they are given.
+    # ReLU keeps its output, which is the input of W_2; other activations also keep their input.
     copies = (not isinstance(module.activation, nn.ReLU)) + (1 + MASK) * (module.dropout.p > 0)
     return [replace(whole, own_kept=copies * walk.rows * module.up.out_features, own_layers=2)]
 
 
 @entries.register
 def _gated_feed_forward(module: GatedFeedForward, name: str, walk: Walk) -> list[Line]:
-    """It keeps both halves, what the activation made of one, and the products; dropped, a mask too."""
+    """Keeps both halves, the activation of one, and the products; with dropout, also a mask."""
     d_model, d_ff = module.gate_up.in_features, module.down.in_features
     weight, bias = walk.first(module.gate_up.weight), walk.first(module.gate_up.bias)
     text = " + ".join(["d_model * d_ff"] * weight + ["d_ff"] * bias)
@@ -118,31 +118,31 @@ def _gated_feed_forward(module: GatedFeedForward, name: str, walk: Walk) -> list
 
 @entries.register
 def _mixture(module: MixtureOfExperts, name: str, walk: Walk) -> list[Line]:
-    """All experts hold parameters; k of them work for a token, as one would that read every token k times."""
+    """All experts have parameters; each token uses k of them, as one expert with k times the tokens."""
     k = module.gate.k
     rows = walk.over(k * walk.rows)
     found = [line for expert in module.experts for line in entries(expert, "expert", rows)]
     experts = [_weights(replace(line, name="expert")) for line in found]
     work = replace(_work(found[0]), name=f"work of the {k} experts of each token")
     (whole,) = grouped("mixture of experts", [*entries(module.gate, "gate", walk), *experts, work])
-    # What the experts say is kept until it is weighted.
+    # The outputs of the experts are kept until they are weighted.
     return [replace(whole, own_kept=k * walk.rows * module.gate.weight.shape[1])]
 
 
 def _weights(line: Line) -> Line:
-    """The line with its parameters alone."""
+    """Return the line with its parameters only."""
     parts = tuple(map(_weights, line.parts))
     return replace(line, own_flops=0, own_kept=0, own_layers=0, parts=parts)
 
 
 def _work(line: Line) -> Line:
-    """The line without its parameters."""
+    """Return the line without its parameters."""
     return replace(line, own=0, how="" if line.own else line.how, parts=tuple(map(_work, line.parts)))
 
 
 @entries.register
 def _gate(module: Gate, name: str, walk: Walk) -> list[Line]:
-    """One matrix, or two with noise; it keeps what is done to the scores."""
+    """One matrix, or two with noise; keeps the intermediate scores."""
     rows, d = module.weight.shape
     first = walk.first(module.weight)
     noisy = rows > module.n_experts

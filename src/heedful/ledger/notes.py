@@ -1,21 +1,21 @@
-"""Where a lecture or a paper prints another number than a ledger counts, or rounds it.
+"""Notes on numbers that a lecture or a paper prints differently, or rounded.
 
-A note stands on a line only when the line has the very sizes that the lecture speaks of.
+A note is added only to lines with exactly the sizes of the lecture or paper.
 """
 
 from dataclasses import replace
 
 from heedful.ledger.lines import Line
 
-_SLIP = "lecture S0 prints 32,178, which is a slip"
+_SLIP = "lecture S0 prints 32,178, which is wrong"
 _ENCODER_LAYER = "lecture S0: about 3 million"
 _ENCODER = "lecture S0: 6 x 3 million, about 18 million"
 _DECODER_LAYER = "lecture S0: about 4 million"
 _TABLE = "lecture S0 (W_D): about 19 of 65 million"
 _ONE_MILLION = "lecture S0: about 1 million"
 
-# By the name of a line, and its formula or, where it is a sum of parts, the parameters of one. Of the
-# matrices of one head, lecture S0 counts those of the encoder.
+# By the name of a line, and its formula or, for a sum of parts, the parameters of one. For the matrices of
+# one head, lecture S0 counts those of the encoder.
 _NOTES: dict[tuple[str, str | int], str] = {
     ("W_Q", "d_model * d_k = 512 * 64"): _SLIP,
     ("W_K", "d_model * d_k = 512 * 64"): _SLIP,
@@ -39,7 +39,7 @@ _MATRICES = {"W_Q", "W_K", "W_V"}
 
 
 def noted(line: Line, above: str = "") -> Line:
-    """The line and its parts, with the notes that belong to their numbers."""
+    """Return the line and its parts with the notes for their numbers."""
     parts = tuple(noted(part, line.name) for part in line.parts)
     note = _NOTES.get((line.name, line.each if line.parts else line.how), "")
     if line.name in _MATRICES and above != "self-attention":

@@ -1,4 +1,4 @@
-"""How the parts of recurrent models are counted: cells gate by gate, attention, readouts, bridges."""
+"""Count the parts of recurrent models: cells gate by gate, attention, readouts, bridges."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ _CELLS: dict[type[Cell], tuple[str, int, int]] = {
 @entries.register(GRUCell)
 @entries.register(ResetAfterGRUCell)
 def _cell(module: Cell, name: str, walk: Walk) -> list[Line]:
-    """``gates * (d_h d_x + d_h^2 + d_h)``, and whatever vectors the cell has besides."""
+    """``gates * (d_h d_x + d_h^2 + d_h)``, plus further vectors of the cell."""
     title, gates, vectors = _CELLS[type(module)]
     parameters = _gate_parameters(module)
     fresh = [parameter for parameter in parameters if walk.first(parameter)]
@@ -57,7 +57,7 @@ def _gate_parameters(module: Cell) -> list[nn.Parameter]:
 @entries.register(Bidirectional)
 @entries.register(StackedCell)
 def _transparent(module: nn.Module, name: str, walk: Walk) -> list[Line]:
-    """The cells inside, without a line of their own."""
+    """Return the lines of the cells, without a line for the container."""
     return inside(module, walk)
 
 
@@ -79,25 +79,25 @@ def _update_then_attend(module: UpdateThenAttend, name: str, walk: Walk) -> list
 
 @entries.register
 def _attention(module: RecurrentAttention, name: str, walk: Walk) -> list[Line]:
-    """One query for each target token, over all source tokens; annotations are keys and values."""
+    """One query per target token, over all source tokens; annotations are keys and values."""
     d = module.d_context
     d_q = _query_width(module, d)
     compared = Compared(1, 1, walk.rows, walk.source, d_q, d)
     lines = [*score_entries(module.score, compared, walk), weighted_sum(compared, d)]
-    # Annotations and prepared keys once for a sentence, weights for each pair.
+    # Annotations and prepared keys are kept once per sentence, weights per pair.
     (whole,) = grouped("attention", lines)
     return [replace(whole, own_kept=walk.source * 2 * d + compared.pairs)]
 
 
 def _query_width(module: RecurrentAttention, d: int) -> int:
-    """Width of a query: a matrix of the score tells it, otherwise it is that of the annotations."""
+    """Return the width of a query: from a matrix of the score, otherwise the width of the annotations."""
     key = getattr(module.score, "key", None)
     return key.out_features if isinstance(key, nn.Linear) else d
 
 
 @entries.register
 def _attention_heads(module: MultiHeadAdditiveAttention, name: str, walk: Walk) -> list[Line]:
-    """One query for each target token and head, over all source tokens, whose keys are projected once."""
+    """One query per target token and head, over all source tokens; their keys are projected once."""
     heads, d_k, d_v = module.n_heads, module.d_k, module.d_v
     pairs = heads * walk.rows * walk.source
     source = walk.over(walk.source)
@@ -120,7 +120,7 @@ def _attention_heads(module: MultiHeadAdditiveAttention, name: str, walk: Walk) 
 
 @entries.register
 def _location(module: LocationFeatures, name: str, walk: Walk) -> list[Line]:
-    """At every step, the last alignment of every head is convolved and brought to the width of a key."""
+    """At every step, the last alignment of every head is convolved and projected to the width of a key."""
     heads, channels, d_k = module.weight.shape
     places = walk.rows * walk.source
     lines = []
@@ -162,7 +162,7 @@ def _decoder(module: AttentiveDecoder, name: str, walk: Walk) -> list[Line]:
 
 @entries.register
 def _bridge(module: ProjectedBridge, name: str, walk: Walk) -> list[Line]:
-    """It runs once for a sentence."""
+    """Runs once per sentence."""
     return [linear("bridge", module.linear, walk.over(1), ("d_h", "states"))]
 
 

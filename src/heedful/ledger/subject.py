@@ -1,4 +1,4 @@
-"""What is to be described: a configuration, a preset, a recipe or a run, as a model on the meta device."""
+"""Find what to describe: a configuration, a preset, a recipe or a run, as a model on the meta device."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,17 +19,17 @@ from heedful.runs.building import Vocabularies, assemble, configured, on_device
 from heedful.runs.reading import read_recipe, recipe_from
 from heedful.text.specials import SPECIALS
 
-VOCABULARY = 37_000  # of the paper's English-German base model
+VOCABULARY = 37_000  # the paper's English-German base model
 _BYTES = 256
 
 
 @dataclass(frozen=True)
 class RequestedSizes:
-    """Sizes that were asked for, of what the data decide otherwise.
+    """Requested sizes that the data would otherwise determine.
 
     Args:
-        vocabularies: of texts.
-        n_classes: of a head for classes; 0: a model without one.
+        vocabularies: sizes of the vocabularies.
+        n_classes: number of classes of a classification head; 0: no head.
     """
 
     vocabularies: Vocabularies = field(default_factory=Vocabularies)
@@ -41,18 +41,18 @@ class RequestedSizes:
 
 @dataclass(frozen=True)
 class DescribedModel:
-    """What was found.
+    """A model to describe, and where it comes from.
 
     Args:
-        name: what was asked for.
-        model: on the meta device.
-        tokens, chunk: of the recipe, where there is one.
-        notes: what was assumed.
-        recipe: where there is one.
-        sizes: of the vocabularies, and of what else the data decide.
-        sizes_given: whether they were asked for, or are those of a run; else the data will tell better.
-        length: tokens of what it reads, where the configuration says.
-        source_length: tokens of a source, where the configuration says how many there are.
+        name: the requested name.
+        model: the model on the meta device.
+        tokens, chunk: from the recipe, if there is one.
+        notes: assumptions.
+        recipe: the recipe, if there is one.
+        sizes: of the vocabularies, and other sizes that the data determine.
+        sizes_given: whether the sizes were requested or come from a run; otherwise the data determine them.
+        length: tokens of an input, if the configuration fixes them.
+        source_length: tokens of a source, if the configuration fixes them.
     """
 
     name: str
@@ -67,23 +67,23 @@ class DescribedModel:
     source_length: int | None = None
 
     def with_sizes(self, sizes: tuple[int, ...]) -> "DescribedModel":
-        """The same recipe, where its data were read: what they decide is known."""
+        """Return the same recipe with the sizes found by reading its data."""
         assert self.recipe is not None
         return _of_recipe(self.name, self.recipe, RequestedSizes(), sizes)
 
 
 def subject(what: Any, asked: RequestedSizes, overrides: Sequence[str] = ()) -> DescribedModel:
-    """Find what ``what`` names: presets first, then runs, then recipes.
+    """Find a model by name: presets first, then runs, then recipes.
 
     Args:
         what: a configuration, or a name or path.
-        asked: sizes that were asked for.
-        overrides: ``key=value``; keys of the model (``n_heads``) for a preset or configuration, of the
+        asked: requested sizes.
+        overrides: ``key=value``; keys of the model (``n_heads``) for a preset or configuration, keys of the
             recipe (``model.n_heads``) for a recipe or run; and ``vocab_size``, ``source_vocab``,
             ``target_vocab`` or ``n_classes`` for all.
 
     Raises:
-        RequestError: there is no such thing, or an override is wrong.
+        RequestError: if nothing has this name, or an override is invalid.
     """
     asked, rest = _split(asked, overrides)
     if not isinstance(what, str | Path):
@@ -101,7 +101,7 @@ def subject(what: Any, asked: RequestedSizes, overrides: Sequence[str] = ()) -> 
     recipes = shipped_recipes()
     if name in recipes or "/" in name or name.endswith(SUFFIXES):
         recipe = read_recipe(name, rest)[0]
-        # What was measured is of the recipe as it stands.
+        # The measured number is for the recipe without overrides.
         return _of_recipe(name, recipe, asked, measured=None if rest else recipe.expected.parameters)
     known = [*PRESETS, *recipes]
     raise RequestError(
@@ -111,7 +111,7 @@ def subject(what: Any, asked: RequestedSizes, overrides: Sequence[str] = ()) -> 
 
 
 def _split(asked: RequestedSizes, overrides: Sequence[str]) -> tuple[RequestedSizes, list[str]]:
-    """Sizes among the overrides, and the other overrides."""
+    """Return the sizes among the overrides, and the other overrides."""
     rest = []
     for text in overrides:
         path, value = parse_override(text)
@@ -130,13 +130,13 @@ def _split(asked: RequestedSizes, overrides: Sequence[str]) -> tuple[RequestedSi
 
 
 def _of_config(config: Any, name: str, asked: RequestedSizes, overrides: Sequence[str]) -> DescribedModel:
-    """Sizes that nobody asked for are those of the preset that has this name."""
+    """Sizes that are not requested are those of the preset with this name."""
     config = configured(config, overrides_tree(f"model.{text}" for text in overrides))
     sizes, told = _vocabularies(config.kind, name, asked.vocabularies)
     model: Any = assemble(config, *sizes, device="meta")
     n_classes = CLASSES.get(name, 0) if asked.n_classes is None else asked.n_classes
     if asked.n_classes is not None and "pooled" not in model.heads:
-        raise RequestError(f"n_classes: a {config.kind} model writes tokens: it has no classes")
+        raise RequestError(f"n_classes: not supported by a {config.kind} model: it generates tokens")
     if n_classes:
         model.heads["class"] = on_device("meta", class_head, config.d_model, n_classes, config.dropout)
     notes = [*_notes(config, sizes, told)]
@@ -148,7 +148,7 @@ def _of_config(config: Any, name: str, asked: RequestedSizes, overrides: Sequenc
 
 
 def _vocabularies(kind: str, name: str, asked: Vocabularies) -> tuple[tuple[int, ...], str]:
-    """Their sizes, and how those are known that were not asked for."""
+    """Return the sizes of the vocabularies, and a note on the source of sizes that were not requested."""
     preset = VOCABULARIES.get(name, ())
     if given := asked.source_vocab or asked.target_vocab:
         return asked.sizes(kind, [given]), ""
@@ -161,7 +161,7 @@ def _vocabularies(kind: str, name: str, asked: Vocabularies) -> tuple[tuple[int,
 
 
 def _notes(config: Any, sizes: tuple[int, ...], told: str) -> Iterator[str]:
-    """What was assumed: of texts that are read or written, and of images that are read."""
+    """Yield the assumptions about texts and images."""
     patches = _patches(config)
     if sizes:
         yield _sizes_text(sizes, told)
@@ -172,7 +172,7 @@ def _notes(config: Any, sizes: tuple[int, ...], told: str) -> Iterator[str]:
 
 
 def _patches(config: Any) -> int | None:
-    """The source tokens of a model that writes of an image; None of all others."""
+    """Return the number of source tokens of a captioner; None for other models."""
     return config.n_tokens if isinstance(config, CaptionerConfig) else None
 
 
@@ -183,14 +183,14 @@ def _of_recipe(
     known: tuple[int, ...] | None = None,
     measured: int | None = None,
 ) -> DescribedModel:
-    """A recipe.
+    """Return the model of a recipe.
 
     Args:
-        name: what was asked for.
+        name: the requested name.
         recipe: the recipe.
-        asked: sizes that were asked for.
+        asked: requested sizes.
         known: the sizes of a trained processor.
-        measured: its parameters with its own data.
+        measured: number of parameters with the recipe's own data.
     """
     from heedful.tasks.registry import task_for
 
@@ -229,25 +229,25 @@ def _of_recipe(
 def _classes(
     recipe: Recipe, sizes: tuple[int, ...], asked: int | None, known: bool
 ) -> tuple[tuple[int, ...], str]:
-    """The sizes with the number of classes that was asked for, if one was; and how it is known."""
+    """Return the sizes with the requested number of classes, if any, and a note on its source."""
     if asked == 0:
-        raise RequestError("n_classes=0: what a recipe makes always has a head")
+        raise RequestError("n_classes=0: the model of a recipe always has a head")
     if asked is not None:
         return (*sizes[:-1], asked), f"{asked:,} classes"
     if known:
         return sizes, f"{sizes[-1]:,} classes"
     if getattr(recipe.task, "labels", None):
         return sizes, f"{sizes[-1]:,} classes: task.labels"
-    return sizes, f"{sizes[-1]:,} classes, assumed: its data decide; change them with n_classes=…"
+    return sizes, f"{sizes[-1]:,} classes, assumed: the data determine them; change them with n_classes=…"
 
 
 def _beside(measured: int, model: nn.Module) -> Iterator[str]:
-    """What was measured, where what is counted differs from it."""
+    """Yield a note if the measured number of parameters differs from the counted one."""
     counted = sum(parameter.numel() for parameter in model.parameters())
     if counted != measured:
         yield (
-            f"with its own data it has {measured:,} parameters, as measured; the {counted:,} here follow "
-            "from what is assumed (--time reads the data, if they are at hand)"
+            f"with its own data it has {measured:,} parameters, as measured; the {counted:,} here depend on "
+            "the assumptions above (--time reads the data, if they are available)"
         )
 
 
@@ -270,19 +270,19 @@ def _sizes_text(sizes: tuple[int, ...], why: str) -> str:
 
 
 def _expected(subwords: Any) -> tuple[int, str]:
-    """The vocabulary that a tokenizer not yet trained will have, and how that is known."""
+    """Return the expected vocabulary size of an untrained tokenizer, and a note on its source."""
     size, merges = getattr(subwords, "vocab_size", None), getattr(subwords, "merges", None)
     if size is not None:
-        return size, ", as the recipe asks; less where its text gives less"
+        return size, ", from the recipe; less if the text has fewer pieces"
     if subwords.kind == "byte":
         return _BYTES + len(SPECIALS), ""
     if merges is not None:
         learned = merges + len(SPECIALS)
         if subwords.kind == "byte-bpe":
-            return learned + _BYTES, ", as the recipe asks"
+            return learned + _BYTES, ", from the recipe"
         spare = _BYTES if subwords.byte_fallback else 0
-        return learned + spare, ", without the characters of the text, which are not known before training"
+        return learned + spare, ", without the characters of the text, which are unknown before training"
     return (
         VOCABULARY,
-        ", assumed: it is known when its tokenizer is trained; change it with vocab_size=…",
+        ", assumed: it is known after the tokenizer is trained; change it with vocab_size=…",
     )

@@ -1,4 +1,4 @@
-"""A ledger as text: the cells of its table, and plain aligned columns."""
+"""Format a ledger as text: cells of its table, and aligned columns."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from heedful.ledger.ledger import Ledger, Row
 
 COLUMNS = ("part", "formula", "each", "times", "parameters", "FLOPs/token")
-LEFT = 2  # the first columns that are aligned left; the others are numbers
+LEFT = 2  # number of left-aligned columns; the others are numbers
 
 
 def cells(row: "Row") -> tuple[str, ...]:
-    """One row of the table."""
+    """Return the cells of a row of the table."""
     line = row.line
     return (
         "  " * row.depth + line.name,
@@ -27,12 +27,12 @@ def cells(row: "Row") -> tuple[str, ...]:
 
 
 def number(value: float) -> str:
-    """With thousands apart, and without decimals that say nothing."""
+    """Format a number with thousands separators and without decimals."""
     return f"{value:,.0f}"
 
 
 def summary(ledger: "Ledger") -> list[str]:
-    """What stands below the table."""
+    """Return the lines below the table."""
     lengths = f"{ledger.target_length} tokens"
     if ledger.source_length != ledger.target_length:
         lengths = f"{ledger.source_length} source and {ledger.target_length} target tokens"
@@ -53,7 +53,7 @@ def _forty_two(ledger: "Ledger") -> str:
 
 
 def memory(ledger: "Ledger") -> list[tuple[str, str, str]]:
-    """Name, size and formula of everything that training keeps, and their sum, which may be too much here."""
+    """Return name, size and formula of each part of training's memory, and of their sum."""
     rows = [(part.name, _bytes(part.bytes), part.how) for part in ledger.memory]
     whole, there = sum(part.bytes for part in ledger.memory), machine_memory()
     told = "" if there is None or whole <= there else f"more than this machine's {gibibytes(there)}"
@@ -61,7 +61,7 @@ def memory(ledger: "Ledger") -> list[tuple[str, str, str]]:
 
 
 def timing(ledger: "Ledger") -> list[str]:
-    """What was timed, if anything was."""
+    """Return the lines of measured times; none if nothing was measured."""
     found = ledger.timing
     if found is None:
         return []
@@ -81,7 +81,7 @@ def timing(ledger: "Ledger") -> list[str]:
             reason = f"{found.max_updates:,} updates"
         lines.append(f"  the training {whole} at most ({reason}), and its validations")
     elif found.max_epochs is not None:
-        lines.append(f"  the training {found.max_epochs} epochs; how many updates they have, the data decide")
+        lines.append(f"  the training {found.max_epochs} epochs; the number of updates depends on the data")
     if found.memory is not None:
         whole_process = "" if found.process is None else f"; {_bytes(found.process)} with Python and torch"
         lines.append(
@@ -95,7 +95,7 @@ def _bytes(n: int) -> str:
 
 
 def as_text(ledger: "Ledger") -> str:
-    """Everything, in columns; notes follow the line that they belong to."""
+    """Return the whole ledger in columns; notes follow their lines."""
     table = [COLUMNS, *(cells(row) for row in ledger.lines())]
     widths = [max(len(row[i]) for row in table) for i in range(len(COLUMNS))]
     lines = [ledger.name, "", _aligned(COLUMNS, widths)]

@@ -1,6 +1,6 @@
-"""Recurrent encoder-decoders, with attention or without.
+"""Recurrent encoder-decoders, with or without attention.
 
-| preset | from | what it is | parameters |
+| preset | from | description | parameters |
 |---|---|---|---|
 | rnn-tiny | – | RNNsearch in miniature | 443,904 + 129 V |
 | rnnsearch | Bahdanau et al. 2014 | bidirectional GRU, additive, maxout | 28,212,000 + 1,741 V |
@@ -9,9 +9,9 @@
 | luong | Luong et al. 2015 | the same with general score, input feeding | 71,033,000 + 3,001 V |
 | reverse-rnn | JoeyNMT's reversal task | bidirectional LSTM, general score, fed | 99,136 + 97 V |
 
-V is the vocabulary of each side. Gates, bridges and readouts have one bias vector and the output layer
-has one; the papers leave biases out of their equations. Reversing the source is reading it from right
-to left: annotations stay with their tokens, so alignments need no turning back.
+V is the vocabulary size of each side. Gates, bridges, readouts and the output layer have one bias vector
+each; the papers omit biases in their equations. The source is reversed by reading it from right to left:
+annotations stay with their tokens, so alignments need not be reversed.
 """
 
 import math
@@ -53,20 +53,20 @@ class RecurrentConfig(Config):
     """Sizes and choices of a recurrent encoder-decoder.
 
     Args:
-        cell: of all layers.
-        d_embedding, d_hidden: widths of embedded tokens and of every state.
-        n_layers: of the encoder and of the decoder.
-        direction: how the encoder reads; right-to-left is Sutskever's reversed source.
-        decoder: bahdanau attends, then updates its state; luong updates, then attends; plain reads
-            nothing of the source but its own first state.
-        attention: the score; null for none: a bahdanau decoder then gets one fixed context at every step.
-        bridge: how the decoder's first state is made: projected from the encoder's summary, copied
-            from its final states, or zero.
-        input_feeding: whether the cell also reads the last readout.
+        cell: kind of cell in all layers.
+        d_embedding, d_hidden: widths of embedded tokens and of states.
+        n_layers: number of layers of the encoder, and of the decoder.
+        direction: direction of the encoder; right-to-left is Sutskever's reversed source.
+        decoder: bahdanau attends, then updates its state; luong updates, then attends; plain gets the source
+            only through its initial state.
+        attention: the score; null: none, and a bahdanau decoder gets one fixed context at every step.
+        bridge: initial state of the decoder: projected from the encoder's summary, copied from its final
+            states, or zero.
+        input_feeding: whether the cell also reads the previous readout.
         residual: whether layers after the first add their input to their output (encoder and plain
             decoder).
-        d_readout: width of the readout (d_hidden by default).
-        dropout: on embeddings, between layers and on the readout.
+        d_readout: width of the readout; null: d_hidden.
+        dropout: dropout rate of embeddings, between layers and of the readout.
         tie: three-way (both embeddings and the output layer), target (the last two) or none.
         scale_embedding: whether embedded tokens are multiplied by sqrt(d_embedding).
     """
@@ -90,35 +90,37 @@ class RecurrentConfig(Config):
     @model_validator(mode="after")
     def _fits(self) -> "RecurrentConfig":
         if self._plain_with_more:
-            raise ValueError("decoder=plain has no attention, input_feeding or d_readout: remove them")
+            raise ValueError(
+                "decoder=plain does not support attention, input_feeding or d_readout; remove them"
+            )
         if self.decoder == "luong" and self.attention is None:
-            raise ValueError("decoder=luong needs an attention (without one, take bahdanau or plain)")
+            raise ValueError("decoder=luong needs an attention; without one, use bahdanau or plain")
         if self.attention is None and self.direction == "both":
             raise ValueError(
-                "without attention only the encoder's final state is read, so direction=both would train "
-                "a left-to-right half that nobody reads: take left-to-right or right-to-left"
+                "direction=both is not supported without attention: only the encoder's final state is read, "
+                "and the left-to-right half would be unused; use left-to-right or right-to-left"
             )
         if self._widths_differ:
             raise ValueError(
-                "this score needs annotations as wide as the states, and direction=both makes them twice "
-                "as wide: take another direction, or score=bilinear or additive"
+                "this score needs annotations as wide as the states, but direction=both makes them twice as "
+                "wide; use another direction, or score=bilinear or additive"
             )
         if self.bridge == "copy" and self.direction == "both":
-            raise ValueError("bridge=copy needs an encoder that reads one way: take bridge=project")
+            raise ValueError("bridge=copy does not support direction=both; use bridge=project")
         if self.bridge == "zero" and self.decoder == "plain":
             raise ValueError(
-                "decoder=plain with bridge=zero knows nothing of the source: take project or copy"
+                "decoder=plain with bridge=zero has no access to the source; use project or copy"
             )
         if self.tie != "none" and self.readout_width != self.d_embedding:
             raise ValueError(
-                f"tie={self.tie} needs a readout as wide as the embedding: d_embedding is "
-                f"{self.d_embedding}, the readout {self.readout_width}"
+                f"tie={self.tie} needs a readout as wide as the embedding, got "
+                f"d_embedding={self.d_embedding} and readout width {self.readout_width}"
             )
         return self
 
     @property
     def longest(self) -> int | None:
-        """The most tokens a sequence may have: no recurrence sets a limit."""
+        """Maximum number of tokens of a sequence; None: no limit."""
         return None
 
     @property
@@ -133,12 +135,12 @@ class RecurrentConfig(Config):
 
     @property
     def d_annotation(self) -> int:
-        """Width of what the encoder says of each token."""
+        """Width of the annotations, the encoder's outputs."""
         return self.d_hidden * (2 if self.direction == "both" else 1)
 
     @property
     def readout_width(self) -> int:
-        """Width of what the output layer reads."""
+        """Width of the readout, the input of the output layer."""
         return self.d_readout or self.d_hidden
 
 
@@ -192,15 +194,15 @@ VOCABULARIES: dict[str, tuple[int, ...]] = {
     "luong": (50_000, 50_000),
     "reverse-rnn": (54, 54),
 }
-"""Of source and target: the papers' (Bahdanau, section 4.1; Sutskever, section 3.1; Luong, section 4.1);
-rnn-tiny's is of a handful of words, reverse-rnn's has 50 numbers and 4 special tokens."""
+"""Vocabulary sizes of source and target, from the papers (Bahdanau, section 4.1; Sutskever, section 3.1;
+Luong, section 4.1); rnn-tiny has a few words, reverse-rnn 50 numbers and 4 special tokens."""
 
 
 def build(config: RecurrentConfig, source_vocab: int, target_vocab: int) -> RecurrentEncoderDecoder:
-    """The model, freshly initialised; the vocabularies must be one where embeddings are tied three ways."""
+    """Build an initialised model; with tie=three-way, both vocabulary sizes must be equal."""
     if config.tie == "three-way" and source_vocab != target_vocab:
         raise ValueError(
-            f"tie=three-way needs one vocabulary for both sides, not {source_vocab} and {target_vocab}"
+            f"tie=three-way needs one vocabulary for both sides, got sizes {source_vocab} and {target_vocab}"
         )
     source = embedding_table(source_vocab, config.d_embedding)
     target = source if config.tie == "three-way" else embedding_table(target_vocab, config.d_embedding)
@@ -226,7 +228,7 @@ def _embedding(config: RecurrentConfig, weight: nn.Parameter) -> TokenEmbedding:
 
 
 def encoder_stack(config: RecurrentConfig) -> RecurrentStack:
-    """n_layers of recurrence in the configured direction or both."""
+    """Build the encoder: ``n_layers`` of recurrence in the configured direction."""
     return _stack(config, config.direction, config.d_annotation)
 
 
@@ -250,7 +252,7 @@ def _layer(config: RecurrentConfig, direction: str, d_in: int) -> RecurrentLayer
 
 
 def decoder(config: RecurrentConfig) -> AnyDecoder:
-    """The decoder, its bridge and, where there is one, its attention and readout."""
+    """Build the decoder with its bridge and, if it has them, attention and readout."""
     if config.decoder == "plain":
         stack = _stack(config, "left-to-right", config.d_hidden)
         return FixedContextDecoder(stack, _bridge(config, sum(stack.n_states)))

@@ -1,4 +1,4 @@
-"""From a tree to a validated recipe, with every error told as its file, line and key."""
+"""Validate a tree as a recipe, and report every error with file, line and key."""
 
 import json
 import re
@@ -21,7 +21,7 @@ _WHOLE = dict.fromkeys(("int_type", "int_from_float", "int_parsing", "int_parsin
 _TRUTH = dict.fromkeys(("bool_type", "bool_parsing"), "true or false")
 _MAP = dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "mapping_type"), "a map")
 _LIST = dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "a list")
-# What was expected, by pydantic's name of the error; the braces take the error's own context.
+# Descriptions of expected values, by pydantic's error type; braces are filled from the error's context.
 _EXPECTED: dict[str, str] = {
     **_NUMBER,
     **_WHOLE,
@@ -48,17 +48,17 @@ _EXPECTED: dict[str, str] = {
 
 
 def validate(tree: Tree, root: type[T]) -> T:
-    """The configuration that a tree describes.
+    """Return the configuration that a tree describes.
 
-    The tree is taken as JSON, so that a strict model accepts a list where it has a tuple, and text
-    where it has a path; nothing else is converted.
+    The tree is validated as JSON, so that a strict model accepts a list for a tuple and text for a path;
+    nothing else is converted.
 
     Args:
         tree: plain data with marks.
-        root: a configuration class, or any type pydantic knows (a union on ``kind``, say).
+        root: a configuration class, or any pydantic type (for example, a union on ``kind``).
 
     Raises:
-        RequestError: all errors, one a line (`explain_errors`).
+        RequestError: lists all errors, one per line (`explain_errors`).
     """
     adapter: TypeAdapter[T] = TypeAdapter(root)
     try:
@@ -68,32 +68,32 @@ def validate(tree: Tree, root: type[T]) -> T:
 
 
 def explain_errors(error: ValidationError, tree: Tree, root: Any) -> RequestError:
-    """Tell a validation error in terms of what was written, one line for each mistake.
+    """Translate a validation error into messages about the recipe, one line per mistake.
 
     For example ``recipe.yaml:12: model.d_modle: unknown key (did you mean 'd_model'?)`` or
     ``on the command line: training.seed=x: expected a whole number, got 'x'``.
 
     Args:
-        error: what pydantic found.
-        tree: the tree that was validated.
-        root: the type it was validated against; its fields are what suggestions are taken from.
+        error: pydantic's error.
+        tree: the validated tree.
+        root: the type it was validated against; suggestions are taken from its fields.
     """
     problems: dict[tuple[Path, str], list[_Problem]] = {}
     for details in error.errors(include_url=False):
         problem = _problem(details, tree, root)
-        # The members of a plain union each complain about the same value: one line tells of all.
+        # The members of a plain union each report the same value: they share one line.
         key = problem.path, "" if problem.expected else problem.text
         problems.setdefault(key, []).append(problem)
     return RequestError("\n".join(_told(group, tree) for group in problems.values()))
 
 
 def kinds_of(root: type[BaseModel], section: str) -> set[str]:
-    """What ``kind`` may be in a section of a configuration."""
+    """Return the valid values of ``kind`` in a section of a configuration."""
     return _tags(root.model_fields[section], "kind")
 
 
 class _Problem(NamedTuple):
-    """What is wrong at a path: either what was expected there (and the value), or another text."""
+    """A problem at a path: either the expected value, or another text."""
 
     path: Path
     text: str = ""
@@ -144,15 +144,15 @@ def _hint(kind: str, value: Any, context: Mapping[str, Any]) -> str:
     return ""
 
 
-# Keys as messages name them: ``schedule.warmup``; inside a section its own keys have no dot.
+# Keys in messages: ``schedule.warmup``; keys of the section itself have no dot.
 _DOTTED, _NAME = re.compile(r"[a-z_]\w*(?:\.\w+)+"), re.compile(r"[a-z_]\w*")
 
 
 def _blamed(problem: _Problem, tree: Tree) -> Mark:
-    """Where a mistake was made.
+    """Return the mark of the setting to blame.
 
-    Of settings that do not go together, which the text names, that is where one stands on the command line,
-    or else where the first stands; and if none was written, at what surrounds them.
+    If the text names settings that conflict, this is the first of them from the command line, else the first
+    in the recipe; if none of them is written, the enclosing section.
     """
     named: list[Path] = [tuple(key.split(".")) for key in _DOTTED.findall(problem.text)]
     if problem.path:
@@ -181,12 +181,12 @@ def _told(group: Sequence[_Problem], tree: Tree) -> str:
     return f"{where}expected {expected}, got {got}{hint}"
 
 
-# Walking a type along pydantic's location of an error, which names keys and places, but also the
-# tags and members of unions, which are no part of the path.
+# Walk a type along pydantic's location of an error. It has keys and indices, but also tags and members of
+# unions, which are not part of the path.
 
 
 def _locate(root: Any, loc: Sequence[str | int], tree: Tree) -> tuple[Path, Any]:
-    """The path in the tree that ``loc`` means, and the type that stands there (None if not known)."""
+    """Return the path in the tree for ``loc``, and the type at that path (None if unknown)."""
     here: Any = root
     path: Path = ()
     for part in loc:
@@ -210,7 +210,7 @@ def _step(here: Any, part: str | int, tree: Tree, path: Path) -> tuple[Any, bool
 
 
 def _element(container: Any, part: str | int) -> Any:
-    """The type of an entry of list[X], dict[K, X], tuple[X, ...] or tuple[X, Y]."""
+    """Return the type of an entry of list[X], dict[K, X], tuple[X, ...] or tuple[X, Y]."""
     types_ = [argument for argument in get_args(container) if argument is not Ellipsis]
     if issubclass(get_origin(container), tuple) and isinstance(part, int) and part < len(types_):
         return types_[part]
@@ -218,7 +218,7 @@ def _element(container: Any, part: str | int) -> Any:
 
 
 def _bare(annotation: Any) -> tuple[Any, str | None]:
-    """A type without its annotations and without ``| None``, and the key that discriminates it."""
+    """Return a type without annotations and without ``| None``, and its discriminator key."""
     key: str | None = None
     while True:
         if isinstance(annotation, FieldInfo):
@@ -246,7 +246,7 @@ def _member(union: Any, part: str | int, key: str | None) -> Any:
 
 
 def _tags(annotation: Any, key: str) -> set[str]:
-    """The values of ``key`` that choose this type, or a member of this union."""
+    """Return the values of ``key`` that select this type, or a member of this union."""
     inner, _ = _bare(annotation)
     if _is_model(inner):
         literal, _ = _bare(_fields(inner).get(key))

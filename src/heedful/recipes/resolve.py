@@ -1,4 +1,4 @@
-"""From a recipe's name or path and overrides to one tree: base recipes, presets, file, overrides."""
+"""Merge a recipe with its base recipes, presets and overrides into one tree."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,14 +22,14 @@ SUFFIXES = (".yaml", ".yml")
 def parse_override(text: str) -> tuple[trees.Path, Any]:
     """Split ``training.optimizer.lr=5e-4`` into its path and its value.
 
-    A whole number in the path is a place in a list, counted from 0: ``data.train.0.path=x``. A value
-    that begins with ``[ { ' "`` is YAML; any other is one plain scalar. ``null`` sets null.
+    An integer in the path is an index of a list, counted from 0: ``data.train.0.path=x``. A value that begins
+    with ``[ { ' "`` is parsed as YAML, any other as one plain scalar. ``null`` sets null.
 
     Raises:
-        RequestError: no ``=``, an empty part in the path, an empty or unreadable value.
+        RequestError: if ``=`` is missing, a part of the path is empty, or the value is empty or unreadable.
     """
     if not is_unicode(text):
-        raise RequestError(f"{COMMAND_LINE}: {text!r}: is not UTF-8, and no recipe can hold it")
+        raise RequestError(f"{COMMAND_LINE}: {text!r}: expected UTF-8")
     key, equals, value = text.partition("=")
     parts = key.strip().split(".")
     if not equals:
@@ -37,26 +37,28 @@ def parse_override(text: str) -> tuple[trees.Path, Any]:
     if not all(parts) or any(c.isspace() or c in "[]{}\"'" for c in key.strip()):
         raise RequestError(f"{COMMAND_LINE}: {text!r}: expected a key such as training.seed or data.train.0")
     if not value.strip():
-        raise RequestError(f"{COMMAND_LINE}: {text!r}: there is no value; write null or '' for none")
+        raise RequestError(f"{COMMAND_LINE}: {text!r}: the value is missing; write null or '' for none")
     path = tuple(int(part) if part.isascii() and part.isdigit() else part for part in parts)
     return path, read_value(value, f"{COMMAND_LINE}: {key}")
 
 
 def overrides_tree(overrides: Iterable[str]) -> Tree:
-    """All overrides as one layer: their order matters only where two set the same thing."""
+    """Return all overrides as one layer; their order matters only if two set the same key."""
     mark = Mark(COMMAND_LINE)
     layer = Tree({}, mark)
     for text in overrides:
         path, value = parse_override(text)
         if path == ("base",):
-            raise RequestError(f"{COMMAND_LINE}: {text!r}: give the other recipe itself, not as an override")
+            raise RequestError(
+                f"{COMMAND_LINE}: {text!r}: base cannot be overridden; name the other recipe instead"
+            )
         nested = reduce(lambda inner, part: Tree({part: inner}, mark), reversed(path), Tree.of(value, mark))
         layer = combine(layer, nested)
     return layer
 
 
 def shipped_recipes() -> dict[str, Traversable]:
-    """The recipes in the package, by name (the file's name without its suffix), in order."""
+    """Return the recipes of the package, sorted by name (the file's name without its suffix)."""
     folder = files("heedful").joinpath("recipes")
     if not folder.is_dir():
         return {}
@@ -73,15 +75,15 @@ def resolve(
     presets: Presets,
     shipped: Mapping[str, Traversable] | None = None,
 ) -> Tree:
-    """One tree from a recipe and everything it builds on.
+    """Return one tree from a recipe and everything it builds on.
 
     Layers, lowest first: the recipe's ``base`` (and that one's base, and so on), the recipe, the
-    overrides as one layer. Each is merged by the law of `heedful.recipes.trees`, and its presets are put
-    in at once, below the layer that names them.
+    overrides as one layer. Each is merged by the rules of `heedful.recipes.trees`, and its presets are
+    inserted directly below the layer that names them.
 
     Args:
         recipe: the path of a YAML file (it ends in .yaml or .yml, or has a folder in it), or the name
-            of a shipped recipe. A recipe's ``base`` is either of these; its path counts from the
+            of a shipped recipe. A recipe's ``base`` is either of these; its path is relative to the
             folder of the file that names it.
         overrides: ``key=value`` texts.
         presets: the lookup that `trees.expand` calls.
@@ -103,24 +105,24 @@ def resolve(
 
 
 def _refuse_empty(tree: Tree, overrides: Tree) -> None:
-    """Refuse ``data.test={}``, which would change nothing: maps merge.
+    """Refuse ``data.test={}``, which would change nothing, because maps are merged.
 
     Raises:
-        RequestError: an override is an empty map, and the recipe has entries there.
+        RequestError: if an override is an empty map and the recipe has entries there.
     """
     for path, item in overrides.walk():
         found = tree.find(path)
         if path and item.value == {} and found is not None and isinstance(found.value, dict) and found.value:
             key, entries = trees.dotted(path), ", ".join(map(str, found.value))
             raise RequestError(
-                f"{COMMAND_LINE}: {key}={{}}: changes nothing, for maps are merged entry by entry, and the "
-                f"recipe has {entries} there; set those, or write {key}=null where there may be none"
+                f"{COMMAND_LINE}: {key}={{}}: has no effect: maps are merged key by key, and the recipe has "
+                f"{entries} there; set those, or write {key}=null if the key is optional"
             )
 
 
 @dataclass(frozen=True)
 class _Source:
-    """A recipe's file: how messages call it, what it is, and the folder its paths count from."""
+    """A recipe's file: its name in messages, the file, and the folder that its paths are relative to."""
 
     name: str
     file: Traversable
@@ -136,7 +138,7 @@ class _Source:
         except UnicodeDecodeError as error:
             line = error.object[: error.start].count(b"\n") + 1
             hint = "; it looks like UTF-16; convert it to UTF-8" if looks_like_utf16(error.object) else ""
-            raise RequestError(f"{self.name}:{line}: this is not UTF-8 text{hint}") from None
+            raise RequestError(f"{self.name}:{line}: expected UTF-8 text{hint}") from None
         except OSError as error:
             raise RequestError(f"{self.name}: cannot be read: {error.strerror}") from None
 
@@ -145,7 +147,7 @@ def _find(name: str, shipped: Mapping[str, Traversable], folder: Path) -> _Sourc
     is_path = name.endswith(SUFFIXES) or "/" in name or "\\" in name
     if not is_path and name in shipped:
         return _Source(shipped[name].name, shipped[name], folder)
-    path = folder / os.path.expanduser(name)  # a user that there is not stays as it is
+    path = folder / os.path.expanduser(name)  # an unknown user is left unchanged
     if path.is_dir():
         raise RequestError(f"{path}: is a folder, not a recipe")
     if not is_path:
@@ -160,13 +162,13 @@ def _find(name: str, shipped: Mapping[str, Traversable], folder: Path) -> _Sourc
 
 
 def _chain(source: _Source, shipped: Mapping[str, Traversable]) -> list[Tree]:
-    """The recipe and its bases, the lowest base first, without their ``base`` keys."""
+    """Return the recipe and its bases, the lowest base first, without their ``base`` keys."""
     layers: list[Tree] = []
     seen: dict[str, str] = {}
     while True:
         tree = source.read()
         seen[source.identity] = source.name
-        # What a recipe reaches is its own: another that builds on it does not inherit that.
+        # A recipe's expected scores are not inherited.
         left_out = {"base", "expected"} if layers else {"base"}
         rest = {key: item for key, item in tree.value.items() if key not in left_out}
         layers.insert(0, replace(tree, value=rest))
@@ -175,7 +177,7 @@ def _chain(source: _Source, shipped: Mapping[str, Traversable]) -> list[Tree]:
         source = _base(tree.value["base"], shipped, source.folder)
         if source.identity in seen:
             way = " -> ".join((*seen.values(), source.name))
-            raise RequestError(f"{tree.value['base'].mark}: base: leads back to itself: {way}")
+            raise RequestError(f"{tree.value['base'].mark}: base: circular: {way}")
 
 
 def _base(named: Tree, shipped: Mapping[str, Traversable], folder: Path) -> _Source:

@@ -1,6 +1,6 @@
-"""The schema that recipes of all tasks share: everything a run is made from. Blocks never see any of it.
+"""Recipe sections that all tasks share. Blocks never see a recipe.
 
-Each task has a class of its own that says more (`heedful.tasks`).
+Each task extends `Recipe` (`heedful.tasks`).
 """
 
 from pathlib import Path
@@ -27,13 +27,13 @@ from heedful.training.settings import TrainingConfig
 
 
 class DataConfig(Config):
-    """Where the rows come from.
+    """Sources of the rows.
 
     Args:
-        train: what is learned from.
-        valid: what is measured on the way.
-        test: any number of sets by name; ``evaluate`` takes one or all. ``null`` takes away one that the
-            recipe below has (``data.test.NAME=null``), or all of them.
+        train: training data.
+        valid: validation data.
+        test: any number of named test sets; ``evaluate`` uses one or all. ``null`` removes one that the base
+            recipe has (``data.test.NAME=null``), or all of them.
     """
 
     train: SourceConfig
@@ -51,15 +51,15 @@ class DataConfig(Config):
 
 
 class ObjectiveConfig(Config):
-    """What is minimised; each task says of what.
+    """The training objective.
 
     Args:
-        loss: by its name in `heedful.objectives.registry`; there is ``cross-entropy``.
-        chunk: tokens whose logits exist at one time.
+        loss: a name in `heedful.objectives.registry`; available: ``cross-entropy``.
+        chunk: number of tokens whose logits exist at one time.
     """
 
     losses: ClassVar[Losses] = {}
-    """What ``loss`` may name."""
+    """Valid values of ``loss``."""
 
     loss: str = "cross-entropy"
     chunk: PositiveInt = 1024
@@ -69,19 +69,19 @@ class ObjectiveConfig(Config):
     def _known(cls, loss: str) -> str:
         if loss not in cls.losses:
             known = ", ".join(cls.losses)
-            raise ValueError(f"no loss is called {loss!r}{nearest(loss, cls.losses)}; there are {known}")
+            raise ValueError(f"unknown loss {loss!r}{nearest(loss, cls.losses)}; the losses are {known}")
         return loss
 
     def make(self) -> Objective:
-        """The objective that these settings describe."""
+        """Return the objective of these settings."""
         return self.losses[self.loss](self)
 
 
 class TokenObjectiveConfig(ObjectiveConfig):
-    """What is minimised of the next token.
+    """The objective of predicting the next token.
 
     Args:
-        label_smoothing: of cross-entropy.
+        label_smoothing: label smoothing of cross-entropy.
     """
 
     losses: ClassVar[Losses] = NEXT_TOKEN
@@ -90,10 +90,10 @@ class TokenObjectiveConfig(ObjectiveConfig):
 
 
 class ClassObjectiveConfig(ObjectiveConfig):
-    """What is minimised of the class of a sequence or image; ``chunk`` is not used.
+    """The objective of predicting the class of a sequence or image; ``chunk`` is not used.
 
     Args:
-        label_smoothing: of cross-entropy.
+        label_smoothing: label smoothing of cross-entropy.
     """
 
     losses: ClassVar[Losses] = CLASS
@@ -102,13 +102,13 @@ class ClassObjectiveConfig(ObjectiveConfig):
 
 
 class Expected(Config):
-    """What a shipped recipe reaches, as measured.
+    """Measured results of a shipped recipe.
 
     Args:
         scores: metric to value, on the split that ``note`` names.
-        minutes: of training, as measured; ``note`` says on what.
-        parameters: of the model, with the vocabulary that its data give.
-        note: how it was measured, or why nothing stands here.
+        minutes: measured training time; ``note`` names the machine.
+        parameters: number of parameters of the model, with the vocabulary of its data.
+        note: how it was measured, or why there are no results.
     """
 
     scores: dict[str, float] = Field(default_factory=dict)
@@ -118,10 +118,10 @@ class Expected(Config):
 
 
 class Tokenization(Config):
-    """Of tasks with one kind of text: the subword model, and what is done to the text before it.
+    """Tokenizer of tasks with one kind of text: the subword model and the text preprocessing.
 
     Args:
-        subwords: which model, and how large.
+        subwords: kind and size of the subword model.
         text: lower-casing, Moses tokenisation, normalisation.
     """
 
@@ -133,10 +133,10 @@ ALWAYS: Literal["always"] = "always"
 
 
 class VectorsConfig(Config):
-    """Word vectors from elsewhere.
+    """Pretrained word vectors.
 
     Args:
-        frozen: for how many of the first updates the tables with vectors are not trained, or ``always``.
+        frozen: number of first updates during which tables with vectors are not trained, or ``always``.
             Words without a vector, and an output layer that shares the table, are not trained either.
     """
 
@@ -150,31 +150,32 @@ class VectorsConfig(Config):
 
 
 class TextVectorsConfig(VectorsConfig):
-    """Word vectors (word2vec text or binary, or GloVe) that fill rows of the embedding at the start.
+    """Word vectors (word2vec text or binary, or GloVe) that initialise rows of the embedding.
 
-    Words are filled that one token alone spells: with tokens that are words (``subwords: {kind: word}``), all
-    that the file has. The model reads vectors at their own size; if the output layer shares the table
-    (language models), this needs ``model.scale_embedding=true``. Other words begin as without vectors.
+    A word gets its vector if a single token spells it: with a word tokenizer (``subwords: {kind: word}``),
+    all words of the file. The model uses vectors at their original scale; if the output layer shares the
+    table (language models), this needs ``model.scale_embedding=true``. Other words are initialised as
+    without vectors.
 
     Args:
-        text: the file; null: none. Its vectors are as wide as the model (``d_model``).
+        text: the file; null: none. Its vectors must be as wide as the model (``d_model``).
     """
 
     text: str | None = None
 
 
 class StartConfig(Config):
-    """Another run whose tokenizers and weights this one begins with.
+    """Another run whose tokenizers and weights this one starts from.
 
-    Its sections ``model`` and ``tokenizer`` (where it has one) lie below those of the recipe, which may
-    leave them out. Heads that it lacks are newly initialised.
+    Its sections ``model`` and ``tokenizer`` (if it has one) are merged below those of the recipe, which may
+    omit them. Heads that it lacks are initialised from scratch.
 
     Args:
         run: its folder.
-        frozen: what is not trained: nothing, the ``embedding`` tables, the ``body``, all but the heads, or of
-            an encoder-decoder the ``encoder``, with its embedding.
-        layer_share: each block learns at this share of the rate of the block above it, the embeddings at
-            that share of the lowest block's (Howard and Ruder 2018, section 3.2: 1 / 2.6); 1: all alike.
+        frozen: the part that is not trained: ``none``, the ``embedding`` tables, the ``body`` (all but the
+            heads), or the ``encoder`` of an encoder-decoder, with its embedding.
+        layer_share: learning rate of a block divided by that of the block above it; embeddings have this
+            share of the lowest block's rate (Howard and Ruder 2018, section 3.2: 1 / 2.6); 1: equal rates.
     """
 
     run: str
@@ -183,25 +184,25 @@ class StartConfig(Config):
 
 
 class Recipe(Config):
-    """What recipes of all tasks have.
+    """Sections of the recipes of all tasks.
 
     Args:
-        description: what the recipe is for, in a sentence.
-        root: where relative paths begin; null: at the folder of the recipe's file, or, of a shipped
-            recipe, at the current folder; the run keeps it.
-        task: what is done; it decides which other sections there are.
-        data: where rows come from, and what becomes of those that cannot be used.
-        tokenizer: of tasks with texts: which subwords, and what is done to the text before.
-        model: the family, its sizes and its parts; ``preset`` names one to begin with (``heedful describe``).
-        objective: what is minimised.
-        start: another run to begin from; null: none.
-        optimizer: how gradients become updates.
-        schedule: how the learning rate rises and falls.
-        training: how long, how much at a time, and what is kept.
-        validation: what is measured on the way.
-        decoding: how answers are searched for or drawn.
-        evaluation: how ``evaluate`` scores.
-        expected: of a shipped recipe, what it reached.
+        description: the purpose of the recipe, in one sentence.
+        root: folder that relative paths start from; null: the folder of the recipe's file, or the current
+            folder for a shipped recipe; the run stores it.
+        task: the task; it determines the other sections.
+        data: sources of the rows, and the handling of unusable rows.
+        tokenizer: for tasks with texts: subwords and text preprocessing.
+        model: the kind of model, its sizes and parts; ``preset`` names one (``heedful describe``).
+        objective: the loss.
+        start: another run to start from; null: none.
+        optimizer: the optimizer.
+        schedule: the learning rate schedule.
+        training: length of training, batch size and checkpoints.
+        validation: validation during training.
+        decoding: search or sampling of outputs.
+        evaluation: scoring by ``evaluate``.
+        expected: measured results of a shipped recipe.
     """
 
     description: str = ""
@@ -220,28 +221,28 @@ class Recipe(Config):
     expected: Expected = Expected()
 
     decoded_metrics: ClassVar[frozenset[str]] = frozenset()
-    """Metrics of validation that depend on how it decodes; they improve upwards."""
+    """Validation metrics that depend on decoding; higher is better."""
 
     rising_metrics: ClassVar[frozenset[str]] = frozenset()
-    """Other metrics of validation that improve upwards."""
+    """Other validation metrics for which higher is better."""
 
     @property
     def folder(self) -> Path:
-        """Where its relative paths start."""
+        """The folder that relative paths start from."""
         return Path(self.root or ".")
 
     def path(self, written: str) -> Path:
-        """The file or folder that it calls ``written``.
+        """Return the file or folder of a path in the recipe.
 
         Raises:
-            DataError: the path names a variable that is not set.
+            DataError: if the path names an environment variable that is not set.
         """
         return self.folder / expand(written)
 
     def batches_within_warm_up(self, updates: int | None) -> int | None:
-        """The batches of so many updates, where power normalisation hardly leaves its warm-up in them.
+        """Return the number of batches of ``updates`` if power normalisation is in warm-up for most of them.
 
-        None where it does, or where no norm of the model warms up.
+        None if it is not, or if no norm of the model has a warm-up.
         """
         norms = (getattr(self.model, name, None) for name in ("norm", "decoder_norm"))
         if updates is None or "power" not in norms:
@@ -250,7 +251,7 @@ class Recipe(Config):
         return batches if 2 * self.model.norm_warmup > batches else None
 
     def metrics(self) -> set[str]:
-        """What validation measures."""
+        """Return the names of the validation metrics."""
         return {"loss", "perplexity"}
 
     @model_validator(mode="after")
@@ -260,16 +261,16 @@ class Recipe(Config):
             missing = sorted(self.decoded_metrics - known)
             needed = f"; {' and '.join(missing)} need validation.decode" if missing else ""
             raise ValueError(
-                f"training.metric={metric} is not measured by validation, which gives "
+                f"training.metric={metric} is not measured by validation; available: "
                 f"{', '.join(sorted(known))}{needed}"
             )
         if metric in self.decoded_metrics | self.rising_metrics and self.training.direction != "higher":
-            raise ValueError(f"training.metric={metric} improves upwards: set training.direction=higher")
+            raise ValueError(f"training.metric={metric}: higher is better; set training.direction=higher")
         return self
 
     @model_validator(mode="after")
     def _leaves_the_warm_up_of_its_schedule(self) -> "Recipe":
-        """A rate that falls to an end needs one beyond the warm-up; found now, not when all is tokenised."""
+        """Check before tokenising that the last update of the schedule comes after its warm-up."""
         if isinstance(self.schedule, CosineConfig | LinearConfig):
             try:
                 last_update(self.schedule, self.training.max_updates)
@@ -279,12 +280,12 @@ class Recipe(Config):
 
     @model_validator(mode="after")
     def _leaves_the_warm_up_of_its_norm(self) -> "Recipe":
-        """Power normalisation warms up on the batch's own statistics; a run must outlast that."""
+        """Check that the run is longer than the warm-up of power normalisation on batch statistics."""
         batches = self.batches_within_warm_up(self.training.max_updates)
         if batches is not None:
             raise ValueError(
                 f"model.norm_warmup={self.model.norm_warmup} is more than half of the run's {batches} "
-                "batches: power normalisation would hardly leave its warm-up; set it to at most "
+                "batches, so power normalisation would be in warm-up for most of the run; set it to at most "
                 f"{batches // 2}"
             )
         return self

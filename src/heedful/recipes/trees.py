@@ -1,8 +1,8 @@
-"""Recipes before they are validated: plain trees in which every value knows where it was written.
+"""Recipes before validation: plain trees in which every value has the mark of its file and line.
 
-The law of merging: a map merges into a map key by key, and anything else replaces what lay below. A
-map that names a ``preset``, or another ``kind`` than the map below it, replaces that map whole, so
-that no setting of one kind is left in another. The kind of an ``attention`` is its ``score``.
+Merging: maps are merged key by key, and anything else replaces the value below. A map that names a
+``preset``, or a ``kind`` that differs from the map below, replaces that map entirely, so that no setting of
+the old kind remains. The kind of an ``attention`` is its ``score``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ Presets = Callable[[str, str], Mapping[str, Any]]
 COMMAND_LINE = "on the command line"
 
 KINDS = {"attention": "score"}
-"""What tells the kinds of a map apart, by the key at which it stands; ``kind`` everywhere else."""
+"""The key that distinguishes kinds of a map, by the map's own key; ``kind`` for all others."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Mark:
 class Tree:
     """A map, list or scalar with its `Mark`; the entries of maps and lists are trees again.
 
-    Keys are text. A tree of overrides alone may hold whole numbers as keys: they point into the list
-    that the tree is merged over.
+    Keys are text. Only a tree of overrides may have integers as keys: indices of the list that the tree is
+    merged over.
     """
 
     value: Any
@@ -45,7 +45,7 @@ class Tree:
 
     @classmethod
     def of(cls, data: Any, mark: Mark) -> "Tree":
-        """Plain data as a tree, with one mark for all of it."""
+        """Return plain data as a tree, with the same mark everywhere."""
         if isinstance(data, Mapping):
             return cls({key: cls.of(item, mark) for key, item in data.items()}, mark)
         if isinstance(data, list | tuple):
@@ -62,7 +62,7 @@ class Tree:
         return self.value
 
     def find(self, path: Path) -> "Tree | None":
-        """The tree at ``path``, or None where there is none."""
+        """Return the tree at ``path``, or None if there is none."""
         here = self
         for part in path:
             known = isinstance(here.value, dict) and part in here.value
@@ -73,13 +73,13 @@ class Tree:
         return here
 
     def mark_of(self, path: Path) -> Mark:
-        """The mark of what stands at ``path``, or else of the nearest that surrounds it."""
+        """Return the mark of the value at ``path``, or of the nearest enclosing value."""
         while (found := self.find(path)) is None:
             path = path[:-1]
         return found.mark
 
     def walk(self, path: Path = ()) -> Iterator[tuple[Path, "Tree"]]:
-        """This tree and all trees in it, with their paths, outermost first."""
+        """Yield this tree and all trees in it, with their paths, outermost first."""
         yield path, self
         entries: Iterable[tuple[Part, Tree]] = ()
         if isinstance(self.value, dict | list):
@@ -89,25 +89,24 @@ class Tree:
 
 
 def dotted(path: Path) -> str:
-    """``("data", "train", 0)`` as ``data.train.0``."""
+    """Format a path: ``("data", "train", 0)`` as ``data.train.0``."""
     return ".".join(str(part) for part in path)
 
 
 def merge(base: Tree, over: Tree) -> Tree:
-    """``over`` laid upon ``base``, by the law above. Neither is changed.
+    """Merge ``over`` into ``base`` by the rules above. Neither is changed.
 
-    Where maps agree on which keys are maps, and on kinds, the order of grouping does not matter:
-    ``merge(merge(a, b), c)`` equals ``merge(a, merge(b, c))``. The layers of a recipe are merged from
-    the lowest upwards.
+    If maps agree on which keys are maps, and on kinds, merging is associative: ``merge(merge(a, b), c)``
+    equals ``merge(a, merge(b, c))``. The layers of a recipe are merged from the lowest upwards.
 
     Raises:
-        RequestError: a number in ``over`` points beyond the list it is merged over.
+        RequestError: if an index in ``over`` is beyond the end of the list.
     """
     return _merge(base, over, (), _starts_new)
 
 
 def combine(first: Tree, second: Tree) -> Tree:
-    """Two trees as one layer: as `merge`, but all maps merge, whatever ``kind`` or ``preset`` they name."""
+    """Combine two trees into one layer: as `merge`, but all maps merge, whatever ``kind`` or ``preset``."""
     return _merge(first, second, (), lambda base, over, path: False)
 
 
@@ -120,7 +119,7 @@ def _merge(base: Tree, over: Tree, path: Path, new_parts: Callable[[Tree, Tree, 
         return over
     merged = dict(base.value)
     for key, item in over.value.items():
-        # A number names a key where the map below has names for keys.
+        # A number is a key if the map below has text keys.
         name = key if _points(base) else str(key)
         merged[name] = _merge(merged[name], item, (*path, name), new_parts) if name in merged else item
     return Tree(merged, base.mark)
@@ -131,14 +130,14 @@ def _merge_items(base: Tree, over: Tree, path: Path, new_parts: Callable[[Tree, 
     for index, item in over.value.items():
         if index >= len(items):
             raise RequestError(
-                f"{item.mark}: {dotted((*path, index))}: the list has length {len(items)}, counted from 0"
+                f"{item.mark}: {dotted((*path, index))}: index out of range: the list has length {len(items)}"
             )
         items[index] = _merge(items[index], item, (*path, index), new_parts)
     return Tree(items, base.mark)
 
 
 def _points(tree: Tree) -> bool:
-    """Whether its keys are places of a list."""
+    """Return whether the keys of a tree are indices of a list."""
     return bool(tree.value) and all(isinstance(key, int) for key in tree.value)
 
 
@@ -151,27 +150,27 @@ def _starts_new(base: Tree, over: Tree, path: Path) -> bool:
 
 
 def check_indices(tree: Tree) -> None:
-    """Refuse numbers that found no list to point into.
+    """Refuse indices for which there is no list.
 
     Raises:
-        RequestError: naming the first of them.
+        RequestError: names the first of them.
     """
     for path, item in tree.walk():
         if isinstance(item.value, dict) and _points(item):
             entry = dotted((*path, next(iter(item.value))))
-            raise RequestError(f"{item.mark}: {entry}: there is no list at {dotted(path)!r} to point into")
+            raise RequestError(f"{item.mark}: {entry}: {dotted(path)!r} is not a list, so it has no index")
 
 
 def expand(tree: Tree, presets: Presets) -> Tree:
-    """Put each preset below the map that names it, and drop the key ``preset``.
+    """Merge each preset below the map that names it, and remove the key ``preset``.
 
     Args:
-        tree: may hold maps such as ``{preset: transformer-tiny, dropout: 0.3}``.
+        tree: may contain maps such as ``{preset: transformer-tiny, dropout: 0.3}``.
         presets: called with the dotted path of the map (``"model"``) and the name; returns the
-            preset's map, or raises `RequestError` (as `preset_table` does).
+            preset's map, or raises `RequestError` (see `preset_table`).
 
     Raises:
-        RequestError: an unknown preset, or a map whose own ``kind`` is not its preset's.
+        RequestError: if a preset is unknown, or the ``kind`` of a map differs from that of its preset.
     """
     return _expand(tree, presets, ())
 
@@ -206,12 +205,14 @@ def _preset(name: Tree, presets: Presets, path: Path) -> Tree:
 
 
 def preset_table(table: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Presets:
-    """A lookup for `expand` in ``{section: {name: map}}``; unknown names get the nearest known one."""
+    """Return a lookup for `expand` in ``{section: {name: map}}``; errors suggest the nearest name."""
 
     def look_up(section: str, name: str) -> Mapping[str, Any]:
         known = table.get(section, {})
         if not known:
-            raise RequestError(f"there are no presets for {section!r}" if section else "there are none here")
+            raise RequestError(
+                f"there are no presets for {section!r}" if section else "there are no presets here"
+            )
         if name not in known:
             raise RequestError(
                 f"unknown preset {name!r}{nearest(name, known)}; the presets are {', '.join(sorted(known))}"

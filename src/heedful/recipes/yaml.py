@@ -1,8 +1,8 @@
-"""YAML 1.2 (core schema) in and out: plain data alone, and every value with its line.
+"""Read and write YAML 1.2 (core schema): plain data only, every value with its line.
 
-ruamel.yaml splits the text into events; what a plain scalar means is decided here, by the tables of
-YAML 1.2.2, section 10.3.2. So ``5e-4`` and ``.5`` are numbers, ``017`` is seventeen, and ``no``,
-``on``, ``1_000`` and ``2020-01-01`` are text.
+ruamel.yaml parses the text into events; plain scalars are interpreted here, by the tables of YAML 1.2.2,
+section 10.3.2. ``5e-4`` and ``.5`` are numbers, ``017`` is seventeen, and ``no``, ``on``, ``1_000`` and
+``2020-01-01`` are text.
 """
 
 import math
@@ -42,16 +42,16 @@ _CONSTANTS = {
 _INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _BASES = {"0o": 8, "0x": 16}
-# Text that is safe without quotes in every place, and the words that YAML 1.1 takes for booleans.
+# Text that never needs quotes, and the words that YAML 1.1 reads as booleans.
 _PLAIN = re.compile(r"[A-Za-z_/][\w./+-]*( [\w./+-]+)*", re.ASCII)
 _OLD_BOOLEANS = frozenset({"y", "n", "yes", "no", "on", "off"})
 
 
 def plain_scalar(text: str) -> Any:
-    """What an unquoted scalar means in the core schema of YAML 1.2.
+    """Return the value of an unquoted scalar in the core schema of YAML 1.2.
 
     Raises:
-        ValueError: a number that is out of range.
+        ValueError: if a number is out of range.
     """
     if text in _CONSTANTS:
         return _CONSTANTS[text]
@@ -68,15 +68,15 @@ def plain_scalar(text: str) -> Any:
 
 
 def read_yaml(text: str, name: str) -> Tree:
-    """Read one document that holds a map.
+    """Read one document that is a map.
 
     Args:
-        text: the document. Anchors and aliases are followed; tags, merge keys (``<<``) and keys that
-            are not text are refused.
+        text: the document. Anchors and aliases are resolved; tags, merge keys (``<<``) and keys that are
+            not text are refused.
         name: the file's name, for marks and messages.
 
     Raises:
-        RequestError: ``name:line:column: what is wrong``.
+        RequestError: ``name:line:column: problem``.
     """
     tree = _read(text, name, Mark(name))
     if tree is None or tree.value is None:
@@ -89,10 +89,10 @@ def read_yaml(text: str, name: str) -> Tree:
 def read_value(text: str, name: str) -> Any:
     """Read the value of an override.
 
-    Text that begins with ``[ { ' "`` is YAML; any other is one plain scalar, whatever signs it holds.
+    Text that begins with ``[ { ' "`` is parsed as YAML; any other is one plain scalar.
 
     Raises:
-        RequestError: ``name: what is wrong``.
+        RequestError: ``name: problem``.
     """
     text = text.strip()
     try:
@@ -111,17 +111,17 @@ def _read(text: str, name: str, mark: Mark) -> Tree | None:
         at = error.problem_mark or error.context_mark
         raise _wrong(name, at.line, at.column, _in_words(error.problem or error.context)) from None
     except YAMLError as error:
-        # The reader's complaint about a character that may not stand in YAML at all.
+        # The reader refuses a character that YAML does not allow.
         where = getattr(error, "position", 0)
         head = text[:where]
-        what = getattr(error, "reason", "this is not YAML")
+        what = getattr(error, "reason", "invalid YAML")
         raise _wrong(name, head.count("\n"), where - head.rfind("\n") - 1, what) from None
 
 
 def _in_words(problem: str) -> str:
-    """What a parser complains of, without its names for parts of a document."""
+    """Rewrite a parser's message without its names for parts of a document."""
     if "<stream end>" in problem or "unexpected end of stream" in problem:
-        return "a bracket or a quote is opened and not closed"
+        return "a bracket or a quote is not closed"
     return problem.replace("the node content", "a value").replace("<block end>", "a key or the end")
 
 
@@ -154,19 +154,19 @@ class _Composer:
         tree = self.node(next(self.events), 0)
         next(self.events)
         if not isinstance(after := next(self.events), StreamEndEvent):
-            raise self.fail(after, "a second document begins here; one file holds one document")
+            raise self.fail(after, "a second document starts here; a file must contain one document")
         return tree
 
     def check_version(self, start: Any) -> None:
         version = start.version if isinstance(start, DocumentStartEvent) else None
         if version is not None and tuple(version) != (1, 2):
-            raise self.fail(start, "only YAML 1.2 is read; take the %YAML line out")
+            raise self.fail(start, "only YAML 1.2 is supported; remove the %YAML line")
 
     def node(self, event: Any, depth: int) -> Tree:
         if isinstance(event, AliasEvent):
             return self.alias(event)
         if getattr(event, "ctag", None) is not None:
-            raise self.fail(event, f"tags such as {event.ctag} are not read; write plain data")
+            raise self.fail(event, f"tags such as {event.ctag} are not supported; write plain data")
         if depth > MAX_DEPTH:
             raise self.fail(event, f"nested deeper than {MAX_DEPTH} levels")
         before = self.count
@@ -179,7 +179,7 @@ class _Composer:
     def add(self, n: int, event: Any) -> None:
         self.count += n
         if self.count > MAX_VALUES:
-            raise self.fail(event, f"more than {MAX_VALUES} values, with all aliases written out")
+            raise self.fail(event, f"more than {MAX_VALUES} values, with all aliases expanded")
 
     def alias(self, event: Any) -> Tree:
         if event.anchor not in self.anchors:
@@ -224,7 +224,7 @@ class _Composer:
 
     def scalar(self, event: Any) -> Any:
         if not is_unicode(event.value):
-            raise self.fail(event, "half of a surrogate pair is no character")
+            raise self.fail(event, "half of a surrogate pair is not a character")
         if event.style is not None:
             return event.value
         try:
@@ -234,12 +234,12 @@ class _Composer:
 
 
 def dump_yaml(data: Any) -> str:
-    """Write plain data, or a `Tree`, as YAML in the order it has.
+    """Return plain data, or a `Tree`, as YAML in its order.
 
     ``read_yaml(dump_yaml(data), name).data == data`` for any map of text to maps, lists and scalars.
 
     Raises:
-        TypeError: something that is not plain data, or a key that is not text.
+        TypeError: if the data are not plain, or a key is not text.
     """
     data = data.data if isinstance(data, Tree) else data
     return "\n".join(_lines(data, 0)) + "\n"
@@ -257,7 +257,7 @@ def _lines(value: Any, indent: int) -> list[str]:
 
 def _entry(key: Any, item: Any, indent: int) -> list[str]:
     if not isinstance(key, str):
-        raise TypeError(f"a key must be text, not {key!r}")
+        raise TypeError(f"a key must be text, got {key!r}")
     head = f"{' ' * indent}{show(key)}:"
     if _fits_inline(item):
         return [f"{head} {show(item)}"]
@@ -271,7 +271,7 @@ def _fits_inline(value: Any) -> bool:
 
 
 def show(value: Any) -> str:
-    """A value on one line of YAML, as `dump_yaml` writes scalars."""
+    """Return a value as one line of YAML."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{show(k)}: {show(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -284,7 +284,7 @@ def show(value: Any) -> str:
         return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
     if isinstance(value, int | float):
         return repr(value)
-    raise TypeError(f"{type(value).__name__} is not plain data: {value!r}")
+    raise TypeError(f"expected plain data, got {type(value).__name__}: {value!r}")
 
 
 def _show_text(text: str) -> str:
@@ -303,7 +303,7 @@ def _escape(c: str) -> str:
 
 
 def describe(value: Any) -> str:
-    """A value as a message names it: short scalars in full, maps and lists by what they are."""
+    """Describe a value for a message: short scalars in full, maps and lists by their type."""
     if isinstance(value, dict):
         return "a map"
     if isinstance(value, list | tuple):

@@ -163,7 +163,7 @@ def test_fashion_has_the_measured_size_with_ten_classes():
     [
         (["trec", "n_classes=0"], "always has a head"),
         (["reverse", "n_classes=3"], "translation has no classes"),
-        (["gpt2", "n_classes=3"], "no classes"),
+        (["gpt2", "n_classes=3"], "generates tokens"),
         (["vit-mini", "n_classes=-1"], "at least 0"),
     ],
 )

@@ -279,7 +279,7 @@ def test_labels_that_are_none_are_refused(own_run, tmp_path, labels):
         ({"n_kv_heads": 1}, "model.n_kv_heads=1: "),
         ({"segments": 0}, "model.segments=0: "),
         ({"subwords": {"kind": "word"}}, "tokenizer.subwords.kind=word: BERT's tokenizer is a WordPiece"),
-        ({"text": {"lowercase": True}}, "tokenizer.text: text that is changed there has no form in BERT"),
+        ({"text": {"lowercase": True}}, "tokenizer.text: changes of the text are not supported by BERT"),
     ],
 )
 def test_what_bert_has_not_is_refused_by_the_recipes_key(own_run, tmp_path, model, message):

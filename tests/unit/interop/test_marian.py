@@ -105,19 +105,22 @@ def test_the_features_order_is_told(make_run, tmp_path):
 @pytest.mark.parametrize(
     "values, message",
     [
-        ({"scale_embedding": False}, "scale_embedding: False: heedful multiplies embeddings by"),
-        ({"normalize_before": True}, "normalize_before: True: Marian's norms come after"),
+        ({"scale_embedding": False}, "scale_embedding: False: must be true"),
+        ({"normalize_before": True}, "normalize_before: True: Marian is a post-norm model"),
         ({"add_final_layer_norm": True}, "add_final_layer_norm: True"),
         ({"static_position_embeddings": False}, "static_position_embeddings: False"),
-        ({"decoder_ffn_dim": 30}, "decoder_ffn_dim: 30 is not encoder_ffn_dim=31"),
-        ({"decoder_attention_heads": 1}, "decoder_attention_heads: 1 is not encoder_attention_heads=2"),
+        ({"decoder_ffn_dim": 30}, "decoder_ffn_dim: must equal encoder_ffn_dim=31, got 30"),
+        (
+            {"decoder_attention_heads": 1},
+            "decoder_attention_heads: must equal encoder_attention_heads=2, got 1",
+        ),
         ({"d_model": 21}, "d_model: 21: must be even"),
         (
             {"activation_function": "tanh"},
             "gelu, gelu_new, gelu_pytorch_tanh, got 'tanh'",
         ),
         ({"tie_word_embeddings": False}, "tie_word_embeddings: false, and share_encoder_decoder_embeddings"),
-        ({"decoder_start_token_id": 0}, "decoder_start_token_id: 0 is not 1"),
+        ({"decoder_start_token_id": 0}, "decoder_start_token_id: must be 1"),
         ({"vocab_size": 999}, "vocab_size: 999 and "),
         ({"encoder_layers": 3}, "missing: model.encoder.layers.2.fc1.bias"),
     ],
@@ -132,7 +135,7 @@ def test_what_heedful_cannot_express_is_refused_by_its_key(folder, tmp_path, val
 @pytest.mark.parametrize(
     "model, message",
     [
-        ({"norm_placement": "pre"}, "model.norm_placement=pre: not supported by Marian: its norms"),
+        ({"norm_placement": "pre"}, "model.norm_placement=pre: not supported by Marian: it is a post-norm"),
         ({"norm_eps": 1e-6}, "model.norm_eps=1e-06: "),
         ({"attention_bias": False}, "model.attention_bias=false: "),
         ({"feed_forward": "gated"}, "model.feed_forward=gated: "),
@@ -173,7 +176,7 @@ def foreign(folder):
 
 
 def test_a_vocabulary_of_another_model_makes_no_run(foreign, tmp_path):
-    with pytest.raises(RequestError, match=r"vocab.json: has 2 tokens, and the model of the source"):
+    with pytest.raises(RequestError, match=r"vocab.json: has 2 tokens, but the model has"):
         import_run(foreign, tmp_path / "again")
     assert not (tmp_path / "again").exists()
 
@@ -194,9 +197,9 @@ def test_the_weights_can_be_had_with_the_numbers_of_the_tokens(foreign):
 @pytest.mark.parametrize(
     "values, message",
     [
-        ({"model_type": "bart"}, "model_type: 'bart': this is no Marian"),
-        ({"eos_token_id": 999}, "the special token 999 lies outside"),
-        ({"decoder_start_token_id": 0}, "decoder_start_token_id: is eos_token_id"),
+        ({"model_type": "bart"}, "model_type: 'bart': expected 'marian'"),
+        ({"eos_token_id": 999}, "the special token 999 is outside the vocabulary"),
+        ({"decoder_start_token_id": 0}, "decoder_start_token_id: must differ from eos_token_id"),
         ({"decoder_start_token_id": None}, "decoder_start_token_id: it and eos_token_id must be given"),
     ],
 )

@@ -91,7 +91,7 @@ def test_both_files_say_how_text_is_cleaned(tmp_path, cleaning, told, wanted):
         ({"lowercase": True}, {"strip_accents": False}, "strip_accents: false, but"),
         ({"lowercase": True}, {"tokenize_chinese_chars": False, **GENERIC}, "tokenize_chinese_chars: false"),
         ({"lowercase": True, "clean_text": False}, {}, "clean_text: true (the default), but"),
-        ({}, {}, "do_lower_case: true (the default), but the normalizer of tokenizer.json says false; make"),
+        ({}, {}, "do_lower_case: true (the default), but the normalizer of tokenizer.json has false; set"),
     ],
 )
 def test_files_that_contradict_each_other_are_refused(tmp_path, cleaning, told, message):
@@ -126,16 +126,16 @@ FRAME = json.loads(FRAME.to_str())["post_processor"]
 @pytest.mark.parametrize(
     "content, told, message",
     [
-        (entries() + "\ncat", None, "vocab.txt:14: the entry 'cat' stands in line 3 too"),
+        (entries() + "\ncat", None, "vocab.txt:14: duplicate entry 'cat'; it is also in line 3"),
         (entries() + "\ndog", None, "vocab_size: 13, and vocab.txt has 14 entries"),
-        (entries(SEP="x"), None, "no entry for the special token '[SEP]'"),
+        (entries(SEP="x"), None, "the special token '[SEP]' is missing"),
         (entries(), {"do_basic_tokenize": False}, "tokenizer_config.json: do_basic_tokenize: False"),
         (entries(), {"do_lower_case": "no"}, "do_lower_case: expected a boolean, got 'no'"),
         (changed("model", max_input_chars_per_word=7), None, "model.max_input_chars_per_word: 7"),
         (changed("model", continuing_subword_prefix="@"), None, "model.continuing_subword_prefix: '@'"),
         (changed("pre_tokenizer", type="WhitespaceSplit"), None, "pre_tokenizer: 'WhitespaceSplit'"),
         (changed("normalizer", type="NFC"), None, "normalizer: 'NFC'"),
-        (changed("post_processor", **FRAME), None, "post_processor: puts other tokens around texts"),
+        (changed("post_processor", **FRAME), None, "post_processor: expected [CLS] … [SEP]"),
     ],
 )
 def test_what_heedful_cannot_do_is_refused(tmp_path, content, told, message):
@@ -148,7 +148,7 @@ def test_words_that_were_added_are_refused(tmp_path):
     more = library(lowercase=True)
     more.add_tokens(["heed"])
     with pytest.raises(
-        RequestError, match=r"the token 'heed' \(id 13\) is found in text before words are cut"
+        RequestError, match=r"the token 'heed' \(id 13\) is matched in text before words are split"
     ):
         read(tmp_path, more, vocab_size=14)
 

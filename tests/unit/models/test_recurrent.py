@@ -290,17 +290,17 @@ def test_presets_round_trip(name):
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        ({"decoder": "plain"}, "decoder=plain has no attention"),
+        ({"decoder": "plain"}, "decoder=plain does not support attention"),
         ({"decoder": "luong", "attention": None}, "needs an attention"),
-        ({"attention": None}, "nobody reads"),
+        ({"attention": None}, "half would be unused"),
         ({"attention": {"score": "dot"}}, "bilinear or additive"),
         ({"attention": {"score": "cosine"}}, "bilinear or additive"),
-        ({"bridge": "copy"}, "take bridge=project"),
+        ({"bridge": "copy"}, "use bridge=project"),
         (
             {**CASES["plain"], "d_readout": None, "bridge": "zero"},
-            "knows nothing of the source",
+            "has no access to the source",
         ),
-        ({"tie": "target"}, "d_embedding is 5, the readout 11"),
+        ({"tie": "target"}, "got d_embedding=5 and readout width 11"),
         ({"attention": {"score": "bilinear", "d_attention": 3}}, "d_attention"),
         ({"attention": {"score": "concat"}}, "additive"),
         ({"attention": {"score": "multi-head-additive", "channels": 2}}, "channels"),

@@ -100,12 +100,12 @@ def test_every_loss_is_an_objective(task):
 def test_another_word_is_refused_with_its_place(name):
     with pytest.raises(RequestError) as caught:
         read_recipe(name, ["objective.loss=absolut-entropy"])
-    assert "objective.loss=absolut-entropy: no loss is called 'absolut-entropy'" in str(caught.value)
+    assert "objective.loss=absolut-entropy: unknown loss 'absolut-entropy'" in str(caught.value)
 
 
 def test_the_nearest_word_is_named():
     with pytest.raises(
         RequestError,
-        match=r"'hubert' \(did you mean 'huber'\?\); there are squared-error, absolute-error, huber",
+        match=r"'hubert' \(did you mean 'huber'\?\); the losses are squared-error, absolute-error, huber",
     ):
         read_recipe("sick-relatedness", ["objective.loss=hubert"])

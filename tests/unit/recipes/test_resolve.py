@@ -49,14 +49,14 @@ WRONG_OVERRIDES = {
     "a.=3": "'a.=3': expected a key such as",
     "a b=3": "'a b=3': expected a key such as",
     "a[0]=3": "'a[0]=3': expected a key such as training.seed or data.train.0",
-    "a=": "'a=': there is no value; write null or '' for none",
-    "a= ": "'a= ': there is no value",
-    "a=[1": "a:1:3: a bracket or a quote is opened and not closed",
-    "a={": "a:1:2: a bracket or a quote is opened and not closed",
+    "a=": "'a=': the value is missing; write null or '' for none",
+    "a= ": "'a= ': the value is missing",
+    "a=[1": "a:1:3: a bracket or a quote is not closed",
+    "a={": "a:1:2: a bracket or a quote is not closed",
     "a={b: 1, b: 2}": "a:1:8: the key 'b' is given twice",
     "a=[1] 2": "a:1:5: ",
     "a=1e999": "a: value out of range: 1e999",
-    "base=x": "'base=x': give the other recipe itself, not as an override",
+    "base=x": "'base=x': base cannot be overridden; name the other recipe instead",
 }
 
 
@@ -172,9 +172,9 @@ def test_missing_and_unreadable_files_are_named(write, tmp_path):
     assert refusal(".") == ".: is a folder, not a recipe"
     path = tmp_path / "latin.yaml"
     path.write_bytes("a: 1\nb: é\n".encode("latin-1"))
-    assert refusal(path) == f"{path}:2: this is not UTF-8 text"
+    assert refusal(path) == f"{path}:2: expected UTF-8 text"
     path.write_bytes("a: 1\n".encode("utf-16"))
-    assert refusal(path) == f"{path}:1: this is not UTF-8 text; it looks like UTF-16; convert it to UTF-8"
+    assert refusal(path) == f"{path}:1: expected UTF-8 text; it looks like UTF-16; convert it to UTF-8"
     path = write("r.yaml", "base: gone.yaml\n")
     assert refusal(path) == f"{path}:1: base: {tmp_path}/gone.yaml: no such file"
     path = write("r.yaml", "base: [x]\n")
@@ -191,26 +191,26 @@ def test_cycles_of_bases_are_refused(write, tmp_path):
     first = write("a.yaml", "x: 1\nbase: b.yaml\n")
     second = write("b.yaml", "base: ./a.yaml\n")
     way = f"{first} -> {second} -> {tmp_path}/a.yaml"
-    assert refusal(first) == f"{second}:1: base: leads back to itself: {way}"
+    assert refusal(first) == f"{second}:1: base: circular: {way}"
     own = write("c.yaml", "base: c.yaml\n")
-    assert refusal(own) == f"{own}:1: base: leads back to itself: {own} -> {own}"
+    assert refusal(own) == f"{own}:1: base: circular: {own} -> {own}"
 
 
 def test_an_override_of_a_list_entry_that_is_not_there(write):
     path = write("r.yaml", "data: {train: [a]}\n")
     assert refusal(path, ["data.train.1=b"]) == (
-        "on the command line: data.train.1: the list has length 1, counted from 0"
+        "on the command line: data.train.1: index out of range: the list has length 1"
     )
     assert refusal(path, ["data.test.0=b"]) == (
-        "on the command line: data.test.0: there is no list at 'data.test' to point into"
+        "on the command line: data.test.0: 'data.test' is not a list, so it has no index"
     )
 
 
 def test_an_empty_map_that_would_change_nothing_is_refused(write):
     path = write("r.yaml", "data: {test: {a: 1, b: 2}, filter: null, valid: {}}\n")
     assert refusal(path, ["data.test={}"]) == (
-        "on the command line: data.test={}: changes nothing, for maps are merged entry by entry, and the "
-        "recipe has a, b there; set those, or write data.test=null where there may be none"
+        "on the command line: data.test={}: has no effect: maps are merged key by key, and the recipe has "
+        "a, b there; set those, or write data.test=null if the key is optional"
     )
     found = resolve(path, ["data.filter={}", "data.valid={}", "own={}"], presets=PRESETS).data
     assert (found["data"]["filter"], found["own"]) == ({}, {})
@@ -239,5 +239,5 @@ def test_the_home_of_nobody_is_no_such_file():
 
 
 def test_an_override_that_is_not_utf_8_is_told_as_such():
-    with pytest.raises(RequestError, match=r"on the command line: .*not UTF-8"):
+    with pytest.raises(RequestError, match=r"on the command line: .*expected UTF-8"):
         overrides_tree([b"data.train.paths=\xff.txt".decode("utf-8", "surrogateescape")])

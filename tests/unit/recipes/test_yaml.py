@@ -70,9 +70,9 @@ BILLION = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 
 WRONG = {
     "duplicate": ("a: 1\nb:\n  c: 1\n  c: 2\n", "r.yaml:4:3: the key 'c' is given twice; the first is on line 3"),  # noqa: E501
-    "open list": ("a: [1,\n", "r.yaml:2:1: a bracket or a quote is opened and not closed"),
-    "open map": ("a: {b: 1\n", "r.yaml:2:1: a bracket or a quote is opened and not closed"),
-    "open quote": ('a: "b\n', "r.yaml:2:1: a bracket or a quote is opened and not closed"),
+    "open list": ("a: [1,\n", "r.yaml:2:1: a bracket or a quote is not closed"),
+    "open map": ("a: {b: 1\n", "r.yaml:2:1: a bracket or a quote is not closed"),
+    "open quote": ('a: "b\n', "r.yaml:2:1: a bracket or a quote is not closed"),
     "no value": ("a: [1,,2]\n", "r.yaml:1:7: expected a value, but found ','"),
     "a bracket too many": ("a: 1\n}\n", "r.yaml:2:1: expected a key or the end, but found '}'"),
     "indent": ("a: 1\n b: 2\n", "r.yaml:2:3: mapping values are not allowed here"),

@@ -13,7 +13,7 @@ Words = tuple[str, ...]
 
 
 def word_by_word(pairs: Iterable[Pair]) -> Translate:
-    """Return a translator that replaces every source word by what is most often aligned to it.
+    """Return a translator that replaces every source word by its most frequent aligned translation.
 
     A word that is mostly unaligned is dropped; several target words aligned to one word count as a unit.
     Unknown words are copied.

@@ -1,4 +1,4 @@
-"""Draws clauses: who does, has, is or lies where, in which tense, and at what time."""
+"""Draw clauses: subject, verb, object or quality, place, tense and time."""
 
 from heedful.data.corpora.english import third_person
 from heedful.data.corpora.grammar import Clause, Nominal, Place
@@ -42,12 +42,12 @@ class Clauses(Phrases):
         return clause._replace(time=self.draw.pick(TIMES_OF[clause.tense]), early=first)
 
     def action(self, subject: Nominal, tense: str, you: str = "") -> Clause:
-        """Draw something done to something."""
+        """Draw an action with an object."""
         verb = self.draw.pick(self.everyday)
         return Clause(subject, verb, self.object_of(verb, subject, you), tense=tense)
 
     def dwelling(self) -> Clause:
-        """Draw who lives in which town."""
+        """Draw a person who lives in a town."""
         subject = self.subject()
         if not self.fits(subject, "live"):
             subject = Nominal(self.draw.pick(self.names))
@@ -58,7 +58,7 @@ class Clauses(Phrases):
         return clause._replace(time="now") if self.draw.chance(0.3) else clause
 
     def described(self, *, asked: float = 0.25) -> Clause:
-        """Draw a noun and a quality it has."""
+        """Draw a noun and one of its qualities."""
         noun = self.draw.pick(self.describable)
         living = self.living(Nominal(noun))
         determiner = self.draw.pick(
@@ -76,7 +76,7 @@ class Clauses(Phrases):
         return clause._replace(negative=tense == "present" and self.draw.chance(0.25))
 
     def placed(self) -> Clause:
-        """Draw a thing or an animal and where it is."""
+        """Draw a thing or an animal and its place."""
         nouns = [*(n for n in LYING if n in self.words.nouns), *self.animals[:2]]
         subject = Nominal(self.draw.pick(nouns), self.draw.pick(("the", "my", "our", "this")))
         alive = subject.noun in self.animals
@@ -91,7 +91,7 @@ class Clauses(Phrases):
         return Clause(subject, "be", place=Place(relation, ground), tense=tense, negative=negative)
 
     def embedded(self) -> Clause:
-        """Draw what can be thought, known or said."""
+        """Draw a clause that can be thought, known or said."""
         r = self.draw.below(9)
         if r < 2:
             return self.described(asked=0.0)

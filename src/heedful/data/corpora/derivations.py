@@ -1,6 +1,6 @@
-"""Draws derivations of the phrasebook grammar: which sentences there are, and how often.
+"""Draw derivations of the phrasebook grammar: the kinds of sentences and their frequencies.
 
-The same sentence kinds serve every language; what a language cannot say is left out by its vocabulary.
+All languages share the kinds of sentences; the vocabulary of a language excludes those it cannot express.
 """
 
 from heedful.data.corpora.clauses import Clauses
@@ -21,7 +21,7 @@ _NEW_AND_OLD = {"new", "old.thing"}
 
 
 class Drawing(Clauses):
-    """Draws sentences, of one clause or two."""
+    """Draws sentences of one or two clauses."""
 
     def sentence(self, kind: str) -> Sentence:
         """Draw a sentence of a kind: the name of one of the methods below."""

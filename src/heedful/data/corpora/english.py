@@ -42,7 +42,7 @@ def nominal(phrase: Nominal, role: str, *, subject: bool) -> Tokens:
 
 
 def proper(name: str, role: str) -> Tokens:
-    """Write a name; of two words ("Mrs Weber") the first is a title."""
+    """Write a name; if it has two words ("Mrs Weber"), the first is a title."""
     words = name.split()
     tags = ("NOUN", "PROPN") if len(words) == 2 else ("PROPN",)
     nodes = (f"{role}.form", f"{role}.noun")[-len(words) :]
@@ -63,7 +63,7 @@ def _kind(text: str) -> str:
 
 
 def third_person(phrase: Nominal) -> bool:
-    """Whether a verb takes -s after this subject."""
+    """Return whether a verb takes -s after this subject."""
     if phrase.noun in PRONOUNS:
         return PRONOUNS[phrase.noun].third
     return not phrase.plural and " and " not in phrase.noun

@@ -36,7 +36,7 @@ NOMINATIVE, ACCUSATIVE, DATIVE = range(3)
 
 @cache
 def nominal(phrase: Nominal, case: int, role: str, *, denied: bool = False) -> Tokens:
-    """Write a noun phrase in a case; ``denied`` puts "kein" in place of "ein" or of nothing."""
+    """Write a noun phrase in a case; ``denied`` writes "kein" instead of "ein" or of no article."""
     here = (f"{role}.noun",)
     if phrase.noun in PRONOUNS:
         return (Token(PRONOUNS[phrase.noun][case], "PRON", here),)
@@ -114,7 +114,7 @@ def person(subject: Nominal) -> int:
 
 
 def verb_group(c: Clause, at: str) -> tuple[Token, Tokens]:
-    """Return the finite verb and what stands at the end: a prefix, an infinitive or a participle."""
+    """Return the finite verb and the last part: a prefix, an infinitive or a participle."""
     verb, who = VERBS[c.verb], person(c.subject)
     whole, finite, lexical = (f"{at}verb", f"{at}finite"), (f"{at}finite",), (f"{at}verb",)
     if c.tense in MODALS:
@@ -132,7 +132,7 @@ def verb_group(c: Clause, at: str) -> tuple[Token, Tokens]:
 
 
 def middle(c: Clause, at: str) -> Tokens:
-    """Return what stands between the two parts of the verb, without the subject.
+    """Return the words between the two parts of the verb, without the subject.
 
     Pronouns come first; then time, recipient, object; a definite object goes before the time if the
     clause is denied by "nicht"; places and qualities come last.
@@ -151,7 +151,7 @@ def middle(c: Clause, at: str) -> Tokens:
     second = () if first else thing
     quality = (Token(ADJECTIVES[c.quality], "ADJ", (f"{at}quality",)),) if c.quality else ()
     where = place(c.place, f"{at}place") if c.place else ()
-    if where and second:  # what is indefinite stands next to the verb
+    if where and second:  # indefinite objects are next to the verb
         return (*time, *where, *second)
     if c.recipient and c.recipient.noun in PRONOUNS:
         return (*recipient, *first, *time, *gladly, *second, *denied, *where, *quality)

@@ -1,10 +1,10 @@
-"""A synchronous grammar: one derivation, written out in two languages, aligned word by word.
+"""Synchronous grammar: one derivation, written in two languages and aligned word by word.
 
 A derivation is a small tree of `Sentence`, `Clause` and `Nominal`, without words or order. A language
 writes it as a row of `Token`s, and every token names the *nodes* of the derivation that it expresses:
 ``subject.noun``, ``verb``, ``finite``. Two tokens are aligned exactly if they share a node, so that one
 word may stand for several ("bought": ``verb`` and ``finite``; German "hat ... gekauft") or for none
-("the" in Tamil). This is the arrangement of Grammatical Framework (Ranta 2004): one abstract syntax, and
+("the" in Tamil). This is the design of Grammatical Framework (Ranta 2004): one abstract syntax, and
 a concrete syntax for each language.
 """
 
@@ -80,7 +80,7 @@ class Clause(NamedTuple):
         tense: present, past, future, can, must, want or like (English "likes to read").
         negative: whether it is denied.
         question: empty for a statement, ``whether`` for a yes/no question, ``subject`` or ``object``
-            where that nominal is the question word, else the adverb asked for (``where``, ``when``, ``why``).
+            if that nominal is the question word, else the adverb asked for (``where``, ``when``, ``why``).
     """
 
     subject: Nominal
@@ -103,8 +103,8 @@ class Sentence(NamedTuple):
         kind: plain; request (a polite imperative); that, because, but (main clause first, then the other);
             relative (the second clause belongs to the subject of the first, which is its object).
         main: the main clause.
-        other: the second clause, where the kind has one.
-        address: the noun or name of the persons spoken to, who settle what "you" means; or empty.
+        other: the second clause, if the kind has one.
+        address: the noun or name of the persons addressed, which determines "you"; or empty.
     """
 
     kind: str
@@ -114,7 +114,7 @@ class Sentence(NamedTuple):
 
 
 class Draw:
-    """Choices from a fixed stream: only ``random()`` is used, whose sequence Python guarantees."""
+    """Random choices, equal on every machine: Python guarantees the sequence of ``random()``."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed).random

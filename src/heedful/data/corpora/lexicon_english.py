@@ -1,7 +1,7 @@
-"""English words, and which of them go together.
+"""English words, and which of them can be combined.
 
-A key is a lemma, with a sense where the other languages tell senses apart (``play.game``). Whether a key
-is used with a language is decided by that language's own lexicon.
+A key is a lemma, with a sense if other languages distinguish senses (``play.game``). The lexicon of a
+language determines which keys are used with it.
 """
 
 from typing import NamedTuple
@@ -135,7 +135,7 @@ def _verbs() -> dict[str, Verb]:
 VERBS = _verbs()
 PARTICLES = {"look": "for"}
 
-# What can be said of what, before a noun or after "is"; the sense follows from the noun.
+# Adjectives of each noun class, before a noun or after "is"; the sense follows from the noun.
 ADJECTIVES = {
     "good": "person text film art ware vehicle",
     "new": "book film song vehicle ware building",
@@ -155,7 +155,7 @@ ADJECTIVES = {
     "hot": "coffee tea milk soup",
     "tasty": "food dish",
 }
-# Things that no colour, size or judgement of the list above suits.
+# Things for which no colour, size or judgement of the list above is used.
 UNSUITABLE = {
     ("big", "newspaper"), ("small", "newspaper"), ("big", "milk"), ("small", "milk"), ("red", "newspaper"),
     ("big", "rice"), ("small", "rice"), ("red", "rice"), ("red", "milk"), ("red", "egg"), ("red", "banana"),
@@ -197,7 +197,7 @@ TIMES_OF = {
 }
 ADDRESSES = ("children", "friends", "sir")
 
-# Where things are done, with the preposition; "on the bank" is the river's, "at the bank" is the other.
+# Places of actions, with the preposition; "on the bank" is the river's, "at the bank" is the other.
 LOCATIONS = {
     "work": {"kitchen": "in", "garden": "in", "school": "at", "bank.money": "at", "station": "at",
              "shop": "in", "city": "in"},
@@ -236,6 +236,6 @@ def _suits(key: str) -> tuple[str, ...]:
 
 
 SUITS = {key: _suits(key) for key in NOUNS}
-# What speaks for a thing and what speaks against it, for "but".
+# Adjectives of praise and of blame, for "but".
 PRAISE = ("good", "new", "beautiful", "bright.thing", "light", "interesting", "important", "tasty")
 BLAME = ("old.thing", "small", "big", "hard.difficult", "hard.firm")

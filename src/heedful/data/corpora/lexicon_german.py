@@ -1,10 +1,10 @@
-"""German words: genders, plurals, verb forms, and the choices that hang on the English sense."""
+"""German words: genders, plurals, verb forms, and the choices that depend on the English sense."""
 
 from typing import NamedTuple
 
 
 class Noun(NamedTuple):
-    """A noun: singular, gender, plural; ``weak`` for the form of the other cases where they differ."""
+    """A noun: singular, gender, plural; ``weak`` for the form of the other cases if they differ."""
 
     singular: str
     gender: str
@@ -171,7 +171,7 @@ MODALS = {
     "want": ("will", "willst", "will", "wollen", "wollt", "wollen"),
 }
 
-# Stem for endings, and the form after "ist" where it is another.
+# Stem for endings, and the form after "ist" if it differs.
 ADJECTIVES = {
     "good": "gut",
     "new": "neu",

@@ -1,8 +1,8 @@
-"""Tamil words in Latin letters: stems, and the choices that hang on the English sense.
+"""Tamil words in Latin letters: stems, and the choices that depend on the English sense.
 
-The romanisation is the lectures': long a, i, u are doubled, e and o stand for both lengths, ``th`` is the
-dental and ``t``/``d`` the retroflex stop, doubled consonants are written double (``thth``), ``zh``, ``l``,
-``r``, ``n`` as usual; all lower case, no punctuation.
+The romanisation is that of the lectures: long a, i, u are doubled, e and o represent both lengths, ``th``
+is the dental and ``t``/``d`` the retroflex stop, doubled consonants are written double (``thth``), ``zh``,
+``l``, ``r``, ``n`` as usual; all lower case, no punctuation.
 """
 
 from typing import NamedTuple
@@ -148,14 +148,14 @@ want virumbugir virumbin virumbuv virumba
 be irukkir irundh irupp irukka
 """
 VERBS = {key: Verb(*words) for key, *words in (row.split() for row in _VERBS.strip().splitlines())}
-# "To me the film pleases": verbs whose subject is in the dative, present and past, with their denials.
+# "To me the film pleases": verbs whose subject is in the dative, present and past, with their negations.
 PLEASING = {
     "like": ("pidikkum", "pidikkaadhu", "pidiththadhu", "pidikkavillai"),
     "know.person": ("theriyum", "theriyaadhu", "", ""),
     "know.fact": ("theriyum", "theriyaadhu", "", ""),
     "need": ("vendum", "vendaam", "", ""),
 }
-# Being there, of a thing and of several: present, past.
+# "To be" of one thing and of several: present, past.
 THERE = {False: ("irukkiradhu", "irundhadhu"), True: ("irukkindrana", "irundhana")}
 # Verbs whose object takes the accusative even if it is an indefinite thing.
 MARKED = ("see", "enjoy", "open", "look", "wash", "wash.cloth")
@@ -195,6 +195,6 @@ TIMES = {
     "next week": "aduththa/ADJ/1 vaaram/NOUN/2",
 }
 QUESTIONS = {"where": "enge", "when": "eppodhu", "why": "en"}
-# Postpositions, and the case before them.
+# Postpositions, and the case they require.
 RELATIONS = {"on": ("mel", "genitive"), "under": ("kiizh", "genitive"), "behind": ("pinnaal", "dative")}
 LOCATIVE_ALWAYS = ("bank.river",)

@@ -1,7 +1,7 @@
-"""Draws noun phrases: who does something, what it is done to, and where.
+"""Draw noun phrases: subjects, objects and places.
 
-A `Vocabulary` says which words a language has; nouns, verbs and adjectives are matched by the classes of
-`lexicon_english`, so that people read books and open doors, and not the other way round.
+A `Vocabulary` has the words of a language; nouns, verbs and adjectives are combined by the classes of
+`lexicon_english`, so that people read books and open doors, and not the reverse.
 """
 
 from collections.abc import Callable
@@ -12,22 +12,22 @@ from heedful.data.corpora.lexicon_english import LOCATIONS, NOUNS, SUITS, TITLES
 
 
 class Vocabulary(NamedTuple):
-    """What a language has words for, and what its grammar cannot say.
+    """The words of a language, and the limits of its grammar.
 
     Args:
         nouns: keys of common nouns.
         verbs: keys of verbs.
-        names: first names and the pronoun each stands for.
+        names: first names and the pronoun of each.
         formal: names with a title, as subjects and addresses.
         cities: names of cities.
-        you: for every address, the sense of "you" it settles.
-        quality: whether the language can say that a noun (or a noun in the plural) has a quality.
+        you: for every address, the sense of "you".
+        quality: whether the language can express that a noun (or a noun in the plural) has a quality.
         adjectives: keys of adjectives.
-        subjects: for a tense, verb or kind of question, the pronouns (or names they stand for) that it is
-            used with, where not with all; they keep the number of verb forms down.
+        subjects: for a tense, verb or kind of question, the pronouns (or the names they replace) that it is
+            used with, if not with all; they limit the number of verb forms.
         plural: whether a verb is used with an object in the plural that has a determiner.
         imperatives: verbs that have a polite imperative.
-        antecedent: the pronoun key for "it" that stands for a noun.
+        antecedent: the key of the pronoun "it" for a noun.
         write: writes the target side.
     """
 
@@ -98,7 +98,7 @@ class Phrases:
         return noun in self.describable and not {"person", "animal"} & set(NOUNS[noun][1])
 
     def living(self, phrase: Nominal) -> bool:
-        """Whether a common noun stands for a person."""
+        """Return whether a common noun denotes a person."""
         return bool({"person", "kin"} & set(NOUNS[phrase.noun][1]))
 
     def subject(self) -> Nominal:
@@ -132,7 +132,7 @@ class Phrases:
         return Nominal(noun, determiner, adjective, plural)
 
     def possessive(self, subject: Nominal, you: str) -> str:
-        """Draw a possessive that cannot be taken for the subject's own, or is plainly so."""
+        """Draw a possessive that cannot be read as the subject's own, or clearly is."""
         if you:
             your = you.replace("you", "your")
             return self.draw.pick(("my", your, your))
@@ -162,7 +162,7 @@ class Phrases:
         return Nominal(noun, determiner, adjective, plural, title)
 
     def fits(self, subject: Nominal, use: str) -> bool:
-        """Whether a subject is used with a tense, verb or kind of question."""
+        """Return whether a subject is used with a tense, verb or kind of question."""
         allowed = self.words.subjects.get(use)
         return allowed is None or self.words.names.get(subject.noun, subject.noun) in allowed
 
@@ -181,14 +181,14 @@ class Phrases:
         return Nominal(self.draw.pick(self.kin), self.possessive(subject, you))
 
     def object_of(self, verb: str, subject: Nominal, you: str = "") -> Nominal:
-        """Draw an object that the verb can have."""
+        """Draw an object that fits the verb."""
         noun = self.draw.pick(self.objects[verb])
         if "person" in NOUNS[noun][1] or "kin" in NOUNS[noun][1]:
             return self.someone(subject, you)
         return self.thing(verb, noun, subject, you)
 
     def location(self, verb: str) -> Place:
-        """Draw where something is done."""
+        """Draw the place of an action."""
         noun = self.draw.pick(self.locations[verb])
         return Place(LOCATIONS[verb][noun], Nominal(noun, "the"))
 
@@ -206,5 +206,5 @@ _DETERMINERS = (
 
 
 def counted(phrase: Nominal | None) -> bool:
-    """Whether a noun phrase has a number."""
+    """Return whether a noun phrase has a number."""
     return phrase is not None and phrase.determiner in ("two", "three", "four")

@@ -1,17 +1,17 @@
 """Drawn scenes, each with a caption: "two small red circles above a large blue square".
 
-An image shows one or two groups of things. Those of a group are alike: a number of things of one size, one
-colour and one shape. Two groups differ in colour or shape, and stand one above or beside the other: a
-straight line parts them in one direction and none does in the other, so a caption is either true or false.
+An image shows one or two groups of objects. The objects of a group have the same size, colour and shape. Two
+groups differ in colour or shape, and one is above or beside the other: a straight line separates them in one
+direction and none does in the other, so a caption is either true or false.
 
-The caption is a function of the image. It begins with the group of larger things; where these agree with
-the group of more things; and where these agree too with the upper or left one.
+The caption is a function of the image. It begins with the group of larger objects; if the sizes are equal,
+with the group of more objects; if these are equal too, with the upper or left group.
 
 Splits. Validation and test hold out *combinations*: `HELD_OUT` lists colours and shapes that are frequent in
-training, but never meet in one thing there. Every test image has such a thing of the test's, and none of
-validation's, and the other way round.
+training, but never occur in the same object there. Every test image contains a test combination and no
+validation combination, and vice versa.
 
-Image n of a split is drawn from a stream of choices of its own, so any of them can be drawn by itself.
+Each image of a split is drawn from its own stream of choices, so any image can be drawn by itself.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ SIDE = 48
 N_IMAGES = {"train": 10_000, "valid": 500, "test": 1_000}
 
 NUMBERS = {1: "a", 2: "two", 3: "three"}
-SIZES = {"small": (6, 7), "large": (12, 13)}  # pixels along a side, of which one is drawn
+SIZES = {"small": (6, 7), "large": (12, 13)}  # pixels along a side, one is drawn
 COLOURS = {
     "red": (200, 30, 30),
     "green": (30, 150, 40),
@@ -39,19 +39,19 @@ COLOURS = {
     "black": (25, 25, 25),
 }
 SHAPES = {"circle": "circles", "square": "squares", "triangle": "triangles", "cross": "crosses"}
-LIGHTEST, GREYS, SHADES = 255, 56, 16  # the ground is one of so many greys; colours vary by so much
+LIGHTEST, GREYS, SHADES = 255, 56, 16  # number of greys of the background; maximum change of a colour
 
 HELD_OUT = {
     "valid": {("green", "circle"), ("purple", "square")},
     "test": {("red", "triangle"), ("blue", "circle"), ("black", "cross")},
 }
-"""Colours and shapes that no training image has in one thing."""
+"""Combinations of colour and shape that no training image contains."""
 
 SINGLE = 0.2  # the share of images with one group
 
 
 class Box(NamedTuple):
-    """The square that a thing fills, in pixels from the image's upper left corner."""
+    """The square that an object fills, in pixels from the image's upper left corner."""
 
     left: int
     top: int
@@ -59,7 +59,7 @@ class Box(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Things that are alike but for their places."""
+    """Objects that differ only in their positions."""
 
     size: str
     colour: str
@@ -69,21 +69,21 @@ class Group(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """One group or two, of which the upper or left one comes first, on a grey ground."""
+    """One or two groups, the upper or left one first, on a grey background."""
 
     groups: tuple[Group, ...]
     grey: int
 
 
 def rows(split: str, seed: int = 0) -> Iterator[dict[str, Any]]:
-    """The rows of a split: ``image``, a `LazyImage` of 48 x 48 pixels in colour, and ``caption``.
+    """Return the rows of a split: ``image``, a `LazyImage` of 48 x 48 pixels in colour, and ``caption``.
 
     Args:
         split: ``train``, ``valid`` or ``test``.
-        seed: which of the possible corpora.
+        seed: the seed of the corpus.
 
     Raises:
-        RequestError: for a split that is not there.
+        RequestError: if there is no such split.
     """
     if split not in N_IMAGES:
         known = ", ".join(map(repr, N_IMAGES))
@@ -99,7 +99,7 @@ def _row(split: str, number: int, seed: int) -> dict[str, Any]:
 
 
 def scene(split: str, number: int, seed: int = 0) -> Scene:
-    """Scene ``number`` of a split, from 0."""
+    """Return scene ``number`` of a split, counted from 0."""
     draw = Draw(3 * (seed * 1_000_000 + number) + list(N_IMAGES).index(split))
     while True:
         found = _scene(draw)
@@ -108,7 +108,7 @@ def scene(split: str, number: int, seed: int = 0) -> Scene:
 
 
 def split_of(s: Scene) -> str | None:
-    """The split whose combinations a scene has; None where it has some of both."""
+    """Return the split whose combinations a scene contains; None if it contains some of both."""
     held = {split for g in s.groups for split, pairs in HELD_OUT.items() if (g.colour, g.shape) in pairs}
     if len(held) > 1:
         return None
@@ -116,7 +116,7 @@ def split_of(s: Scene) -> str | None:
 
 
 def pixels(s: Scene) -> Pixels:
-    """A scene as it is drawn, ``[48, 48, 3]``."""
+    """Return the pixels of a scene, ``[48, 48, 3]``."""
     drawn = drawing.ground(SIDE, s.grey)
     for group in s.groups:
         for box in group.boxes:
@@ -125,7 +125,7 @@ def pixels(s: Scene) -> Pixels:
 
 
 def caption(s: Scene) -> str:
-    """What is to be seen."""
+    """Return the caption of a scene."""
     groups = sorted(s.groups, key=lambda g: (g.size != "large", -len(g.boxes)))
     if len(groups) == 1:
         return phrase(groups[0])
@@ -133,14 +133,14 @@ def caption(s: Scene) -> str:
 
 
 def phrase(group: Group) -> str:
-    """Number, size, colour and shape."""
+    """Return number, size, colour and shape of a group."""
     number = len(group.boxes)
     noun = group.shape if number == 1 else SHAPES[group.shape]
     return f"{NUMBERS[number]} {group.size} {group.colour} {noun}"
 
 
 def relation(one: Group, other: Group) -> str | None:
-    """Where one group is, seen from the other; None where no line, or more than one, parts them."""
+    """Return where one group is relative to the other; None unless exactly one line separates them."""
     (left, right), (above, below) = (_apart(one, other, axis) for axis in (0, 1))
     found = {"above": above, "below": below, "to the left of": left, "to the right of": right}
     true = [words for words, holds in found.items() if holds]
@@ -148,7 +148,7 @@ def relation(one: Group, other: Group) -> str | None:
 
 
 def _apart(one: Group, other: Group, axis: int) -> tuple[bool, bool]:
-    """Whether all of one group is before all of the other along an axis, and whether it is behind."""
+    """Return whether one group is entirely before the other along an axis, and whether entirely after."""
     (begin, end), (other_begin, other_end) = _span(one, axis), _span(other, axis)
     return end <= other_begin, other_end <= begin
 
@@ -157,7 +157,7 @@ def _span(group: Group, axis: int) -> tuple[int, int]:
     return min(b[axis] for b in group.boxes), max(b[axis] + b.side for b in group.boxes)
 
 
-# Drawing lots ---------------------------------------------------------------------------------------------
+# Random choices -------------------------------------------------------------------------------------------
 
 
 def _scene(draw: Draw) -> Scene:
@@ -175,7 +175,7 @@ def _scene(draw: Draw) -> Scene:
 
 
 def _things(draw: Draw) -> tuple[Group, int]:
-    """What the things of a group are like, without their places, and how many there are."""
+    """Draw size, colour and shape of a group, without positions, and the number of objects."""
     size, colour, shape = draw.pick(tuple(SIZES)), draw.pick(tuple(COLOURS)), draw.pick(tuple(SHAPES))
     red, green, blue = (min(255, max(0, c - SHADES + draw.below(2 * SHADES + 1))) for c in COLOURS[colour])
     return Group(size, colour, shape, (red, green, blue), ()), 1 + draw.below(len(NUMBERS))
@@ -185,7 +185,7 @@ Cell = tuple[int, int, int, int]  # left, top, width, height
 
 
 def _halves(*, upright: bool) -> tuple[list[Cell], list[Cell]]:
-    """The cells of two halves: upper and lower, each three beside each other; or left and right."""
+    """Return the cells of two halves: upper and lower, with three side by side each; or left and right."""
     half = SIDE // 2
     if upright:
         return _cells((0, 0), (SIDE, half), 3, 1), _cells((0, half), (SIDE, half), 3, 1)
@@ -202,7 +202,7 @@ def _cells(corner: tuple[int, int], size: tuple[int, int], columns: int, rows: i
 
 
 def _placed(draw: Draw, things: Group, number: int, cells: list[Cell]) -> Group:
-    """Each thing in a cell of its own, a pixel or more from its edges."""
+    """Place each object in its own cell, at least one pixel from the edges."""
     free, boxes = list(cells), []
     for _ in range(number):
         left, top, width, height = free.pop(draw.below(len(free)))

@@ -1,4 +1,4 @@
-"""Tamil: the verb last, suffixes for case and person, participles where English has clauses."""
+"""Tamil: the verb last, suffixes for case and person, participles instead of subordinate clauses."""
 
 from functools import cache
 
@@ -128,7 +128,7 @@ def asked(word: str) -> str:
 
 
 def predicate(c: Clause, at: str) -> Tokens:
-    """Return the verb and what is inseparable from it, as it ends the clause."""
+    """Return the verb with its inseparable parts, which end the clause."""
     tokens = _predicate(c, at)
     if c.question == "whether":
         last = tokens[-1]
@@ -157,7 +157,7 @@ def _predicate(c: Clause, at: str) -> Tokens:
 
 
 def _infinitive(c: Clause, at: str) -> Tokens:
-    """Return an infinitive and what governs it: "can", "must", "want", "like", "will not"."""
+    """Return an infinitive and the verb that governs it: "can", "must", "want", "like", "will not"."""
     finite = (f"{at}finite", f"{at}not") if c.negative else (f"{at}finite",)
     words = {
         "can": "mudiyaadhu" if c.negative else "mudiyum",
@@ -283,7 +283,7 @@ def _body(s: Sentence) -> Tokens:
 
 
 def _because(main: Clause, reason: Clause) -> Tokens:
-    """Join by the causal participle: "kalaippaaga irundhadhaal"; the shared subject stands once."""
+    """Join by the causal participle: "kalaippaaga irundhadhaal"; the shared subject is written once."""
     state = Token(STATES[reason.quality], "ADV", ("other.quality",))
     being = Token("irundhadhaal", "VERB", ("other.verb", "other.finite", "joint"))
     return (*subject_of(main, ""), state, being, *clause(main, subject=()))
