@@ -6,11 +6,12 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from heedful.errors import DataError, WorkError
+from heedful.typing import JsonMapping, JsonObject
 
 
 def require_end(path: Path) -> None:
@@ -166,13 +167,13 @@ def json_sha256(value: Any) -> str:
     return hashlib.sha256(written.encode()).hexdigest()
 
 
-def stamped(record: Mapping[str, Any]) -> dict[str, Any]:
+def stamped(record: JsonMapping) -> JsonObject:
     """Return a copy of a JSON object with the hash of its other entries under ``sha256``."""
     content = {key: value for key, value in record.items() if key != "sha256"}
     return {**content, "sha256": json_sha256(content)}
 
 
-def is_intact(record: Mapping[str, Any]) -> bool:
+def is_intact(record: JsonMapping) -> bool:
     """Return whether the hash that `stamped` added matches; an object without a hash is accepted."""
     return "sha256" not in record or record == stamped(record)
 

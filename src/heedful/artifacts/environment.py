@@ -5,13 +5,13 @@ import platform
 import sys
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 import torch
 
 from heedful import __version__
 from heedful.errors import RequestError
 from heedful.hardware import described
+from heedful.typing import JsonObject
 
 PACKAGES = ("torch", "tokenizers", "numpy", "safetensors", "sacrebleu", "sacremoses", "pydantic", "pillow")
 
@@ -35,7 +35,7 @@ def choose_device(wanted: str) -> torch.device:
     return device
 
 
-def environment(device: torch.device) -> dict[str, Any]:
+def environment(device: torch.device) -> JsonObject:
     """JSON-ready facts for ``environment.json``."""
     return {
         "version": 1,

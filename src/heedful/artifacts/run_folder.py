@@ -16,12 +16,13 @@ cache/                tokenised training data; may be deleted
 tensorboard/          where asked for
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from heedful.errors import DamagedError, HeedfulError, RequestError
 from heedful.files import is_intact, json_text, parse_json, require_end, sha256, stamped, write_text
+from heedful.typing import JsonMapping, JsonObject
 
 FORMAT = 1
 T = TypeVar("T")
@@ -110,7 +111,7 @@ class RunFolder:
         """Whether there is any checkpoint, good or not."""
         return any((self.path / "checkpoints").glob("step-*"))
 
-    def require(self) -> dict[str, Any]:
+    def require(self) -> JsonObject:
         """The run's card; an error that says what is missing when this is no run."""
         if not self.path.exists():
             raise RequestError(f"{self.path}: no such run")
@@ -159,12 +160,12 @@ class RunFolder:
             ", or train with --resume to write it again" if self.has_checkpoints else ""
         )
 
-    def hashes(self, paths: Iterable[Path]) -> dict[str, dict[str, Any]]:
+    def hashes(self, paths: Iterable[Path]) -> dict[str, JsonObject]:
         """Size and hash of some of the run's files, by their names, as the card lists them."""
         return {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in paths}
 
 
-def write_card(path: Path, card: Mapping[str, Any]) -> None:
+def write_card(path: Path, card: JsonMapping) -> None:
     """Write ``run.json`` or ``started.json`` with its own hash."""
     write_json(path, stamped(card))
 

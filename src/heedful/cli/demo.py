@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from heedful.cli.options import Device, Json
 from heedful.cli.output import json_result, log, result
+from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
     from heedful.data.corpora.phrasebook import Language
@@ -234,7 +235,7 @@ def _plain(
     run: "Run",
     comparison: "Comparison",
     example: _AlignedExample,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the result as described by ``docs/schemas/demo.schema.json``."""
     names = {"source": "source", "reference": "reference", "translation": "text"}
     return {

@@ -4,13 +4,14 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from heedful.cli.source import Source
 from heedful.errors import DataError, nearest
 from heedful.files import is_unicode
+from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from heedful.data.lines import Location
@@ -44,7 +45,7 @@ class Input:
         error: why the line cannot be used, or None.
     """
 
-    record: Mapping[str, Any]
+    record: JsonMapping
     error: str | None = None
 
 
@@ -121,7 +122,7 @@ class InputFormat:
                 return Input(record, f"{location}: {why}")
         return Input(record)
 
-    def _object(self, line: str, location: "Location") -> dict[str, Any]:
+    def _object(self, line: str, location: "Location") -> JsonObject:
         """Parse a line as a JSON object with any keys.
 
         Raises:
@@ -150,7 +151,7 @@ class InputFormat:
             raise DataError(f"{location}: {self._expected(self.keys[0])}, got {_name(record)}")
         return record
 
-    def _problem(self, record: Mapping[str, Any], key: str) -> str | None:
+    def _problem(self, record: JsonMapping, key: str) -> str | None:
         """Return why the value of `key` is not usable text, or None if it is."""
         if key not in record:
             return f"{self._expected(key)}, got no such key{nearest(key, record)}"
@@ -209,7 +210,7 @@ def _integer(written: str) -> int:
         raise _ValueRefusedError(f"value out of range: {why}") from None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, Any]]) -> JsonObject:
     """Build a JSON object.
 
     Raises:

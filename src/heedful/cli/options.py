@@ -13,6 +13,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from heedful.typing import JsonObject
+
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; 1 is greedy decoding.")]
 Precision = Annotated[
@@ -69,8 +71,8 @@ def changed_decoding(base: Any, overrides: list[str] | None) -> Any:
 def grouped(verb: Callable[..., None]) -> Callable[..., None]:
     """Return `verb` for typer, with each option group expanded to one option per field."""
     original = inspect.signature(verb, eval_str=True).parameters
-    annotations: dict[str, Any] = {name: each.annotation for name, each in original.items()}
-    groups: dict[str, Any] = {name: each for name, each in annotations.items() if is_dataclass(each)}
+    annotations: JsonObject = {name: each.annotation for name, each in original.items()}
+    groups: JsonObject = {name: each for name, each in annotations.items() if is_dataclass(each)}
 
     @wraps(verb)
     def flat(**values: Any) -> None:
@@ -83,7 +85,7 @@ def grouped(verb: Callable[..., None]) -> Callable[..., None]:
     return flat
 
 
-def _expand(parameter: Parameter, groups: dict[str, Any]) -> Iterator[Parameter]:
+def _expand(parameter: Parameter, groups: JsonObject) -> Iterator[Parameter]:
     """Yield the parameter itself, or one parameter per field of its group."""
     if parameter.name not in groups:
         yield parameter.replace(kind=Parameter.KEYWORD_ONLY)
@@ -95,6 +97,6 @@ def _expand(parameter: Parameter, groups: dict[str, Any]) -> Iterator[Parameter]
         yield Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[each.name])
 
 
-def _pop_fields(group: Any, values: dict[str, Any]) -> dict[str, Any]:
+def _pop_fields(group: Any, values: JsonObject) -> JsonObject:
     """Remove the fields of the group from `values` and return them."""
     return {each.name: values.pop(each.name) for each in fields(group)}

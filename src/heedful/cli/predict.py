@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,7 @@ from heedful.cli.remarks import NoteLog
 from heedful.cli.source import Source, text_of
 from heedful.errors import DataError, RequestError, WorkError
 from heedful.tasks.prediction import Prediction
+from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
     from heedful.runs.run import Run
@@ -301,7 +302,7 @@ def _print_pieces(pieces: "Pieces") -> Prediction:
         write_result(piece)
 
 
-def _answer_record(given: Input, prediction: Prediction, columns: Collection[str]) -> dict[str, Any]:
+def _answer_record(given: Input, prediction: Prediction, columns: Collection[str]) -> JsonObject:
     """Merge the answer with the input's other keys; keys that clash with the answer go under ``input``.
 
     The task's ``columns`` also go under ``input`` if the input could not be read.

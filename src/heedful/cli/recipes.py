@@ -1,12 +1,13 @@
 """The command ``heedful recipes``."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import typer
 
 from heedful.cli.options import Json
 from heedful.cli.output import columns, json_result, log, result
+from heedful.typing import JsonMapping, JsonObject
 
 UNKNOWN = "–"
 COLUMNS = ("name", "task", "data", "parameters", "minutes", "expected")
@@ -48,7 +49,7 @@ def recipes(
     log("train one:  heedful train NAME      print the merged recipe:  heedful train NAME --print")
 
 
-def _row(name: str) -> dict[str, Any]:
+def _row(name: str) -> JsonObject:
     """Return a recipe as described by ``docs/schemas/recipes.schema.json``, without resolving presets."""
     from heedful.recipes.resolve import resolve
 
@@ -66,7 +67,7 @@ def _row(name: str) -> dict[str, Any]:
     }
 
 
-def _data(source: Mapping[str, Any]) -> str:
+def _data(source: JsonMapping) -> str:
     """Name the data: built-in corpus, folder of ``$HEEDFUL_DATA``, data set, or "your own"."""
     if source["kind"] == "built-in":
         return f"{source['name']} (built in)"
@@ -83,7 +84,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _cells(row: JsonMapping) -> tuple[str, ...]:
     scores = ", ".join(f"{name} {value:g}" for name, value in row["scores"].items())
     minutes = UNKNOWN if row["minutes"] is None else f"{row['minutes']:g}"
     return row["name"], row["task"], row["data"], _size(row["parameters"]), minutes, scores or UNKNOWN

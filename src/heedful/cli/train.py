@@ -1,7 +1,7 @@
 """The command ``heedful train``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -9,6 +9,7 @@ from heedful.cli.options import Device
 from heedful.cli.output import json_result, log, result
 from heedful.cli.streams import OutputClosedError
 from heedful.errors import RequestError
+from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
     from heedful.recipes.schema import Recipe
@@ -136,7 +137,7 @@ def _report(folder: Path, settings: "TrainingConfig", outcome: "TrainingResult",
         result(str(folder))
 
 
-def _result_record(folder: Path, metric: str, outcome: "TrainingResult") -> dict[str, Any]:
+def _result_record(folder: Path, metric: str, outcome: "TrainingResult") -> JsonObject:
     """Return the result of a training for JSON."""
     state = outcome.state
     best = state.best[0] if state.best else None

@@ -1,13 +1,13 @@
 """The position in the data, and the infinite stream of updates from there."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from heedful.data.plan import Lengths, Samples, plan
 from heedful.errors import RequestError
+from heedful.typing import JsonMapping, JsonObject
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class Cursor:
         """The number of samples used in this epoch."""
         return sum(segment.samples for segment in self.segments)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Convert to JSON values; `from_dict` is the inverse."""
         return {"epoch": self.epoch, "segments": [dict(vars(segment)) for segment in self.segments]}
 
     @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> "Cursor":
+    def from_dict(cls, record: JsonMapping) -> "Cursor":
         """Restore a cursor from the result of `to_dict`."""
         # Segments of older checkpoints have one more key, for a limit that was never set.
         segments = (Segment(each["tokens_per_update"], each["samples"]) for each in record["segments"])

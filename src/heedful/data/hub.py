@@ -12,6 +12,7 @@ from heedful.data.lines import LocatedRow, Location, Row, expand
 from heedful.data.range import Ranged
 from heedful.data.tables import field_at
 from heedful.errors import DataError, nearest
+from heedful.typing import JsonObject
 
 _SAVED = ("state.json", "dataset_dict.json")
 _READERS = ("json", "csv", "parquet", "text")
@@ -127,7 +128,7 @@ def _rows(config: DatasetsSource, dataset: Any) -> Iterator[LocatedRow[Row]]:
         raise DataError(_failed(config, error)) from error
 
 
-def _select(config: DatasetsSource, dataset: Any) -> tuple[Any, dict[str, Any]]:
+def _select(config: DatasetsSource, dataset: Any) -> tuple[Any, JsonObject]:
     """Select the requested fields, so that no others are decoded, and find the class labels among them."""
     features = dataset.features
     if features is None:

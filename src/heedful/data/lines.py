@@ -11,12 +11,13 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from heedful.errors import DataError, nearest
 from heedful.files import require_end
+from heedful.typing import JsonObject
 
-Row = dict[str, Any]
+Row = JsonObject
 """The value of each column: a text, a list of texts, or a `heedful.data.images.LazyImage`."""
 
 RowT = TypeVar("RowT", bound=Mapping)

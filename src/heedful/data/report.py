@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from pydantic import Field, PositiveInt
@@ -11,6 +11,7 @@ from pydantic import Field, PositiveInt
 from heedful.config import Config
 from heedful.data.lines import LocatedRow, Location
 from heedful.errors import DataError
+from heedful.typing import JsonObject
 
 EncodedRow = Mapping[str, Sequence[int]]
 Encoded = LocatedRow[EncodedRow]
@@ -111,7 +112,7 @@ class Tally:
         if len(self.examples) < N_EXAMPLES:
             self.examples.append(where)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Convert to JSON values."""
         return {"count": self.count, "examples": [str(where) for where in self.examples]}
 
@@ -161,7 +162,7 @@ class ColumnCounts:
                 return length
         return 0
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Convert to JSON values."""
         rows = self.lengths.total()
         return {
@@ -221,7 +222,7 @@ class DataReport:
         found = [counts.longest for counts in self.columns.values() if counts.longest is not None]
         return max(found, key=lambda longest: longest.tokens, default=None)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Convert to JSON values: counts, first examples as ``file:line``, lengths and unknown rates."""
         return {
             "rows": self.rows,

@@ -14,6 +14,7 @@ from heedful.data.lines import LocatedRow, Location, Row, TextFile, lines
 from heedful.data.range import Ranged
 from heedful.errors import DataError, nearest
 from heedful.files import parse_json
+from heedful.typing import JsonObject
 
 Index = Annotated[int, Field(ge=0)]
 
@@ -183,7 +184,7 @@ def _jsonl_rows(file: TextFile, config: JsonlSource) -> Iterator[LocatedRow[Row]
         yield LocatedRow(row, where)
 
 
-def record_of(line: str, where: Location) -> dict[str, Any]:
+def record_of(line: str, where: Location) -> JsonObject:
     """Parse the JSON object of a line.
 
     Raises:

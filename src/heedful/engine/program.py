@@ -22,6 +22,7 @@ from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
 from heedful.nn.positions import Added, Concatenated
 from heedful.nn.residual import PostNorm, PreNorm
 from heedful.nn.taps import attached
+from heedful.typing import JsonObject
 
 
 class UnfitError(Exception):
@@ -145,10 +146,10 @@ class Program:
         """Append a norm in evaluation mode; return the buffer of its result (``source`` if no norm)."""
         if type(part) is nn.Identity:
             return source
-        where: dict[str, Any] = {"source": source, "target": target}
+        where: JsonObject = {"source": source, "target": target}
         if type(part) is LayerNorm:
             d = part.normalized_shape[0]
-            weights: dict[str, Any] = {"weights": part.weight, "bias": part.bias}
+            weights: JsonObject = {"weights": part.weight, "bias": part.bias}
             own = {name: w.detach() for name, w in weights.items() if w is not None}
             self.write(native.NORM, **where, n_in=d, n_out=d, number=part.eps, **own)
             return target

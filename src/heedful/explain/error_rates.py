@@ -46,6 +46,7 @@ from heedful.tasks.sequence_formats import TWO_SIDES, ConcatenatedFormat, Encode
 from heedful.tasks.source_target import SOURCE, TARGET, Tokenizers
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import blank_words, word_ids_of_all
+from heedful.typing import JsonObject
 
 Words = Sequence[str]
 LinksByHead = dict[Choice, list[frozenset[Link]]]
@@ -71,7 +72,7 @@ class Rated:
         """Error rate used for selection; lower is better."""
         return (self.development or self.score).value
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return the JSON form, with layers and heads from 1; ``head`` is null for a mean of heads."""
         return {
             **named(self.choice),

@@ -32,6 +32,7 @@ from heedful.explain.view import Axis, Best, Explanation, Map
 from heedful.explain.views import ALL, VIEWS, check_names, refuse_absent, view_module, views_of
 from heedful.nn.taps import capture
 from heedful.tasks.prediction import Prediction
+from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
     from heedful.runs.run import Run
@@ -97,7 +98,7 @@ def explain_input(
 
 def _more(
     run: "Run", reading: ModelInput, every: Sequence[Explanation], names: Sequence[str], is_all: bool
-) -> tuple[dict[str, Any], dict[str, str]]:
+) -> tuple[JsonObject, dict[str, str]]:
     """Return the requested views by name and, if all were requested, why views are missing.
 
     Raises:

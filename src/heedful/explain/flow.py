@@ -4,7 +4,7 @@ Pure functions on arrays with H heads, Q queries and K keys, and on an `Explanat
 `heedful.explain.drawings` draws the results.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from heedful.errors import RequestError
 from heedful.explain.view import PREFIX, TARGET, Explanation, Map
+from heedful.typing import JsonMapping
 
 Numbers = NDArray[np.float64]
 Combine = Literal["mean", "max"]
@@ -139,7 +140,7 @@ def rollouts(
     cross = {sides for sides, stack in stacks.items() if stack[0].kind == "cross"}
     deciding = {own for queries, _ in cross for own in _read_by(queries)}
     encoders = {keys: (queries, keys) for queries, keys in stacks.keys() - cross if queries not in deciding}
-    options: Mapping[str, Any] = {"heads": heads, "residual": residual}
+    options: JsonMapping = {"heads": heads, "residual": residual}
     found = {sides: rollout(layers[sides], **options) for sides in encoders.values()}
     for queries, keys in sorted(cross):
         owns = [sides for sides in stacks.keys() - cross if sides[0] in _read_by(queries)]

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from heedful.explain.summary import alignment_of
 from heedful.explain.view import Axis, Explanation, Map, Weights
 from heedful.files import is_unicode
+from heedful.typing import JsonObject
 
 VERSION = 1
 DIGITS = 6
 
 
-def jsonable(explanation: Explanation) -> dict[str, Any]:
+def jsonable(explanation: Explanation) -> JsonObject:
     """Return the explanation as a JSON-ready dict.
 
     The weights become Python floats, which take eight times the memory of the arrays; to write large
@@ -73,7 +74,7 @@ def _listed(items: Iterable[Iterable[str]]) -> Iterator[str]:
     yield "]"
 
 
-def _but_weights(explanation: Explanation) -> dict[str, Any]:
+def _but_weights(explanation: Explanation) -> JsonObject:
     """Return all fields except the weights of the maps."""
     return {
         "version": VERSION,
@@ -91,7 +92,7 @@ def _but_weights(explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def _best(explanation: Explanation) -> dict[str, Any]:
+def _best(explanation: Explanation) -> JsonObject:
     """Return the field ``best``: the head with the best known alignment, if there is one."""
     if explanation.best is None:
         return {}
@@ -101,7 +102,7 @@ def _best(explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def _alignment(explanation: Explanation) -> dict[str, Any]:
+def _alignment(explanation: Explanation) -> JsonObject:
     """Return the field ``alignment``: the word links, if the answer was generated from a source text."""
     links = alignment_of(explanation)
     return {} if links is None else {"alignment": links}
@@ -114,8 +115,8 @@ def _input(given: Any) -> str | list[str] | None:
     return str(given) if isinstance(given, str) or hasattr(given, "__fspath__") else None
 
 
-def _side(name: str, side: Axis, written: Sequence[float | None] | None) -> dict[str, Any]:
-    plain: dict[str, Any] = {
+def _side(name: str, side: Axis, written: Sequence[float | None] | None) -> JsonObject:
+    plain: JsonObject = {
         "name": name,
         "tokens": list(side.tokens),
         "words": list(side.words),
@@ -135,7 +136,7 @@ def _log_prob(value: float) -> float | None:
     return round(value, DIGITS) if math.isfinite(value) else None
 
 
-def _map(each: Map) -> dict[str, Any]:
+def _map(each: Map) -> JsonObject:
     """Return all fields of a map except its weights, which are written last."""
     return {
         "tap": each.tap,

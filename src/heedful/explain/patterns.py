@@ -50,6 +50,7 @@ from heedful.explain.classes import PATTERNS, Pattern
 from heedful.explain.matches import Match, head_scores, sums
 from heedful.explain.relations import COPY, NEIGHBOUR, AttentionContext, Relation, attention_context
 from heedful.explain.view import Explanation, Kind, Map
+from heedful.typing import JsonMapping, JsonObject
 
 THRESHOLD = 0.5
 """Minimum score of a pattern that names a head."""
@@ -180,7 +181,7 @@ class Census:
         beside = sum(pattern in head.others for head in heads)
         return Share(kind, pattern, own, own / len(heads), beside)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return the JSON form described by ``docs/schemas/census.schema.json``; layers and heads from 1."""
         found = recurrence(self)
         return {
@@ -197,7 +198,7 @@ class Census:
         }
 
     @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> "Census":
+    def from_dict(cls, value: JsonMapping) -> "Census":
         """Return a census from the result of `to_dict`."""
         heads = tuple(_head(each) for each in value["heads"])
         return cls(value["task"], value["run"], value["inputs"], value["threshold"], heads)
@@ -210,7 +211,7 @@ def _json(value: Any) -> Any:
     return [_json(inner) for inner in value] if isinstance(value, tuple | list) else value
 
 
-def _head(plain: Mapping[str, Any]) -> HeadPattern:
+def _head(plain: JsonMapping) -> HeadPattern:
     """Return a head from its JSON form."""
     made = {
         "layer": plain["layer"] - 1,

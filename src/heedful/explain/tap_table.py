@@ -24,6 +24,7 @@ from heedful.models.vision import VisionConfig
 from heedful.nn.layout import Tokens
 from heedful.nn.patches import Images
 from heedful.nn.taps import Tap, intervene, taps
+from heedful.typing import JsonObject
 
 # Sequence lengths of a batch, on each side. All sums, maxima and sizes below differ.
 SOURCE, TARGET = [17, 8, 4], [12, 19, 10]
@@ -32,11 +33,11 @@ VOCABULARY = 23
 _TEXT = {"T": sum(TARGET), "S": max(TARGET), "B": len(TARGET)}
 _PAIR = {"T_s": sum(SOURCE), "S": max(SOURCE), "T": sum(TARGET), "Q": max(TARGET), "B": len(TARGET)}
 _HEADS = {"d": 11, "d_ff": 13, "H": 6, "G": 2, "d_k": 5, "d_v": 7}
-_STACK: dict[str, Any] = {
+_STACK: JsonObject = {
     "d_model": 11, "d_ff": 13, "n_heads": 6, "n_kv_heads": 2, "d_k": 5, "d_v": 7, "n_layers": 2,
     "positions": "learned",
 }  # fmt: skip
-_IMAGE: dict[str, Any] = {"image_size": 12, "channels": 3, "patch_size": 4}
+_IMAGE: JsonObject = {"image_size": 12, "channels": 3, "patch_size": 4}
 
 LETTERS = {
     "T, T_s": "tokens of a batch, sequences concatenated; T_s: of the source, in encoder-decoder models",

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from heedful.errors import RequestError
 from heedful.objectives.guided import DecoderStep
+from heedful.typing import JsonMapping
 
 Weights = NDArray[np.float32]
 SOURCE, TARGET, PREFIX, INPUT, MEMORY = "source", "target", "prefix", "input", "memory"
@@ -119,11 +120,11 @@ class Explanation:
     task: str
     run: str
     input: Any
-    answer: Mapping[str, Any]
+    answer: JsonMapping
     sides: Mapping[str, Axis]
     maps: Sequence[Map]
     written: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
-    more: Mapping[str, Any] = field(default_factory=dict)
+    more: JsonMapping = field(default_factory=dict)
     best: Best | None = None
     absent: Mapping[str, str] = field(default_factory=dict)
 

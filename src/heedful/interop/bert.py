@@ -40,6 +40,7 @@ from heedful.runs.run import Run
 from heedful.tasks.running_text import TextProcessor
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
+from heedful.typing import JsonObject
 
 MASKED = "masked-language-modelling"
 _OWN = "bert."
@@ -228,15 +229,15 @@ def _run_of(
     tokenizer: Tokenizer,
     head: Head | None,
     heads: Collection[str],
-) -> tuple[dict[str, Any], Any]:
+) -> tuple[JsonObject, Any]:
     """Return recipe and processor of the run for a folder with these heads."""
     sections = {
         "tokenizer": {"subwords": tokenizer.model.config.model_dump(mode="json")},
         "model": config.model_dump(mode="json"),
     }
     if head is None:
-        task: dict[str, Any] = {"kind": MASKED, "next_sentence": "next" in heads}
-        data: dict[str, Any] = {"kind": "text", "paths": "{}.txt"}
+        task: JsonObject = {"kind": MASKED, "next_sentence": "next" in heads}
+        data: JsonObject = {"kind": "text", "paths": "{}.txt"}
         return recipe_of("A BERT", checkpoint, task, data, **sections), TextProcessor(tokenizer)
     found = head.read(settings, tokenizer)
     data = {"kind": "jsonl", "paths": "{}.jsonl", "columns": {column: column for column in found.columns}}
@@ -279,7 +280,7 @@ def _refuse(config: Any, *, pooled: bool) -> None:
         )
 
 
-def _written(config: EncoderConfig, numbering: Numbering) -> dict[str, Any]:
+def _written(config: EncoderConfig, numbering: Numbering) -> JsonObject:
     """Return the content of config.json."""
     return {
         "model_type": "bert",

@@ -6,7 +6,7 @@ token. Text that spells it is ordinary text in heedful; only such text is encode
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -31,6 +31,7 @@ from heedful.text.specials import SPECIALS
 from heedful.text.subwords import as_vocabulary, build, byte_letters, first_space, library_data, reserved
 from heedful.text.subwords import pre_tokenizer as words_of
 from heedful.text.tokenizer import Tokenizer
+from heedful.typing import JsonMapping
 
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
 END, PAD = "<|endoftext|>", "<|pad|>"
@@ -153,7 +154,7 @@ def _roles(checkpoint: Checkpoint) -> dict[str, str]:
     return {role: each for role, each in spelled.items() if each is not None}
 
 
-def _split(path: Path, whole: Mapping[str, Any]) -> ByteSplit:
+def _split(path: Path, whole: JsonMapping) -> ByteSplit:
     """Return how text is split into words."""
     found = _before(whole)
     for split in SPLITS:
@@ -167,7 +168,7 @@ def _split(path: Path, whole: Mapping[str, Any]) -> ByteSplit:
     )
 
 
-def _before(whole: Mapping[str, Any]) -> list[Any]:
+def _before(whole: JsonMapping) -> list[Any]:
     """Return normalizer and pre-tokenizer, without options that only affect offsets."""
 
     def plain(value: Any) -> Any:

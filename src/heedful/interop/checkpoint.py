@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from heedful.artifacts.weights import opened
 from heedful.errors import DamagedError, RequestError, WorkError
 from heedful.files import parse_json, replacing, sha256, write_text
+from heedful.typing import JsonMapping, JsonObject
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
@@ -72,7 +73,7 @@ class Checkpoint:
             self.read.append(path)
         return path
 
-    def json(self, name: str) -> dict[str, Any]:
+    def json(self, name: str) -> JsonObject:
         """Load a JSON file that contains an object.
 
         Raises:
@@ -171,7 +172,7 @@ class Settings:
         source: name of the file in messages.
     """
 
-    def __init__(self, values: Mapping[str, Any], source: str) -> None:
+    def __init__(self, values: JsonMapping, source: str) -> None:
         self.values, self.source = values, source
         self.known: set[str] = set()
 
@@ -288,7 +289,7 @@ HARMLESS = frozenset(
 """Keys that do not affect what a model computes from token ids."""
 
 
-def write_checkpoint(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+def write_checkpoint(folder: Path, config: JsonMapping, tensors: Mapping[str, Tensor]) -> None:
     """Write weights, then the configuration, into a folder.
 
     Raises:

@@ -10,6 +10,7 @@ from heedful.interop.checkpoint import Checkpoint, Settings
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.reading import recipe_from
 from heedful.tasks.registry import task_for
+from heedful.typing import JsonObject
 
 _NOT_TRAINED = "It was not trained on these data; replace them with your own to train it further."
 
@@ -81,7 +82,7 @@ def labels_of(settings: Settings) -> tuple[str, ...]:
     return tuple(map(str, labels))
 
 
-def written_labels(labels: Collection[str]) -> dict[str, Any]:
+def written_labels(labels: Collection[str]) -> JsonObject:
     """Return the keys of config.json for the labels."""
     return {
         "id2label": {str(number): label for number, label in enumerate(labels)},
@@ -91,7 +92,7 @@ def written_labels(labels: Collection[str]) -> dict[str, Any]:
 
 
 def fresh(
-    plain: dict[str, Any], checkpoint: Checkpoint, held: Mapping[str, Tensor], sizes: Sequence[int]
+    plain: JsonObject, checkpoint: Checkpoint, held: Mapping[str, Tensor], sizes: Sequence[int]
 ) -> nn.Module:
     """Build the model of a recipe with its heads, initialised with a fixed seed."""
     recipe = recipe_from(Tree.of(plain, Mark(str(checkpoint.path))))
@@ -101,8 +102,8 @@ def fresh(
 
 
 def recipe_of(
-    what: str, checkpoint: Checkpoint, task: dict[str, Any], data: dict[str, Any], **sections: Any
-) -> dict[str, Any]:
+    what: str, checkpoint: Checkpoint, task: JsonObject, data: JsonObject, **sections: Any
+) -> JsonObject:
     """Return a recipe (as plain data) for an imported model, with placeholders for the user's data.
 
     Args:

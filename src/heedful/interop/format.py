@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from heedful.interop.checkpoint import Checkpoint
 from heedful.runs.run import Run
+from heedful.typing import JsonObject
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class ImportedModel:
         notes: differences to the source that the user should know.
     """
 
-    recipe: dict[str, Any]
+    recipe: JsonObject
     processor: Any
     model: nn.Module
     notes: list[str] = field(default_factory=list)
@@ -38,7 +39,7 @@ class ExportedModel:
         notes: differences to the run that the user should know.
     """
 
-    config: dict[str, Any]
+    config: JsonObject
     tensors: Mapping[str, Tensor]
     files: Mapping[str, str | bytes]
     notes: list[str] = field(default_factory=list)

@@ -34,6 +34,7 @@ from heedful.runs.run import Run
 from heedful.tasks.running_text import TextProcessor
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
+from heedful.typing import JsonObject
 
 # Defaults of transformers.
 _DEFAULTS = {"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024}
@@ -183,7 +184,7 @@ def _configuration(settings: Settings) -> tuple[LanguageModelConfig, list[str]]:
     return config, notes
 
 
-def _recipe(checkpoint: Checkpoint, config: LanguageModelConfig, subwords: Any) -> dict[str, Any]:
+def _recipe(checkpoint: Checkpoint, config: LanguageModelConfig, subwords: Any) -> JsonObject:
     name = checkpoint.path.resolve().name
     return {
         "description": f"A GPT-2, imported from the folder {name}. It was not trained on these data: "
@@ -204,7 +205,7 @@ def _recipe(checkpoint: Checkpoint, config: LanguageModelConfig, subwords: Any) 
 
 def _answering(
     checkpoint: Checkpoint, head: Head, config: LanguageModelConfig, tokenizer: Tokenizer, *, framed: bool
-) -> tuple[dict[str, Any], Any]:
+) -> tuple[JsonObject, Any]:
     """Return recipe and processor of a run with a task head."""
     found = head.read(checkpoint.config, tokenizer)
     data = {"kind": "jsonl", "paths": "{}.jsonl", "columns": {column: column for column in found.columns}}
@@ -247,7 +248,7 @@ def _refuse(config: LanguageModelConfig) -> None:
         raise RequestError(f"model.score={config.score}: GPT-2 compares queries and keys by products")
 
 
-def _written(config: LanguageModelConfig, numbering: Numbering) -> dict[str, Any]:
+def _written(config: LanguageModelConfig, numbering: Numbering) -> JsonObject:
     """Return the content of config.json."""
     end = numbering.theirs[SPECIALS.end]
     return {

@@ -9,7 +9,7 @@
 Each format defines the transformers class and the tensors of a head.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -28,6 +28,7 @@ from heedful.tasks.tagging import TagProcessor
 from heedful.tasks.texts import text_columns
 from heedful.tasks.words import TAGS, WORDS
 from heedful.text.tokenizer import Tokenizer
+from heedful.typing import JsonMapping, JsonObject
 
 # Data sets of text pairs (GLUE); finetuning_task often names one of them.
 _PAIRS = {"mnli", "mrpc", "qnli", "qqp", "rte", "snli", "stsb", "sts-b", "wnli"}
@@ -46,10 +47,10 @@ class Answers:
         sections: other sections of the recipe.
     """
 
-    task: dict[str, Any]
+    task: JsonObject
     columns: tuple[str, ...]
     processor: Any
-    sections: dict[str, Any] = field(default_factory=dict)
+    sections: JsonObject = field(default_factory=dict)
 
 
 class Head(Protocol):
@@ -79,7 +80,7 @@ class Head(Protocol):
         """
         ...
 
-    def write(self, run: Run) -> dict[str, Any]:
+    def write(self, run: Run) -> JsonObject:
         """Return the keys of config.json for this head."""
         ...
 
@@ -99,7 +100,7 @@ class Classes:
         task = {"kind": self.task, "pairs": pairs, "labels": list(labels)}
         return Answers(task, (*text_columns(pairs), LABEL), LabelProcessor(tokenizer, labels))
 
-    def write(self, run: Run) -> dict[str, Any]:
+    def write(self, run: Run) -> JsonObject:
         """Return the labels."""
         return {**written_labels(run.processor.labels), **own_facts(pairs=run.recipe.task.pairs)}
 
@@ -119,7 +120,7 @@ class Numbers:
         processor = NumberProcessor(tokenizer, mean=0.0, deviation=1.0)
         return Answers({"kind": self.task, "pairs": pairs}, (*text_columns(pairs), LABEL), processor)
 
-    def write(self, run: Run) -> dict[str, Any]:
+    def write(self, run: Run) -> JsonObject:
         """Return one placeholder label, as transformers does for regression."""
         return {
             **written_labels(["LABEL_0"]),
@@ -141,7 +142,7 @@ class Tags:
         """Read the tags; each word is tagged at its first token."""
         return Answers({"kind": self.task}, (WORDS, TAGS), TagProcessor(tokenizer, labels_of(settings)))
 
-    def write(self, run: Run) -> dict[str, Any]:
+    def write(self, run: Run) -> JsonObject:
         """Return the tags."""
         return written_labels(run.processor.tags)
 
@@ -163,7 +164,7 @@ class Passages:
         processor = PassageProcessor(tokenizer)
         return Answers(task, (QUESTION, PASSAGE, ANSWER), processor, {"windows": windows})
 
-    def write(self, run: Run) -> dict[str, Any]:
+    def write(self, run: Run) -> JsonObject:
         """Return whether questions may be unanswerable."""
         return own_facts(unanswerable=run.recipe.task.unanswerable)
 
@@ -189,17 +190,17 @@ def number_lines(theirs: str) -> Lines:
 
 def of_texts(settings: Settings) -> str:
     """Return the task of a sequence-level head: classification or regression."""
-    labels: Mapping[str, Any] = settings.get("id2label", dict, {})
+    labels: JsonMapping = settings.get("id2label", dict, {})
     is_number = settings.get("problem_type", str) == "regression" or len(labels) == 1
     return Numbers.task if is_number else Classes.task
 
 
-def own_facts(**facts: bool) -> dict[str, Any]:
+def own_facts(**facts: bool) -> JsonObject:
     """Return settings for which transformers has no key."""
     return {"task_specific_params": {"heedful": facts}}
 
 
-def facts(settings: Settings) -> Mapping[str, Any]:
+def facts(settings: Settings) -> JsonMapping:
     """Read the settings written by `own_facts`."""
     found = settings.get("task_specific_params", dict, {}).get("heedful", {})
     return found if isinstance(found, dict) else {}

@@ -22,6 +22,7 @@ from heedful.recipes.yaml import dump_yaml
 from heedful.runs.reading import recipe_from
 from heedful.runs.train import seal
 from heedful.tasks.base import Log
+from heedful.typing import JsonObject
 
 
 def import_run(source: Path, out: Path, log: Log = lambda line: None) -> RunFolder:
@@ -73,9 +74,7 @@ def _sizes(processor: Any) -> str:
     return ", ".join(parts + ([f"{processor.sizes[-1]} {answers}"] if answers else []))
 
 
-def _write(
-    folder: RunFolder, recipe: Any, processor: Any, model: nn.Module, facts: dict[str, Any]
-) -> RunFolder:
+def _write(folder: RunFolder, recipe: Any, processor: Any, model: nn.Module, facts: JsonObject) -> RunFolder:
     """Write the run folder, with run.json last."""
     write_json(folder.environment, environment(torch.device("cpu")))
     write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))

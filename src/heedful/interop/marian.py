@@ -7,7 +7,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,7 @@ from heedful.runs.run import Run
 from heedful.tasks.source_target import COLUMNS, SOURCE, TARGET, Tokenizers
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
+from heedful.typing import JsonObject
 
 _OWN, _HEAD = "model.", "lm_head.weight"
 GENERATION = "generation_config.json"
@@ -219,7 +220,7 @@ def _write_own(run: Run, longest: int) -> tuple[dict[str, str | bytes], str]:
     )
 
 
-def _recipe(checkpoint: Checkpoint, config: TransformerConfig, processor: Tokenizers) -> dict[str, Any]:
+def _recipe(checkpoint: Checkpoint, config: TransformerConfig, processor: Tokenizers) -> JsonObject:
     name = checkpoint.path.resolve().name
     sides = {side: getattr(processor, side) for side in COLUMNS}
     return {

@@ -26,6 +26,7 @@ from heedful.interop.refusing import refuse_other_heads, refuse_others
 from heedful.interop.sentencepieces import Numberings
 from heedful.models.transformer import TransformerConfig
 from heedful.text.specials import SPECIALS
+from heedful.typing import JsonObject
 
 BIAS = "final_logits_bias"
 """Name of the tensor of the output bias."""
@@ -126,7 +127,7 @@ def specials_of(numbering: Numbering) -> dict[str, int]:
     return {"decoder_start_token_id": start, "eos_token_id": end, "pad_token_id": filling}
 
 
-def written(config: TransformerConfig, numberings: Numberings, specials: Mapping[str, int]) -> dict[str, Any]:
+def written(config: TransformerConfig, numberings: Numberings, specials: Mapping[str, int]) -> JsonObject:
     """Return the content of config.json."""
     return {
         "architectures": ["MarianMTModel"],
@@ -154,7 +155,7 @@ def written(config: TransformerConfig, numberings: Numberings, specials: Mapping
     }
 
 
-def generation(numbering: Numbering, specials: Mapping[str, int]) -> dict[str, Any]:
+def generation(numbering: Numbering, specials: Mapping[str, int]) -> JsonObject:
     """Return the content of generation_config.json, which excludes other special tokens."""
     never = (numbering.theirs[i] for i in SPECIALS.never_written)
     return {**specials, "bad_words_ids": [[i] for i in never if i is not None], "num_beams": 1}

@@ -23,6 +23,7 @@ from heedful.text.sentencepieces import Vocabulary, kept, model_file
 from heedful.text.specials import SPECIALS
 from heedful.text.subwords import build
 from heedful.text.tokenizer import Tokenizer
+from heedful.typing import JsonObject
 
 MODELS = {side: f"{side}.spm" for side in COLUMNS}
 VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
@@ -170,7 +171,7 @@ def _ids(vocabulary: Vocabulary) -> str:
     return json.dumps(ids, indent=2, ensure_ascii=False) + "\n"
 
 
-def _spelled(vocabulary: Vocabulary) -> dict[str, Any]:
+def _spelled(vocabulary: Vocabulary) -> JsonObject:
     """Return the spelling of the special tokens. In Marian, the start token is also the padding token."""
     spelled = [None if i is None else vocabulary.names[i] for i in vocabulary.specials]
     filling = spelled[SPECIALS.pad] or spelled[SPECIALS.start]

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer as Library
 
 from heedful.errors import DamagedError, RequestError
 from heedful.interop.checkpoint import Checkpoint, Settings
+from heedful.typing import JsonMapping, JsonObject
 
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 
@@ -35,7 +36,7 @@ def is_generic(settings: Settings, config: Settings) -> bool:
     return (settings.get("tokenizer_class", str) or config.get("tokenizer_class", str)) in _GENERIC
 
 
-def read_library(checkpoint: Checkpoint) -> tuple[Path, Library, dict[str, Any]]:
+def read_library(checkpoint: Checkpoint) -> tuple[Path, Library, JsonObject]:
     """Read tokenizer.json; return its path, the tokenizer and its content.
 
     Truncation and padding are disabled, since transformers applies them only on request.
@@ -68,7 +69,7 @@ def _undefined(part: Any) -> set[str]:
     return {piece["id"] for piece in pieces if piece} - {*part["special_tokens"]}
 
 
-def all_ids(whole: Mapping[str, Any]) -> dict[str, int]:
+def all_ids(whole: JsonMapping) -> dict[str, int]:
     """Return the ids of all tokens of a tokenizer.json by spelling, including added tokens."""
     return {**whole["model"]["vocab"], **{token["content"]: token["id"] for token in whole["added_tokens"]}}
 

@@ -17,7 +17,7 @@ pooler is dropped.
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, ClassVar
 
 from heedful.data.images import IMAGE
@@ -41,6 +41,7 @@ from heedful.runs.run import Run
 from heedful.tasks.image_classification import ImageProcessor
 from heedful.tasks.images import ImageReader
 from heedful.tasks.labels import LABEL
+from heedful.typing import JsonMapping, JsonObject
 
 TASK, READER = "image-classification", "preprocessor_config.json"
 _OWN, _POOLER = "vit.", r"vit\.pooler\..*"
@@ -242,7 +243,7 @@ def _refuse(config: Any) -> None:
     refuse_other_heads(config, "ViT")
 
 
-def _written(config: VisionConfig) -> dict[str, Any]:
+def _written(config: VisionConfig) -> JsonObject:
     """Return the content of config.json."""
     return {
         "architectures": ["ViTForImageClassification"],
@@ -260,7 +261,7 @@ def _written(config: VisionConfig) -> dict[str, Any]:
     }
 
 
-def _written_reader(reader: ImageReader) -> Mapping[str, Any]:
+def _written_reader(reader: ImageReader) -> JsonMapping:
     """Return the content of preprocessor_config.json: resize the shorter side, then take a centre crop."""
     return {
         "image_processor_type": "ViTImageProcessor",

@@ -8,7 +8,6 @@ heedful reserves the ids 0 to 6, so all entries are renumbered (`Numbering`). Te
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, processors
@@ -39,6 +38,7 @@ from heedful.text.subwords import (
 )
 from heedful.text.subwords import pre_tokenizer as words_of
 from heedful.text.tokenizer import Tokenizer
+from heedful.typing import JsonMapping, JsonObject
 
 VOCABULARY = "vocab.txt"
 
@@ -169,17 +169,17 @@ def _from_lines(checkpoint: Checkpoint, told: Settings) -> _Read:
     return _Read(path, ids, frozenset(), _specials(told), _cleaning(_normaliser(told, _USUAL)))
 
 
-def _kind(part: Mapping[str, Any] | None) -> str | None:
+def _kind(part: JsonMapping | None) -> str | None:
     return None if part is None else part["type"]
 
 
-def _normaliser(told: Settings, usual: Mapping[str, Any]) -> dict[str, Any]:
+def _normaliser(told: Settings, usual: JsonMapping) -> JsonObject:
     """Return the normalizer requested by tokenizer_config.json; missing options are ``usual``."""
     asked = {ours: told.get(key, bool) for key, ours in _OPTIONS.items()}
     return {**usual, **{key: value for key, value in asked.items() if value is not None}}
 
 
-def _refuse_other_cleaning(told: Settings, held: Mapping[str, Any], *, as_it_is: bool) -> None:
+def _refuse_other_cleaning(told: Settings, held: JsonMapping, *, as_it_is: bool) -> None:
     """Refuse options of tokenizer_config.json that contradict the normalizer of tokenizer.json.
 
     Which of them applies depends on the class that transformers creates: BERT's class uses the options,
@@ -204,7 +204,7 @@ def _shown(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _cleaning(normaliser: Mapping[str, Any]) -> CleaningConfig:
+def _cleaning(normaliser: JsonMapping) -> CleaningConfig:
     """Return the cleaning of a normalizer; by default, accents are stripped if text is lower-cased."""
     lowercase, accents = normaliser.get("lowercase", False), normaliser.get("strip_accents")
     return CleaningConfig(

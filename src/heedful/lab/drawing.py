@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal
 
+from heedful.typing import JsonObject
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -58,7 +60,7 @@ class Curves:
         styles = zip(cycle(COLOURS), cycle(STYLES), cycle(MARKERS), strict=False)
         for (name, (xs, ys)), (colour, style, marker) in zip(self.lines.items(), styles, strict=False):
             points = [(x, y) for x, y in zip(xs, ys, strict=True) if self._has_place(x, y)]
-            marks: dict[str, Any] = {"marker": marker, "markersize": 4} if len(points) <= FEW else {}
+            marks: JsonObject = {"marker": marker, "markersize": 4} if len(points) <= FEW else {}
             x, y = [x for x, _ in points], [y for _, y in points]
             axes.plot(x, y, label=name, color=colour, linestyle=style, linewidth=1.6, **marks)
         _levels(axes.axhline, self.levels, len(self.lines))

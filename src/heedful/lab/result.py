@@ -4,9 +4,9 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from heedful.lab.experiment import Experiment, Outcome, Size, Verdict
+from heedful.typing import JsonObject
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Result:
         """Of the experiment, and whether it is the control."""
         return f"{self.experiment.name} (control)" if self.control else self.experiment.name
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """JSON-ready; numbers that JSON has not are null."""
         return {
             "control": self.control,
@@ -71,7 +71,7 @@ def perform(experiment: Experiment, size: Size, *, control: bool = False) -> Res
     return Result(experiment, size, control, outcome, time.perf_counter() - began)
 
 
-def as_dict(experiments: Sequence[Experiment], results: Sequence[Result] = ()) -> dict[str, Any]:
+def as_dict(experiments: Sequence[Experiment], results: Sequence[Result] = ()) -> JsonObject:
     """Experiments and what came out of them, as ``docs/schemas/lab.schema.json`` has it."""
     return {
         "version": 1,

@@ -10,7 +10,7 @@ two: W^T g and g x^T), so training takes about three times.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -22,6 +22,7 @@ from heedful.ledger import recurrent as _recurrent  # noqa: F401
 from heedful.ledger.lines import Line, Walk, grouped, left_over, parts
 from heedful.ledger.notes import noted
 from heedful.ledger.text import as_text
+from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
     from heedful.runs.timing import Timing
@@ -105,7 +106,7 @@ class Ledger:
         for part in line.parts:
             yield from self._rows(part, depth + 1)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return JSON-compatible data; the schema is ledger.schema.json."""
         return {
             "version": 1,
@@ -129,7 +130,7 @@ class Ledger:
         return as_text(self)
 
 
-def _plain(row: Row) -> dict[str, Any]:
+def _plain(row: Row) -> JsonObject:
     line = row.line
     return {
         "name": line.name,

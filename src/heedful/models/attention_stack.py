@@ -33,6 +33,7 @@ from heedful.nn.positions import (
     SinusoidalPositions,
 )
 from heedful.nn.residual import PostNorm, PreNorm, Residual
+from heedful.typing import JsonObject
 
 Positive = Annotated[int, Field(ge=1)]
 Layers = Annotated[int, Field(ge=1, le=1000)]  # a larger number is a mistake and would take minutes to build
@@ -344,7 +345,7 @@ _POSITIONS: dict[str, Callable[[int, int], Positions]] = {
 }
 
 # Half-split pairing, which reads adjacent numbers in memory.
-_POSITIONS_INSIDE: dict[str, Callable[[StackConfig], dict[str, Any]]] = {
+_POSITIONS_INSIDE: dict[str, Callable[[StackConfig], JsonObject]] = {
     "rotary": lambda c: {
         "rotary": Rotary(c.key_width, d_rotated=c.rotary_width, base=c.rotary_base, interleaved=False)
     },

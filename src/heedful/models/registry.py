@@ -15,6 +15,7 @@ from heedful.models.recurrent import RecurrentConfig
 from heedful.models.resnet import ResNetConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.models.vision import VisionConfig
+from heedful.typing import JsonMapping
 
 AnyConfig = (
     TransformerConfig
@@ -102,6 +103,6 @@ def preset(name: str) -> AnyConfig:
     return PRESETS[name]
 
 
-def preset_trees() -> Mapping[str, Mapping[str, Any]]:
+def preset_trees() -> Mapping[str, JsonMapping]:
     """Return the presets as dicts, for merging into recipes."""
     return {name: config.model_dump() for name, config in PRESETS.items()}

@@ -3,7 +3,7 @@
 import json
 import re
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from heedful.errors import RequestError, nearest
 from heedful.recipes.trees import COMMAND_LINE, Mark, Path, Tree, dotted
 from heedful.recipes.yaml import describe, show
+from heedful.typing import JsonMapping, JsonObject
 
 T = TypeVar("T")
 
@@ -103,7 +104,7 @@ class _Problem(NamedTuple):
 
 def _problem(details: ErrorDetails, tree: Tree, root: Any) -> _Problem:
     kind, loc = details["type"], details["loc"]
-    context: dict[str, Any] = details.get("ctx") or {}
+    context: JsonObject = details.get("ctx") or {}
     path, _ = _locate(root, loc, tree)
     if kind == "extra_forbidden":
         return _Problem(path, _unknown_key(str(loc[-1]), _locate(root, loc[:-1], tree)[1]))
@@ -127,7 +128,7 @@ def _unknown_key(key: str, model: Any) -> str:
     return f"unknown key{guess}{known}"
 
 
-def _wrong_kind(context: Mapping[str, Any], union: Any, key: str) -> str:
+def _wrong_kind(context: JsonMapping, union: Any, key: str) -> str:
     quoted = context.get("expected_tags")
     kinds = sorted(re.findall(r"'([^']*)'", quoted)) if quoted else sorted(_tags(union, key))
     choice = f"the kinds are {', '.join(kinds)}" if kinds else "a kind is needed"
@@ -136,7 +137,7 @@ def _wrong_kind(context: Mapping[str, Any], union: Any, key: str) -> str:
     return f"unknown kind {context['tag']!r}{nearest(str(context['tag']), kinds)}; {choice}"
 
 
-def _hint(kind: str, value: Any, context: Mapping[str, Any]) -> str:
+def _hint(kind: str, value: Any, context: JsonMapping) -> str:
     if kind in ("literal_error", "enum") and isinstance(value, str):
         return nearest(value, re.findall(r"'([^']*)'", str(context["expected"])))
     if kind == "string_type" and isinstance(value, bool | int | float):

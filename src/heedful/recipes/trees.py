@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from heedful.errors import RequestError, nearest
+from heedful.typing import JsonMapping
 
 Part = str | int
 Path = tuple[Part, ...]
-Presets = Callable[[str, str], Mapping[str, Any]]
+Presets = Callable[[str, str], JsonMapping]
 
 COMMAND_LINE = "on the command line"
 
@@ -204,10 +205,10 @@ def _preset(name: Tree, presets: Presets, path: Path) -> Tree:
         raise RequestError(f"{where}: {error}") from None
 
 
-def preset_table(table: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Presets:
+def preset_table(table: Mapping[str, Mapping[str, JsonMapping]]) -> Presets:
     """Return a lookup for `expand` in ``{section: {name: map}}``; errors suggest the nearest name."""
 
-    def look_up(section: str, name: str) -> Mapping[str, Any]:
+    def look_up(section: str, name: str) -> JsonMapping:
         known = table.get(section, {})
         if not known:
             raise RequestError(

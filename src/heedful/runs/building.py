@@ -1,6 +1,6 @@
 """Models from a preset's name and settings, as Python code and the command line give them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -14,6 +14,7 @@ from heedful.memory import room_for
 from heedful.models.registry import SIZES, ModelConfig, build_model, preset
 from heedful.recipes.problems import validate
 from heedful.recipes.trees import Mark, Tree, merge
+from heedful.typing import JsonMapping
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def configured(config: Any, changes: Tree) -> Any:
     return validate(merge(below, changes), _Wrapped).model
 
 
-def plain_settings(settings: Mapping[str, Any]) -> Tree:
+def plain_settings(settings: JsonMapping) -> Tree:
     """Settings given in Python, as `configured` takes them."""
     return Tree.of({"model": dict(settings)}, Mark("in the settings"))
 

@@ -14,6 +14,7 @@ from heedful.artifacts.run_folder import RunFolder, read_text
 from heedful.errors import DamagedError, RequestError, nearest
 from heedful.files import parse_json, sha256
 from heedful.runs.saved import saved_tree
+from heedful.typing import JsonMapping, JsonObject
 
 OUTSIDE = ("description", "expected", "root")
 """Settings that do not affect how a run is trained."""
@@ -62,7 +63,7 @@ class Learned:
     metric: str
     best: int | None
     curve: Sequence[Validation]
-    settings: Mapping[str, Any]
+    settings: JsonMapping
     tokenizers: Sequence[str]
 
     @property
@@ -107,7 +108,7 @@ class Comparison:
             )
         return name
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """As ``docs/schemas/comparison.schema.json`` has it; what a run does not have is null."""
         runs = []
         for number, run in enumerate(self.runs):
@@ -184,7 +185,7 @@ def _learned(path: Path, name: str) -> Learned:
     )
 
 
-def _events(path: Path) -> list[dict[str, Any]]:
+def _events(path: Path) -> list[JsonObject]:
     """The lines of ``metrics.jsonl``; a last one that is not yet written to its end is left out."""
     if not path.is_file():
         return []
@@ -195,9 +196,9 @@ def _events(path: Path) -> list[dict[str, Any]]:
         raise DamagedError(f"{path}: damaged ({error})") from error
 
 
-def flattened(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+def flattened(tree: JsonMapping, before: str = "") -> JsonObject:
     """``{"a": {"b": 1}}`` as ``{"a.b": 1}``; lists are values."""
-    flat: dict[str, Any] = {}
+    flat: JsonObject = {}
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
             flat |= flattened(value, f"{before}{key}.")
@@ -220,7 +221,7 @@ def _notes(runs: Sequence[Learned]) -> list[str]:
     return notes
 
 
-def _part(settings: Mapping[str, Any], section: str) -> dict[str, Any]:
+def _part(settings: JsonMapping, section: str) -> JsonObject:
     return {key: value for key, value in settings.items() if key.startswith(f"{section}.")}
 
 

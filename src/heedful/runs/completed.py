@@ -1,7 +1,5 @@
 """Whether a finished run that is to be resumed has all that its recipe asks for."""
 
-from typing import Any
-
 from heedful.artifacts.run_folder import RunFolder
 from heedful.errors import DamagedError, RequestError
 from heedful.recipes.schema import Recipe
@@ -9,6 +7,7 @@ from heedful.runs.run import check_files
 from heedful.runs.saved import saved_recipe
 from heedful.training import checkpoints
 from heedful.training.loop import TrainingResult, reached_limit
+from heedful.typing import JsonObject
 
 # What the final weights are made by, when no update is made any more; all else says how updates are made.
 _OF_FINAL_WEIGHTS = ("average", "average_of")
@@ -34,7 +33,7 @@ def at_its_end(folder: RunFolder, recipe: Recipe) -> TrainingResult | None:
     return None if stopped is None else TrainingResult(stopped, found.state, found.state.update)
 
 
-def _asked(recipe: Recipe) -> dict[str, Any]:
+def _asked(recipe: Recipe) -> JsonObject:
     """What a recipe asks for, apart from how updates are made, and how many."""
     plain = recipe.model_dump(mode="json")
     plain["training"] = {key: plain["training"][key] for key in _OF_FINAL_WEIGHTS}

@@ -1,9 +1,9 @@
 """What ``heedful demo`` does before it draws: train the phrasebook translator, or find it, and score it."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from heedful.artifacts.run_folder import RunFolder
 from heedful.data.builtin import BuiltInSource
@@ -21,6 +21,7 @@ from heedful.tasks.base import EvaluationOptions
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.translation import translation_scores
 from heedful.training.events import Callback
+from heedful.typing import JsonMapping
 
 Beginning = Literal["new", "interrupted", "finished"]
 
@@ -98,7 +99,7 @@ class Comparison:
         scores: BLEU and chrF of each translator, the model first.
     """
 
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[JsonMapping]
     scores: dict[str, list[Score]]
 
     @property

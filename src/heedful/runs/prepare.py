@@ -15,6 +15,7 @@ from heedful.errors import DataError, RequestError
 from heedful.recipes.schema import Recipe
 from heedful.tasks.base import Columns, Log, PreparedData
 from heedful.tasks.registry import task_for
+from heedful.typing import JsonObject
 
 _OF_FILES = {
     "files",
@@ -124,7 +125,7 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
         train, valid = (TokenStore.open(folder.cache / part, key) for part in ("train", "valid"))
         return PreparedData(task, train, valid, valid_rows)
     log(task.info.encoding)
-    reports: dict[str, Any] = {}
+    reports: JsonObject = {}
     stores, longest = {}, None
     for part, source in (("valid", recipe.data.valid), ("train", recipe.data.train)):
         report, digest, training = task.new_report(), RowDigest(), part == "train"

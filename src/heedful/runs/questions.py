@@ -15,6 +15,7 @@ from heedful.recipes.problems import validate
 from heedful.recipes.trees import Mark, Tree
 from heedful.tasks.base import Columns, Predictor
 from heedful.tasks.streaming import Streaming
+from heedful.typing import JsonObject
 
 THE_REQUEST = Mark("the request")
 
@@ -122,7 +123,7 @@ def with_beam(decoding: Any, beam: int | None, n_best: int | None) -> Any:
     if decoding.kind == "sample":
         if beam is not None:
             raise RequestError(f"beam {beam}: a sampling has no beam; choose kind=beam")
-        changes: dict[str, Any] = {"n": n_best}
+        changes: JsonObject = {"n": n_best}
     else:
         changes = {"kind": "beam", "beam": beam, "n_best": n_best}
         if decoding.kind == "greedy":

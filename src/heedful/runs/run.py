@@ -1,7 +1,7 @@
 """A run: a folder with everything needed to predict, score and explain, on any machine."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -24,6 +24,7 @@ from heedful.tasks.registry import task_for
 from heedful.tasks.streaming import Pieces
 from heedful.training import checkpoints
 from heedful.training.averaging import final_weights
+from heedful.typing import JsonMapping, JsonObject
 
 _preparing = Lock()
 """Held while an `Inference` is made: one thread makes it for all."""
@@ -79,7 +80,7 @@ class Run:
         *,
         beam: int | None = None,
         n_best: int | None = None,
-        decoding: DecodingConfig | Mapping[str, Any] | None = None,
+        decoding: DecodingConfig | JsonMapping | None = None,
         alignment: bool = False,
         first: int = 0,
         progress: Callable[[int], None] = lambda n: None,
@@ -123,7 +124,7 @@ class Run:
         *,
         beam: int | None = None,
         n_best: int | None = None,
-        decoding: DecodingConfig | Mapping[str, Any] | None = None,
+        decoding: DecodingConfig | JsonMapping | None = None,
         precision: str = "auto",
         **options: Any,
     ) -> Predictor:
@@ -236,7 +237,7 @@ def check_started(folder: RunFolder) -> None:
     check_files(folder, record)
 
 
-def check_files(folder: RunFolder, card: dict[str, Any]) -> None:
+def check_files(folder: RunFolder, card: JsonObject) -> None:
     """Compare the run's files with the sizes and hashes on its card."""
     for name, wanted in card["files"].items():
         path = folder.path / name

@@ -16,6 +16,7 @@ from typing import Any, get_args
 
 from heedful.config import Config
 from heedful.tasks.registry import TASKS
+from heedful.typing import JsonMapping
 
 # Decoding before validation, which also decodes: so its tables are where readers expect them.
 SECTIONS = (
@@ -172,7 +173,7 @@ def _inside(config: type[Config]) -> set[type[Config]]:
     return {inner for field in config.model_fields.values() for inner in configs(field.annotation)}
 
 
-def values(schema: Mapping[str, Any], links: Mapping[str, Table]) -> str:
+def values(schema: JsonMapping, links: Mapping[str, Table]) -> str:
     """What a JSON Schema allows, in words; other classes as links to their tables."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2].rpartition("__")[2]
@@ -200,11 +201,11 @@ _TYPES = {
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 
-def _bounds(schema: Mapping[str, Any]) -> str:
+def _bounds(schema: JsonMapping) -> str:
     return ", ".join(f"{sign} {schema[key]:g}" for key, sign in _BOUNDS.items() if key in schema)
 
 
-def _default(schema: Mapping[str, Any]) -> str:
+def _default(schema: JsonMapping) -> str:
     """The default of a key that has one: of another class its kind, or that it has defaults itself."""
     default = schema.get("default", {})
     if default == {}:

@@ -36,6 +36,7 @@ from heedful.tasks.registry import task_for
 from heedful.training.feed import PlannedData
 from heedful.training.optimizers import build_optimizer
 from heedful.training.update import Updater
+from heedful.typing import JsonObject
 
 WARM_UP = 2
 FEWEST, SECONDS = 3, 3.0
@@ -93,7 +94,7 @@ class Timing:
         limits += [] if self.max_minutes is None else [60 * self.max_minutes]
         return min(limits, default=None)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """JSON-ready; a part of ledger.schema.json."""
         return {
             **asdict(self),

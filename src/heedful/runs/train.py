@@ -1,6 +1,6 @@
 """From a recipe to a trained run: the one function behind ``heedful train``."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -44,6 +44,7 @@ from heedful.training.schedules import build_schedule, is_better
 from heedful.training.settings import TrainingConfig
 from heedful.training.step import Step
 from heedful.training.update import seed_of
+from heedful.typing import JsonMapping
 
 # What may differ between a recipe and the run that it resumes: how long and how to look, not what is made.
 _MAY_CHANGE = {"training", "validation", "decoding", "evaluation", "expected", "description", "root"}
@@ -426,7 +427,7 @@ def finish(folder: RunFolder, recipe: Recipe, model: nn.Module, result: Training
     seal(folder, recipe, model, facts)
 
 
-def seal(folder: RunFolder, recipe: Recipe, model: nn.Module, facts: Mapping[str, Any]) -> None:
+def seal(folder: RunFolder, recipe: Recipe, model: nn.Module, facts: JsonMapping) -> None:
     """Write a model's weights, then the card that makes the folder a run.
 
     Args:

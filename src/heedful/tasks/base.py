@@ -35,6 +35,7 @@ from heedful.tasks.warm_start import WarmStart
 from heedful.training.feed import PlannedData
 from heedful.training.loop import Validate
 from heedful.training.step import Step
+from heedful.typing import JsonMapping, JsonObject
 
 Log = Callable[[str], None]
 Rows = Callable[[], Iterator[LocatedRow[Row]]]
@@ -150,7 +151,7 @@ class Columns:
         """All columns that rows may have."""
         return tuple(dict.fromkeys((*self.required, *self.lists, *self.extra)))
 
-    def input_of(self, row: Mapping[str, Any]) -> Any:
+    def input_of(self, row: JsonMapping) -> Any:
         """What `Predictor.predict` reads of a row: the input, or a tuple of its parts."""
         keys = (*self.inputs, *(key for key in self.optional_inputs if key in row))
         return row[keys[0]] if len(keys) == 1 else tuple(row[key] for key in keys)
@@ -170,14 +171,14 @@ class Evaluation:
     split: str
     scores: list[Score]
     notes: Sequence[str] = field(default=(), kw_only=True)
-    records: Callable[[], Iterator[Mapping[str, Any]]] = field(default=lambda: iter(()), kw_only=True)
+    records: Callable[[], Iterator[JsonMapping]] = field(default=lambda: iter(()), kw_only=True)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """One entry of ``splits`` in ``docs/schemas/evaluation.schema.json``."""
         noted = {"notes": list(self.notes)} if self.notes else {}
         return {"split": self.split, "scores": [score.to_dict() for score in self.scores], **noted}
 
-    def rows(self) -> Iterator[Mapping[str, Any]]:
+    def rows(self) -> Iterator[JsonMapping]:
         """The records, each with the version of their format."""
         return ({"version": 1, **record} for record in self.records())
 
@@ -418,9 +419,7 @@ class Task(ABC):
         """Score predictions against the answers of their rows; and notes about the data."""
         raise NotImplementedError
 
-    def records(
-        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Any]
-    ) -> Iterator[Mapping[str, Any]]:
+    def records(self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Any]) -> Iterator[JsonMapping]:
         """Yield a record for each row: input, answer, prediction, and its own scores."""
         return iter(())
 

@@ -58,6 +58,7 @@ from heedful.tasks.warm_start import own_tokenizer
 from heedful.text.encoded import Encoded as EncodedTexts
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
+from heedful.typing import JsonMapping
 
 COLUMNS = (IMAGE, CAPTION)
 
@@ -367,7 +368,7 @@ class Captioning(Seq2SeqTask):
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> Iterator[Mapping[str, Any]]:
+    ) -> Iterator[JsonMapping]:
         """Image, captions and prediction, with their own scores."""
         texts, references = [p.text for p in predictions], [row.row[CAPTION] for row in rows]
         language = self.recipe.evaluation.language

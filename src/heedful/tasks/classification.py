@@ -4,7 +4,7 @@ row -> token ids, number of the label -> `Batch` -> model -> loss              `
 text -> token ids -> hidden states -> class -> label                           `Classifier.predict`
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -51,6 +51,7 @@ from heedful.tasks.texts import (
 )
 from heedful.tasks.unknown import unknown_in
 from heedful.text.tokenizer import Tokenizer
+from heedful.typing import JsonMapping
 
 
 class ClassificationConfig(LabelsConfig):
@@ -283,6 +284,6 @@ class Classification(TextTask):
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> Iterator[Mapping[str, Any]]:
+    ) -> Iterator[JsonMapping]:
         """The texts, the right label, the prediction and whether it is right."""
         return label_records(rows, self.texts, predictions)

@@ -55,6 +55,7 @@ from heedful.tasks.validation import Validator, micro_batch
 from heedful.tasks.warm_start import image_reader_of
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
+from heedful.typing import JsonMapping, JsonObject
 
 BUDGET = 8192
 """Tokens of the images that are read together."""
@@ -186,7 +187,7 @@ class ImageProcessor:
                 continue
             report.kept += 1
             report.classes[row.row[LABEL]] += 1
-            ids: dict[str, Any] = {IMAGE: pixels.reshape(-1), LABEL: [number]}
+            ids: JsonObject = {IMAGE: pixels.reshape(-1), LABEL: [number]}
             yield LocatedRow(ids, row.where)
         if report.kept == 0:
             raise DataError("\n  ".join(["no row can be used", *report.lines()]))
@@ -397,6 +398,6 @@ class ImageClassification(Task):
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> Iterator[Mapping[str, Any]]:
+    ) -> Iterator[JsonMapping]:
         """The image, the right label, the prediction and whether it is right."""
         return label_records(rows, (IMAGE,), predictions)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from heedful.data.images import LazyImage
 from heedful.errors import DataError
+from heedful.typing import JsonObject
 
 LEVELS = 256
 
@@ -98,12 +98,12 @@ class ImageReader:
         scale = 1 / ((LEVELS - 1) * std)
         return torch.from_numpy(np.ascontiguousarray(pixels)).float().mul_(scale).sub_(mean / std)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """For JSON."""
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, plain: dict[str, Any]) -> "ImageReader":
+    def from_dict(cls, plain: JsonObject) -> "ImageReader":
         """What `to_dict` gave, after JSON."""
         return cls(**{**plain, "mean": tuple(plain["mean"]), "std": tuple(plain["std"])})
 

@@ -1,10 +1,9 @@
 """Labels: which there are, their numbers, and the answer that is made of their probabilities."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 from jaxtyping import Float
 from pydantic import Field, model_validator
@@ -16,6 +15,7 @@ from heedful.errors import DataError, nearest
 from heedful.tasks.metrics.classification import classification_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.prediction import Prediction
+from heedful.typing import JsonMapping
 
 LABEL = "label"
 """The column of the label."""
@@ -189,7 +189,7 @@ def label_scores(
 
 def label_records(
     rows: Sequence[LocatedRow[Row]], columns: Sequence[str], predictions: Sequence[Prediction]
-) -> Iterator[Mapping[str, Any]]:
+) -> Iterator[JsonMapping]:
     """A record for each row: its input, the right label, the prediction and whether it is right."""
     for row, prediction in zip(rows, predictions, strict=True):
         found, label = prediction.to_dict(), row.row[LABEL]

@@ -38,6 +38,7 @@ from heedful.tasks.validation import means, micro_batch
 from heedful.text.specials import SPECIALS
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
+from heedful.typing import JsonMapping
 
 TOKENS = 8192
 """Tokens that are read at once."""
@@ -238,7 +239,7 @@ class LanguageModelling(RunningTextTask):
 
 def _documents(
     places: Sequence[str], ends: NDArray[np.int64], log_probs: NDArray[np.float64]
-) -> Iterator[Mapping[str, Any]]:
+) -> Iterator[JsonMapping]:
     """A record for each document: its tokens (with the end token) and their negative log-likelihood."""
     starts = np.concatenate([[0], ends[:-1] + 1])
     sums = -np.add.reduceat(log_probs, starts)

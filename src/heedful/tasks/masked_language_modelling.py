@@ -45,6 +45,7 @@ from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
+from heedful.typing import JsonMapping
 
 TOKENS = 8192
 """Tokens that are read at once."""
@@ -282,7 +283,7 @@ class MaskedLanguageModelling(RunningTextTask):
             options.progress(len(samples))
         return {**dict.fromkeys(("tokens", "boundary tokens", "pairs"), 0), **found, **nats}
 
-    def _scores(self, found: Mapping[str, Any], make: Maskings) -> list[Score]:
+    def _scores(self, found: JsonMapping, make: Maskings) -> list[Score]:
         signature = _signature(self.recipe, make)
         of_tokenizer = f"{signature}|tok:{self.processor.fingerprint[:12]}"
         n = found["tokens"]

@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from heedful.typing import JsonObject
+
 _OWN = {"ids", "cut"}
 """Fields that are not part of JSON."""
 
@@ -51,7 +53,7 @@ class Prediction:
         """What `to_dict` has, or may have."""
         return frozenset(each.name for each in fields(cls)) - _OWN
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """JSON-ready; what was not asked for is left out."""
         keys = self.keys()
         plain = {key: value for key, value in asdict(self).items() if value is not None and key in keys}

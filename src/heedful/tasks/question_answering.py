@@ -4,7 +4,7 @@ question, passage, answer -> ids, marks on the answer's -> windows -> `Batch.ans
 question, passage -> ids -> windows -> start and end of the answer -> text    `heedful.tasks.answering`
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -44,6 +44,7 @@ from heedful.tasks.unknown import unknown_in
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import Span, spelled
+from heedful.typing import JsonMapping
 
 # Recipes ------------------------------------------------------------------------------------------------
 
@@ -309,7 +310,7 @@ class QuestionAnswering(TextTask):
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> Iterator[Mapping[str, Any]]:
+    ) -> Iterator[JsonMapping]:
         """Question, passage, right answers and the prediction, with its own scores."""
         for row, found in zip(rows, predictions, strict=True):
             answers, plain = right_answers(row.row[ANSWER]), found.to_dict()

@@ -5,7 +5,7 @@ text -> token ids -> hidden states -> value -> number                           
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -48,6 +48,7 @@ from heedful.tasks.texts import (
 )
 from heedful.tasks.unknown import unknown_in
 from heedful.text.tokenizer import Tokenizer
+from heedful.typing import JsonMapping
 
 
 class RegressionConfig(Config):
@@ -309,7 +310,7 @@ class Regression(TextTask):
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Estimate]
-    ) -> Iterator[Mapping[str, Any]]:
+    ) -> Iterator[JsonMapping]:
         """The texts, the right number and the prediction."""
         for texts, label, found in zip(self._inputs(rows), _numbers(rows), predictions, strict=True):
             yield {**texts, "label": label, "prediction": found.value}

@@ -33,6 +33,7 @@ from heedful.tasks.validation import means, micro_batch
 from heedful.text.encoded import Encoded
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
+from heedful.typing import JsonObject
 
 Vary = Callable[[str, Sequence[Ids], Sequence[int], int], list[Ids]]
 """(column, ids of samples, their numbers, epoch) -> other ids of the same texts, or of changed images."""
@@ -231,7 +232,7 @@ def references_of(row: Row, column: str) -> list[str]:
     return row.get(REFERENCES) or [row[column]]
 
 
-def reference_record(references: Sequence[str]) -> dict[str, Any]:
+def reference_record(references: Sequence[str]) -> JsonObject:
     """The references in the record of an input."""
     return {"reference": references[0]} if len(references) == 1 else {REFERENCES: references}
 

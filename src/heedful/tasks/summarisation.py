@@ -1,6 +1,6 @@
 """Summarisation: translation with other metrics."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -14,6 +14,7 @@ from heedful.tasks.prediction import Prediction
 from heedful.tasks.seq2seq import REFERENCES, LanguageConfig, reference_record, references_of
 from heedful.tasks.source_target import SOURCE, TARGET
 from heedful.tasks.translation import Translation, TranslationRecipe
+from heedful.typing import JsonMapping, JsonObject
 
 
 class SummarisationConfig(Config):
@@ -71,7 +72,7 @@ class Summarisation(Translation):
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> Iterator[Mapping[str, Any]]:
+    ) -> Iterator[JsonMapping]:
         """Source, references and summary, with their own scores."""
         references = _references(rows)
         own = sentence_rouge([p.text for p in predictions], references, **self._rouge)
@@ -80,7 +81,7 @@ class Summarisation(Translation):
             yield {**record, "scores": scores}
 
     @property
-    def _rouge(self) -> dict[str, Any]:
+    def _rouge(self) -> JsonObject:
         settings = self.recipe.evaluation
         return {"stem": settings.rouge == "stems", "tokenizer": settings.rouge_tokenizer}
 

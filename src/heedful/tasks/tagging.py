@@ -57,6 +57,7 @@ from heedful.tasks.words import (
 from heedful.text.encoded import Encoded as EncodedTexts
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import word_ids, word_ids_of_all
+from heedful.typing import JsonMapping, JsonObject
 
 # Rows whose words are encoded together.
 CHUNK = 1000
@@ -404,7 +405,7 @@ class Tagging(TextTask):
 
     def rows_to_score(
         self, rows: Iterator[LocatedRow[Row]], limit: int | None
-    ) -> tuple[list[LocatedRow[Row]], dict[str, Any]]:
+    ) -> tuple[list[LocatedRow[Row]], JsonObject]:
         """All of them, if any has a word."""
         kept = list(islice(rows, limit))
         return (kept if any(words_and_tags(row)[0] for row in kept) else []), {}
@@ -426,7 +427,7 @@ class Tagging(TextTask):
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Tagged]
-    ) -> Iterator[Mapping[str, Any]]:
+    ) -> Iterator[JsonMapping]:
         """Words, right tags, the prediction and how many of its tags are right."""
         for row, prediction in zip(rows, predictions, strict=True):
             tags = words_and_tags(row)[1]

@@ -66,6 +66,7 @@ from heedful.text.normalisation import tokenise_for_bleu
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.training import train_shared, train_tokenizer
+from heedful.typing import JsonMapping, JsonObject
 
 # Recipes ------------------------------------------------------------------------------------------------
 
@@ -258,7 +259,7 @@ class TranslationRecipe(Seq2SeqRecipe):
                 raise ValueError(f"{table}: set {key}.max_length.cap to at most {most}")
         return self
 
-    def _decodings(self) -> dict[str, Any]:
+    def _decodings(self) -> JsonObject:
         """Every decoding that the run will do, by its key."""
         if self.validation.decode == 0:
             return {"decoding": self.decoding}
@@ -451,7 +452,7 @@ class Translation(Seq2SeqTask):
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
-    ) -> Iterator[Mapping[str, Any]]:
+    ) -> Iterator[JsonMapping]:
         """Source, reference and translation, with their own scores."""
         language, references = self.recipe.evaluation.language, [row.row[TARGET] for row in rows]
         texts = [p.text for p in predictions]

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from heedful.text.specials import SPECIALS
+from heedful.typing import JsonObject
 
 BLANK = "▁"
 _CODE = re.compile(r">>[^<>\s]+<<")
@@ -45,12 +46,12 @@ class Vocabulary:
         return [self.names[i] for i in self.theirs[len(SPECIALS) :] if i is not None]
 
     @classmethod
-    def of(cls, data: dict[str, Any]) -> "Vocabulary":
+    def of(cls, data: JsonObject) -> "Vocabulary":
         """Read the vocabulary from the data that `kept` returned."""
         return cls(tuple(data["names"]), tuple(data["specials"]))
 
 
-def kept(model: bytes, vocabulary: Vocabulary) -> dict[str, Any]:
+def kept(model: bytes, vocabulary: Vocabulary) -> JsonObject:
     """Return a model file and its vocabulary as plain JSON values, for `heedful.text.subwords.build`."""
     return {
         "model": base64.b64encode(model).decode("ascii"),
@@ -59,7 +60,7 @@ def kept(model: bytes, vocabulary: Vocabulary) -> dict[str, Any]:
     }
 
 
-def model_file(data: dict[str, Any]) -> bytes:
+def model_file(data: JsonObject) -> bytes:
     """Return the sentencepiece model file from the data that `kept` returned."""
     return base64.b64decode(data["model"], validate=True)
 
@@ -73,7 +74,7 @@ def _plain(name: str) -> bytes:
     return name.replace(BLANK, " ").encode()
 
 
-def encoder(data: dict[str, Any]) -> Callable[[Sequence[str]], list[list[int]]]:
+def encoder(data: JsonObject) -> Callable[[Sequence[str]], list[list[int]]]:
     """Return a function from texts to ids.
 
     Raises:

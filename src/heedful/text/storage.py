@@ -2,17 +2,17 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 from heedful.errors import DamagedError, RequestError
 from heedful.files import json_sha256 as sha256
 from heedful.files import parse_json, require_end, write_text
+from heedful.typing import JsonObject
 
 FORMAT = "heedful-tokenizer"
 VERSION = 1
 
 
-def write_content(path: Path, content: dict[str, Any]) -> None:
+def write_content(path: Path, content: JsonObject) -> None:
     """Write the content with its hash atomically.
 
     Raises:
@@ -22,7 +22,7 @@ def write_content(path: Path, content: dict[str, Any]) -> None:
     write_text(path, json.dumps(record, ensure_ascii=False) + "\n")
 
 
-def read_content(path: Path) -> dict[str, Any]:
+def read_content(path: Path) -> JsonObject:
     """Read content written by `write_content`.
 
     Raises:
@@ -38,7 +38,7 @@ def read_content(path: Path) -> dict[str, Any]:
     return content
 
 
-def _record(path: Path) -> dict[str, Any]:
+def _record(path: Path) -> JsonObject:
     require_end(path)
     try:
         raw = path.read_bytes()

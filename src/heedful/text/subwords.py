@@ -15,7 +15,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from tokenizers import Regex, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
@@ -30,6 +29,7 @@ from heedful.text.configuration import (
 from heedful.text.sentencepieces import Vocabulary, encoder, spelled_pieces
 from heedful.text.specials import SPECIALS
 from heedful.text.storage import sha256
+from heedful.typing import JsonObject
 
 Encode = Callable[[Sequence[str]], list[list[int]]]
 
@@ -123,7 +123,7 @@ class SubwordModel:
     """
 
     config: TokenizerConfig
-    data: dict[str, Any]
+    data: JsonObject
     pieces: tuple[bytes, ...]
     labels: tuple[str, ...]
     space: str
@@ -135,7 +135,7 @@ class SubwordModel:
         return sha256(self.content)
 
     @property
-    def content(self) -> dict[str, Any]:
+    def content(self) -> JsonObject:
         """The arguments of `build`, as plain JSON values."""
         return {"config": self.config.model_dump(mode="json"), "data": self.data}
 
@@ -147,7 +147,7 @@ class SubwordModel:
         return getattr(self.config, "byte_fallback", True)
 
 
-def build(config: TokenizerConfig, data: dict[str, Any]) -> SubwordModel:
+def build(config: TokenizerConfig, data: JsonObject) -> SubwordModel:
     """Build a subword model from learned parameters (just trained, or read from a file).
 
     Raises:
@@ -171,7 +171,7 @@ def build(config: TokenizerConfig, data: dict[str, Any]) -> SubwordModel:
     return _make(config, data, learned, space, _library_encoder(library, first_space(config)))
 
 
-def _library(data: dict[str, Any]) -> Library:
+def _library(data: JsonObject) -> Library:
     for name in _FORBIDDEN_STEPS:
         if data.get(name) is not None:
             raise ValueError(f"{name} must be null: ids must not change after encoding")
@@ -184,7 +184,7 @@ def _library(data: dict[str, Any]) -> Library:
 
 
 def _make(
-    config: TokenizerConfig, data: dict[str, Any], learned: list[bytes], space: str, encode: Encode
+    config: TokenizerConfig, data: JsonObject, learned: list[bytes], space: str, encode: Encode
 ) -> SubwordModel:
     pieces = (*(b"" for _ in SPECIALS.names), *learned)
     labels = (*SPECIALS.names, *(_label(config, piece) for piece in learned))
@@ -236,7 +236,7 @@ def _encode_bytes(texts: Sequence[str]) -> list[list[int]]:
     return [[value + len(SPECIALS) for value in text.encode()] for text in texts]
 
 
-def _build_characters(config: CharacterConfig, data: dict[str, Any]) -> SubwordModel:
+def _build_characters(config: CharacterConfig, data: JsonObject) -> SubwordModel:
     letters: str = data["characters"]
     offset = len(SPECIALS) + (256 if config.byte_fallback else 0)
     ids = {letter: [offset + i] for i, letter in enumerate(letters)}
@@ -251,13 +251,13 @@ def _build_characters(config: CharacterConfig, data: dict[str, Any]) -> SubwordM
     return _make(config, data, [*learned, *(letter.encode() for letter in letters)], "", encode)
 
 
-def library_data(config: TokenizerConfig, model: models.Model) -> dict[str, Any]:
+def library_data(config: TokenizerConfig, model: models.Model) -> JsonObject:
     """Return a library model with the pre-tokenizer and normalizer of this kind, as plain JSON values."""
     library = Library(model)
     library.pre_tokenizer = pre_tokenizer(config)
     if (cleaned := normalizer(config)) is not None:
         library.normalizer = cleaned
-    data: dict[str, Any] = json.loads(library.to_str())
+    data: JsonObject = json.loads(library.to_str())
     return data
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -13,6 +12,7 @@ from heedful.text.normalisation import refuse_surrogates
 from heedful.text.specials import SPECIALS, Specials
 from heedful.text.storage import read_content, sha256, write_content
 from heedful.text.subwords import SubwordModel, build, words_of
+from heedful.typing import JsonObject
 
 NO_WORD = -1
 _CONFIG: TypeAdapter[TokenizerConfig] = TypeAdapter(TokenizerConfig)
@@ -163,7 +163,7 @@ class Tokenizer:
         return self.model is other.model or self.model.pieces == other.model.pieces
 
     @property
-    def content(self) -> dict[str, Any]:
+    def content(self) -> JsonObject:
         """The complete state of this tokenizer, as plain JSON values."""
         return {**self.model.content, "preprocessing": self.preprocessing.model_dump(mode="json")}
 

@@ -44,6 +44,7 @@ from heedful.text.subwords import (
     reserved,
 )
 from heedful.text.tokenizer import Tokenizer
+from heedful.typing import JsonObject
 
 Words = Counter[str]
 
@@ -99,7 +100,7 @@ def _checked(lines: Iterable[str]) -> Iterator[str]:
         yield line
 
 
-def _learn(config: TokenizerConfig, lines: Iterable[str]) -> dict[str, Any]:
+def _learn(config: TokenizerConfig, lines: Iterable[str]) -> JsonObject:
     match config:
         case ByteConfig():
             return {}
@@ -158,18 +159,18 @@ def _alphabet(
     return sorted(most_frequent(counts, at_most, config.min_frequency))
 
 
-def _learn_characters(config: CharacterConfig, letters: Words) -> dict[str, Any]:
+def _learn_characters(config: CharacterConfig, letters: Words) -> JsonObject:
     room = _room(config.vocab_size, len(SPECIALS) + 256 * config.byte_fallback)
     return {"characters": "".join(most_frequent(letters, room, config.min_frequency))}
 
 
-def _learn_words(config: WordConfig, words: Words) -> dict[str, Any]:
+def _learn_words(config: WordConfig, words: Words) -> JsonObject:
     room = _room(config.vocab_size, len(SPECIALS))
     names = [*reserved(False), *most_frequent(words, room, config.min_frequency)]
     return library_data(config, models.WordLevel(as_vocabulary(names), UNKNOWN))
 
 
-def _learn_bpe(config: BpeConfig, words: Words) -> dict[str, Any]:
+def _learn_bpe(config: BpeConfig, words: Words) -> JsonObject:
     first = reserved(config.byte_fallback)
     room = _room(config.vocab_size, len(first))
     alphabet = _alphabet(config, words, room)
@@ -180,7 +181,7 @@ def _learn_bpe(config: BpeConfig, words: Words) -> dict[str, Any]:
     return library_data(config, model)
 
 
-def _learn_byte_bpe(config: ByteBpeConfig, words: Words) -> dict[str, Any]:
+def _learn_byte_bpe(config: ByteBpeConfig, words: Words) -> JsonObject:
     letters = byte_letters()
     room = _room(config.vocab_size, len(SPECIALS) + 255)
     # The pre-tokenizer of this kind has already mapped bytes to characters.
@@ -206,7 +207,7 @@ def _merges(
     return [(left, right) for left, right in found[: config.merges]]
 
 
-def _learn_unigram(config: UnigramConfig, words: Words) -> dict[str, Any]:
+def _learn_unigram(config: UnigramConfig, words: Words) -> JsonObject:
     first = reserved(config.byte_fallback)
     room = _room(config.vocab_size, len(first))
     assert room is not None
@@ -231,7 +232,7 @@ def _most_probable(found: list[list[Any]], letters: set[str], room: int) -> list
     return [(name, score) for name, score in ranked if name in kept]
 
 
-def _learn_wordpiece(config: WordPieceConfig, words: Words) -> dict[str, Any]:
+def _learn_wordpiece(config: WordPieceConfig, words: Words) -> JsonObject:
     room = _room(config.vocab_size, len(SPECIALS) + 1)
     assert room is not None
     # Every character may need one entry at the start of a word and one within a word.
@@ -253,8 +254,8 @@ def _learn_wordpiece(config: WordPieceConfig, words: Words) -> dict[str, Any]:
     return library_data(config, models.WordPiece(as_vocabulary(names), unk_token=UNKNOWN))
 
 
-def _trained(library: Library, trainer: trainers.Trainer, words: Words) -> dict[str, Any]:
+def _trained(library: Library, trainer: trainers.Trainer, words: Words) -> JsonObject:
     """Run the library's trainer on counted words, without a pre-tokenizer, so that words stay whole."""
     library.train_from_iterator(repeated(words), trainer)
-    model: dict[str, Any] = json.loads(library.to_str())["model"]
+    model: JsonObject = json.loads(library.to_str())["model"]
     return model

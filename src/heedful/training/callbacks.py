@@ -13,6 +13,7 @@ from typing import Any
 from heedful.errors import RequestError, WorkError, escaped
 from heedful.files import is_unicode, require_end, write_text
 from heedful.training.events import Event, Saved, Started, Stopped, Updated, Validated
+from heedful.typing import JsonObject
 
 VERSION = 1
 """Format version of the lines in ``metrics.jsonl``."""
@@ -55,7 +56,7 @@ class JsonLines:
         write_text(self.path, "".join(kept))
 
 
-def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
+def read_metrics(path: Path) -> Iterator[JsonObject]:
     """Yield the records of a ``metrics.jsonl``, skipping lines that a killed process left incomplete."""
     require_end(path)
     with path.open(encoding="utf-8", errors="replace") as file:
@@ -68,7 +69,7 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
                 yield values
 
 
-def _is_kept(line: dict[str, Any], start: Started) -> bool:
+def _is_kept(line: JsonObject, start: Started) -> bool:
     last = start.validated if line.get("event") == "validated" else start.update
     return int(line["update"]) <= last
 

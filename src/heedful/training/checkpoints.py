@@ -38,6 +38,7 @@ from heedful.files import is_intact, parse_json, require_end, sha256, stamped, s
 from heedful.training.faults import reached
 from heedful.training.optimizers import load_state_tensors, state_tensors
 from heedful.training.state import TrainingState
+from heedful.typing import JsonObject
 
 __all__ = [
     "VERSION",
@@ -144,7 +145,7 @@ def _write(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, sta
     _write_json(folder / "manifest.json", stamped({"version": VERSION, "files": files}))
 
 
-def _write_json(path: Path, values: dict[str, Any]) -> None:
+def _write_json(path: Path, values: JsonObject) -> None:
     path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
 
 
@@ -265,14 +266,14 @@ def _load(path: Path) -> Checkpoint:
     return _parse(path / "state.json", lambda values: _checkpoint(path, values))
 
 
-def _manifest(values: dict[str, Any]) -> tuple[Any, dict[str, dict[str, Any]]]:
+def _manifest(values: JsonObject) -> tuple[Any, dict[str, JsonObject]]:
     version = values["version"]
     if version == VERSION and not is_intact(values):
         raise ValueError("its checksum does not match its content")
     return version, {name: dict(entry) for name, entry in dict(values["files"]).items()}
 
 
-def _checkpoint(path: Path, values: dict[str, Any]) -> Checkpoint:
+def _checkpoint(path: Path, values: JsonObject) -> Checkpoint:
     return Checkpoint(path, TrainingState.from_json(values["training"]), values["optimizer"])
 
 
@@ -287,7 +288,7 @@ def _parse(path: Path, make: Callable[[Any], Any]) -> Any:
         raise DamagedError(f"{path}: cannot be read: {error}") from error
 
 
-def _verify(path: Path, expected: dict[str, Any]) -> None:
+def _verify(path: Path, expected: JsonObject) -> None:
     if not path.is_file():
         raise DamagedError(f"{path}: file is missing")
     found = {"size": path.stat().st_size, "sha256": sha256(path)}

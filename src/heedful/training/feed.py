@@ -1,18 +1,19 @@
 """Training data: samples grouped into updates, split into micro-batches and collated."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from heedful.data.batch import Batch
 from heedful.data.cursor import Cursor, updates
 from heedful.data.plan import Lengths, Samples, plan, split
+from heedful.typing import JsonMapping
 
 
 class TrainingData(Protocol):
     """Interface of training data: groups samples into updates and collates batches."""
 
-    def updates(self, cursor: Mapping[str, Any] | None) -> Iterator[tuple[Sequence[int], Mapping[str, Any]]]:
+    def updates(self, cursor: JsonMapping | None) -> Iterator[tuple[Sequence[int], JsonMapping]]:
         """Yield the samples of each update from ``cursor`` on (None: the beginning), and the cursor after it.
 
         A cursor is a JSON object with an ``epoch``; after the last update of an epoch it is the start of the
@@ -50,7 +51,7 @@ class PlannedData:
         """Return all updates of an epoch."""
         return plan(self.lengths, tokens_per_update=self.tokens_per_update, seed=self.seed, epoch=number)
 
-    def updates(self, cursor: Mapping[str, Any] | None) -> Iterator[tuple[Sequence[int], Mapping[str, Any]]]:
+    def updates(self, cursor: JsonMapping | None) -> Iterator[tuple[Sequence[int], JsonMapping]]:
         """See `TrainingData`."""
         start = Cursor() if cursor is None else Cursor.from_dict(cursor)
         for samples, after in updates(self.lengths, start, self.tokens_per_update, self.seed):

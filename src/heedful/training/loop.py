@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -21,6 +20,7 @@ from heedful.training.signals import StopRequest, stop_signals
 from heedful.training.state import Scored, TrainingState
 from heedful.training.step import Step
 from heedful.training.update import Updater
+from heedful.typing import JsonMapping
 
 Validate = Callable[[nn.Module], Mapping[str, float]]
 """Computes metrics of a model in evaluation mode, without gradients; called in the first process only."""
@@ -202,7 +202,7 @@ class _Training:
         """Return "patience" if too many consecutive validations did not improve, else None."""
         return "patience" if _is_out_of_patience(self.state, self.settings) else None
 
-    def advance(self, samples: Sequence[int], cursor: Mapping[str, Any]) -> None:
+    def advance(self, samples: Sequence[int], cursor: JsonMapping) -> None:
         """Make one update."""
         state = self.state
         number = state.update + 1

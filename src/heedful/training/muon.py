@@ -16,6 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from heedful.typing import JsonObject
+
 # Five steps of this polynomial map any singular value in (0.002, 1] into [0.68, 1.14].
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 N_STEPS = 5
@@ -50,7 +52,7 @@ class Muon(torch.optim.AdamW):
 
     def __init__(
         self,
-        groups: list[dict[str, Any]],
+        groups: list[JsonObject],
         *,
         slices: Mapping[nn.Parameter, list[int]],
         momentum: float,
@@ -74,7 +76,7 @@ class Muon(torch.optim.AdamW):
                 self._orthogonal_step(group)
         return loss
 
-    def _orthogonal_step(self, group: dict[str, Any]) -> None:
+    def _orthogonal_step(self, group: JsonObject) -> None:
         directions = []
         for parameter in group["params"]:
             if parameter.grad is None:

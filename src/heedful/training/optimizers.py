@@ -4,7 +4,7 @@ The schedule sets the learning rate before every update; optimizers are built he
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from heedful.config import Config
 from heedful.errors import RequestError, nearest
 from heedful.training.muon import Muon, hidden_matrices
+from heedful.typing import JsonObject
 
 
 class AdamConfig(Config):
@@ -175,7 +176,7 @@ def _groups(
     weight_decay: float,
     shares: Mapping[nn.Parameter, float],
     late: Collection[nn.Parameter] = (),
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """Group parameters by learning rate and weight decay; only matrices decay."""
     late_set = set(late)
     groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
@@ -226,7 +227,7 @@ def load_state_tensors(
         RequestError: a tensor has no parameter in the model, or its shape differs.
     """
     parameters = dict(model.named_parameters())
-    by_name: dict[str, dict[str, Any]] = {}
+    by_name: dict[str, JsonObject] = {}
     for key, tensor in tensors.items():
         name, _, entry = key.rpartition("/")
         if name not in parameters:

@@ -8,12 +8,13 @@ factor ``d_model^-0.5`` of the paper's equation 3. Without it the peak at 4000 u
 
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Literal, Protocol, runtime_checkable
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from heedful.config import Config
 from heedful.errors import RequestError
+from heedful.typing import JsonObject
 
 Direction = Literal["lower", "higher"]
 
@@ -34,11 +35,11 @@ class Observing(Protocol):
         """Update the state with the metric of one validation."""
         ...
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> JsonObject:
         """Return the state to save in a checkpoint, as JSON values."""
         ...
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: JsonObject) -> None:
         """Load a state returned by `state_dict`."""
         ...
 
@@ -172,11 +173,11 @@ class Plateau:
         if self.bad > self.patience:
             self.scale, self.bad = self.scale * self.factor, 0
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> JsonObject:
         """Return the reduction so far, the best metric, and the number of validations since it."""
         return {"scale": self.scale, "best": self.best, "bad": self.bad}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: JsonObject) -> None:
         """Load a state returned by `state_dict`."""
         self.scale, self.best, self.bad = state["scale"], state["best"], state["bad"]
 

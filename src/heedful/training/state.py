@@ -1,7 +1,9 @@
 """Training state: everything besides weights and optimizer state that a resumed run needs."""
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Self
+from typing import Self
+
+from heedful.typing import JsonObject
 
 
 @dataclass(frozen=True)
@@ -38,22 +40,22 @@ class TrainingState:
     """
 
     update: int = 0
-    cursor: dict[str, Any] | None = None
+    cursor: JsonObject | None = None
     validated: int = 0
     best: list[Scored] = field(default_factory=list)
     best_in_turn: float | None = None
     bad_validations: int = 0
-    schedule: dict[str, Any] = field(default_factory=dict)
+    schedule: JsonObject = field(default_factory=dict)
     seconds: float = 0.0
     tokens: int = 0
     samples: int = 0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the state as plain JSON values."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Self:
+    def from_json(cls, values: JsonObject) -> Self:
         """Build a state from the result of `to_json`; raise `ValueError` if keys are missing or unknown."""
         names = {f.name for f in fields(cls)}
         if set(values) != names:

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +25,7 @@ from heedful.training import distribution
 from heedful.training.feed import TrainingData
 from heedful.training.optimizers import clip, gradient_norm, set_rate
 from heedful.training.step import Step
+from heedful.typing import JsonObject
 
 
 @dataclass(frozen=True)
@@ -198,9 +198,9 @@ def _non_finite_error(
     )
 
 
-def _ids(batch: Batch) -> dict[str, Any]:
+def _ids(batch: Batch) -> JsonObject:
     """Return the token ids of every sequence of a batch, by side."""
-    ids: dict[str, Any] = {"targets": batch.targets.tolist()}
+    ids: JsonObject = {"targets": batch.targets.tolist()}
     for side in ("inputs", "source"):
         tokens = getattr(batch, side)
         if isinstance(tokens, Tokens):

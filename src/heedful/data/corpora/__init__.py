@@ -8,17 +8,18 @@ from heedful.data.corpora import digits, phrasebook, repeats, reverse, scenes
 from heedful.data.corpora.grammar import Pair
 from heedful.data.corpora.questions import questions
 from heedful.errors import RequestError, nearest
+from heedful.typing import JsonObject
 
 
 def _pair_rows(pairs: Callable[..., Iterator[Pair] | Sequence[Pair]], split: str, seed: int) -> Iterator[Any]:
     return map(row, pairs(split, seed=seed))
 
 
-def _question_rows(split: str, seed: int, *, unanswerable: bool) -> Iterator[dict[str, Any]]:
+def _question_rows(split: str, seed: int, *, unanswerable: bool) -> Iterator[JsonObject]:
     return (question._asdict() for question in questions(split, seed, unanswerable=unanswerable))
 
 
-CORPORA: dict[str, Callable[[str, int], Iterator[dict[str, Any]]]] = {
+CORPORA: dict[str, Callable[[str, int], Iterator[JsonObject]]] = {
     "phrasebook-ta": partial(_pair_rows, partial(phrasebook.phrasebook, "ta")),
     "phrasebook-de": partial(_pair_rows, partial(phrasebook.phrasebook, "de")),
     "phrasebook-questions": partial(_question_rows, unanswerable=False),
@@ -33,7 +34,7 @@ CORPORA: dict[str, Callable[[str, int], Iterator[dict[str, Any]]]] = {
 }
 
 
-def open_corpus(name: str, split: str, *, seed: int = 0) -> Iterator[dict[str, Any]]:
+def open_corpus(name: str, split: str, *, seed: int = 0) -> Iterator[JsonObject]:
     """Return the rows of a built-in corpus.
 
     Args:

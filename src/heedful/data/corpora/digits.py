@@ -6,12 +6,12 @@ splits are contiguous, without shuffling.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from heedful.data.images import LazyImage
 from heedful.errors import RequestError
+from heedful.typing import JsonObject
 
 SPLITS = {"train": slice(0, 1197), "valid": slice(1197, 1497), "test": slice(1497, 1797)}
 
@@ -19,7 +19,7 @@ BRIGHTEST = 16
 """Maximum pixel value: each pixel counts the dark points in a 4 x 4 square."""
 
 
-def digits(split: str, seed: int = 0) -> Iterator[dict[str, Any]]:
+def digits(split: str, seed: int = 0) -> Iterator[JsonObject]:
     """Yield rows with an ``image`` and a ``label``, from 0 to 9; the seed has no effect.
 
     Raises:

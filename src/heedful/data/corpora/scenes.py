@@ -15,13 +15,14 @@ Each image of a split is drawn from its own stream of choices, so any image can 
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from heedful.data.corpora import drawing
 from heedful.data.corpora.drawing import Colour, Pixels
 from heedful.data.corpora.grammar import Draw
 from heedful.data.images import LazyImage
 from heedful.errors import RequestError, nearest
+from heedful.typing import JsonObject
 
 SIDE = 48
 """Pixels along each side of an image."""
@@ -75,7 +76,7 @@ class Scene(NamedTuple):
     grey: int
 
 
-def rows(split: str, seed: int = 0) -> Iterator[dict[str, Any]]:
+def rows(split: str, seed: int = 0) -> Iterator[JsonObject]:
     """Return the rows of a split: ``image``, a `LazyImage` of 48 x 48 pixels in colour, and ``caption``.
 
     Args:
@@ -93,7 +94,7 @@ def rows(split: str, seed: int = 0) -> Iterator[dict[str, Any]]:
     return (_row(split, number, seed) for number in range(N_IMAGES[split]))
 
 
-def _row(split: str, number: int, seed: int) -> dict[str, Any]:
+def _row(split: str, number: int, seed: int) -> JsonObject:
     s = scene(split, number, seed)
     return {"image": LazyImage(pixels(s), f"scenes/{split}:{number + 1}"), "caption": caption(s)}
 

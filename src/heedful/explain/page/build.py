@@ -27,6 +27,7 @@ from heedful.explain.page.packing import levels_of, shades_of, strongest, text_o
 from heedful.explain.summary import alignment_of, mean_of
 from heedful.explain.thumbnails import thumbnail
 from heedful.explain.view import Axis, Explanation, Map
+from heedful.typing import JsonMapping, JsonObject
 
 VERSION = 1
 """Format version of the JSON in the document."""
@@ -106,7 +107,7 @@ def as_script(value: Any) -> str:
     return plain.replace("<", "\\u003c")
 
 
-def numbers_of(explanation: Explanation, exact: Sequence[tuple[str, int]] = ()) -> dict[str, Any]:
+def numbers_of(explanation: Explanation, exact: Sequence[tuple[str, int]] = ()) -> JsonObject:
     """Return the data of the page's script, JSON-ready. Maps without weights are omitted.
 
     Raises:
@@ -149,7 +150,7 @@ def _views(each: Map) -> list[Head]:
     return [*each.heads, None] if len(each.heads) > 1 else [*each.heads]
 
 
-def _map(each: Map, wanted: frozenset[tuple[str, Head]]) -> dict[str, Any]:
+def _map(each: Map, wanted: frozenset[tuple[str, Head]]) -> JsonObject:
     rows, columns = each.weights.shape[1:]
     queries, keys = ([""] * n for n in (rows, columns))
     views = []
@@ -168,7 +169,7 @@ def _map(each: Map, wanted: frozenset[tuple[str, Head]]) -> dict[str, Any]:
     }
 
 
-def _best(explanation: Explanation) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+def _best(explanation: Explanation) -> tuple[list[JsonObject], JsonObject | None]:
     """Return the head with the best known alignment as ``tap`` and ``head``.
 
     If its rows are those of the input step, also return a map of its own, stored whole, whose rows are those
@@ -185,7 +186,7 @@ def _best(explanation: Explanation) -> tuple[list[dict[str, Any]], dict[str, Any
     return [{**_whole(made, head), "read": True}], {"tap": made.tap, "head": head}
 
 
-def _rollouts(explanation: Explanation) -> list[dict[str, Any]]:
+def _rollouts(explanation: Explanation) -> list[JsonObject]:
     """Return the matrices of the view ``rollout`` as maps, stored whole and drawn as means of heads."""
     found = []
     for number, matrix in enumerate(explanation.more.get("rollout", {}).get("matrices", ())):
@@ -200,14 +201,14 @@ def _rollouts(explanation: Explanation) -> list[dict[str, Any]]:
     return found
 
 
-def _whole(made: Map, head: Head) -> dict[str, Any]:
+def _whole(made: Map, head: Head) -> JsonObject:
     """Return a map with one matrix, stored whole, labelled with a head or, if None, as a mean."""
     packed = _map(made, frozenset({(made.tap, made.heads[0])}))
     packed["views"][0]["head"] = head
     return packed
 
 
-def _view(head: Head, weights: NDArray[np.float64], whole: bool) -> dict[str, Any]:
+def _view(head: Head, weights: NDArray[np.float64], whole: bool) -> JsonObject:
     levels, small = levels_of(weights), thumbnail(weights)
     shades, greatest = shades_of(small)
     row, column = np.unravel_index(int(levels.argmax()), levels.shape)
@@ -224,7 +225,7 @@ def _view(head: Head, weights: NDArray[np.float64], whole: bool) -> dict[str, An
     return {**view, "places": text_of(places), "kept": text_of(kept)}
 
 
-def _side(side: Axis) -> dict[str, Any]:
+def _side(side: Axis) -> JsonObject:
     image = side.image and f"data:image/png;base64,{base64.b64encode(side.image).decode('ascii')}"
     return {
         "tokens": side.tokens,
@@ -265,7 +266,7 @@ def _facts(explanation: Explanation) -> str:
     return f'{heading}\n<dl class="facts">{lines}</dl>'
 
 
-def _answered(answer: Mapping[str, Any], task: str) -> str:
+def _answered(answer: JsonMapping, task: str) -> str:
     """Return the text of an answer and its probability."""
     probability = _certainty(answer, task)
     shown = "" if probability is None else f' <span class="p">probability {_number(probability)}</span>'
@@ -273,7 +274,7 @@ def _answered(answer: Mapping[str, Any], task: str) -> str:
     return (_quoted(text) if text else '<span class="hint">nothing</span>') + shown
 
 
-def _certainty(answer: Mapping[str, Any], task: str) -> float | None:
+def _certainty(answer: JsonMapping, task: str) -> float | None:
     """Return the probability of a generated text or a label; None if the score is not a probability."""
     if answer.get("log_probs"):
         return _probability(math.fsum(answer["log_probs"]))

@@ -13,12 +13,11 @@ A view with a ``kind`` is drawn as it is. It has a ``title``, and:
 The views in `heedful.explain.views` have no ``kind``; their modules convert them. Other views are ignored.
 """  # noqa: E501
 
-from typing import Any
-
 from heedful.explain.view import Explanation
 from heedful.explain.views import VIEWS, view_module
+from heedful.typing import JsonObject
 
-Drawing = dict[str, Any]
+Drawing = JsonObject
 
 KINDS = ("tokens", "table", "patches", "heat", "image")
 _OF_SIDES = ("tokens", "patches")

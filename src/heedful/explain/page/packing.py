@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.typing import JsonObject
+
 LEVELS = 2**16 - 1
 """Integer that stands for weight 1."""
 
@@ -74,7 +76,7 @@ def text_of(numbers: NDArray[Any]) -> str:
     return base64.b64encode(numbers.astype(numbers.dtype.newbyteorder("<")).tobytes()).decode("ascii")
 
 
-def signed(values: NDArray[np.float64]) -> dict[str, Any]:
+def signed(values: NDArray[np.float64]) -> JsonObject:
     """Return a matrix of numbers from -1 to 1 for the page: ``size``, and ``levels`` of 16 bits.
 
     Level 0 stands for NaN, which the page leaves empty; levels 1 to `LEVELS` stand for -1 to 1.

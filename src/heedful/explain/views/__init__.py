@@ -7,12 +7,13 @@ The values of a view are JSON-ready and stored in `heedful.explain.view.Explanat
 are computed in evaluation mode (without dropout), with the same forward pass as predictions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from heedful.errors import RequestError, nearest
+from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,9 +88,7 @@ class ViewModule(Protocol):
     def has(self, run: "Run") -> bool:
         """Whether a run meets the requirement of the view."""
 
-    def compute(
-        self, run: "Run", reading: "ModelInput", explanations: Sequence["Explanation"]
-    ) -> dict[str, Any]:
+    def compute(self, run: "Run", reading: "ModelInput", explanations: Sequence["Explanation"]) -> JsonObject:
         """Return the values of the view, JSON-ready.
 
         Args:
@@ -98,13 +97,13 @@ class ViewModule(Protocol):
             explanations: the explanation of the input without views, followed by those of further inputs.
         """
 
-    def lines(self, explanation: "Explanation", values: Mapping[str, Any]) -> list[str]:
+    def lines(self, explanation: "Explanation", values: JsonMapping) -> list[str]:
         """Return the lines shown in the terminal."""
 
-    def drawings(self, explanation: "Explanation", values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def drawings(self, explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
         """Return the drawings of the page (`heedful.explain.page.further`)."""
 
-    def figure(self, explanation: "Explanation", values: Mapping[str, Any]) -> "Figure":
+    def figure(self, explanation: "Explanation", values: JsonMapping) -> "Figure":
         """Return the figure for SVG and PNG files.
 
         Raises:

@@ -1,8 +1,8 @@
 """View ``census``: the class of each head (`heedful.explain.patterns`)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from heedful.explain.attention_sites import find_sites
 from heedful.explain.classes import MEANINGS
@@ -12,6 +12,7 @@ from heedful.explain.patterns import census as census_of
 from heedful.explain.reading import ModelInput
 from heedful.explain.summary import NAMES
 from heedful.explain.view import MEMORY, Explanation
+from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,13 +28,13 @@ def has(run: "Run") -> bool:
     return any(site.keys != MEMORY for site in find_sites(run.model))
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return the census of the selected heads over all inputs, without attention to memory slots."""
     kept = [replace(each, maps=[m for m in each.maps if m.keys != MEMORY]) for each in explanations]
     return census_of(kept).to_dict()
 
 
-def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
+def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     """Return the number of heads of each class, then a line per head."""
     census = Census.from_dict(values)
     inputs = "1 input" if census.inputs == 1 else f"{census.inputs:,} inputs"
@@ -63,7 +64,7 @@ def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
     return output
 
 
-def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return two tables: the number of heads of each class, and all heads; clicking a row opens the head."""
     census = Census.from_dict(values)
     shares = [
@@ -100,7 +101,7 @@ def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[s
     ]
 
 
-def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
+def figure(explanation: Explanation, values: JsonMapping) -> "Figure":
     """Draw a table of all heads by class."""
     from heedful.explain.drawings import census_map
 

@@ -1,6 +1,6 @@
 """View ``class-token``: attention of the class token of an image, by layer."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from heedful.explain.reading import ModelInput
 from heedful.explain.view import INPUT, Explanation
 from heedful.explain.views.shared import rounded_all
 from heedful.nn.patches import PatchEmbedding
+from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +34,7 @@ def has(run: "Run") -> bool:
     )
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return the attention of the class token, mean over the selected heads.
 
     Returns:
@@ -51,7 +52,7 @@ def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]
     return {"side": INPUT, "layers": layers}
 
 
-def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
+def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     """Return a line per layer: the patches with the largest weights, as row,column."""
     output = ["attention of the class token, mean of heads (row,column of patches)"]
     for name, weights in _layers(values):
@@ -62,14 +63,14 @@ def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
     return output
 
 
-def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return a heat map over the image for each layer."""
     images = [{"label": name, "values": weights.ravel().tolist()} for name, weights in _layers(values)]
     among = len(explanation.sides[values["side"]].tokens)
     return [{"title": TITLE, "kind": "patches", "side": values["side"], "images": images, "among": among}]
 
 
-def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
+def figure(explanation: Explanation, values: JsonMapping) -> "Figure":
     """Draw the heat maps of all layers side by side, on one scale."""
     from heedful.explain.drawings import attention_panels
 
@@ -83,6 +84,6 @@ def _answer(explanation: Explanation) -> str:
     return f"answer: {explanation.answer.get('text', '')}"
 
 
-def _layers(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _layers(values: JsonMapping) -> Iterator[tuple[str, Any]]:
     for each in values["layers"]:
         yield f"layer {each['layer']}", np.asarray(each["weights"], dtype=float)

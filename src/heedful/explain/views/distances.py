@@ -1,6 +1,6 @@
 """View ``distances``: mean attention distance by layer (Dosovitskiy et al. 2021, figures 7 and 11)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from heedful.explain.reading import ModelInput
 from heedful.explain.summary import NAMES
 from heedful.explain.view import MEMORY, Axis, Explanation, Map
 from heedful.explain.views.shared import headline, rounded
+from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,7 +25,7 @@ def has(run: "Run") -> bool:
     return any(site.kind != "cross" and site.keys != MEMORY for site in find_sites(run.model))
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return the mean attention distance of each head, over all queries of all inputs.
 
     The unit is pixels between patch centres if the side is an image (its class token is excluded), otherwise
@@ -51,7 +52,7 @@ def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]
             even.setdefault(each.keys, _Mean()).add(_distance(uniform, side, patch), queries)
     if not means:
         raise RequestError("view distances needs self-attention; select some, or remove the selection")
-    stacks: dict[tuple[str, str], dict[str, Any]] = {}
+    stacks: dict[tuple[str, str], JsonObject] = {}
     for each in _own(explanations[0]):
         unit = "tokens" if explanations[0].sides[each.keys].grid is None else "pixels"
         stack = stacks.setdefault(
@@ -120,7 +121,7 @@ def _plain(values: Numbers) -> list[float | None]:
     return [rounded(float(value)) if np.isfinite(value) else None for value in values]
 
 
-def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
+def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     """Return a line per layer: the mean of its heads, then each head."""
     output = []
     for stack in values["stacks"]:
@@ -134,7 +135,7 @@ def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
     return output
 
 
-def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return a table per stack: layers by heads; clicking a cell opens the head; darker is farther."""
     found = []
     for stack in values["stacks"]:
@@ -149,7 +150,7 @@ def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[s
     return found
 
 
-def _cell(layer: Mapping[str, Any], n: int, farthest: float) -> dict[str, Any] | None:
+def _cell(layer: JsonMapping, n: int, farthest: float) -> JsonObject | None:
     value = layer["distances"][n]
     if value is None:
         return None
@@ -157,7 +158,7 @@ def _cell(layer: Mapping[str, Any], n: int, farthest: float) -> dict[str, Any] |
     return {"text": _number(value), "share": value / farthest, **opens}
 
 
-def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
+def figure(explanation: Explanation, values: JsonMapping) -> "Figure":
     """Draw a panel per stack with a point per head, by layer."""
     from heedful.explain.drawings import distance_panels
 
@@ -177,7 +178,7 @@ def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
     return distance_panels(panels, layers)
 
 
-def _title(stack: Mapping[str, Any]) -> str:
+def _title(stack: JsonMapping) -> str:
     return f"mean attention distance in {stack['unit']}: {NAMES[stack['kind']]} of the {stack['side']}"
 
 

@@ -1,9 +1,9 @@
 """View ``filters``: principal components of the patch projection of an image model."""
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from heedful.explain.reading import ModelInput
 from heedful.explain.view import Explanation
 from heedful.explain.views.shared import embeddings_of, rounded_all
 from heedful.nn.patches import PatchEmbedding
+from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,7 +47,7 @@ def _channels(embedding: PatchEmbedding) -> int:
     return embedding.patches.projection.weight[0].numel() // embedding.patches.patch**2
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return the first principal components (`heedful.explain.patches.patch_filters`).
 
     Returns:
@@ -66,7 +67,7 @@ def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]
     }
 
 
-def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
+def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     """Return the variance explained by the components."""
     shares, patch = values["shares"], values["patch"]
     summary = (
@@ -76,7 +77,7 @@ def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
     return [summary, "  " + " ".join(f"{share:.1%}" for share in shares[:10])]
 
 
-def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return the tiles as one image, in descending order of variance."""
     if not values["tiles"]:
         return []
@@ -97,7 +98,7 @@ def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[s
     ]
 
 
-def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
+def figure(explanation: Explanation, values: JsonMapping) -> "Figure":
     """Draw the tiles in descending order of variance."""
     from heedful.explain.drawings import filter_tiles
 

@@ -1,6 +1,6 @@
 """View ``gradients``: gradient x input of the answer's log-probability."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,6 +20,7 @@ from heedful.explain.view import INPUT, SOURCE, Axis, Explanation
 from heedful.explain.views.shared import EMBEDDINGS, rounded
 from heedful.nn.patches import Images
 from heedful.nn.taps import intervene
+from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,12 +44,12 @@ def has(run: "Run") -> bool:
     return bool(run.task.columns.images) or any(hasattr(run.model, name) for name in EMBEDDINGS)
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return `gradients` of the predicted answer."""
     return gradients(run, reading)
 
 
-def gradients(run: "Run", reading: ModelInput, *, of: int | None = None) -> dict[str, Any]:
+def gradients(run: "Run", reading: ModelInput, *, of: int | None = None) -> JsonObject:
     """Return the gradient of the answer's log-probability with respect to each input token: gradient x input.
 
         S = log p(answer),      g_t = dS / de_t,      products_t = g_t · e_t,      norms_t = |g_t|
@@ -107,7 +108,7 @@ def gradients(run: "Run", reading: ModelInput, *, of: int | None = None) -> dict
     return values
 
 
-def _products(gradient: Float[Tensor, "... d"], given: Float[Tensor, "... d"]) -> dict[str, Any]:
+def _products(gradient: Float[Tensor, "... d"], given: Float[Tensor, "... d"]) -> JsonObject:
     """Return ``products`` and ``norms`` as nested lists, with the shape of all axes but the last."""
     return {
         "products": _significant((gradient * given.detach()).sum(-1).tolist()),
@@ -151,7 +152,7 @@ def _inner(model: nn.Module, embeddings: Iterable[str]) -> Iterator[dict[str, Te
 # Output --------------------------------------------------------------------------------------------------
 
 
-def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
+def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     """Return a line per input token; for an image, the patches with the largest values."""
     output = [f"gradient x input and gradient norm, for score {values['score']:.4f}"]
     for each in values["sides"]:
@@ -172,7 +173,7 @@ def _form(values: Iterable[float]) -> str:
     return ".3e" if 0 < max(map(abs, values), default=0) < SMALL else ".4f"
 
 
-def _of_patches(side: Axis, values: Mapping[str, Any]) -> list[str]:
+def _of_patches(side: Axis, values: JsonMapping) -> list[str]:
     """Return the largest and smallest sums over the pixels of a patch."""
     assert side.grid is not None
     sums = block_sums(np.asarray(values["products"], dtype=float), side.grid)
@@ -188,13 +189,13 @@ def _of_patches(side: Axis, values: Mapping[str, Any]) -> list[str]:
     return output
 
 
-def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return the products of each side; for images also those of pixels."""
-    images: dict[str, list[dict[str, Any]]] = {}
+    images: dict[str, list[JsonObject]] = {}
     for name, label, grid in _panels(explanation, values):
         made = {"label": label, "values": grid.ravel().tolist(), "grid": [*grid.shape]}
         images.setdefault(name, []).append(made)
-    drawn: list[dict[str, Any]] = [
+    drawn: list[JsonObject] = [
         {"title": _title(name), "kind": "patches", "side": name, "images": found, "apart": True}
         for name, found in images.items()
     ]
@@ -210,7 +211,7 @@ def _title(side: str) -> str:
     return f"Gradient \N{MULTIPLICATION SIGN} input of the {side}"
 
 
-def _panels(explanation: Explanation, values: Mapping[str, Any]) -> Iterator[tuple[str, str, Numbers]]:
+def _panels(explanation: Explanation, values: JsonMapping) -> Iterator[tuple[str, str, Numbers]]:
     """Yield the side, a label and values ``[rows, columns]`` of each image: of pixels, then of patches."""
     for each in values.get("images", ()):
         yield each["name"], "each pixel", np.asarray(each["products"], dtype=float)
@@ -225,7 +226,7 @@ def _panels(explanation: Explanation, values: Mapping[str, Any]) -> Iterator[tup
             yield each["name"], f"each embedded patch{''.join(own)}", on_grid(products, side)
 
 
-def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
+def figure(explanation: Explanation, values: JsonMapping) -> "Figure":
     """Draw maps beside the image; for texts, a bar per token.
 
     Raises:

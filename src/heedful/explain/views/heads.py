@@ -1,7 +1,7 @@
 """View ``heads``: thumbnails and sharpness of all heads."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from heedful.explain.summary import NAMES
 from heedful.explain.thumbnails import thumbnail
 from heedful.explain.view import Explanation, Map
 from heedful.explain.views.shared import headline, rounded_all
+from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +29,7 @@ def has(run: "Run") -> bool:
     return bool(find_sites(run.model))
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return the sharpness of each head: the mean over queries of the largest weight.
 
         sharpness = 1/T sum_i max_j a_ij        from 1/K (uniform over K keys) to 1 (one key per query)
@@ -75,7 +76,7 @@ def _stacks(explanation: Explanation) -> dict[Stack, list[Map]]:
     return found
 
 
-def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
+def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     """Return a line per layer: the mean of its heads, then each head."""
     output = []
     for stack in values["stacks"]:
@@ -87,7 +88,7 @@ def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
     return output
 
 
-def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return tables of sharpness; clicking a cell opens the head. The page always has thumbnails."""
     found = []
     for stack in values["stacks"]:
@@ -98,7 +99,7 @@ def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[s
     return found
 
 
-def _cells(layer: Mapping[str, Any], columns: Sequence[int]) -> Iterator[dict[str, Any] | None]:
+def _cells(layer: JsonMapping, columns: Sequence[int]) -> Iterator[JsonObject | None]:
     sharp = dict(zip(layer["heads"], layer["sharpness"], strict=True))
     for head in columns:
         value = sharp.get(head)
@@ -106,7 +107,7 @@ def _cells(layer: Mapping[str, Any], columns: Sequence[int]) -> Iterator[dict[st
         yield None if value is None else {"text": f"{value:.2f}", "share": min(value, 1.0), **opens}
 
 
-def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
+def figure(explanation: Explanation, values: JsonMapping) -> "Figure":
     """Draw a thumbnail of each head and of the mean of each layer."""
     from heedful.explain.drawings import head_grids
 
@@ -147,6 +148,6 @@ def _name(kind: str, queries: str, keys: str) -> str:
     return f"{NAMES[kind]} {of}"
 
 
-def _title(stack: Mapping[str, Any]) -> str:
+def _title(stack: JsonMapping) -> str:
     name = _name(stack["kind"], stack["queries"], stack["keys"])
     return f"sharpness of each head (1: one key per query): {name}"

@@ -1,7 +1,7 @@
 """View ``lens``: the output layer applied to the hidden states of every layer ("logit lens")."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -13,6 +13,7 @@ from heedful.explain.view import Explanation
 from heedful.explain.views.shared import probability, questions_of, refuse_numbers, rounded
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.taps import capture
+from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,13 +32,13 @@ def has(run: "Run") -> bool:
     )
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return `lens` with its default options."""
     return lens(run, reading)
 
 
 @torch.no_grad()
-def lens(run: "Run", reading: ModelInput, *, top: int = 5) -> dict[str, Any]:
+def lens(run: "Run", reading: ModelInput, *, top: int = 5) -> JsonObject:
     """Apply the output layer to the hidden states at every depth ("logit lens").
 
         p_l = softmax(head(norm(h_l)))      h_0 = embeddings,  h_l = output of block l,  l = 1 … L
@@ -78,7 +79,7 @@ def lens(run: "Run", reading: ModelInput, *, top: int = 5) -> dict[str, Any]:
     }
 
 
-def _read_out(reading: ModelInput, states: Float[Tensor, "T d"], top: int) -> dict[str, Any]:
+def _read_out(reading: ModelInput, states: Float[Tensor, "T d"], top: int) -> JsonObject:
     log_probs, best, at = [], [], 0
     for logits in reading.questions.logits(states):
         found = logits.float().log_softmax(-1)
@@ -106,7 +107,7 @@ def _stack(model: nn.Module) -> tuple[str, EncoderStack | DecoderStack]:
     raise RequestError("view lens needs a stack of blocks, which this model does not have; use another view")
 
 
-def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
+def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     """Return a line per depth: the most probable answer to every question."""
     output = ["logit lens: most probable answer at each depth (0: embeddings)"]
     for number, depth in enumerate(values["depths"]):
@@ -116,7 +117,7 @@ def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
     return output
 
 
-def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return a table with a row per depth: the most probable answer to each question."""
     if not values.get("depths"):
         return []
@@ -135,7 +136,7 @@ def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[s
     ]
 
 
-def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
+def figure(explanation: Explanation, values: JsonMapping) -> "Figure":
     """Draw a table: a row per answer, a column per depth, with the most probable answer in each cell.
 
     Raises:
@@ -158,7 +159,7 @@ def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
     )
 
 
-def _depths(values: Mapping[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def _depths(values: JsonMapping) -> Iterator[tuple[str, list[JsonObject]]]:
     """Yield the name of each depth, and the most probable answer to each question."""
     for depth, each in enumerate(values["depths"]):
         yield f"layer {depth}" if depth else "embeddings", [top[0] for top in each["top"]]

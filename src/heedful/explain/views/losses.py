@@ -1,7 +1,7 @@
 """View ``losses``: loss and probability of each answer."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -9,6 +9,7 @@ from heedful.errors import RequestError
 from heedful.explain.reading import ModelInput
 from heedful.explain.view import Explanation
 from heedful.explain.views.shared import questions_of, refuse_numbers, rounded
+from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,13 +22,13 @@ def has(run: "Run") -> bool:
     return run.recipe.task.kind != "regression"
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return `losses`."""
     return losses(run, reading)
 
 
 @torch.no_grad()
-def losses(run: "Run", reading: ModelInput) -> dict[str, Any]:
+def losses(run: "Run", reading: ModelInput) -> JsonObject:
     """Return the probability and loss of each answer: ``loss_i = -log p_i``, in nats.
 
     A language model has a question for every token but the first, including those of the prompt; these are
@@ -55,7 +56,7 @@ def losses(run: "Run", reading: ModelInput) -> dict[str, Any]:
     }
 
 
-def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
+def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     """Return a line per answer."""
     output = [
         "loss and probability of each answer" + ("; given tokens in parentheses" * any(values["given"]))
@@ -69,7 +70,7 @@ def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
     return output
 
 
-def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return the loss of each token, or a table if the questions are about the whole input."""
     if values["side"] not in explanation.sides:
         return []
@@ -92,7 +93,7 @@ def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[s
     return [{"title": title, "kind": "tokens", "side": values["side"], "values": token_losses}]
 
 
-def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
+def figure(explanation: Explanation, values: JsonMapping) -> "Figure":
     """Draw a bar per answer.
 
     Raises:

@@ -3,7 +3,7 @@
 Source: Dosovitskiy et al. 2021, figure 7, centre.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from heedful.explain.reading import ModelInput
 from heedful.explain.view import Explanation
 from heedful.explain.views.shared import embeddings_of, rounded_all
 from heedful.nn.positions import NoPositions, Positions
+from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,7 +46,7 @@ def _parts(model: nn.Module) -> dict[str, Positions]:
 
 
 @torch.no_grad()
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return the cosine similarities of all pairs of positions of the input.
 
     Returns:
@@ -63,7 +64,7 @@ def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]
     return {"sides": found}
 
 
-def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
+def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     """Return the mean cosine by distance; for patches, within rows, within columns, and elsewhere."""
     output = []
     for name, cosines in _tables(explanation, values):
@@ -92,7 +93,7 @@ def _of_patches(cosines: Any) -> list[str]:
     ]
 
 
-def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return a heat map of all pairs; for images, a small map per patch at its location."""
     return [
         {"title": _title(name), "kind": "heat", **signed(_flat(cosines))}
@@ -104,7 +105,7 @@ def _title(name: str) -> str:
     return f"Cosine similarity of {name} positions"
 
 
-def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
+def figure(explanation: Explanation, values: JsonMapping) -> "Figure":
     """Draw the heat map of the first side."""
     from heedful.explain.drawings import similarity_map
 
@@ -112,7 +113,7 @@ def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
     return similarity_map(cosines, _title(name))
 
 
-def _tables(explanation: Explanation, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _tables(explanation: Explanation, values: JsonMapping) -> Iterator[tuple[str, Any]]:
     """Yield the similarities of each side, ``[n, n]``, or ``[rows, columns, rows, columns]`` for images."""
     for each in values["sides"]:
         cosines = np.asarray(each["similarity"], dtype=float)

@@ -1,7 +1,7 @@
 """View ``rollout``: attention rollout over all layers (`heedful.explain.flow.rollouts`)."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from heedful.explain.summary import AttentionMatrix
 from heedful.explain.terminal import choose_style, heat_map, link_lines
 from heedful.explain.view import MEMORY, PREFIX, Explanation
 from heedful.explain.views.shared import headline, rounded_all
+from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +34,7 @@ def has(run: "Run") -> bool:
     return any(site.kind != "cross" and site.queries != PREFIX for site in sites)
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return how much each output token receives from each input token through attention.
 
     Returns:
@@ -60,7 +61,7 @@ def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]
     return {"residual": RESIDUAL, "matrices": matrices}
 
 
-def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
+def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     """Return the strongest links of each output token, or a heat map over the image."""
     output = []
     for shown in _matrices(explanation, values):
@@ -76,7 +77,7 @@ def lines(explanation: Explanation, values: Mapping[str, Any]) -> list[str]:
     return output
 
 
-def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return drawings over images; the page draws other rollouts like attention maps."""
     return [
         {
@@ -91,7 +92,7 @@ def drawings(explanation: Explanation, values: Mapping[str, Any]) -> list[dict[s
     ]
 
 
-def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
+def figure(explanation: Explanation, values: JsonMapping) -> "Figure":
     """Draw the last matrix: that of the decoder, if there is one."""
     from heedful.explain.drawings import attention_over
     from heedful.explain.heat_map import check_size, heat_map
@@ -107,7 +108,7 @@ def figure(explanation: Explanation, values: Mapping[str, Any]) -> "Figure":
     return heat_map(shown.keys.tokens, shown.queries.tokens, shown.weights, title=title, note=shown.title)
 
 
-def _matrices(explanation: Explanation, values: Mapping[str, Any]) -> Iterator[AttentionMatrix]:
+def _matrices(explanation: Explanation, values: JsonMapping) -> Iterator[AttentionMatrix]:
     for each in values["matrices"]:
         queries, keys = each["queries"], each["keys"]
         if queries == keys:

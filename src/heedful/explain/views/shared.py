@@ -9,6 +9,7 @@ from torch import nn
 from heedful.errors import RequestError
 from heedful.explain.reading import ModelInput
 from heedful.explain.view import INPUT, PREFIX, SOURCE
+from heedful.typing import JsonObject
 
 DIGITS = 6
 """Decimal places of rounded numbers."""
@@ -32,7 +33,7 @@ def probability(log_prob: float | None) -> float:
     return 0.0 if log_prob is None else float(f"{math.exp(min(log_prob, 0.0)):.{DIGITS}g}")
 
 
-def questions_of(reading: ModelInput) -> dict[str, Any]:
+def questions_of(reading: ModelInput) -> JsonObject:
     """Return the questions of an input, JSON-ready."""
     questions = reading.questions
     return {"side": questions.side, "places": list(questions.places), "answers": questions.names}

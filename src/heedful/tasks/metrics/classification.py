@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from heedful.errors import RequestError, nearest
 from heedful.tasks.metrics.score import Score, check_lengths
+from heedful.typing import JsonObject
 
 Counts = NDArray[np.int64]
 
@@ -102,7 +103,7 @@ def classification_scores(
     }
 
 
-def _details(table: Counts, classes: Sequence[Hashable]) -> dict[str, Any]:
+def _details(table: Counts, classes: Sequence[Hashable]) -> JsonObject:
     columns = [[None if np.isnan(v) else float(v) for v in part] for part in precision_recall_f1(table)]
     return {
         "classes": [str(label) for label in classes],

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heedful.errors import RequestError
+from heedful.typing import JsonMapping, JsonObject
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,10 @@ class Score:
     name: str
     value: float
     signature: str
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: JsonMapping = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return JSON values (``docs/schemas/evaluation.schema.json``); a non-finite value is null."""
         return {
             "name": self.name,

@@ -10,10 +10,10 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from heedful.tasks.metrics.classification import classification_scores
 from heedful.tasks.metrics.score import Score
+from heedful.typing import JsonObject
 
 Span = tuple[str, int, int]
 """Type, index of the first word, and index after the last word."""
@@ -77,7 +77,7 @@ def span_scores(predictions: Sequence[Sequence[str]], truths: Sequence[Sequence[
     sums = {name: tally.total() for name, tally in tallies.items()}
     each = [_rates(*(tallies[name][kind] for name in ("right", "found", "wanted"))) for kind in kinds]
     precision, recall, f1 = _rates(sums["right"], sums["found"], sums["wanted"])
-    columns: dict[str, Any] = {
+    columns: JsonObject = {
         name: [rates[i] for rates in each] for i, name in enumerate(("precision", "recall", "f1"))
     }
     details = {"classes": kinds, **columns, "support": [tallies["wanted"][kind] for kind in kinds]}

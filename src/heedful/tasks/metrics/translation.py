@@ -15,6 +15,7 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from heedful.errors import RequestError
 from heedful.tasks.metrics.score import Score, check_lengths
 from heedful.tasks.metrics.words import language_without_spaces
+from heedful.typing import JsonObject
 
 References = Sequence[str | Sequence[str]]
 
@@ -165,7 +166,7 @@ def quick_scores(
         RequestError: as in `translation_scores`.
     """
     streams = _streams(hypotheses, references)
-    metrics: dict[str, Any] = {"bleu": _bleu(language, lowercase), "chrf": CHRF(lowercase=lowercase)}
+    metrics: JsonObject = {"bleu": _bleu(language, lowercase), "chrf": CHRF(lowercase=lowercase)}
     return {name: _bounded(m.corpus_score(hypotheses, streams).score) for name, m in metrics.items()}
 
 
