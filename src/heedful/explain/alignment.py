@@ -14,12 +14,13 @@ the step that predicts it (``output``), and the row of the next step, which read
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import RequestError
+from heedful.models.base import Model
 from heedful.objectives.guided import DecoderStep
 from heedful.tasks.forced import forced
 from heedful.tasks.metrics.alignment import Link
@@ -135,7 +136,7 @@ def from_prediction(prediction: Prediction, tokenizers: Tokenizers) -> Attention
 
 
 def teacher_forced(
-    model: Any, tokenizers: Tokenizers, sources: Sequence[str], targets: Sequence[str]
+    model: Model, tokenizers: Tokenizers, sources: Sequence[str], targets: Sequence[str]
 ) -> list[Attention]:
     """Return the attention of a model over sentence pairs, in order, with teacher forcing.
 
@@ -148,7 +149,7 @@ def teacher_forced(
 
 
 def between_ids(
-    model: Any, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    model: Model, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> Iterator[Weights]:
     """Yield the attention of a model over pairs of ids, ``[L, H, T + 1, S + 1]`` each, with teacher forcing.
 

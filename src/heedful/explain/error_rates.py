@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
 from pathlib import Path
-from typing import Any
 
 from heedful.data.lines import find, lines
 from heedful.data.sources import SourceConfig
@@ -29,6 +28,7 @@ from heedful.explain.alignment import (
     pharaoh,
 )
 from heedful.explain.one_text import is_one_text
+from heedful.models.base import Model
 from heedful.objectives.guided import DecoderStep
 from heedful.runs.prepare import rows_of
 from heedful.runs.run import Run
@@ -220,7 +220,7 @@ def links_of(attentions: Iterable[Attention], by: Direction = "target") -> Links
 
 
 def between_words(
-    model: Any,
+    model: Model,
     tokenizers: Tokenizers,
     sources: Sequence[Words],
     targets: Sequence[Words],

@@ -14,7 +14,7 @@ weight on the source gets weight 1 at the separator.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import AttentionSite, find_sites
 from heedful.explain.view import INPUT, SOURCE, TARGET, Weights
+from heedful.models.base import Model
 from heedful.nn.taps import capture
 from heedful.tasks.sequence_formats import ConcatenatedFormat
 
@@ -74,7 +75,7 @@ def parts(sites: Sequence[AttentionSite]) -> list[AttentionSite]:
 
 @torch.no_grad()
 def between_ids(
-    model: Any,
+    model: Model,
     pairing: ConcatenatedFormat,
     sources: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],

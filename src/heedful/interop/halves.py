@@ -1,8 +1,8 @@
 """A model whose features stand in another order, for libraries that lay out sinusoids in another way."""
 
 import torch
-from torch import nn
 
+from heedful.models.base import Model
 from heedful.models.transformer import TransformerConfig, build
 
 # Layers that output features (permute rows) and layers that read features (permute columns); the rows of
@@ -12,8 +12,8 @@ _INPUT_LAYERS = {"source_embedding", "target_embedding", "qkv", "q", "kv", "up",
 
 
 def in_halves(
-    config: TransformerConfig, model: nn.Module, sizes: tuple[int, int]
-) -> tuple[TransformerConfig, nn.Module]:
+    config: TransformerConfig, model: Model, sizes: tuple[int, int]
+) -> tuple[TransformerConfig, Model]:
     """Permute the features of a model from interleaved to half-split sinusoids (all sines, then all cosines).
 
     The order of features is arbitrary: layer norms sum over all of them, and matrices can be permuted. So the

@@ -11,7 +11,6 @@ from itertools import product
 from statistics import fmean
 
 import torch
-from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.data.corpora.grammar import Clause, Nominal, Pair, Sentence
@@ -21,6 +20,7 @@ from heedful.lab.drawing import Bars, Matrix, Panel
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import train
+from heedful.models.base import Model
 from heedful.models.recurrent import AdditiveAttention, RecurrentConfig
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
@@ -105,7 +105,7 @@ CONFIGS: dict[str, TransformerConfig | RecurrentConfig] = {
 
 
 @cache
-def translator(name: str, updates: int, seed: int) -> nn.Module:
+def translator(name: str, updates: int, seed: int) -> Model:
     """One of `CONFIGS` after so many updates."""
     held = corpus()
     with seeded(seed):
@@ -114,7 +114,7 @@ def translator(name: str, updates: int, seed: int) -> nn.Module:
     return model
 
 
-def weights(model: nn.Module, pairs: Sequence[Pair]) -> list[torch.Tensor]:
+def weights(model: Model, pairs: Sequence[Pair]) -> list[torch.Tensor]:
     """Of each pair what every target word gives to every source word, ``[target, source]``.
 
     What the end tokens give and get is left out, so a row may sum to less than 1.

@@ -9,7 +9,7 @@ With V = 30,522 the totals are 109,482,240 and 335,141,888; the paper (Devlin et
 110M and 340M. The ε of their norms, 1e-12, is that of the released code.
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float
@@ -24,6 +24,7 @@ from heedful.models.attention_stack import (
     norm_of,
     positions_of,
 )
+from heedful.models.base import Model
 from heedful.models.mixers import MixerConfig, mixer_stack
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderStack
@@ -38,7 +39,7 @@ from heedful.nn.positions import Added, LearnedPositions
 STD = 0.02
 
 
-class Encoder(nn.Module):
+class Encoder(Model):
     """Tokens or images → stack → hidden states; ``heads["pooled"]`` computes one vector per sequence.
 
     Tasks add further heads under their own names.
@@ -49,11 +50,7 @@ class Encoder(nn.Module):
         pooler: called on hidden states and layout.
     """
 
-    lowers: ClassVar[bool] = True
-    """Whether it can be trained on a copy of its weights in bf16, if no module carries a state."""
-
-    alignment_taps: tuple[str, ...] = ()
-    """Empty: there is no source."""
+    lowers = True
 
     def __init__(self, embedding: nn.Module, stack: EncoderStack, pooler: nn.Module) -> None:
         super().__init__()

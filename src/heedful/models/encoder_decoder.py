@@ -1,11 +1,13 @@
 """Encoder-decoder model with cross-attention, and its interface for training and decoding."""
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from heedful.models.base import Model
 from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.declarations import blind_to_constants
@@ -15,7 +17,7 @@ from heedful.nn.residual import PostNorm
 from heedful.nn.state import KeyValueCache, State
 
 
-class EncoderDecoder(nn.Module):
+class EncoderDecoder(Model):
     """Source → encoder → memories; target prefix → decoder → hidden states.
 
     Args:
@@ -26,8 +28,7 @@ class EncoderDecoder(nn.Module):
         head: hidden states to logits; reached by objectives and decoders as ``heads["token"]``.
     """
 
-    lowers: ClassVar[bool] = True
-    """Whether it can be trained on a copy of its weights in bf16."""
+    lowers = True
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class EncoderDecoder(nn.Module):
         return {last: range(len(self.get_parameter(last)))}
 
     @property
-    def alignment_taps(self) -> list[str]:
+    def alignment_taps(self) -> Sequence[str]:
         """Names of the taps of attention weights over the source, from the first layer to the last."""
         return [f"{name}.weights" for name, part in self.named_modules() if isinstance(part, CrossAttention)]
 

@@ -43,7 +43,7 @@ layer of an RNN, a GRU and an LSTM has 2, 6 and 8 d_model² weights; attention h
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -64,6 +64,7 @@ from heedful.models.attention_stack import (
     self_attention,
     stack_of,
 )
+from heedful.models.base import Model
 from heedful.models.cells import CELLS, CellName
 from heedful.models.encoder import Encoder
 from heedful.models.encoder_decoder import token_head
@@ -84,7 +85,7 @@ STD = 0.02
 POSITIONS_STD = 0.01
 
 
-class LanguageModel(nn.Module):
+class LanguageModel(Model):
     """Tokens → causal stack → hidden states; ``heads["token"]`` computes the logits of the next token.
 
     Args:
@@ -93,11 +94,7 @@ class LanguageModel(nn.Module):
         head: hidden states to logits.
     """
 
-    lowers: ClassVar[bool] = True
-    """Whether it can be trained on a copy of its weights in bf16."""
-
-    alignment_taps: tuple[str, ...] = ()
-    """Empty: there is no source."""
+    lowers = True
 
     def __init__(self, embedding: nn.Module, stack: EncoderStack, head: nn.Module) -> None:
         super().__init__()

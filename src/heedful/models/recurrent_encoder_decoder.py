@@ -1,10 +1,12 @@
 """Recurrent encoder-decoder model, and its interface for training and decoding."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from heedful.models.base import Model
 from heedful.nn.attention.recurrent import Encoded, FixedContext
 from heedful.nn.attentive import AnyDecoder, AttentiveDecoder
 from heedful.nn.dropout import Dropout
@@ -13,7 +15,7 @@ from heedful.nn.recurrent import RecurrentStack
 from heedful.nn.state import State
 
 
-class RecurrentEncoderDecoder(nn.Module):
+class RecurrentEncoderDecoder(Model):
     """Source tokens → recurrent encoder → decoder that reads its annotations or its final state.
 
     Args:
@@ -68,7 +70,7 @@ class RecurrentEncoderDecoder(nn.Module):
         return self.dropout(self.decoder(self.target_embedding(tokens), tokens.layout, memories, caches))
 
     @property
-    def alignment_taps(self) -> list[str]:
+    def alignment_taps(self) -> Sequence[str]:
         """Names of the taps of attention weights over the source: one, or none without attention."""
         decoder = self.decoder
         attends = isinstance(decoder, AttentiveDecoder) and not isinstance(

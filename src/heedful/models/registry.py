@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
-from torch import nn
 
 from heedful.errors import RequestError, nearest
 from heedful.models import captioner, encoder, language_model, recurrent, resnet, transformer, vision
+from heedful.models.base import Model
 from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import LanguageModelConfig
@@ -29,7 +29,7 @@ AnyConfig = (
 
 ModelConfig = Annotated[AnyConfig, Field(discriminator="kind")]
 
-BUILDERS: dict[str, Callable[..., nn.Module]] = {
+BUILDERS: dict[str, Callable[..., Model]] = {
     "transformer": transformer.build,
     "recurrent": recurrent.build,
     "language-model": language_model.build,
@@ -39,7 +39,7 @@ BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "captioner": captioner.build,
 }
 
-READERS: dict[str, Callable[..., nn.Module]] = {
+READERS: dict[str, Callable[..., Model]] = {
     "encoder": encoder.build,
     "language-model": language_model.build_reader,
 }
@@ -79,7 +79,7 @@ CLASSES: dict[str, int] = {**vision.CLASSES, **resnet.CLASSES}
 """Number of classes of the task head of vision presets; used for parameter counts."""
 
 
-def build_model(config: Any, *sizes: int) -> nn.Module:
+def build_model(config: Any, *sizes: int) -> Model:
     """Build a newly initialized model.
 
     Args:
@@ -89,7 +89,7 @@ def build_model(config: Any, *sizes: int) -> nn.Module:
     return BUILDERS[config.kind](config, *sizes)
 
 
-def build_reader(config: Any, vocab_size: int) -> nn.Module:
+def build_reader(config: Any, vocab_size: int) -> Model:
     """Build a newly initialized model of `READERS`; ``heads["pooled"]`` computes one vector per text."""
     return READERS[config.kind](config, vocab_size)
 

@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from heedful.config import Config
 from heedful.models.attention_stack import Layers, Positive
+from heedful.models.base import Model
 from heedful.nn.convolutional import Bottleneck, GroupNorm, StandardisedConvolution
 from heedful.nn.layout import Tokens
 from heedful.nn.patches import Images
@@ -26,7 +27,7 @@ NARROWER = 4
 """Ratio of the outer to the inner width of a bottleneck block (He et al. 2016b, section 4)."""
 
 
-class ResNet(nn.Module):
+class ResNet(Model):
     """Images → root → blocks → norm and ReLU → hidden states, one for each cell of the last grid.
 
     Cells are tokens, row by row, packed as in the other vision models, so that the same poolings, heads and
@@ -39,14 +40,10 @@ class ResNet(nn.Module):
         size: height and width of the images in pixels, on which the grids of all blocks depend.
     """
 
-    lowers: ClassVar[bool] = False
-    """Filters are standardised in full precision: only the convolutions use bf16."""
+    lowers = False  # filters are standardised in full precision: only the convolutions use bf16
 
     eager: ClassVar[bool] = True
     """It has no stack of blocks for training to compile (`heedful.nn.declarations`)."""
-
-    alignment_taps: tuple[str, ...] = ()
-    """Empty: there is no source."""
 
     def __init__(
         self, root: nn.Sequential, blocks: nn.Sequential, norm: GroupNorm, size: tuple[int, int]

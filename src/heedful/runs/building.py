@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -11,6 +11,7 @@ from torch import nn
 from heedful.config import Config
 from heedful.errors import RequestError
 from heedful.memory import room_for
+from heedful.models.base import Model
 from heedful.models.registry import SIZES, ModelConfig, build_model, preset
 from heedful.recipes.problems import validate
 from heedful.recipes.trees import Mark, Tree, merge
@@ -84,7 +85,10 @@ def plain_settings(settings: JsonMapping) -> Tree:
     return Tree.of({"model": dict(settings)}, Mark("in the settings"))
 
 
-def assemble(config: Any, *sizes: int, device: str = "cpu") -> nn.Module:
+Built = TypeVar("Built", bound=nn.Module)
+
+
+def assemble(config: Any, *sizes: int, device: str = "cpu") -> Model:
     """A freshly initialised model; on the device ``meta`` it takes no memory and no time.
 
     ``sizes`` are those of the vocabularies, as `build_model` takes them.
@@ -95,7 +99,7 @@ def assemble(config: Any, *sizes: int, device: str = "cpu") -> nn.Module:
     return on_device(device, build_model, config, *sizes)
 
 
-def on_device(device: str, make: Callable[..., nn.Module], *arguments: Any) -> nn.Module:
+def on_device(device: str, make: Callable[..., Built], *arguments: Any) -> Built:
     """What ``make`` makes of the arguments, with its parameters on the device.
 
     Raises:
@@ -116,7 +120,7 @@ def build(
     target_vocab: int | None = None,
     device: str = "cpu",
     **settings: Any,
-) -> nn.Module:
+) -> Model:
     """A model, freshly initialised from torch's global generator.
 
     Args:

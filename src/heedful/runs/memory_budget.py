@@ -9,6 +9,7 @@ from torch import nn
 from heedful.data.report import Longest
 from heedful.errors import RequestError
 from heedful.memory import gibibytes, machine_memory, room_for
+from heedful.models.base import Model
 from heedful.models.registry import SIZES
 from heedful.recipes.schema import Recipe
 from heedful.runs.warm_start import freeze, rate_shares
@@ -50,7 +51,7 @@ def check_model(recipe: Recipe, device: torch.device, *, is_new: bool) -> None:
         check_vectors(recipe, model)
 
 
-def require_room(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> nn.Module:
+def require_room(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> Model:
     """Refuse a model of which not even what every training keeps has room on the device.
 
     It is asked before the data are read, with `fewest_sizes`, so that nobody waits for them in vain, and once

@@ -16,6 +16,7 @@ from heedful.engine.choosing import Inference
 from heedful.errors import DamagedError, RequestError
 from heedful.files import is_intact, sha256
 from heedful.memory import room_for
+from heedful.models.base import Model
 from heedful.runs.questions import at_least_one, decoding_of, inputs_of, streaming, with_beam
 from heedful.runs.saved import saved_recipe
 from heedful.tasks.base import Predictor, Task
@@ -58,7 +59,7 @@ class Run:
         model: with its weights; put into evaluation mode here.
     """
 
-    def __init__(self, folder: RunFolder, task: Task, model: Any) -> None:
+    def __init__(self, folder: RunFolder, task: Task, model: Model) -> None:
         self.folder, self.task, self.model = folder, task, model.eval()
         global _is_used
         _is_used = True

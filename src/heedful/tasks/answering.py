@@ -9,7 +9,7 @@ A sequence is ``<cls> question <sep> passage <sep>`` (Devlin et al. 2019, sectio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
 from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
+from heedful.models.base import Model
 from heedful.objectives.answering import answer_log_probs
 from heedful.tasks.grouping import longest_first
 from heedful.tasks.prediction import Prediction
@@ -174,7 +175,7 @@ class Answerer(Reader):
 
     def __init__(
         self,
-        model: Any,
+        model: Model,
         processor: PassageProcessor,
         *,
         windows: Windows,

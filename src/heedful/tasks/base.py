@@ -26,6 +26,7 @@ from heedful.data.sources import LocatedRow, Row, SourceConfig
 from heedful.data.store import TokenStore
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError
+from heedful.models.base import Model
 from heedful.models.registry import build_model
 from heedful.objectives.terms import AuxiliaryLoss, Objective
 from heedful.recipes import schema
@@ -292,7 +293,7 @@ class Task(ABC):
         """Predict `Processor.sizes` as far as it is known before there are data."""
         return tuple(vocab_sizes)
 
-    def build_model(self, sizes: Sequence[int] | None = None) -> nn.Module:
+    def build_model(self, sizes: Sequence[int] | None = None) -> Model:
         """Build the freshly initialised model with the heads of the task.
 
         Args:
@@ -308,7 +309,7 @@ class Task(ABC):
         objective: Objective = self.recipe.objective.make()
         return objective
 
-    def auxiliary_losses(self, model: Any) -> Sequence[AuxiliaryLoss]:
+    def auxiliary_losses(self, model: Model) -> Sequence[AuxiliaryLoss]:
         """Further terms of the loss, about the inside of the model.
 
         Raises:
@@ -316,7 +317,7 @@ class Task(ABC):
         """
         return ()
 
-    def initialise(self, model: Any, log: Log) -> None:  # noqa: B027 (most tasks do nothing)
+    def initialise(self, model: nn.Module, log: Log) -> None:  # noqa: B027 (most tasks do nothing)
         """Change the first weights of the model as the recipe says, and log facts about the data."""
 
     @abstractmethod
@@ -341,7 +342,7 @@ class Task(ABC):
     # Use --------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def predictor(self, model: Any, decoding: Any, inference: Inference, **options: Any) -> Predictor:
+    def predictor(self, model: Model, decoding: Any, inference: Inference, **options: Any) -> Predictor:
         """Make what predicts with a model that ``inference`` prepares.
 
         Args:
@@ -363,7 +364,7 @@ class Task(ABC):
 
     def evaluate(
         self,
-        model: Any,
+        model: Model,
         predict: Predict,
         split: str,
         rows: Iterator[LocatedRow[Row]],
@@ -414,7 +415,7 @@ class Task(ABC):
         """
 
     def metrics(
-        self, model: Any, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Any]
+        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Any]
     ) -> tuple[list[Score], list[str]]:
         """Score predictions against the answers of their rows; and notes about the data."""
         raise NotImplementedError

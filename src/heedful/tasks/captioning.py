@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from pydantic import model_validator
+from torch import nn
 
 from heedful.artifacts.run_folder import RunFolder
 from heedful.config import Config
@@ -25,6 +26,7 @@ from heedful.data.sources import CaptionedFolderSource, LocatedRow, Location, Ro
 from heedful.data.store import Ids
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
+from heedful.models.base import Model
 from heedful.models.captioner import CaptionerConfig
 from heedful.recipes import schema
 from heedful.tasks.base import Columns, Log, PreparedData, Rows, TaskInfo
@@ -278,7 +280,7 @@ class Captioning(Seq2SeqTask):
         """A byte for each number of an image."""
         return {IMAGE: LEVELS, CAPTION: self.processor.tokenizer.vocab_size}
 
-    def initialise(self, model: Any, log: Log) -> None:
+    def initialise(self, model: nn.Module, log: Log) -> None:
         """Fill in pretrained word vectors, if the recipe names some."""
         fill_vectors(self.recipe, {CAPTION: self.processor.tokenizer}, model, log)
 
@@ -300,7 +302,7 @@ class Captioning(Seq2SeqTask):
         captions = [draw.integers(len(SPECIALS), sizes[-1], each) for each in lengths]
         return self.recipe.pairing.collate(list(images), captions)
 
-    def predictor(self, model: Any, decoding: Any, inference: Inference, **options: Any) -> Captioner:
+    def predictor(self, model: Model, decoding: Any, inference: Inference, **options: Any) -> Captioner:
         """Captions images."""
         pairing = self.recipe.pairing
         return Captioner(model, self.processor.tokenizer, decoding, pairing, inference=inference)
@@ -340,7 +342,7 @@ class Captioning(Seq2SeqTask):
         return self.recipe.data.filter.unreadable == "drop"
 
     def metrics(
-        self, model: Any, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
         """BLEU, chrF, TER and exact matches against all captions of an image; perplexity of the captions.
 
@@ -357,7 +359,7 @@ class Captioning(Seq2SeqTask):
         notes += unknown_notes(CAPTION, captions, predicted=True)
         return [*scores, *likelihoods], [*notes, *reference_notes(captions.texts, language)]
 
-    def _likelihood(self, model: Any, images: Sequence[Any], captions: EncodedTexts) -> list[Score]:
+    def _likelihood(self, model: Model, images: Sequence[Any], captions: EncodedTexts) -> list[Score]:
         """Of every caption, given its image."""
         pairing = self.recipe.pairing
 

@@ -18,6 +18,7 @@ from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import LocatedRow, Location, Row
 from heedful.data.store import TokenStore
 from heedful.engine.choosing import Inference
+from heedful.models.base import Model
 from heedful.models.encoder import class_head
 from heedful.objectives.classification import class_logits
 from heedful.recipes.schema import ClassObjectiveConfig
@@ -165,7 +166,7 @@ class Classifier(Reader):
 
     def __init__(
         self,
-        model: Any,
+        model: Model,
         processor: LabelProcessor,
         *,
         longest: int,
@@ -246,7 +247,7 @@ class Classification(TextTask):
         """The number of labels."""
         return len(self.processor.labels)
 
-    def initialise(self, model: Any, log: Log) -> None:
+    def initialise(self, model: nn.Module, log: Log) -> None:
         """Log the labels, too."""
         super().initialise(model, log)
         log(f"{len(self.processor.labels)} labels: {listed(self.processor.labels)}")
@@ -265,7 +266,7 @@ class Classification(TextTask):
         batch = synthetic_texts(sizes[0], n, length, len(self.texts), self.recipe.frame)
         return replace(batch, classes=torch.arange(n) % sizes[-1])
 
-    def predictor(self, model: Any, decoding: Any, inference: Inference, **options: Any) -> Classifier:
+    def predictor(self, model: Model, decoding: Any, inference: Inference, **options: Any) -> Classifier:
         """Predicts labels."""
         longest, frame = self.recipe.model.longest, self.recipe.frame
         return Classifier(inference.ready(), self.processor, longest=longest, frame=frame, **options)
@@ -275,7 +276,7 @@ class Classification(TextTask):
         unseen_labels(rows, self.processor.labels)
 
     def metrics(
-        self, model: Any, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
         """Accuracy, macro and micro F1."""
         scores, notes = label_scores(rows, predictions, self.processor.labels)

@@ -14,6 +14,7 @@ from heedful.decoding.protocol import Hypothesis, Request, StepOutput
 from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
 from heedful.files import is_unicode
+from heedful.models.base import Model
 from heedful.nn.layout import Tokens
 from heedful.nn.state import State
 from heedful.tasks.generation import n_hypotheses
@@ -150,7 +151,7 @@ class Continuation:
     """
 
     def __init__(
-        self, model: Any, context: int, stops: Stops, end: int, device: torch.device | str = "cpu"
+        self, model: Model, context: int, stops: Stops, end: int, device: torch.device | str = "cpu"
     ) -> None:
         self.model, self.head = model, model.heads["token"]
         self.context, self.stops, self.end, self.device = context, stops, end, device
@@ -250,7 +251,7 @@ class Completer(Streaming):
 
     def __init__(
         self,
-        model: Any,
+        model: Model,
         processor: TextProcessor,
         decoding: DecodingConfig,
         *,

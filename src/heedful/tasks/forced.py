@@ -1,13 +1,13 @@
 """One forced pass over finished sequences: their log-probabilities and their alignments."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from heedful.data.batch import Batch
+from heedful.models.base import Model
 from heedful.nn.taps import capture
 
 CHUNK = 1024
@@ -29,7 +29,7 @@ class Forced:
 
 
 @torch.no_grad()
-def forced(model: Any, batch: Batch, *, alignment: bool = False) -> list[Forced]:
+def forced(model: Model, batch: Batch, *, alignment: bool = False) -> list[Forced]:
     """Score the targets of ``batch``, teacher forced; one result for each sequence."""
     names = model.alignment_taps if alignment else []
     with capture(model, dict.fromkeys(names)) as seen:

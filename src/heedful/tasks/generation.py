@@ -7,6 +7,7 @@ from torch import Tensor
 
 from heedful.decoding.config import BeamConfig, GreedyConfig, SampleConfig
 from heedful.decoding.protocol import StepOutput
+from heedful.models.base import Model
 from heedful.nn.layout import Layout, Tokens
 from heedful.nn.patches import Images
 from heedful.nn.state import State
@@ -23,7 +24,7 @@ class Generator:
             layer that reads it), which a coverage penalty needs.
     """
 
-    def __init__(self, model: Any, *, attention: bool = False) -> None:
+    def __init__(self, model: Model, *, attention: bool = False) -> None:
         self.model, self.head = model, model.heads["token"]
         self._step = getattr(model, "step", None)
         self.tap = model.alignment_taps[-1] if attention and model.alignment_taps else None

@@ -26,6 +26,7 @@ from heedful.data.sources import FolderSource, LocatedRow, Row
 from heedful.data.store import TokenStore
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
+from heedful.models.base import Model
 from heedful.models.encoder import class_head
 from heedful.models.registry import build_model
 from heedful.models.resnet import ResNetConfig
@@ -210,7 +211,7 @@ class ImageClassifier(Reader):
     unaligned = "a classifier writes nothing"
 
     def __init__(
-        self, model: Any, processor: ImageProcessor, *, n_tokens: int, n_best: int = 1, budget: int = BUDGET
+        self, model: Model, processor: ImageProcessor, *, n_tokens: int, n_best: int = 1, budget: int = BUDGET
     ) -> None:
         self.model, self.processor = model.eval(), processor
         self.n_tokens, self.n_best = n_tokens, n_best
@@ -336,14 +337,14 @@ class ImageClassification(Task):
         """The number of labels; two if the recipe does not name them."""
         return (len(self.recipe.task.labels or ()) or FEWEST_LABELS,)
 
-    def build_model(self, sizes: Sequence[int] | None = None) -> nn.Module:
+    def build_model(self, sizes: Sequence[int] | None = None) -> Model:
         """An encoder, with a layer that computes the logits of the classes."""
         sizes = self.processor.sizes if sizes is None else sizes
-        encoder: Any = build_model(self.recipe.model)
+        encoder = build_model(self.recipe.model)
         encoder.heads["class"] = class_head(self.recipe.model.d_model, sizes[-1], self.recipe.model.dropout)
         return encoder
 
-    def initialise(self, model: Any, log: Log) -> None:
+    def initialise(self, model: nn.Module, log: Log) -> None:
         """Log how images are read, and the labels."""
         log(f"images: {self.processor.reader}")
         log(f"{len(self.processor.labels)} labels: {listed(self.processor.labels)}")
@@ -368,7 +369,7 @@ class ImageClassification(Task):
         pixels = torch.randn(*shape, generator=torch.Generator().manual_seed(0))
         return Batch.of_images(Images.of(pixels, model.n_tokens), [i % sizes[-1] for i in range(n)])
 
-    def predictor(self, model: Any, decoding: Any, inference: Inference, **options: Any) -> ImageClassifier:
+    def predictor(self, model: Model, decoding: Any, inference: Inference, **options: Any) -> ImageClassifier:
         """Predicts labels."""
         n_tokens = self.recipe.model.n_tokens
         return ImageClassifier(inference.ready(), self.processor, n_tokens=n_tokens, **options)
@@ -391,7 +392,7 @@ class ImageClassification(Task):
         unseen_labels(rows, self.processor.labels)
 
     def metrics(
-        self, model: Any, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
         """Accuracy, macro and micro F1."""
         return label_scores(rows, predictions, self.processor.labels)

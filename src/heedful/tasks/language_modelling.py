@@ -24,6 +24,7 @@ from heedful.data.windows import Span, Windows, ring, spans
 from heedful.decoding.config import DecodingConfig, SampleConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
+from heedful.models.base import Model
 from heedful.models.language_model import LanguageModelConfig
 from heedful.recipes import schema
 from heedful.tasks.base import Columns, Evaluation, EvaluationOptions, Predict, PreparedData, TaskInfo
@@ -183,7 +184,7 @@ class LanguageModelling(RunningTextTask):
         return Batch.windows(np.random.default_rng(0).integers(len(SPECIALS), sizes[-1], size))
 
     def predictor(
-        self, model: Any, decoding: Any, inference: Inference, *, prefix: str = "", **options: Any
+        self, model: Model, decoding: Any, inference: Inference, *, prefix: str = "", **options: Any
     ) -> Completer:
         """Completes prompts; ``max_new_tokens`` and ``stop`` override those of the recipe."""
         return Completer(
@@ -198,7 +199,7 @@ class LanguageModelling(RunningTextTask):
 
     def evaluate(
         self,
-        model: Any,
+        model: Model,
         predict: Predict,
         split: str,
         rows: Iterator[LocatedRow[Row]],
@@ -264,7 +265,7 @@ class Validator:
 
 
 @torch.inference_mode()
-def read(model: Any, ids: NDArray[np.int64], context: int, stride: int) -> NDArray[np.float64]:
+def read(model: Model, ids: NDArray[np.int64], context: int, stride: int) -> NDArray[np.float64]:
     """The log-probability of each token of a stream, ``[tokens]`` (see `heedful.data.windows.spans`)."""
     device = next(model.parameters()).device
     found = np.zeros(len(ids))

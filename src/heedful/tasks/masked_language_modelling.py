@@ -26,6 +26,7 @@ from heedful.data.text import TEXT
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.attention_stack import activation_of
+from heedful.models.base import Model
 from heedful.models.encoder import EncoderConfig, class_head
 from heedful.models.registry import build_model
 from heedful.nn.output import BoundaryHead, MaskedHead
@@ -189,11 +190,11 @@ class MaskedLanguageModelling(RunningTextTask):
         if report.columns[TEXT].tokens < 2:
             raise DataError("there are fewer than two tokens of text")
 
-    def build_model(self, sizes: Sequence[int] | None = None) -> nn.Module:
+    def build_model(self, sizes: Sequence[int] | None = None) -> Model:
         """An encoder, with heads for hidden tokens and whatever else the recipe asks for."""
         recipe, sizes = self.recipe, self.processor.sizes if sizes is None else sizes
-        encoder: Any = build_model(recipe.model, *sizes)
-        table, eps = encoder.embedding.weight, recipe.model.norm_eps
+        encoder = build_model(recipe.model, *sizes)
+        table, eps = encoder.get_parameter("embedding.weight"), recipe.model.norm_eps
         encoder.heads["token"] = MaskedHead(table, activation_of(recipe.model), eps)
         if recipe.objective.boundary:
             encoder.heads["boundary"] = BoundaryHead(table, recipe.objective.longest_span, eps)
@@ -230,7 +231,7 @@ class MaskedLanguageModelling(RunningTextTask):
         make = Maskings(ids, recipe.model.max_length, masking, signs=signs, seed=0)
         return make(range(n), 0)
 
-    def predictor(self, model: Any, decoding: Any, inference: Inference, **options: Any) -> MaskFiller:
+    def predictor(self, model: Model, decoding: Any, inference: Inference, **options: Any) -> MaskFiller:
         """Fills gaps."""
         longest = self.recipe.model.max_length
         return MaskFiller(inference.ready(), self.processor, longest=longest, **options)
@@ -238,7 +239,7 @@ class MaskedLanguageModelling(RunningTextTask):
     @torch.inference_mode()
     def evaluate(
         self,
-        model: Any,
+        model: Model,
         predict: Predict,
         split: str,
         rows: Iterator[LocatedRow[Row]],
@@ -260,7 +261,7 @@ class MaskedLanguageModelling(RunningTextTask):
         notes = counted_notes(self.processor.text, "", report.columns[TEXT])
         return Evaluation(split, self._scores(found, make), notes=notes)
 
-    def _counts(self, model: Any, make: Maskings, options: EvaluationOptions) -> dict[str, float]:
+    def _counts(self, model: Model, make: Maskings, options: EvaluationOptions) -> dict[str, float]:
         """Sums over all batches: of tokens and pairs, of those that are right, and of nats."""
         found: Counter[str] = Counter()
         nats = {"nats": 0.0, "boundary nats": 0.0}

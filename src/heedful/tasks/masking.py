@@ -21,6 +21,7 @@ from heedful.data.plan import Lengths
 from heedful.data.sentences import Sentences
 from heedful.data.windows import Windows, ring
 from heedful.errors import RequestError, WorkError
+from heedful.models.base import Model
 from heedful.nn.layout import Tokens
 from heedful.objectives.classification import class_logits
 from heedful.tasks.grouping import longest_first
@@ -201,7 +202,7 @@ class MaskFiller:
 
     def __init__(
         self,
-        model: Any,
+        model: Model,
         processor: TextProcessor,
         *,
         longest: int,

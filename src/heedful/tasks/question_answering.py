@@ -19,6 +19,7 @@ from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError
+from heedful.models.base import Model
 from heedful.models.encoder import class_head
 from heedful.objectives.registry import ANSWER as ANSWER_LOSSES
 from heedful.objectives.registry import Losses
@@ -287,7 +288,7 @@ class QuestionAnswering(TextTask):
         batch = synthetic_texts(sizes[0], n, length, 2)
         return batch.answered([(k - 1, k - 1) for k in batch.inputs.layout.lengths])
 
-    def predictor(self, model: Any, decoding: Any, inference: Inference, **options: Any) -> Answerer:
+    def predictor(self, model: Model, decoding: Any, inference: Inference, **options: Any) -> Answerer:
         """Predicts answers."""
         answering = self.recipe.answering
         return Answerer(
@@ -300,7 +301,7 @@ class QuestionAnswering(TextTask):
         )
 
     def metrics(
-        self, model: Any, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
         """Exact match and F1."""
         answers = [right_answers(row.row[ANSWER]) for row in rows]

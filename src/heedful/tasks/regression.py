@@ -24,6 +24,7 @@ from heedful.data.sources import LocatedRow, Location, Row
 from heedful.data.store import TokenStore
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError
+from heedful.models.base import Model
 from heedful.models.encoder import class_head
 from heedful.objectives.registry import NUMBER, Losses
 from heedful.objectives.regression import VALUE, values
@@ -197,7 +198,7 @@ class Regressor(Reader):
 
     def __init__(
         self,
-        model: Any,
+        model: Model,
         processor: NumberProcessor,
         *,
         longest: int,
@@ -276,7 +277,7 @@ class Regression(TextTask):
         """Numbers are stored as bytes."""
         return 256
 
-    def initialise(self, model: Any, log: Log) -> None:
+    def initialise(self, model: nn.Module, log: Log) -> None:
         """Log the scale of the numbers, too."""
         super().initialise(model, log)
         log(f"numbers around {self.processor.mean:.6g}, with a deviation of {self.processor.deviation:.6g}")
@@ -292,7 +293,7 @@ class Regression(TextTask):
         batch = synthetic_texts(sizes[0], n, length, len(self.texts), self.recipe.frame)
         return replace(batch, values=torch.linspace(-1, 1, n))
 
-    def predictor(self, model: Any, decoding: Any, inference: Inference, **options: Any) -> Regressor:
+    def predictor(self, model: Model, decoding: Any, inference: Inference, **options: Any) -> Regressor:
         """Predicts numbers."""
         longest, frame = self.recipe.model.longest, self.recipe.frame
         return Regressor(inference.ready(), self.processor, longest=longest, frame=frame, **options)
@@ -302,7 +303,7 @@ class Regression(TextTask):
         _numbers(rows)
 
     def metrics(
-        self, model: Any, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Estimate]
+        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Estimate]
     ) -> tuple[list[Score], list[str]]:
         """Pearson and Spearman correlation, and the mean squared error."""
         scores = regression_scores([each.value for each in predictions], _numbers(rows))

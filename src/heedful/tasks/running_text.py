@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import model_validator
+from torch import nn
 
 from heedful.artifacts.run_folder import RunFolder
 from heedful.data.report import ColumnCounts, DataReport, Encoded
@@ -104,7 +104,7 @@ class RunningTextTask(Task):
         if not report.columns[TEXT].tokens:
             raise DataError("there is no text")
 
-    def initialise(self, model: Any, log: Log) -> None:
+    def initialise(self, model: nn.Module, log: Log) -> None:
         """Fill in pretrained word vectors, if the recipe names some."""
         fill_vectors(self.recipe, {TEXT: self.processor.text}, model, log)
 

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from pydantic import NonNegativeInt
-from torch import nn
 
 from heedful.config import Config
 from heedful.data.batch import Batch
@@ -21,6 +20,7 @@ from heedful.data.sources import Row
 from heedful.data.store import Ids, TokenStore
 from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig
 from heedful.engine.choosing import Inference
+from heedful.models.base import Model
 from heedful.recipes import schema
 from heedful.tasks.base import PreparedData, Task
 from heedful.tasks.forced import forced
@@ -200,7 +200,7 @@ class Validator:
         self.pairs = Pairs(recipe.pairing, data.valid, task.sides)
         self.batches = in_order(self.pairs.lengths, micro_batch(recipe))
 
-    def __call__(self, model: nn.Module) -> Mapping[str, float]:
+    def __call__(self, model: Any) -> Mapping[str, float]:
         """See `heedful.training.loop.Validate`."""
         return {**self._likelihood(), **self._generated(model)}
 
@@ -208,7 +208,7 @@ class Validator:
         found = means(self.step, (self.pairs.scored(samples.tolist()) for samples in self.batches))
         return {"loss": found["token"], "perplexity": math.exp(min(found["nll"], 700.0))}
 
-    def _generated(self, model: nn.Module) -> Mapping[str, float]:
+    def _generated(self, model: Model) -> Mapping[str, float]:
         if self.settings.decode == 0:
             return {}
         rows = self.rows[: self.settings.decode]
@@ -244,7 +244,7 @@ TOKENS = 8192
 
 
 def likelihood_of(
-    model: nn.Module,
+    model: Model,
     pairing: SequenceFormat,
     read: Callable[[Sequence[int]], list[Any]],
     references: Encoded,
@@ -281,7 +281,7 @@ def likelihood_of(
 
 
 def _predicted(
-    model: nn.Module,
+    model: Model,
     pairing: SequenceFormat,
     sources: Sequence[Any],
     wanted: Sequence[list[int]],

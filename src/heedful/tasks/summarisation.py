@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from heedful.config import Config
 from heedful.data.sources import LocatedRow, Row
+from heedful.models.base import Model
 from heedful.recipes import schema
 from heedful.tasks.base import Columns
 from heedful.tasks.metrics.score import Score
@@ -63,7 +64,7 @@ class Summarisation(Translation):
         """ROUGE needs no further package."""
 
     def metrics(
-        self, model: Any, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
         """ROUGE of the summaries, likelihood of the references."""
         scores = rouge_scores([p.text for p in predictions], _references(rows), **self._rouge)

@@ -27,6 +27,7 @@ from heedful.data.sources import LocatedRow, Location, Row
 from heedful.data.store import TokenStore
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError
+from heedful.models.base import Model
 from heedful.models.encoder import class_head
 from heedful.models.language_model import LanguageModelConfig
 from heedful.objectives.registry import TAG as TAG_LOSSES
@@ -242,7 +243,7 @@ class Tagger(Reader):
 
     def __init__(
         self,
-        model: Any,
+        model: Model,
         processor: TagProcessor,
         *,
         longest: int,
@@ -381,7 +382,7 @@ class Tagging(TextTask):
         """The tags, and no tag."""
         return len(self.processor.tags) + 1
 
-    def initialise(self, model: Any, log: Log) -> None:
+    def initialise(self, model: nn.Module, log: Log) -> None:
         """Log the tags, too."""
         super().initialise(model, log)
         log(f"{len(self.processor.tags)} tags: {listed(self.processor.tags)}")
@@ -398,7 +399,7 @@ class Tagging(TextTask):
         ]
         return batch.tagged(marks)
 
-    def predictor(self, model: Any, decoding: Any, inference: Inference, **options: Any) -> Tagger:
+    def predictor(self, model: Model, decoding: Any, inference: Inference, **options: Any) -> Tagger:
         """Predicts tags."""
         longest, frame = self.recipe.model.longest, self.recipe.words
         return Tagger(inference.ready(), self.processor, longest=longest, frame=frame, **options)
@@ -415,7 +416,7 @@ class Tagging(TextTask):
         self._unseen(rows)
 
     def metrics(
-        self, model: Any, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Tagged]
+        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Tagged]
     ) -> tuple[list[Score], list[str]]:
         """Accuracy and F1 of words, and of spans if the tags encode them."""
         unseen, right = self._unseen(rows), [words_and_tags(row)[1] for row in rows]

@@ -11,6 +11,7 @@ from heedful.decoding.config import BeamConfig, DecodingConfig, decode
 from heedful.decoding.protocol import Hypothesis, Request
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
+from heedful.models.base import Model
 from heedful.nn.layout import Ids
 from heedful.tasks.forced import forced
 from heedful.tasks.generation import Generator, n_hypotheses
@@ -39,7 +40,7 @@ class TextGenerator:
 
     def __init__(
         self,
-        model: Any,
+        model: Model,
         tokenizer: Tokenizer,
         decoding: DecodingConfig,
         pairing: SequenceFormat,
@@ -132,7 +133,7 @@ class Translator(Streaming):
 
     def __init__(
         self,
-        model: Any,
+        model: Model,
         tokenizers: Tokenizers,
         decoding: DecodingConfig,
         *,
@@ -215,7 +216,7 @@ class Captioner(Streaming):
 
     def __init__(
         self,
-        model: Any,
+        model: Model,
         tokenizer: Tokenizer,
         decoding: DecodingConfig,
         pairing: ImageAndCaption,

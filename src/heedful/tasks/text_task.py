@@ -17,6 +17,7 @@ from heedful.data.report import DataReport, Encoded, Filter, Limit, keep
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
 from heedful.errors import RequestError
+from heedful.models.base import Model
 from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.registry import build_reader
@@ -232,14 +233,14 @@ class TextTask(Task):
         texts = dict.fromkeys(self.texts, self.processor.tokenizer.vocab_size)
         return {**texts, self.answer: self.n_answers}
 
-    def build_model(self, sizes: Sequence[int] | None = None) -> nn.Module:
+    def build_model(self, sizes: Sequence[int] | None = None) -> Model:
         """An encoder or a language model, with the heads of the task."""
         sizes = self.processor.sizes if sizes is None else sizes
-        reader: Any = build_reader(self.recipe.model, sizes[0])
+        reader = build_reader(self.recipe.model, sizes[0])
         reader.heads.update(self.heads(sizes))
         return reader
 
-    def initialise(self, model: Any, log: Log) -> None:
+    def initialise(self, model: nn.Module, log: Log) -> None:
         """Fill in pretrained word vectors, if the recipe names some."""
         fill_vectors(self.recipe, {TEXT: self.processor.tokenizer}, model, log)
 

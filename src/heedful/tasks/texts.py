@@ -11,6 +11,7 @@ from torch import Tensor
 from heedful.data.batch import Batch
 from heedful.data.report import EncodedRow
 from heedful.data.sources import LocatedRow, Row
+from heedful.models.base import Model
 from heedful.nn.layout import Ids, Layout
 from heedful.tasks.grouping import longest_first
 from heedful.tasks.unknown import joined, unknown_note
@@ -164,7 +165,7 @@ class TextReader:
 
     def __init__(
         self,
-        model: Any,
+        model: Model,
         tokenizer: Tokenizer,
         *,
         longest: int,

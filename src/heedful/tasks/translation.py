@@ -23,6 +23,7 @@ from heedful.data.text import TEXT
 from heedful.decoding.config import GreedyConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
+from heedful.models.base import Model
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model
@@ -359,12 +360,12 @@ class Translation(Seq2SeqTask):
             )
         return notes
 
-    def build_model(self, sizes: Sequence[int] | None = None) -> nn.Module:
+    def build_model(self, sizes: Sequence[int] | None = None) -> Model:
         """An encoder-decoder, or a language model of the one vocabulary."""
         sizes = self.processor.sizes if sizes is None else sizes
         return build_model(self.recipe.model, *(sizes[-1:] if self.recipe.is_one_text else sizes))
 
-    def auxiliary_losses(self, model: Any) -> Sequence[AuxiliaryLoss]:
+    def auxiliary_losses(self, model: Model) -> Sequence[AuxiliaryLoss]:
         """The guidance of a head, if the recipe asks for it."""
         guided = self.recipe.objective.guided
         if guided is None:
@@ -372,7 +373,7 @@ class Translation(Seq2SeqTask):
         layer = guided.place(len(model.alignment_taps))
         return (Guidance(model, guided.weight, layer, guided.head - 1, guided.step),)
 
-    def initialise(self, model: Any, log: Log) -> None:
+    def initialise(self, model: nn.Module, log: Log) -> None:
         """Fill in pretrained word vectors, if the recipe names some."""
         fill_vectors(self.recipe, {SOURCE: self.processor.source, TARGET: self.processor.target}, model, log)
 
@@ -393,7 +394,7 @@ class Translation(Seq2SeqTask):
         source_vocab = sizes[-1] if self.recipe.is_one_text else sizes[0]
         return self.recipe.pairing.collate(side(source_vocab, source_length), side(sizes[-1], length))
 
-    def predictor(self, model: Any, decoding: Any, inference: Inference, **options: Any) -> Translator:
+    def predictor(self, model: Model, decoding: Any, inference: Inference, **options: Any) -> Translator:
         """Translates."""
         recipe = self.recipe
         return Translator(
@@ -418,7 +419,7 @@ class Translation(Seq2SeqTask):
         check_language(self.recipe.evaluation.language)
 
     def metrics(
-        self, model: Any, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
         """BLEU, chrF and TER of the translations; perplexity of the references, teacher forced.
 
@@ -434,7 +435,7 @@ class Translation(Seq2SeqTask):
         likelihoods, notes = self.likelihood(model, rows)
         return [*scores, *likelihoods], [*reference_notes(references, language), *notes]
 
-    def likelihood(self, model: Any, rows: Sequence[LocatedRow[Row]]) -> tuple[list[Score], list[str]]:
+    def likelihood(self, model: Model, rows: Sequence[LocatedRow[Row]]) -> tuple[list[Score], list[str]]:
         """Perplexity of the references given their sources; the load of experts; notes about both sides."""
         sources = EncodedTexts.by(self.processor.source, [row.row[SOURCE] for row in rows])
         references = EncodedTexts.by(self.processor.target, [row.row[TARGET] for row in rows])
