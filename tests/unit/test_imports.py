@@ -14,7 +14,10 @@ PACKAGE = Path(__file__).parents[2] / "src" / "heedful"
 BASE = {"errors", "config", "files", "memory", "hardware", "typing"}
 
 # What each package may import besides itself. The order is the architecture.
-BELOW: dict[str, set[str]] = {name: set() for name in BASE} | {"files": {"errors"}, "memory": {"errors"}}
+BELOW: dict[str, set[str]] = {name: set() for name in BASE} | {
+    "files": {"errors", "typing"},
+    "memory": {"errors"},
+}
 BELOW["nn"] = BELOW["text"] = BELOW["artifacts"] = BASE
 BELOW["models"] = BELOW["objectives"] = {*BASE, "nn"}
 BELOW["data"] = {*BASE, "nn", "text"}
