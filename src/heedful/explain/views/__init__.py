@@ -52,6 +52,7 @@ VIEWS: dict[str, View] = {
         "gradient x input of the answer, for each input token or pixel",
         "an embedding, or pixels",
     ),
+    "residual": View("norm of the residual stream of each token, by depth", "a stack of blocks"),
     "rollout": View(
         "attention rollout: shares of input tokens in output tokens",
         "a stack with self-attention in every layer",

@@ -50,9 +50,8 @@ def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]
     """Return the cosine similarities of all pairs of positions of the input.
 
     Returns:
-        ``sides``: for each its ``name`` and ``similarity``, ``[n][n]``, of the first `MOST` tokens; for
-            images,
-        of the patches.
+        ``sides``: for each its ``name`` and ``similarity``, ``[n][n]``, of the first `MOST` tokens, or
+        patches.
     """
     found = []
     for name, part in _parts(run.model).items():
