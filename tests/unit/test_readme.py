@@ -10,7 +10,8 @@ import heedful
 from heedful.recipes.resolve import shipped_recipes
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/results.md", "docs/interop.md"]
+PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"]
+PAGES += ["docs/results.md", "docs/interop.md", "docs/extending.md"]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
