@@ -246,7 +246,10 @@ def test_an_empty_label_is_named(tmp_path):
     [
         ({"model": {"max_length": 2}}, "leaves no room"),
         ({"task": {"kind": "classification", "labels": ["a", "a"]}}, "given twice"),
-        ({"task": {"kind": "classification", "pairs": True}, "model": {"segments": 0}}, "segments=2"),
+        (
+            {"task": {"kind": "classification", "pairs": True}, "model": {"segments": 0}},
+            "model.segments must be 2",
+        ),
     ],
 )
 def test_recipes_that_cannot_work_are_refused(sections, message):

@@ -336,13 +336,13 @@ WRONG = {
     "a stride beyond the context": ({"evaluation": {"stride": 14}}, "evaluation.stride=14 is longer than"),
     "a length by a source": (
         {"decoding": {"kind": "greedy", "max_length": {"cap": 9}}},
-        "set completion.max_new_tokens instead",
+        "decoding.max_length is not supported here",
     ),
-    "coverage": ({"decoding": {"kind": "beam", "coverage": 0.2}}, "decoding.coverage: a language model has"),
+    "coverage": ({"decoding": {"kind": "beam", "coverage": 0.2}}, "decoding.coverage is not supported here"),
     "an empty stop string": ({"completion": {"stop": ["a", ""]}}, "none of the texts may be empty"),
     "a translator's model": ({"model": {"kind": "transformer"}}, "expected 'language-model'"),
     "a filter": ({"data": {**plain()["data"], "filter": {}}}, "data.filter: unknown key"),
-    "a metric of translation": ({"training": {"metric": "bleu"}}, "gives loss, perplexity"),
+    "a metric of translation": ({"training": {"metric": "bleu"}}, "available: loss, perplexity"),
     "another task": ({"task": {"kind": "language-modeling"}}, "did you mean 'language-modelling'?"),
     "no task": ({"task": {}}, "the kinds are captioning, classification, image-classification, "),
 }

@@ -229,7 +229,7 @@ def test_an_answer_that_no_window_holds_is_told(tmp_path):
     "sections, message",
     [
         ({"model": {"max_length": 8}}, "leaves no room for a passage"),
-        ({"model": {"segments": 0}}, "segments=2"),
+        ({"model": {"segments": 0}}, "model.segments must be 2"),
         ({"data": {"filter": {"max_length": 5}}}, "filter.max_length is not supported here"),
         ({"data": {"missing": "ignore"}}, "'drop' or 'error'"),
     ],

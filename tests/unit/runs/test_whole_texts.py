@@ -130,7 +130,7 @@ def test_texts_may_lie_bare_before_it(tmp_path):
     ],
 )
 def test_what_must_be_framed_is_refused_bare(changes, message):
-    with pytest.raises(RequestError, match=rf"task\.framed=false: {message}"):
+    with pytest.raises(RequestError, match=rf"task\.framed=false is {message}"):
         recipe(task={"framed": False}, **changes)
 
 

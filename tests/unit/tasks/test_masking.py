@@ -433,7 +433,7 @@ def test_a_long_text_is_cut_and_says_so(processor):
 
 
 def test_words_cannot_be_told_from_characters():
-    with pytest.raises(RequestError, match="whole words cannot be told"):
+    with pytest.raises(RequestError, match="do not show where words begin"):
         word_beginnings(train_tokenizer(CharacterConfig(kind="character"), ["one two"]))
 
 
