@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from heedful.data.sources import SourceConfig
     from heedful.explain import error_rates
     from heedful.runs.run import Run
-    from heedful.tasks.base import Evaluation, OwnData
+    from heedful.tasks.base import OwnData
+    from heedful.tasks.evaluation import Evaluation
 
 
 @dataclass(frozen=True)
@@ -273,7 +274,7 @@ def _score_predictions(
 ) -> "list[Evaluation]":
     """Score each data set, print its scores and write its rows."""
     from heedful.runs.evaluate import evaluate as score
-    from heedful.tasks.base import EvaluationOptions
+    from heedful.tasks.evaluation import EvaluationOptions
 
     chosen = sources.chosen(run)
     how = EvaluationOptions(

@@ -32,7 +32,7 @@ from heedful.models.base import Model
 from heedful.objectives.guided import DecoderStep
 from heedful.runs.prepare import rows_of
 from heedful.runs.run import Run
-from heedful.tasks import base
+from heedful.tasks import evaluation
 from heedful.tasks.metrics.alignment import (
     Alignment,
     Gold,
@@ -83,7 +83,7 @@ class Rated:
 
 
 @dataclass(frozen=True)
-class Evaluation(base.Evaluation):
+class Evaluation(evaluation.Evaluation):
     """The error rate of the selected head, with those of all others.
 
     Args:

@@ -17,7 +17,7 @@ from heedful.runs.reading import read_recipe
 from heedful.runs.run import Run
 from heedful.runs.saved import saved_recipe
 from heedful.runs.train import Trained, train_run
-from heedful.tasks.base import EvaluationOptions
+from heedful.tasks.evaluation import EvaluationOptions
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.translation import translation_scores
 from heedful.training.events import Callback

@@ -12,7 +12,8 @@ from heedful.recipes.trees import Mark, Tree, merge
 from heedful.runs.prepare import rows_of
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import Run
-from heedful.tasks.base import Evaluation, EvaluationOptions, OwnData
+from heedful.tasks.base import OwnData
+from heedful.tasks.evaluation import Evaluation, EvaluationOptions
 from heedful.tasks.registry import task_for
 
 AS_THE_RECIPE_SAYS = EvaluationOptions()

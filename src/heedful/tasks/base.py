@@ -12,7 +12,7 @@ One file defines a task: its configuration, its recipe, its processor and the su
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, Self
@@ -30,20 +30,18 @@ from heedful.models.base import Model
 from heedful.models.registry import build_model
 from heedful.objectives.terms import AuxiliaryLoss, Objective
 from heedful.recipes import schema
+from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict, cut_notes, readable
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.warm_start import WarmStart
 from heedful.training.feed import PlannedData
 from heedful.training.loop import Validate
 from heedful.training.step import Step
-from heedful.typing import JsonMapping, JsonObject
+from heedful.typing import JsonMapping
 
 Log = Callable[[str], None]
 Rows = Callable[[], Iterator[LocatedRow[Row]]]
 """Opens the training rows from the first one on; may be called several times."""
-
-Predict = Callable[[list[Any]], list[Prediction]]
-"""Inputs to predictions: as many, in the same order."""
 
 OwnData = Literal["data", "text", "table", "folder"]
 """A form of a user's own data set: two aligned files, text, a table, a folder of images."""
@@ -156,51 +154,6 @@ class Columns:
         """What `Predictor.predict` reads of a row: the input, or a tuple of its parts."""
         keys = (*self.inputs, *(key for key in self.optional_inputs if key in row))
         return row[keys[0]] if len(keys) == 1 else tuple(row[key] for key in keys)
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The scores of one data set.
-
-    Args:
-        split: its name.
-        scores: with their signatures and counts.
-        notes: what is unusual in the data: inputs that were cut, unknown words.
-        records: yields a record for each row, with its own scores.
-    """
-
-    split: str
-    scores: list[Score]
-    notes: Sequence[str] = field(default=(), kw_only=True)
-    records: Callable[[], Iterator[JsonMapping]] = field(default=lambda: iter(()), kw_only=True)
-
-    def to_dict(self) -> JsonObject:
-        """One entry of ``splits`` in ``docs/schemas/evaluation.schema.json``."""
-        noted = {"notes": list(self.notes)} if self.notes else {}
-        return {"split": self.split, "scores": [score.to_dict() for score in self.scores], **noted}
-
-    def rows(self) -> Iterator[JsonMapping]:
-        """The records, each with the version of their format."""
-        return ({"version": 1, **record} for record in self.records())
-
-
-@dataclass(frozen=True)
-class EvaluationOptions:
-    """How to score a data set.
-
-    Args:
-        decoding: instead of the recipe's.
-        limit: score only the first rows.
-        stride: how far windows move on, for tasks that have windows.
-        progress: called with the number of rows just done.
-        precision: of the weights while decoding (`heedful.engine.choosing`).
-    """
-
-    decoding: Any = None
-    limit: int | None = None
-    stride: int | None = None
-    progress: Callable[[int], None] = lambda n: None
-    precision: str = "auto"
 
 
 class Task(ABC):
@@ -441,71 +394,3 @@ class PreparedData:
     valid: TokenStore
     valid_rows: list[Row]
     longest: Longest | None = None
-
-
-@dataclass(frozen=True)
-class ReadableRows:
-    """The rows of a data set whose inputs could be read, and their predictions.
-
-    Args:
-        rows: those that can be scored.
-        predictions: of each.
-        dropped: those that were left out, by reason.
-    """
-
-    rows: list[LocatedRow[Row]]
-    predictions: list[Prediction]
-    dropped: Mapping[str, Tally]
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many were left out, for the counts of scores."""
-        return {reason: tally.count for reason, tally in self.dropped.items() if tally.count}
-
-    @property
-    def notes(self) -> list[str]:
-        """How many were left out, and the first of them."""
-        return [tally.line("dropped", reason) for reason, tally in self.dropped.items() if tally.count]
-
-
-def readable(
-    split: str,
-    rows: Sequence[LocatedRow[Row]],
-    predictions: Sequence[Prediction],
-    dropped: Mapping[str, Tally],
-    *,
-    drop: bool,
-) -> ReadableRows:
-    """Leave out the rows whose inputs could not be read.
-
-    Args:
-        split: name of the data set in messages.
-        rows: all that were to be scored.
-        predictions: of each.
-        dropped: rows that were left out before.
-        drop: leave out what cannot be read, rather than stop.
-
-    Raises:
-        DataError: if an input cannot be read and is not to be left out, or if none can be read.
-    """
-    errors = [p.error for p in predictions if p.error]
-    if errors and (not drop or len(errors) == len(rows)):
-        raise DataError(f"{split}: {errors[0]}")
-    unreadable = Tally()
-    found = ReadableRows([], [], {**dropped, "unreadable": unreadable})
-    for row, prediction in zip(rows, predictions, strict=True):
-        if prediction.error:
-            unreadable.add(row.where)
-        else:
-            found.rows.append(row)
-            found.predictions.append(prediction)
-    return found
-
-
-def cut_notes(rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]) -> list[str]:
-    """Note how many inputs of a data set were truncated, and which is the first; nothing if none was."""
-    cut = Tally()
-    for row, prediction in zip(rows, predictions, strict=True):
-        if prediction.cut:
-            cut.add(row.where)
-    return [cut.line("truncated", "longer than the model reads")] if cut.count else []

@@ -27,8 +27,9 @@ from heedful.errors import RequestError
 from heedful.models.base import Model
 from heedful.models.language_model import LanguageModelConfig
 from heedful.recipes import schema
-from heedful.tasks.base import Columns, Evaluation, EvaluationOptions, Predict, PreparedData, TaskInfo
+from heedful.tasks.base import Columns, PreparedData, TaskInfo
 from heedful.tasks.continuing import Completer, Limits, refuse_source
+from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict
 from heedful.tasks.forced import forced
 from heedful.tasks.metrics.likelihood import Likelihood, count_words
 from heedful.tasks.metrics.loads import counting

@@ -35,7 +35,8 @@ from heedful.objectives.masked import Several, SpanBoundary
 from heedful.objectives.registry import MASKED_TOKEN, Losses
 from heedful.objectives.terms import Objective
 from heedful.recipes import schema
-from heedful.tasks.base import Columns, Evaluation, EvaluationOptions, Predict, PreparedData, Rows, TaskInfo
+from heedful.tasks.base import Columns, PreparedData, Rows, TaskInfo
+from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict
 from heedful.tasks.masking import WITHOUT_WORDS, MaskFiller, Maskings, word_beginnings
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.running_text import RunningTextTask, TextProcessor, Tokenization

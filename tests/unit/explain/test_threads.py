@@ -19,7 +19,7 @@ from heedful.explain.jsonable import jsonable
 from heedful.explain.page import page
 from heedful.explain.views import ALL
 from heedful.runs.run import load
-from heedful.tasks.base import EvaluationOptions
+from heedful.tasks.evaluation import EvaluationOptions
 
 from .conftest import BLIND, RUNS
 
