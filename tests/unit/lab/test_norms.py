@@ -25,7 +25,7 @@ def test_the_mean_of_a_normalised_token_is_zero():
     assert measured("layer-norm-mean", "mean", control=True).expected == 0
     assert value("layer-norm-mean", "numbers of the gain") == norms.D
     gains = made("layer-norm-mean").table[2]
-    assert gains["S3 prints"] == "0 / 0, not a number"
+    assert gains["S3 prints"] == "0 / 0, NaN"
 
 
 def test_the_image_shows_the_means():
