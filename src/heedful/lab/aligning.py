@@ -198,7 +198,7 @@ EXPERIMENTS = [
     Experiment(
         "attention-as-alignment",
         "Attention finds which words belong together",
-        "α_ti tells how much the source word i matters for the target word t: attention aligns the words.",
+        "α_ti is the importance of source word i for target word t: attention aligns the words.",
         "S0, attention: a quick tour; S4, section 5 and figure 3; Bahdanau et al. 2015, section 5.2.1",
         (18,),
         run=partial(_aligned, judged=TRAINED),

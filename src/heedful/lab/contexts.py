@@ -268,8 +268,8 @@ EXPERIMENTS = [
     Experiment(
         "one-vector",
         "What a single vector holds of a sentence",
-        "An encoder puts all that a sentence says into one vector, which limits long sentences; attention "
-        "keeps the first words from being lost.",
+        "An encoder compresses a sentence into one vector, which limits long sentences; attention keeps the "
+        "first words from being lost.",
         "S4, sections 5 and 5.1 with figure 1; S0, sequence to sequence; Bahdanau et al. 2015, section 5.1 "
         "and figure 2",
         (4, 10),

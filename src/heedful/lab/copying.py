@@ -212,7 +212,7 @@ EXPERIMENTS = [
         "copying-in-context",
         "Learning from one example in the context",
         "A trained language model can give good results from as little as a single example.",
-        "S1, language models using Transformers (one-shot learning); Olsson et al. 2022, of copying alone",
+        "S1, language models using Transformers (one-shot learning); Olsson et al. 2022, on copying only",
         (67,),
         run=partial(_copies, judged=2),
         control=partial(_copies, judged=1),

@@ -229,7 +229,7 @@ EXPERIMENTS = [
     Experiment(
         "images-to-learn-from",
         "ResNet and ViT by number of training images",
-        "With few images to learn from ResNets are better than Vision Transformers, with many ViTs are.",
+        "With few training images ResNets are better than Vision Transformers, with many ViTs are better.",
         "S1, vision Transformers (figures 30 and 31); Dosovitskiy et al. 2021, section 4.3, figures 3 and 4",
         (79,),
         run=lambda size: _by_number(shuffle=False, size=size),

@@ -25,7 +25,7 @@ STYLES = ("-", "--", "-.", ":")
 MARKERS = "osD^vP*"
 FEW = 20  # curves with at most so many points get markers
 NAMED = 8  # at most so many distinct x values on a logarithmic axis are labelled one by one
-ABREAST = 40  # characters of bar names that fit side by side
+MAX_UPRIGHT = 40  # characters of bar names that fit side by side
 
 
 @dataclass(frozen=True)
@@ -214,16 +214,16 @@ class Bars:
     inches: tuple[float, float] = (4.8, 3.5)
 
     @property
-    def lying(self) -> bool:
+    def horizontal(self) -> bool:
         """Whether the bars are horizontal, with names below each other."""
-        return sum(map(len, self.heights)) > ABREAST
+        return sum(map(len, self.heights)) > MAX_UPRIGHT
 
     def fill(self, axes: "Axes") -> None:
         """Draw the bars into the axes."""
         names, heights = list(self.heights), list(self.heights.values())
         numbers = range(len(names))
         axes.set_axisbelow(True)
-        if self.lying:
+        if self.horizontal:
             axes.barh(numbers, heights, color=COLOURS[0], height=0.6)
             axes.set_yticks(numbers, names, fontsize=SMALL)
             axes.invert_yaxis()

@@ -235,24 +235,26 @@ def _pixels(size: Size, block: int | None) -> Outcome:
     patches = _attention_flops(_ledger((SIDES[-1] // PATCH) ** 2))
     whole = _ledger(SIDES[-1] ** 2, block)
     power = math.log(pixels[-1] / pixels[0]) / math.log((SIDES[-1] / SIDES[0]) ** 2)
-    dear = power > 1.9
+    quadratic = power > 1.9
     return Outcome(
-        "holds" if dear else "is wrong",
+        "holds" if quadratic else "is wrong",
         (
             "Scores and weighted sums take O((H W)²) operations. With patches of 16 x 16 pixels as tokens "
             "there are 256 times fewer tokens and 65,536 times fewer scores."
-            if dear
+            if quadratic
             else f"If a pixel attends only to its own block of {block}, the operations grow linearly with "
             f"the number of pixels. (Distant pixels are then not connected within one layer.)"
         ),
         [
             Measured(
-                "power of the number of pixels with which scores grow", power, expected=2.0 if dear else 1.0
+                "power of the number of pixels with which scores grow",
+                power,
+                expected=2.0 if quadratic else 1.0,
             ),
             Measured(
                 "scores and sums, pixels to patches, 224 x 224",
                 pixels[-1] / patches,
-                expected=65536.0 if dear else None,
+                expected=65536.0 if quadratic else None,
             ),
             Measured("one layer on pixels, forward", whole.flops_per_token * SIDES[-1] ** 2 / 1e12, "TFLOPs"),
             Measured("one layer on patches, forward", _ledger(196).flops_per_token * 196 / 1e12, "TFLOPs"),

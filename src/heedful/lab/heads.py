@@ -170,7 +170,7 @@ def _neighbours(size: Size, wanted: Wanted) -> Outcome:
 EXPERIMENTS = [
     Experiment(
         name="heads-are-free",
-        title="Many heads cost what one costs",
+        title="Many heads cost as much as one",
         claim="There is no increase in either the number of parameters or the amount of computation in "
         "implementing additional heads.",
         source="S1, multiple attention heads; S2, computational cost; Vaswani et al. 2017, section 3.2.2",
@@ -181,7 +181,7 @@ EXPERIMENTS = [
     ),
     Experiment(
         name="two-lookups",
-        title="Two places at once: one head averages",
+        title="Two positions at once: one head averages",
         claim="Multi-head attention allows the model to attend to information at different positions "
         "jointly; with a single head, averaging inhibits this.",
         source="S2, advantage over single head attention; S3, multi-headed attention; S0, motivation",

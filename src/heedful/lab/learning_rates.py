@@ -209,7 +209,7 @@ EXPERIMENTS = [
     ),
     Experiment(
         "schedule-as-minimum",
-        "Two pieces are a minimum",
+        "Two pieces equal a minimum",
         "The falling and the rising curve meet once, so the two pieces can be written as their minimum.",
         f"S0, warm-up strategy; {_VASWANI}",
         (54, 55),

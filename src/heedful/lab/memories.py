@@ -190,7 +190,7 @@ EXPERIMENTS = [
     Experiment(
         "compressed-memory",
         "Memory-compressed attention in the paper and in the released code",
-        "Keys and values are compressed before they are attended to, and no token sees what comes after it.",
+        "Keys and values are compressed before attention, and no token attends to later tokens.",
         "S3, the summarisation table; Liu et al. 2018, section 4.2.3 and the code released with it",
         (94,),
         run=partial(_compressed, early=False),

@@ -291,7 +291,7 @@ EXPERIMENTS = [
     Experiment(
         "separable-convolution",
         "Savings of a depthwise separable convolution",
-        "Filtering each feature plane by itself and then each position by a 1 x 1 convolution takes less "
+        "Filtering each feature plane separately and then each position by a 1 x 1 convolution is cheaper "
         "than a full convolution.",
         "S1, Transformers and depthwise separable ConvNets; Chollet 2017, section 1",
         (84,),

@@ -281,13 +281,13 @@ def _running(make: MakeNorm, name: str, size: Size) -> Outcome:
     with torch.no_grad():
         for number in range(batches):
             if number == WARMUP // 2:
-                warm = _change_by_company(norm)
+                warm = _change_by_others(norm)
             batch = _tokens(16, seed=number)
             own.append(batch.square().mean(0)[0].item())
             norm(batch)
             running = getattr(norm, "running_quadratic_mean", None)
             kept.append(float("nan") if running is None else running[0].item())
-        after = _change_by_company(norm)
+        after = _change_by_others(norm)
         x = _tokens(1024, seed=10**6)
         mean = norm(x).mean(0)
     expected = x.mean(0) / x.square().mean(0).sqrt()
@@ -321,7 +321,7 @@ def _running(make: MakeNorm, name: str, size: Size) -> Outcome:
     )
 
 
-def _change_by_company(norm: nn.Module) -> float:
+def _change_by_others(norm: nn.Module) -> float:
     """Return the change of a token's result when the rest of its batch changes; the norm is restored."""
     state = {name: value.clone() for name, value in norm.state_dict().items()}
     results = []
@@ -380,8 +380,8 @@ EXPERIMENTS = [
     Experiment(
         "batch-norm-padding",
         "Batch statistics must not count padding",
-        "Padded tokens must be left out, of a norm over the batch as of attention.",
-        "S0, padding mask (of attention alone); Shen et al. 2020 (released code)",
+        "Padded tokens must be excluded from a norm over the batch, as from attention.",
+        "S0, padding mask (for attention only); Shen et al. 2020 (released code)",
         (38, 43),
         run=lambda size: _padding([20, 5, 8, 11], size),
         control=lambda size: _padding([20, 20, 20, 20], size),

@@ -66,14 +66,14 @@ def model_of(norm: str, seed: int) -> LanguageModel:
 # Batches
 
 
-def batch_of(own: Sequence[Sequence[int]], company: Sequence[Sequence[int]] = ()) -> Batch:
+def batch_of(own: Sequence[Sequence[int]], extra: Sequence[Sequence[int]] = ()) -> Batch:
     """Build a batch of sentences to predict, followed by others that are only read."""
-    batch = Batch.forced(None, [*own, *company], start=START, end=END)
+    batch = Batch.forced(None, [*own, *extra], start=START, end=END)
     asked = sum(len(sentence) + 1 for sentence in own)
     return Batch(batch.inputs, batch.targets[:asked], None, (), torch.arange(asked))
 
 
-def batches(n_sentences: int, n_company: int, seed: int) -> Iterator[Batch]:
+def batches(n_sentences: int, n_extra: int, seed: int) -> Iterator[Batch]:
     """Yield a batch for each update; the sentences to predict do not depend on the additional ones."""
     sentences = data().plain
     own, other = (generator_from(2 * seed + i) for i in range(2))
@@ -82,7 +82,7 @@ def batches(n_sentences: int, n_company: int, seed: int) -> Iterator[Batch]:
         return [sentences[i] for i in torch.randint(len(sentences), (n,), generator=generator).tolist()]
 
     for _ in range(UPDATES):
-        yield batch_of(some(n_sentences, own), some(n_company, other))
+        yield batch_of(some(n_sentences, own), some(n_extra, other))
 
 
 # Measurements
@@ -114,14 +114,14 @@ class Trained:
 
 
 @cache
-def trained(norm: str, n_sentences: int, n_company: int, seed: int) -> Trained:
+def trained(norm: str, n_sentences: int, n_extra: int, seed: int) -> Trained:
     """Train on batches of this many sentences, and evaluate."""
     model = model_of(norm, seed)
     schedule = Constant(RATE, warmup=WARMUP)
-    train(model, NextToken(), batches(n_sentences, n_company, seed), AdamConfig(), schedule)
+    train(model, NextToken(), batches(n_sentences, n_extra, seed), AdamConfig(), schedule)
     new = [ids for ids, _ in data().tested]
     cut = [
-        batch_of(new[i : i + n_sentences], data().plain[i : i + n_company])
+        batch_of(new[i : i + n_sentences], data().plain[i : i + n_extra])
         for i in range(0, LOOKED_AT, n_sentences)
     ]
     evaluated, in_training = (mean_loss(model, cut, training=mode) for mode in (False, True))
@@ -187,13 +187,13 @@ def _verdict(leads: Sequence[float]) -> Verdict:
     return "holds" if all(better) else "holds with conditions" if any(better) else "is wrong"
 
 
-def _compared(n_company: int, size: Size) -> Outcome:
-    """Compare losses by sentences per batch; batch norm gets ``n_company`` more for its statistics."""
+def _compared(n_extra: int, size: Size) -> Outcome:
+    """Compare losses by sentences per batch; batch norm gets ``n_extra`` more for its statistics."""
     counts, seeds = SENTENCES[size], range(SEEDS[size])
-    company = {LAYER: 0, BATCH: n_company} | ({POWER: 0} if size == "long" and not n_company else {})
+    extra = {LAYER: 0, BATCH: n_extra} | ({POWER: 0} if size == "long" and not n_extra else {})
     found = {
         norm: [_mean([trained(norm, n, others, seed) for seed in seeds]) for n in counts]
-        for norm, others in company.items()
+        for norm, others in extra.items()
     }
     leads = [b.loss - a.loss for a, b in zip(found[LAYER], found[BATCH], strict=True)]
     first, last = counts[0], counts[-1]
@@ -277,7 +277,7 @@ def _panels(counts: Sequence[int], found: ByNorm) -> list[Curves]:
     ]
 
 
-COMPANY = 32
+N_EXTRA = 32
 
 EXPERIMENTS = [
     Experiment(
@@ -289,8 +289,8 @@ EXPERIMENTS = [
         "section 3",
         (37, 38, 39),
         run=partial(_compared, 0),
-        control=partial(_compared, COMPANY),
-        changed=f"Batch norm computes its statistics over {COMPANY} additional sentences, whose words are "
+        control=partial(_compared, N_EXTRA),
+        changed=f"Batch norm computes its statistics over {N_EXTRA} additional sentences, whose words are "
         "not predicted.",
         expected=("holds with conditions", "is wrong"),
     ),

@@ -233,8 +233,8 @@ EXPERIMENTS = [
     Experiment(
         "patterns-of-heads",
         "Attention patterns of an encoder before and after training",
-        "Interesting patterns emerge in the self-attention of a trained encoder: heads that look at the next "
-        "word, at the one before, at the same word, at all of the sentence.",
+        "Interesting patterns emerge in the self-attention of a trained encoder: heads that attend to the "
+        "next word, to the previous word, to the same word, or to the whole sentence.",
         "S1, visualizing attention patterns in Transformers, on Vig, with figures 11 and 12; Clark et al. "
         "2019, section 3",
         (74,),

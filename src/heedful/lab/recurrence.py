@@ -109,7 +109,7 @@ _RNN, _CAROUSEL, _GATED = list(MEMORIES)[:3]
 
 @cache
 def memory_kept(make: Callable[[], Cell], n: int, every: int = 1, seed: int = 0) -> list[float]:
-    """Return the norms of the gradient of the memory after every ``every`` of n steps, by the initial memory.
+    """Return the gradient norm of the memory w.r.t. the initial memory, after every ``every`` of n steps.
 
     Only the memory's own path is measured. The memory is c for an LSTM, whose gates then depend on the inputs
     only, and h for an RNN, which has no other path. The memory is multiplied by a random vector of norm 1.

@@ -30,7 +30,7 @@ def experiments() -> dict[str, Experiment]:
     """Return all experiments in order; their modules are imported on the first call."""
     found = [each for modules in PARTS.values() for module in modules for each in _inside(module)]
     if len({each.name for each in found}) < len(found):
-        raise ValueError("experiment names must be unique: two experiments have the same name")
+        raise ValueError("experiment names must be unique, but two experiments have one name")
     return {each.name: each for each in found}
 
 

@@ -37,7 +37,7 @@ PAIRS: tuple[Pair, ...] = ("En-De", "En-Fr")
 
 
 @dataclass(frozen=True)
-class Duel:
+class Comparison:
     """A Transformer compared with another system.
 
     Args:
@@ -55,30 +55,30 @@ class Duel:
         return self.own.bleu[self.pair] - self.rival.bleu[self.pair]
 
     @property
-    def times_dearer(self) -> float:
+    def relative_cost(self) -> float:
         """Training cost of the rival relative to the Transformer; NaN if unknown."""
         return self.rival.flops.get(self.pair, math.nan) / self.own.flops[self.pair]
 
     @property
     def won(self) -> bool:
         """Whether the Transformer is better, and cheaper as far as costs are known."""
-        return self.ahead > 0 and not self.times_dearer <= 1
+        return self.ahead > 0 and not self.relative_cost <= 1
 
 
-def duels(table: Sequence[Translator]) -> Iterator[Duel]:
+def comparisons(table: Sequence[Translator]) -> Iterator[Comparison]:
     """Pair every Transformer with every other system, for each language pair."""
     for pair in PAIRS:
         own = [each for each in table if each.kind == "Transformer" and pair in each.bleu]
         rivals = [each for each in table if each.kind != "Transformer" and pair in each.bleu]
-        yield from (Duel(pair, each, rival) for each in own for rival in rivals)
+        yield from (Comparison(pair, each, rival) for each in own for rival in rivals)
 
 
 def better_and_cheaper(table: Sequence[Translator]) -> Verdict:
     """Judge whether all Transformers beat all rivals at less cost; with conditions: one per language pair."""
     won: dict[tuple[Pair, str], bool] = {}
-    for duel in duels(table):
-        who = duel.pair, duel.own.name
-        won[who] = won.get(who, True) and duel.won
+    for comparison in comparisons(table):
+        who = comparison.pair, comparison.own.name
+        won[who] = won.get(who, True) and comparison.won
     if all(won.values()):
         return "holds"
     one_each = all(any(good for (of, _), good in won.items() if of == pair) for pair, _ in won)
@@ -87,7 +87,7 @@ def better_and_cheaper(table: Sequence[Translator]) -> Verdict:
 
 def _translation(table: Sequence[Translator], size: Size) -> Outcome:
     """Compare both Transformers with all other systems."""
-    fought = list(duels(table))
+    compared = list(comparisons(table))
     return Outcome(
         better_and_cheaper(table),
         "For each language pair, one Transformer is better than all other systems, including ensembles, at a "
@@ -96,19 +96,19 @@ def _translation(table: Sequence[Translator], size: Size) -> Outcome:
         "for German is better (28.4) but no cheaper than single models, and the base model for French (38.1) "
         "is cheaper but worse than all. With the 41.0 that the paper printed first, two ensembles remain "
         "better for French. Costs are estimates of machine time (training-cost).",
-        list(_closest(fought)),
+        list(_closest(compared)),
         [
             {
-                "pair": duel.pair,
-                "model": duel.own.name,
-                "rival": duel.rival.name,
-                "BLEU ahead": round(duel.ahead, 2),
+                "pair": comparison.pair,
+                "model": comparison.own.name,
+                "rival": comparison.rival.name,
+                "BLEU ahead": round(comparison.ahead, 2),
                 "rival's cost": "unknown"
-                if math.isnan(duel.times_dearer)
-                else f"{duel.times_dearer:.1f} times",
-                "better and cheaper": "yes" if duel.won else "no",
+                if math.isnan(comparison.relative_cost)
+                else f"{comparison.relative_cost:.1f} times",
+                "better and cheaper": "yes" if comparison.won else "no",
             }
-            for duel in fought
+            for comparison in compared
         ],
         [_scores_over_costs(pair, table) for pair in PAIRS],
     )
@@ -118,14 +118,16 @@ PAPER = {("En-De", BIG, "BLEU"): 2.0, ("En-Fr", BIG, "cost"): 4.0}
 """Section 6.1: more than 2.0 BLEU better than all others; less than a quarter of the previous best's cost."""
 
 
-def _closest(fought: Sequence[Duel]) -> Iterator[Measured]:
+def _closest(compared: Sequence[Comparison]) -> Iterator[Measured]:
     """Compare each Transformer with the best rival of a pair, and with the cost of the cheapest."""
-    for pair, name in dict.fromkeys((duel.pair, duel.own.name) for duel in fought):
-        own = [duel for duel in fought if (duel.pair, duel.own.name) == (pair, name)]
-        known = [duel.times_dearer for duel in own if not math.isnan(duel.times_dearer)]
+    for pair, name in dict.fromkeys((comparison.pair, comparison.own.name) for comparison in compared):
+        own = [
+            comparison for comparison in compared if (comparison.pair, comparison.own.name) == (pair, name)
+        ]
+        known = [comparison.relative_cost for comparison in own if not math.isnan(comparison.relative_cost)]
         yield Measured(
             f"{pair}, {name}, above the best rival",
-            min(duel.ahead for duel in own),
+            min(comparison.ahead for comparison in own),
             "BLEU",
             PAPER.get((pair, name, "BLEU")),
         )
@@ -310,7 +312,7 @@ EXPERIMENTS = [
     Experiment(
         "summarisation-table",
         "From recurrence to experts: summarising long texts",
-        "Attention alone, then no encoder, then a compressed memory, then experts: every step makes better "
+        "Attention alone, then no encoder, then a compressed memory, then experts: every step improves the "
         "summaries.",
         f"{_SLIDE}; {_LIU}, table 4",
         (59, 92, 95),

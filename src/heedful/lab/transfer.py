@@ -292,7 +292,7 @@ EXPERIMENTS = [
         "Pretrained models can be reused for new data sets while they retain their performance: transfer "
         "works very well with Transformers, unlike with RNNs or LSTMs, and needs little labelled data.",
         "S1, introduction to language models, and pretraining with BERT; S3, pretraining; Howard and Ruder "
-        "2018 (of an LSTM), section 4.1 and figure 3",
+        "2018 (for an LSTM), section 4.1 and figure 3",
         (73,),
         run=partial(_transferred, shuffled=False),
         control=partial(_transferred, shuffled=True),

@@ -157,7 +157,7 @@ def _gradient_difference(cell: Cell, x: Float[Tensor, "n d"]) -> float:
 # The factor before the positions
 
 
-def _drowned(*, scaled: bool, size: Size) -> Outcome:
+def _identified(*, scaled: bool, size: Size) -> Outcome:
     """Test whether a word can be identified from its embedding plus position, with the shared table."""
     d, n_words = (64, 1000) if size == "short" else (512, 10_000)
     scale = math.sqrt(d) if scaled else 1.0
@@ -194,7 +194,7 @@ _VASWANI = "Vaswani et al. 2017, section 3.4"
 EXPERIMENTS = [
     Experiment(
         "tied-embeddings",
-        "Where the 65 million come from",
+        "Origin of the 65 million parameters",
         "The output matrix contributes about 19 of 65 million parameters, and the input embedding is an "
         "additional set of weights.",
         f"S0, decoder output, and the Transformer architecture; {_VASWANI}; Press and Wolf 2017",
@@ -206,7 +206,7 @@ EXPERIMENTS = [
     ),
     Experiment(
         "tied-over-time",
-        "One set of weights for all of history",
+        "One set of weights for all time steps",
         "Weights that are tied across time steps keep the number of parameters manageable, and the same ones "
         "are responsible for all of history.",
         "S3, quiz 3, question 5",
@@ -221,8 +221,8 @@ EXPERIMENTS = [
         "The position vector is added to the word's embedding as it is.",
         f"S0, S1, S3 and S4, positions; {_VASWANI}",
         (51,),
-        run=lambda size: _drowned(scaled=False, size=size),
-        control=lambda size: _drowned(scaled=True, size=size),
+        run=lambda size: _identified(scaled=False, size=size),
+        control=lambda size: _identified(scaled=True, size=size),
         changed="Embeddings are multiplied by √d_model first.",
         expected=("is wrong", "holds"),
     ),

@@ -295,8 +295,8 @@ def _trains(size: Size, written: bool) -> Outcome:
         "chain of operations is the same for every sentence, while that of a recurrent translation model "
         "grows with each word; both need about as many operations. So the Transformer is faster on hardware "
         "that runs many operations in parallel. Generation is not faster: in both, each word depends on the "
-        f"one before. (Times here are for {'generating one sentence' if written else 'one training step'}"
-        f"{'' if written else ' with one sentence'}.)",
+        "one before. (Times here are for "
+        f"{'generating one sentence' if written else 'a training step with one sentence'}.)",
         [
             *(
                 Measured(f"further operations in a row for each word, {name}", own)

@@ -294,8 +294,8 @@ EXPERIMENTS = [
     Experiment(
         "padding-in-cross-attention",
         "Where padding must be masked",
-        "It is enough that padded tokens are masked in the encoder's attention. (S0 notes the encoder "
-        "alone.)",
+        "It is enough that padded tokens are masked in the encoder's attention. (S0 mentions only the "
+        "encoder.)",
         "S0, masked self-attention, note",
         (43,),
         run=partial(_padded, masked=False),

@@ -107,7 +107,7 @@ def test_power_norm_keeps_the_mean_and_forgets_its_company():
 def test_looking_at_a_norm_leaves_it_as_it_was():
     norm = PowerNorm(norms.D, warmup=3)
     before = {name: v.clone() for name, v in norm.state_dict().items()}
-    norms._change_by_company(norm)
+    norms._change_by_others(norm)
     for name, v in norm.state_dict().items():
         assert torch.equal(v, before[name])
 
