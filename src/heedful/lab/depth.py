@@ -333,7 +333,7 @@ EXPERIMENTS = [
     ),
     Experiment(
         name="re-averaging",
-        title="Stacked attention makes tokens equal",
+        title="Stacked attention makes tokens more similar",
         claim="Stacking more self-attention layers just re-averages value vectors.",
         source="S3, self-attention and weighted averages; Dong et al. 2021",
         items=(31,),

@@ -89,7 +89,7 @@ def _both(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _mean(left: Tensor, right: Tensor) -> Tensor:
-    """Repeat the mean of the neighbours twice."""
+    """Concatenate two copies of the mean of the neighbours."""
     return torch.cat((left + right, left + right), -1) / 2
 
 
@@ -124,7 +124,7 @@ LAST = 20
 
 @seeded(1)
 def _neighbours(size: Size, wanted: Wanted) -> Outcome:
-    """Test whether one head fails where two succeed."""
+    """Test whether one head fails and two succeed."""
     one, one_looks = _trained(1, wanted, UPDATES[size])
     two, two_look = _trained(2, wanted, UPDATES[size])
     left, right = (sum(losses[-LAST:]) / LAST for losses in (one, two))

@@ -262,8 +262,8 @@ def _beside(size: Size, judged: str) -> Outcome:
         "holds" if as_good else "is wrong",
         "They can. The first matrix after the concatenation separates the parts, W [x; p] = W_x x + W_p p: "
         "position and word have separate matrices in the sum, while after adding they share one. At equal "
-        "width, columns for positions are lost to words; in return, the two cannot be confused. What is "
-        "concatenated must identify positions, as what is added must.",
+        "width, columns for positions are lost to words; in return, the two cannot be confused. "
+        "Concatenated vectors must identify positions, like added ones.",
         [
             *(Measured(f"right, {name}", 100 * mean, "%") for name, mean in reversed(means.items())),
             Measured("right by chance", 100 / VOCABULARY, "%"),
