@@ -1,7 +1,7 @@
-"""Attention as word alignment: the heat map of rows of target words and columns of source words.
+"""Attention as word alignment: a heat map with a row per target word and a column per source word.
 
-Item 18 of the lectures. Sentences and their gold alignments are those of the built-in phrasebook, English to
-Tamil; a small Transformer learns to translate them and, in the long form, a model as in Bahdanau et al. 2015.
+Item 18 of the lectures. Sentences and gold alignments are from the built-in phrasebook, English to Tamil. A
+small Transformer learns to translate them; the long form adds a model as in Bahdanau et al. 2015.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ UPDATES, BATCH, RATE = {"short": 200, "long": 800}, 32, 5e-3
 START, END, FIRST = 0, 1, 2  # ids
 
 Link = tuple[int, int]
-"""Places of a source word and of a target word, from 0."""
+"""Positions of a source word and of a target word, from 0."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Corpus:
     """Sentence pairs, and the ids of their words.
 
     Args:
-        train, test: the pairs.
+        train, test: sentence pairs.
         source, target: ids by word.
     """
 
@@ -56,7 +56,7 @@ class Corpus:
     target: dict[str, int]
 
     def batch(self, pairs: Sequence[Pair]) -> Batch:
-        """The pairs, teacher forced."""
+        """Build a teacher-forced batch of the pairs."""
         sources = [[self.source[word] for word in pair.source.split()] for pair in pairs]
         targets = [[self.target[word] for word in pair.target.split()] for pair in pairs]
         return Batch.forced(sources, targets, start=START, end=END)
@@ -64,7 +64,7 @@ class Corpus:
 
 @cache
 def corpus() -> Corpus:
-    """Who did what to which thing, and when: all such sentences of some words; the lecture's is tested."""
+    """Generate all sentences over a small vocabulary; the test set includes the lecture's sentence."""
     pairs = [write(Sentence("plain", clause), "ta") for clause in clauses()]
     order = torch.randperm(len(pairs), generator=generator_from(1)).tolist()
     pairs = [LECTURE_SENTENCE, *(pairs[i] for i in order if pairs[i] != LECTURE_SENTENCE)]
@@ -76,7 +76,7 @@ def corpus() -> Corpus:
 
 
 def clauses() -> Iterator[Clause]:
-    """In the past; the time stands at the end or opens the sentence."""
+    """Generate clauses in the past tense, with the time expression at the end or at the start."""
     for subject, verb, noun in product(SUBJECTS, ACTIONS, THINGS):
         if noun not in VERBS[verb].objects:
             continue
@@ -106,7 +106,7 @@ CONFIGS: dict[str, TransformerConfig | RecurrentConfig] = {
 
 @cache
 def translator(name: str, updates: int, seed: int) -> Model:
-    """One of `CONFIGS` after so many updates."""
+    """Return one of `CONFIGS` after this many updates."""
     held = corpus()
     with seeded(seed):
         model = build_model(CONFIGS[name], FIRST + len(held.source), FIRST + len(held.target))
@@ -115,40 +115,40 @@ def translator(name: str, updates: int, seed: int) -> Model:
 
 
 def weights(model: Model, pairs: Sequence[Pair]) -> list[torch.Tensor]:
-    """Of each pair what every target word gives to every source word, ``[target, source]``.
+    """Return the cross-attention weights of each pair, ``[target, source]``.
 
-    What the end tokens give and get is left out, so a row may sum to less than 1.
+    The end tokens of both sides are left out, so a row may sum to less than 1.
     """
     found = forced(model.eval(), corpus().batch(pairs), alignment=True)
     return [each.alignment[-1, 0, :-1, :-1] for each in found if each.alignment is not None]
 
 
 def heaviest(of: torch.Tensor) -> frozenset[Link]:
-    """A link from each target word to the source word that has most of its ``[target, source]`` weights."""
+    """Link each target word to the source word with its largest weight, given ``[target, source]``."""
     return frozenset((source, target) for target, source in enumerate(of.argmax(-1).tolist()))
 
 
 def in_order(pair: Pair) -> frozenset[Link]:
-    """A link from each target word to the source word at the same share of its sentence."""
+    """Link each target word to the source word at the same relative position of its sentence."""
     n, m = len(pair.source.split()), len(pair.target.split())
     return frozenset((min(n - 1, round(j * (n - 1) / max(1, m - 1))), j) for j in range(m))
 
 
 def error_rate(found: Sequence[frozenset[Link]], pairs: Sequence[Pair]) -> float:
-    """Held against the gold alignments, all of which are sure."""
+    """Compute the alignment error rate against the gold alignments, all of which are sure links."""
     gold = [Alignment(frozenset(pair.alignment), frozenset()) for pair in pairs]
     return alignment_error_rate(found, gold).value
 
 
 SEEDS = 4
-"""Models that differ in their first weights. One alone makes from a twentieth to half of its links wrong."""
+"""Number of models with different initial weights. Of a single model, 5 % to 50 % of the links are wrong."""
 BETTER = 0.8
-"""Of the errors of links word by word in order, so many may be left where weights are an alignment."""
+"""Largest error rate, relative to links in word order, at which weights count as an alignment."""
 TRAINED, UNTRAINED, IN_ORDER = "Transformer", "before training", "word by word in order"
 
 
 def _aligned(size: Size, judged: str) -> Outcome:
-    """How well the heaviest weights agree with the gold alignment, after training and before."""
+    """Measure how well the largest weights agree with the gold alignment, after training and before."""
     pairs = corpus().test
     updates = UPDATES[size]
     trainings = {TRAINED: ("Transformer", updates), UNTRAINED: ("Transformer", 0)}
@@ -166,11 +166,11 @@ def _aligned(size: Size, judged: str) -> Outcome:
     rate = rates[judged]
     return Outcome(
         "holds with conditions" if rate < BETTER * rates[IN_ORDER] else "is wrong",
-        "Nobody tells the model which words belong together. To write the next word it has to look at the "
-        "word that it translates, so most of the heaviest weights are where a person would draw a link, "
-        "across the order of the words. Not all: what a word needs can be had from its neighbours too, and "
-        "the more an encoder tells each word of them, as a recurrent one does, the less its weights are an "
-        "alignment.",
+        "The model gets no supervision for alignments. To predict the next word, it must attend to the word "
+        "it translates, so most of the largest weights are where a person would draw a link, also where the "
+        "word order differs. Not all are: information about a word is also available from its neighbours. "
+        "The more an encoder mixes neighbours into each word, as a recurrent encoder does, the less its "
+        "weights are an alignment.",
         [
             Measured(f"alignment error rate, {judged}", rate),
             *(
@@ -198,12 +198,12 @@ EXPERIMENTS = [
     Experiment(
         "attention-as-alignment",
         "Attention finds which words belong together",
-        "α_ti tells how much the source word i matters for the target word t: attention aligns the words.",
+        "α_ti is the importance of source word i for target word t: attention aligns the words.",
         "S0, attention: a quick tour; S4, section 5 and figure 3; Bahdanau et al. 2015, section 5.2.1",
         (18,),
         run=partial(_aligned, judged=TRAINED),
         control=partial(_aligned, judged=UNTRAINED),
-        changed="The weights are those of the model before its training.",
+        changed="The weights are those of the model before training.",
         expected=("holds with conditions", "is wrong"),
     ),
 ]

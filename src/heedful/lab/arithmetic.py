@@ -1,7 +1,7 @@
-"""The numbers that the lectures print, counted: parameters and layers.
+"""Numbers printed in the lectures, compared with counts: parameters and layers.
 
-Items 20, 24, 32 to 35 (parameters), 52 (layers), 71, 77 and 87 (sizes of models) of the lectures. What is
-counted comes from heedful's own ledger.
+Items 20, 24, 32 to 35 (parameters), 52 (layers), 71, 77 and 87 (sizes of models) of the lectures. The counts
+come from heedful's own ledger.
 """
 
 from collections.abc import Mapping
@@ -20,15 +20,15 @@ from heedful.models.transformer import TransformerConfig
 
 @cache
 def ledger(name: str, *overrides: str) -> Ledger:
-    """Of a preset, with some of its values changed."""
+    """Return the ledger of a preset, with some of its values changed."""
     return describe(name, overrides=overrides)
 
 
 def rows_of(counted: Ledger, name: str) -> list[Row]:
-    """The rows of that name, from the first to the last.
+    """Return all rows with this name.
 
     Raises:
-        KeyError: there is none.
+        KeyError: there is no such row.
     """
     found = [row for row in counted.lines() if row.line.name == name]
     if not found:
@@ -40,14 +40,14 @@ def rows_of(counted: Ledger, name: str) -> list[Row]:
 
 
 def _head_matrix(printed: Mapping[str, int], size: Size) -> Outcome:
-    """Hold a number that is printed for W_Q, of one head or of all, against the ledger."""
+    """Compare a number printed for W_Q, of one head or of all, with the ledger."""
     line = rows_of(ledger(BASE), "W_Q")[0].line
     counted = {"one head": line.each, "eight heads": line.parameters}
     right = all(counted[what] == number for what, number in printed.items())
     return Outcome(
         "holds" if right else "is wrong",
-        "A matrix of 64 x 512 has 32,768 numbers; eight of them have 262,144, as the lecture then says "
-        "itself.",
+        "A matrix of 64 x 512 has 32,768 entries; eight of them have 262,144, as the same lecture then "
+        "states.",
         [
             *(
                 Measured(f"parameters of W_Q, {what}", counted[what], expected=float(number))
@@ -68,7 +68,7 @@ def _head_matrix(printed: Mapping[str, int], size: Size) -> Outcome:
 
 
 def _encoder_layer(name: str, size: Size) -> Outcome:
-    """Hold 3 million a layer and 18 million for six against a model."""
+    """Compare 3 million per layer and 18 million for six layers with a model."""
     whole_model = ledger(name)
     layer, whole = rows_of(whole_model, "encoder layer")[0].line, rows_of(whole_model, "encoder")[0].line
     biased = rows_of(ledger(name, "attention_bias=true"), "encoder layer")[0].line
@@ -80,7 +80,7 @@ def _encoder_layer(name: str, size: Size) -> Outcome:
     return Outcome(
         verdict,
         "An encoder layer of the base model has 3,150,336 parameters (3,152,384 with biases in attention): "
-        "about 3 million. Six have 18.9 million; 18 comes of rounding before multiplying.",
+        "about 3 million. Six have 18.9 million; 18 results from rounding before multiplying.",
         [
             Measured("parameters of an encoder layer", layer.each, expected=3_150_336.0),
             Measured("with biases in attention", biased.each, expected=3_152_384.0),
@@ -93,7 +93,7 @@ def _encoder_layer(name: str, size: Size) -> Outcome:
 
 
 def _decoder_layer(name: str, size: Size) -> Outcome:
-    """Hold 4 million a decoder layer, 1 million an attention and 2 million a feed-forward against a model."""
+    """Compare 4 million per decoder layer, 1 per attention and 2 per feed-forward layer with a model."""
     layer = rows_of(ledger(name), "decoder layer")[0].line
     biased = rows_of(ledger(name, "attention_bias=true"), "decoder layer")[0].line
     parts = {part.name: part.parameters for part in layer.parts}
@@ -118,15 +118,15 @@ def _decoder_layer(name: str, size: Size) -> Outcome:
 
 
 def _layers(name: str, size: Size) -> Outcome:
-    """Count attentions, and two layers for each feed-forward."""
+    """Count one layer for each attention, and two for each feed-forward network."""
     layers = ledger(name).layers
     config = preset(name)
     assert isinstance(config, TransformerConfig)
     encoder, decoder = config.n_layers, config.n_decoder_layers or config.n_layers
     return Outcome(
         "holds" if layers == 42 else "is wrong",
-        "An encoder layer is an attention and two layers of a feed-forward, a decoder layer has one "
-        "attention more: 6 (1 + 2) + 6 (2 + 2) = 42.",
+        "An encoder layer consists of one attention and the two layers of a feed-forward network; a decoder "
+        "layer has a second attention: 6 (1 + 2) + 6 (2 + 2) = 42.",
         [
             Measured("layers", layers, expected=42.0),
             Measured("of the encoder", encoder * 3),
@@ -151,13 +151,13 @@ PRINTED = {
     "vit-l-16": 307e6,
     "vit-h-14": 632e6,
 }
-"""As the papers print them (Devlin et al. 2019, section 3; Dosovitskiy et al. 2021, table 1)."""
+"""Sizes printed in the papers (Devlin et al. 2019, section 3; Dosovitskiy et al. 2021, table 1)."""
 
 BERT_VOCABULARY = 30_522
 
 
 def _sizes(more_layers: int, size: Size) -> Outcome:
-    """Hold the sizes that papers print against models of their configurations."""
+    """Compare the sizes printed in papers with models of their configurations."""
     counted = {}
     for name in PRINTED:
         config: Any = preset(name)
@@ -169,8 +169,8 @@ def _sizes(more_layers: int, size: Size) -> Outcome:
     right = max(errors.values()) < 0.02
     return Outcome(
         "holds" if right else "is wrong",
-        "The papers' sizes are those of the configurations that they print, within 2 %: they are rounded, "
-        "and heads are counted or not.",
+        "The sizes in the papers match the configurations printed there, within 2 %: they are rounded, and "
+        "may or may not include output heads.",
         [Measured(f"parameters of {name}", counted[name], expected=PRINTED[name]) for name in PRINTED],
         [
             {"model": name, "printed": PRINTED[name], "counted": counted[name], "error": errors[name]}
@@ -178,9 +178,9 @@ def _sizes(more_layers: int, size: Size) -> Outcome:
         ],
         [
             Bars(
-                "Error of what is printed",
+                "Error of the printed sizes",
                 "",
-                "share",
+                "relative error",
                 errors,
                 levels={"2 %": 0.02},
             )
@@ -243,6 +243,6 @@ EXPERIMENTS = [
         (71, 77),
         run=partial(_sizes, 0),
         control=partial(_sizes, 1),
-        changed="Every model has one layer more.",
+        changed="Every model has one more layer.",
     ),
 ]

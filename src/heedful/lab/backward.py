@@ -1,6 +1,6 @@
-"""The backward pass: a quiz on gradients, and what it costs.
+"""The backward pass: a quiz on gradients, and the cost of the pass.
 
-Items 96 and 97 of the lectures. Clocks are for people; counts of operations decide.
+Items 96 and 97 of the lectures. Operation counts decide; wall times are only reported.
 """
 
 import math
@@ -22,7 +22,7 @@ from heedful.nn.layout import Layout
 
 
 def quiz() -> dict[str, float]:
-    """Gradients of L = (a c + b) (c / d) at a = 3, b = 1, c = -4, d = 2, by torch's autograd."""
+    """Compute the gradients of L = (a c + b) (c / d) at a = 3, b = 1, c = -4, d = 2 with autograd."""
     leaves = {
         name: torch.tensor(value, dtype=torch.float64, requires_grad=True)
         for name, value in (("a", 3.0), ("b", 1.0), ("c", -4.0), ("d", 2.0))
@@ -38,19 +38,24 @@ CORRECT = {**AS_PRINTED, "d": -11.0}
 
 
 def _quiz(answers: Mapping[str, float], size: Size) -> Outcome:
-    """Hold the answers of the quiz against autograd."""
+    """Compare the answers of the quiz with autograd."""
     found = quiz()
     wrong = [name for name, answer in answers.items() if not math.isclose(found[name], answer)]
     order = sorted(answers, key=lambda name: name != "d")
     return Outcome(
         "is wrong" if wrong else "holds",
-        "∂L/∂d = -e c / d² = -(-11) (-4) / 4 = -11: the minus of the formula was lost. The other three "
-        "answers are right: 8, -2 and -11.5.",
+        "∂L/∂d = -e c / d² = -(-11) (-4) / 4 = -11: the printed answer lacks the minus of the formula. The "
+        "other three answers are right: 8, -2 and -11.5.",
         [Measured(f"∂L/∂{name}", found[name], expected=answers[name]) for name in order],
         [{"by": name, "printed": answer, "autograd": found[name]} for name, answer in answers.items()],
         [
-            Bars("Answers", "gradient of L by", "", {name: answers[name] for name in "abcd"}),
-            Bars("By autograd", "gradient of L by", "", {name: found[name] for name in "abcd"}),
+            Bars(
+                "Printed answers",
+                "gradient of L with respect to",
+                "",
+                {name: answers[name] for name in "abcd"},
+            ),
+            Bars("Autograd", "gradient of L with respect to", "", {name: found[name] for name in "abcd"}),
         ],
     )
 
@@ -59,7 +64,7 @@ def _quiz(answers: Mapping[str, float], size: Size) -> Outcome:
 
 
 def _backward(*, weights: bool, size: Size) -> Outcome:
-    """Count the matrix products of both passes through an encoder; clocks are for people."""
+    """Count the operations of matrix products in both passes through an encoder, and report wall times."""
     d, n = (256, 64) if size == "short" else (512, 128)
     config = TransformerConfig(d_model=d, d_ff=4 * d, n_heads=4, n_layers=2, dropout=0.0)
     with seeded(0):
@@ -82,10 +87,10 @@ def _backward(*, weights: bool, size: Size) -> Outcome:
     ratio = counts["backward"] / counts["forward"]
     return Outcome(
         "holds" if ratio > 1.5 else "is wrong",
-        "Each product W x of the forward pass asks for two in the backward pass, Wᵀ g for what is below and "
-        "g xᵀ for the weights: twice the operations. Where weights are frozen the second falls away, and "
-        "both passes cost the same; but attention, whose factors are both computed, still has two of its "
-        "own.",
+        "Each product W x of the forward pass requires two in the backward pass: Wᵀ g for the layer below "
+        "and g xᵀ for the weights. That is twice the operations. If the weights are frozen, the second "
+        "product is not needed, and both passes cost the same, except for attention: both factors of its "
+        "products are activations, so it still needs two.",
         [
             Measured("operations backward to forward", ratio, expected=2.0),
             Measured("forward", counts["forward"], "FLOPs"),
@@ -100,7 +105,7 @@ def _backward(*, weights: bool, size: Size) -> Outcome:
                 {name: float(count) for name, count in counts.items()},
                 levels={"twice forward": 2.0 * counts["forward"]},
             ),
-            Bars("Wall time here (no verdict rests on it)", "", "ms", times),
+            Bars("Wall time here (not used for the verdict)", "", "ms", times),
         ],
     )
 
@@ -125,6 +130,6 @@ EXPERIMENTS = [
         (97,),
         run=lambda size: _backward(weights=True, size=size),
         control=lambda size: _backward(weights=False, size=size),
-        changed="The weights are frozen, and gradients are wanted of the inputs alone.",
+        changed="The weights are frozen; only gradients of the inputs are computed.",
     ),
 ]

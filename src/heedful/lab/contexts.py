@@ -1,8 +1,8 @@
-"""What one vector holds of a sentence, and what attention keeps of it.
+"""Capacity of a single context vector for sentences, compared with attention.
 
-Items 4 and 10 of the lectures. Sentences of random symbols are to be written from the last one to the first,
-so that the first word that is read is the last that is written: of all words it has the longest way, as the
-lecture says of "She" in its figure of an encoder and a decoder.
+Items 4 and 10 of the lectures. Sentences of random symbols must be generated in reverse order, so that the
+first word read is the last one generated: it has the longest path of all words, as the lecture says of "She"
+in its figure of an encoder and a decoder.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,9 +26,9 @@ from heedful.objectives.cross_entropy import NextToken
 from heedful.training.optimizers import AdamConfig
 from heedful.training.schedules import Cosine
 
-SYMBOLS, START, END, FIRST = 10, 0, 1, 2  # how many, and ids
+SYMBOLS, START, END, FIRST = 10, 0, 1, 2  # number of symbols, and ids
 SHORTEST = 2
-TESTED = 100  # of each length, and at most a tenth of all there are
+TESTED = 100  # sentences of each length, but at most a tenth of all possible ones
 BATCH, RATE = 32, 5e-3
 
 Words = tuple[int, ...]
@@ -36,12 +36,12 @@ Words = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Setting:
-    """What is trained.
+    """A setting to train.
 
     Args:
-        attends: whether the decoder attends, or reads the encoder's last state at each step.
-        in_order: whether sentences are written in the order in which they are read.
-        d: the width of states.
+        attends: whether the decoder uses attention, or the encoder's last state at each step.
+        in_order: whether sentences are generated in the order in which they are read.
+        d: width of the states.
     """
 
     attends: bool
@@ -53,14 +53,14 @@ FIXED, ATTENTION = "fixed context", "attention"
 SETTINGS = {FIXED: Setting(attends=False), ATTENTION: Setting(attends=True)}
 WIDER, IN_ORDER = "fixed context, twice as wide", "fixed context, written in order"
 FURTHER = {WIDER: Setting(attends=False, d=64), IN_ORDER: Setting(attends=False, in_order=True)}
-"""What the long form trains as well."""
+"""Additional settings of the long form."""
 
 
 def model_of(setting: Setting, seed: int) -> RecurrentEncoderDecoder:
-    """An RNN that reads and one that writes, which starts from the last state of the first.
+    """Build an RNN encoder, and an RNN decoder that starts from the encoder's last state.
 
-    Scores are dot products, which have no parameters, and annotations are as wide as the last state: with
-    and without attention the parameters are the same in number and in shape.
+    Scores are dot products, which have no parameters, and annotations are as wide as the last state. So the
+    parameters with and without attention have the same number and shapes.
     """
     config = RecurrentConfig(
         cell="rnn",
@@ -83,7 +83,7 @@ def _sentence(length: int, generator: torch.Generator) -> Words:
 
 @cache
 def tested(length: int) -> tuple[Words, ...]:
-    """Different sentences of a length, on which nothing is trained."""
+    """Draw distinct sentences of one length, which are excluded from training."""
     generator = generator_from(100 + length)
     found: dict[Words, None] = {}
     while len(found) < min(TESTED, SYMBOLS**length // 10):
@@ -92,7 +92,7 @@ def tested(length: int) -> tuple[Words, ...]:
 
 
 def drawn(n: int, longest: int, generator: torch.Generator) -> list[Words]:
-    """Sentences for training, of all lengths alike."""
+    """Draw training sentences, with uniformly distributed lengths."""
     found: list[Words] = []
     while len(found) < n:
         length = int(torch.randint(SHORTEST, longest + 1, (), generator=generator))
@@ -103,17 +103,17 @@ def drawn(n: int, longest: int, generator: torch.Generator) -> list[Words]:
 
 
 def batch_of(sentences: Sequence[Words], in_order: bool) -> Batch:
-    """Sentences and what is to be written, teacher forced."""
+    """Build a teacher-forced batch of sentences and their targets."""
     written = sentences if in_order else [sentence[::-1] for sentence in sentences]
     return Batch.forced(sentences, written, start=START, end=END)
 
 
-# Trainings
+# Training
 
 
 @cache
 def trained(setting: Setting, longest: int, updates: int, seed: int) -> RecurrentEncoderDecoder:
-    """A model after so many updates on sentences of up to so many words."""
+    """Train a model for this many updates on sentences of at most ``longest`` words."""
     model, generator = model_of(setting, seed), generator_from(1000 + seed)
 
     def batches() -> Iterator[Batch]:
@@ -128,10 +128,11 @@ def trained(setting: Setting, longest: int, updates: int, seed: int) -> Recurren
 def right(
     model: RecurrentEncoderDecoder, sentences: Sequence[Words], in_order: bool
 ) -> Float[Tensor, "n length"]:
-    """1 for each word of sentences of one length that is written rightly, 0 for others; as they are read.
+    """Return 1 for each word that is predicted correctly and 0 for others, in the order of reading.
 
-    Every word is written after the right ones before it. These tell nothing of it, for words are drawn
-    independently: what is measured is what the decoder knows of the source, not how mistakes add up.
+    All sentences have one length. Every word is predicted after the correct ones before it. These are
+    uninformative, since words are drawn independently: the result measures what the decoder knows of the
+    source, not how errors accumulate.
     """
     batch = batch_of(sentences, in_order)
     assert batch.source is not None
@@ -141,12 +142,12 @@ def right(
 
 
 @dataclass(frozen=True)
-class Told:
-    """Shares of words that are written rightly.
+class Accuracy:
+    """Accuracy of predicted words.
 
     Args:
-        by_length: of sentences of `SHORTEST` words and more.
-        by_place: of the longest sentences, by the place of the word in the sentence that is read.
+        by_length: accuracy on sentences of `SHORTEST` words and more.
+        by_place: accuracy on the longest sentences, by position in the source sentence.
     """
 
     by_length: Sequence[float]
@@ -154,46 +155,46 @@ class Told:
 
     @property
     def fall(self) -> float:
-        """How much fewer words are right in the longest sentences than in the shortest."""
+        """Decrease in accuracy from the shortest sentences to the longest."""
         return self.by_length[0] - self.by_length[-1]
 
 
-def told(setting: Setting, longest: int, updates: int, seeds: int) -> Told:
-    """The means over models that differ in their first weights and in what they are trained on."""
+def accuracy(setting: Setting, longest: int, updates: int, seeds: int) -> Accuracy:
+    """Return the mean accuracy over models with different initial weights and training data."""
     found = []
     for length in range(SHORTEST, longest + 1):
         models = (trained(setting, longest, updates, seed) for seed in range(seeds))
         found.append(torch.cat([right(model, tested(length), setting.in_order) for model in models]))
-    return Told([each.mean().item() for each in found], found[-1].mean(0).tolist())
+    return Accuracy([each.mean().item() for each in found], found[-1].mean(0).tolist())
 
 
 # The experiment
 
 LONGEST, UPDATES, SEEDS = {"short": 8, "long": 12}, {"short": 150, "long": 400}, {"short": 1, "long": 2}
 FALLS = 0.2
-"""From how much fewer right words on the longer sentences fall behind."""
+"""Decrease in accuracy above which longer sentences count as worse."""
 CLEARLY = 0.05
-"""From how many right words on one model is said to be better than another."""
+"""Difference in accuracy above which a model counts as better than another."""
 
 
 def _held(size: Size, longest: int | None = None) -> Outcome:
-    """Right words over the length of sentences, and over the places of the longest."""
+    """Measure accuracy by sentence length, and by position in the longest sentences."""
     longest = longest or LONGEST[size]
     settings = SETTINGS | (FURTHER if size == "long" else {})
-    found = {name: told(each, longest, UPDATES[size], SEEDS[size]) for name, each in settings.items()}
+    found = {name: accuracy(each, longest, UPDATES[size], SEEDS[size]) for name, each in settings.items()}
     lengths, places = list(range(SHORTEST, longest + 1)), list(range(1, longest + 1))
     return Outcome(
         _verdict(found),
         (
-            "Trained on the same sentences and with as many parameters, a decoder that reads the last state "
-            "alone writes fewer words rightly the longer the sentence is, and loses the first ones, which "
-            "have the longest way to their place in the output. With attention every word is one step away, "
-            "and early ones are kept as well as late ones. "
+            "Trained on the same sentences and with as many parameters, a decoder that reads only the last "
+            "state predicts fewer words correctly the longer the sentence is, and loses the first ones, "
+            "which have the longest path to their position in the output. With attention, every word is one "
+            "step away, and early words are kept as well as late ones. "
             if found[FIXED].fall > FALLS
-            else "Sentences of a few words fit into one vector: there, attention adds nothing. "
+            else "Sentences of a few words fit into one vector: attention adds nothing there. "
         )
-        + f"{_of_further(found)}(Words are written after the right ones: what is measured is what the "
-        "decoder knows of the source.)",
+        + f"{_remarks(found)}(Words are predicted after the correct ones: this measures what the decoder "
+        "knows of the source.)",
         [
             *(
                 Measured(
@@ -221,14 +222,14 @@ def _held(size: Size, longest: int | None = None) -> Outcome:
         ],
         [
             _curves(
-                "Right words over the length",
+                "Accuracy by sentence length",
                 "words in the sentence",
                 lengths,
                 {name: own.by_length for name, own in found.items()},
             ),
             _curves(
-                f"Which of {longest} words are right",
-                "place in the sentence that is read",
+                f"Accuracy in sentences of {longest} words",
+                "position in the source sentence",
                 places,
                 {name: own.by_place for name, own in found.items() if name != IN_ORDER},
             ),
@@ -237,24 +238,24 @@ def _held(size: Size, longest: int | None = None) -> Outcome:
 
 
 def _curves(title: str, x: str, xs: Sequence[int], lines: Mapping[str, Sequence[float]]) -> Curves:
-    return Curves(title, x, "share of words", over(xs, lines), limits=(0.0, 1.04), inches=(4.8, 3.8))
+    return Curves(title, x, "share of correct words", over(xs, lines), limits=(0.0, 1.04), inches=(4.8, 3.8))
 
 
-def _of_further(found: Mapping[str, Told]) -> str:
-    """What is to be said of them, where they were trained and it is so."""
-    said = ""
+def _remarks(found: Mapping[str, Accuracy]) -> str:
+    """Return remarks on the additional settings, if they were trained and the remark applies."""
+    remarks = ""
     if WIDER in found and found[WIDER].by_length[-1] > found[FIXED].by_length[-1] + CLEARLY:
-        said += "A vector twice as wide holds more of a long sentence, not all. "
+        remarks += "A vector twice as wide holds more of a long sentence, but not all. "
     if IN_ORDER in found and found[IN_ORDER].by_length[-1] < found[FIXED].by_length[-1] - CLEARLY:
-        said += (
-            "Written in the order in which they are read, fewer words are right still: then even the last "
-            "words have a long way (Sutskever et al. 2014, section 3.3, reversed the source). "
+        remarks += (
+            "If words are generated in the order in which they are read, even fewer are correct: then the "
+            "last words also have a long path (Sutskever et al. 2014, section 3.3, reversed the source). "
         )
-    return said
+    return remarks
 
 
-def _verdict(found: Mapping[str, Told]) -> Verdict:
-    """The claim is that one vector is too little for long sentences, and that attention keeps early words."""
+def _verdict(found: Mapping[str, Accuracy]) -> Verdict:
+    """Judge: one vector is too little for long sentences, and attention keeps early words."""
     fixed, attention = found[FIXED], found[ATTENTION]
     if fixed.fall <= FALLS:
         return "is wrong"
@@ -266,9 +267,9 @@ def _verdict(found: Mapping[str, Told]) -> Verdict:
 EXPERIMENTS = [
     Experiment(
         "one-vector",
-        "What one vector holds of a sentence",
-        "An encoder puts all that a sentence says into one vector, which limits long sentences; attention "
-        "keeps the first words from being lost.",
+        "What a single vector holds of a sentence",
+        "An encoder compresses a sentence into one vector, which limits long sentences; attention keeps the "
+        "first words from being lost.",
         "S4, sections 5 and 5.1 with figure 1; S0, sequence to sequence; Bahdanau et al. 2015, section 5.1 "
         "and figure 2",
         (4, 10),

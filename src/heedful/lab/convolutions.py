@@ -1,7 +1,7 @@
-"""Convolutions over text, beside an LSTM: what they foretell, and what that takes.
+"""Convolutions over text compared with an LSTM: their predictions and their cost.
 
-Item 88 of the lectures. Texts are the English of the built-in phrasebook (`heedful.lab.transfer`); language
-models that differ in their mixer alone learn to foretell the next words of them.
+Item 88 of the lectures. Texts are the English side of the built-in phrasebook (`heedful.lab.transfer`).
+Language models that differ only in their mixer learn to predict its next words.
 """
 
 import math
@@ -48,7 +48,7 @@ MIXERS: dict[str, Callable[[], nn.Module]] = {
 
 
 def model_of(mixer: str) -> LanguageModel:
-    """One block of a mixer and a feed-forward; order is known by the mixer, or not at all."""
+    """Build one block of a mixer and a feed-forward layer; only the mixer can represent word order."""
     with seeded(0):
         table = embedding_table(data().n_ids, D)
         block = EncoderBlock(
@@ -61,7 +61,7 @@ def model_of(mixer: str) -> LanguageModel:
 
 
 def part_of(model: LanguageModel) -> nn.Module:
-    """Its mixer."""
+    """Return the mixer of the model."""
     blocks: Any = model.stack.blocks
     part: nn.Module = blocks[0].mixer.part
     return part
@@ -69,7 +69,7 @@ def part_of(model: LanguageModel) -> nn.Module:
 
 @torch.no_grad()
 def operations(mixer: str, n: int) -> float:
-    """FLOPs of a mixer alone, for each of so many words."""
+    """Count the FLOPs per word of the mixer alone, for ``n`` words."""
     return flops_of(lambda: part_of(model_of(mixer))(torch.zeros(n, D), Layout.of([n]))) / n
 
 
@@ -80,12 +80,12 @@ RATE, UPDATES = 0.01, {"short": 150, "long": 600}
 
 @dataclass(frozen=True)
 class Learned:
-    """What a training came to.
+    """Results of a training run.
 
     Args:
-        training: how it went.
-        nats: of a word of new sentences.
-        right: share of their words that were expected first.
+        training: losses by update.
+        nats: loss per word of new sentences.
+        right: share of their words predicted correctly.
     """
 
     training: Training
@@ -95,7 +95,7 @@ class Learned:
 
 @cache
 def learned(mixer: str, updates: int) -> Learned:
-    """Train a model, and hold it against new sentences."""
+    """Train a model, and evaluate it on new sentences."""
     model, generator = model_of(mixer), generator_from(0)
     known = data().plain
     chosen = (torch.randint(len(known), (BATCH,), generator=generator).tolist() for _ in range(updates))
@@ -111,20 +111,20 @@ def learned(mixer: str, updates: int) -> Learned:
 # The experiment
 
 NEAR = 0.05
-"""So much more of nats, as a share, counts as near."""
+"""Relative increase of the loss that still counts as close."""
 
 
 def _compared(size: Size, judged: str) -> Outcome:
-    """An LSTM and a convolution in its place."""
+    """Compare an LSTM with a convolution in its place."""
     found = {mixer: learned(mixer, UPDATES[size]) for mixer in (LSTM, judged)}
     flops = {mixer: operations(mixer, 16) for mixer in found}
     near = found[judged].nats < (1 + NEAR) * found[LSTM].nats
     return Outcome(
         "holds with conditions" if near else "is wrong",
-        "A convolution that sees a few words at once foretells the next one about as well as an LSTM, with "
-        "fewer operations, of which none waits for the word before. These are sentences of eight words: what "
-        "lies beyond its kernel a layer of convolution does not see at all, and with a kernel of one word "
-        "nothing is left but that word.",
+        "A convolution that covers a few words predicts the next word about as well as an LSTM, with fewer "
+        "operations, none of which waits for the preceding word. These sentences have eight words: a "
+        "convolutional layer has no access to words outside its kernel, and a kernel of one word covers only "
+        "that word.",
         [
             *(Measured(f"nats a word, {mixer}", found[mixer].nats) for mixer in (judged, LSTM)),
             *(Measured(f"right words, {mixer}", 100 * found[mixer].right, "%") for mixer in (judged, LSTM)),
@@ -142,12 +142,12 @@ def _compared(size: Size, judged: str) -> Outcome:
         ],
         [
             Curves(
-                "Loss in training",
+                "Training loss",
                 "update",
-                "nats a word",
+                "nats per word",
                 {mixer: each.training.curve for mixer, each in found.items()},
             ),
-            Bars("Operations of the mixer", "", "FLOPs a word", flops),
+            Bars("Operations of the mixer", "", "FLOPs per word", flops),
         ],
     )
 

@@ -1,10 +1,10 @@
-"""Learning from a single example in the context: what came once is foretold when it comes again.
+"""Learning from a single example in the context: a model predicts a repeated sequence after seeing it once.
 
-Item 67 of the lectures, as far as a small model shows it. Symbols stand in an order that is drawn anew for
-each sequence, so that weights cannot know it; then a stretch of them comes again. What follows a symbol can
-be told from one place alone, where it stood before: a head looks for that symbol, among symbols of which
-each was told by another head what stands before it (an induction head, Elhage et al. 2021; Olsson et al.
-2022). That takes a layer for each of the two.
+Item 67 of the lectures, as far as a small model can show it. Symbols come in an order that is drawn for each
+sequence, so that the weights cannot store it; then a part of it is repeated. The successor of a symbol can be
+inferred only from its earlier occurrence. A head searches for that symbol, among symbols to which another
+head has attached their predecessors (an induction head, Elhage et al. 2021; Olsson et al. 2022). That takes
+two layers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,20 +31,20 @@ from heedful.training.schedules import Cosine
 
 SYMBOLS = "abcdefghijklmnop"
 FIRST, AGAIN = 12, 8
-"""So many different symbols, and then so many of them again, from one of several places on."""
+"""Number of distinct symbols, and how many of them are repeated, from one of several positions on."""
 LENGTH = FIRST + AGAIN
-FORETOLD = AGAIN - 1  # all that come again but the first, which nothing tells
+PREDICTED = AGAIN - 1  # all repeated symbols but the first, which cannot be predicted
 
 
 def drawn(n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
-    """So many sequences."""
+    """Draw ``n`` sequences."""
     first = torch.rand(n, len(SYMBOLS), generator=generator).argsort(1)[:, :FIRST]
     begins = torch.randint(FIRST - AGAIN + 1, (n, 1), generator=generator)
     return torch.cat([first, first.gather(1, begins + torch.arange(AGAIN))], 1)
 
 
 def batch_of(rows: Int[Tensor, "n length"]) -> Batch:
-    """All symbols but the last are read; wanted are those of which it is known what comes."""
+    """Build a batch with all symbols but the last as inputs, and the predictable symbols as targets."""
     whole = Batch.windows(rows.numpy())
     begins = torch.arange(len(rows))[:, None] * (LENGTH - 1)
     places = (begins + torch.arange(FIRST, LENGTH - 1)).flatten()
@@ -60,7 +60,7 @@ TESTED = 400
 
 
 def model_of(n_layers: int, seed: int) -> LanguageModel:
-    """A causal Transformer with learned positions."""
+    """Build a causal Transformer with learned positions."""
     config = LanguageModelConfig(
         d_model=WIDTH, n_heads=N_HEADS, n_layers=n_layers, context=LENGTH, dropout=0.0, positions="learned"
     )
@@ -70,25 +70,25 @@ def model_of(n_layers: int, seed: int) -> LanguageModel:
 
 @torch.no_grad()
 def right(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Float[Tensor, " predicted"]:
-    """How often the second, third, … symbol of those that come again is the one that the model expects."""
+    """Return the accuracy on the second, third, … repeated symbol."""
     batch = batch_of(rows)
     found = model.heads["token"](batch.picked(model(batch.inputs))).argmax(-1)
-    return (found == batch.targets).view(-1, FORETOLD).float().mean(0)
+    return (found == batch.targets).view(-1, PREDICTED).float().mean(0)
 
 
 def weights(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Float[Tensor, "L n H T T"]:
-    """Of all layers, what each symbol but the last gives to every other."""
+    """Return the attention weights of all layers for all symbols but the last."""
     return attention_weights(model, batch_of(rows).inputs)
 
 
 @dataclass(frozen=True)
 class Learned:
-    """A model after its training.
+    """A trained model.
 
     Args:
-        model: itself.
-        training: how it went.
-        right: of new sequences, by place.
+        model: the model.
+        training: losses by update.
+        right: accuracy on new sequences, by position.
     """
 
     model: LanguageModel
@@ -98,7 +98,7 @@ class Learned:
 
 @cache
 def learned(n_layers: int, updates: int, seed: int) -> Learned:
-    """Train a model."""
+    """Train a model and evaluate it."""
     model, generator = model_of(n_layers, seed), generator_from(9 + seed)
     batches = (batch_of(drawn(BATCH, generator)) for _ in range(updates))
     training = train(model, NextToken(), batches, MuonConfig(), Cosine(RATE, updates, warmup=20))
@@ -106,14 +106,14 @@ def learned(n_layers: int, updates: int, seed: int) -> Learned:
 
 
 def new_ones() -> Int[Tensor, "n length"]:
-    """Sequences that are tested."""
+    """Draw the test sequences."""
     return drawn(TESTED, generator_from(77))
 
 
 def induction(seen: Float[Tensor, "n H T T"], rows: Int[Tensor, "n length"]) -> Float[Tensor, " H"]:
-    """The mean weight that each head of a layer gives to what followed a symbol where it stood before.
+    """Return the mean weight of each head for the successor of the earlier occurrence of the query's symbol.
 
-    The mean is over the queries of which it is known what comes.
+    The mean is over the queries whose successor can be predicted.
     """
     queries = torch.arange(FIRST, LENGTH - 1)
     before = rows[:, queries, None] == rows[:, None, :FIRST]
@@ -126,23 +126,24 @@ def induction(seen: Float[Tensor, "n H T T"], rows: Int[Tensor, "n length"]) -> 
 
 LAYERS = (2, 1)
 KNOWS = 0.8
-"""From this share of right symbols on a model knows what comes again."""
+"""Accuracy from which on a model counts as able to predict repeated symbols."""
 
 
-_SAYS = {
-    2: "A model of two layers that was trained on random orders predicts what comes next in an order that it "
-    "sees for the first time: one example in the context is enough. One layer marks each symbol with the one "
-    "before it, and the next looks for the mark. How much a single layer learns depends on its width and its "
-    "first weights, so two layers suffice here; that one cannot is not shown. This is copying, which the "
-    "model was trained for. That large models also do what nobody trained, no model of this size can show.",
-    1: "A model of one layer of this size, trained as long, predicts part of what comes again, and not "
-    f"{KNOWS:.0%} of it. Which part differs with its first weights, and wider ones predict more, so this "
-    "says what this model learned in this time, and nothing of one layer in general.",
+_STATEMENTS = {
+    2: "A model of two layers, trained on random orders, predicts what comes next in an order that it sees "
+    "for the first time: one example in the context is enough. The first layer attaches to each symbol the "
+    "one before it, and the second searches for that. How much a single layer learns depends on its width "
+    "and initialisation. So two layers suffice here; that one layer cannot suffice is not shown. This is "
+    "copying, which the model was trained for. That large models also solve tasks nobody trained them for "
+    "cannot be shown with a model of this size.",
+    1: "A model of one layer of this size, trained for as long, predicts only part of the repeated symbols, "
+    f"and less than {KNOWS:.0%} of them. Which part depends on its initialisation, and wider models predict "
+    "more. So this shows what this model learned in this time, and nothing about single layers in general.",
 }
 
 
 def _copies(size: Size, judged: int) -> Outcome:
-    """Right symbols of models of two layers and of one."""
+    """Measure the accuracy of models with two layers and with one."""
     models = {n: [learned(n, UPDATES[size], seed) for seed in range(SEEDS[size])] for n in LAYERS}
     shares = {n: [each.right.mean().item() for each in own] for n, own in models.items()}
     rows = new_ones()
@@ -150,7 +151,7 @@ def _copies(size: Size, judged: int) -> Outcome:
     strongest = {n: induction(own[-1], rows).max().item() for n, own in heads.items()}
     return Outcome(
         "holds with conditions" if fmean(shares[judged]) >= KNOWS else "is wrong",
-        _SAYS[judged],
+        _STATEMENTS[judged],
         [
             Measured(f"right when symbols come again, {_layers(judged)}", 100 * fmean(shares[judged]), "%"),
             *(
@@ -178,9 +179,9 @@ def _layers(n: int) -> str:
 
 def _by_place(models: Mapping[int, Sequence[Learned]]) -> Curves:
     return Curves(
-        "Right when symbols come again",
-        "which of them",
-        "share of new sequences",
+        "Accuracy on repeated symbols",
+        "index of the repeated symbol",
+        "accuracy on new sequences",
         {
             _layers(n): (range(2, AGAIN + 1), torch.stack([each.right for each in own]).mean(0).tolist())
             for n, own in models.items()
@@ -191,13 +192,13 @@ def _by_place(models: Mapping[int, Sequence[Learned]]) -> Curves:
 
 
 def _head(last: Float[Tensor, "n H T T"], rows: Int[Tensor, "n length"], n_layers: int) -> Matrix:
-    """The head of the last layer that looks most at what followed before, in one sequence."""
+    """Draw the head of the last layer with the largest induction score, for one sequence."""
     head = int(induction(last, rows).argmax())
     read = [SYMBOLS[symbol] for symbol in rows[0, :-1].tolist()]
     return Matrix(
         f"One sequence: layer {n_layers}, head {head + 1}",
-        "is looked at",
-        "looks, and foretells the next",
+        "key",
+        "query, whose successor is predicted",
         last[0, head].tolist(),
         (0.0, 1.0),
         read,
@@ -211,7 +212,7 @@ EXPERIMENTS = [
         "copying-in-context",
         "Learning from one example in the context",
         "A trained language model can give good results from as little as a single example.",
-        "S1, language models using Transformers (one-shot learning); Olsson et al. 2022, of copying alone",
+        "S1, language models using Transformers (one-shot learning); Olsson et al. 2022, on copying only",
         (67,),
         run=partial(_copies, judged=2),
         control=partial(_copies, judged=1),

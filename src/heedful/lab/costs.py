@@ -1,4 +1,4 @@
-"""What a computation takes: operations, on which verdicts rest, and wall time, which is shown beside them."""
+"""Cost of a computation: operation counts, which decide verdicts, and wall time, which is only reported."""
 
 import time
 from collections.abc import Callable
@@ -12,21 +12,21 @@ Given = TypeVar("Given")
 
 
 def flops_of(work: Callable[[], Any]) -> int:
-    """Floating-point operations of the matrix products in ``work``."""
+    """Count the floating-point operations of the matrix products in ``work``."""
     with FlopCounterMode(display=False) as counter:
         work()
     return counter.get_total_flops()
 
 
 def milliseconds(work: Callable[[Given], Any], given: Callable[[], Given]) -> float:
-    """The shortest of `REPEATS` times that ``work`` takes, after a first one that is not timed.
+    """Return the shortest of `REPEATS` wall times of ``work``, after one untimed warm-up call.
 
-    The shortest is the one that other work on the machine has disturbed least. Nothing is counted meanwhile:
-    to count takes many times what is counted.
+    The shortest time is the one least disturbed by other processes. Operations are not counted at the same
+    time, since counting takes many times longer than the computation itself.
 
     Args:
-        work: is timed; models are built before.
-        given: makes what it takes, anew for each time, which is not timed.
+        work: function to time; it must not build models.
+        given: makes the argument of ``work``, anew for each call; its own time is not included.
     """
     work(given())
     times = []

@@ -1,9 +1,9 @@
-"""How much data a convolutional network needs, and how much a Vision Transformer of the same size.
+"""Amount of data needed by a convolutional network, and by a Vision Transformer of the same size.
 
-Item 79 of the lectures. Two signs stand in every image, far apart and each at a random height; the class
-is the one on the left. A sign is made of neighbouring pixels and looks the same wherever it stands, which a
-convolution knows and a Transformer has to learn. Where the pixels of all images are shuffled alike, this
-knowledge is of no use, and nothing else has changed.
+Item 79 of the lectures. Every image contains two signs, far apart and each at a random height; the class is
+the sign on the left. A sign consists of neighbouring pixels and looks the same at every position. A
+convolution has this built in, and a Transformer must learn it. If the pixels of all images are shuffled by
+the same permutation, the built-in knowledge is useless, and nothing else changes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ from heedful.training.schedules import Cosine
 
 SIDE, SIGN = 24, 3
 LEFT, RIGHT = range(4, 6), range(16, 18)
-"""Columns where signs begin."""
+"""Columns at which signs can start."""
 SIGNS = 4
 NOISE = 0.05
 TESTED = 1000
@@ -42,8 +42,8 @@ class Drawn:
     """Images with two different signs.
 
     Args:
-        pixels: signs are 1, the ground is 0, noise lies over both.
-        left, right: which sign stands there.
+        pixels: 1 for signs, 0 for the background, plus noise.
+        left, right: class of the sign on each side.
     """
 
     pixels: Float[Tensor, "n 1 s s"]
@@ -53,13 +53,13 @@ class Drawn:
 
 @cache
 def signs() -> Float[Tensor, "k 3 3"]:
-    """Of five pixels each, no two alike in more than three."""
+    """Return the signs, of five pixels each; no two share more than three."""
     rows = ("010111010", "101010101", "111001001", "100100111")
     return torch.tensor([[float(pixel) for pixel in row] for row in rows]).view(-1, SIGN, SIGN)
 
 
 def drawn(n: int, seed: int) -> Drawn:
-    """So many images."""
+    """Draw ``n`` images."""
     with seeded(seed):
         pixels = NOISE * torch.randn(n, 1, SIDE, SIDE)
         left = torch.randint(SIGNS, (n,))
@@ -73,7 +73,7 @@ def drawn(n: int, seed: int) -> Drawn:
 
 
 def shuffled(pixels: Float[Tensor, "n 1 s s"]) -> Float[Tensor, "n 1 s s"]:
-    """The same numbers at other places, the same ones in every image."""
+    """Permute the pixels, in the same way for all images."""
     order = torch.randperm(SIDE * SIDE, generator=generator_from(5))
     return pixels.flatten(1)[:, order].view_as(pixels)
 
@@ -90,11 +90,11 @@ NETWORKS: dict[str, ResNetConfig | VisionConfig] = {
         pooling="mean",
     ),
 }  # fmt: skip
-"""Of comparable size: neither has a third more parameters than the other; and both see all of an image."""
+"""Networks of comparable size: their parameters differ by less than a third, and both see the whole image."""
 
 
 def network(config: ResNetConfig | VisionConfig, seed: int) -> nn.Module:
-    """Freshly initialised, with a head for the signs."""
+    """Build a network with initial weights, with a classification head for the signs."""
     with seeded(seed):
         model = build_model(config)
         heads = model.heads
@@ -105,7 +105,7 @@ def network(config: ResNetConfig | VisionConfig, seed: int) -> nn.Module:
 
 @torch.no_grad()
 def answers(model: nn.Module, images: Images) -> Int[Tensor, " n"]:
-    """The sign that a network names, for each image."""
+    """Return the predicted sign of each image."""
     heads = model.heads
     assert isinstance(heads, nn.ModuleDict)
     return class_logits(model(images), heads, images.layout).argmax(-1)
@@ -115,11 +115,11 @@ def answers(model: nn.Module, images: Images) -> Int[Tensor, " n"]:
 
 UPDATES, BATCH = 256, 32
 RATES = {"ResNet": 2e-2, "ViT": 3e-3}
-"""The highest of the schedules."""
+"""Peak learning rates."""
 
 
 def _batches(name: str, known: Drawn, classes: Int[Tensor, " n"], seed: int) -> Iterator[Batch]:
-    """The images again and again, each time in another order."""
+    """Yield batches that go through the images repeatedly, each time in a new order."""
     n_tokens, n = NETWORKS[name].n_tokens, len(classes)
     order = torch.zeros(0, dtype=torch.int64)
     generator = generator_from(seed)
@@ -132,13 +132,13 @@ def _batches(name: str, known: Drawn, classes: Int[Tensor, " n"], seed: int) -> 
 
 @cache
 def accuracy(name: str, n: int, *, shuffle: bool, seed: int = 0) -> float:
-    """How often the sign on the left is named in new images, after training on ``n``.
+    """Return the accuracy on new images after training on ``n``.
 
     Args:
-        name: of the network.
-        n: images to learn from.
-        shuffle: whether the pixels of all images, new ones too, are shuffled.
-        seed: of images and weights.
+        name: name of the network.
+        n: number of training images.
+        shuffle: whether the pixels of all images, including new ones, are shuffled.
+        seed: seed of images and weights.
     """
     known, new = drawn(n, 2 * seed + 1), drawn(TESTED, 2 * seed + 2)
     if shuffle:
@@ -154,50 +154,50 @@ def accuracy(name: str, n: int, *, shuffle: bool, seed: int = 0) -> float:
 
 COUNTS: dict[Size, tuple[int, ...]] = {"short": (64, 8192), "long": (64, 256, 1024, 4096, 8192)}
 AHEAD = 0.05
-"""So much more accuracy is better."""
+"""Difference in accuracy above which one network counts as better."""
 
 
 def judge(leads: Sequence[float]) -> Verdict:
-    """By how far the ResNet is ahead, from the fewest images to the most.
-
-    Both halves of the claim: it leads with the fewest, and the ViT with the most; or the first half alone.
+    """Judge by the lead of the ResNet, from the fewest images to the most.
+    The claim has two halves: the ResNet leads with the fewest images, and the ViT with the most. If only the
+    first half is true, the claim holds with conditions.
     """
     if leads[0] <= AHEAD:
         return "is wrong"
     return "holds" if leads[-1] < -AHEAD else "holds with conditions"
 
 
-def _says(verdict: Verdict, most: int) -> str:
+def _statement(verdict: Verdict, most: int) -> str:
     if verdict == "is wrong":
         return (
-            "Where neighbouring pixels have nothing to do with each other, what a ResNet has from its "
-            "construction is worth nothing: it is not ahead with few images."
+            "If neighbouring pixels are unrelated, the built-in assumptions of a ResNet are useless: it has "
+            "no lead with few images."
         )
     few = (
-        "With few images the ResNet is ahead: that things are made of neighbouring pixels, and look the "
-        "same everywhere, it need not learn. The lead goes as images become more."
+        "With few images the ResNet is better: it need not learn that objects consist of neighbouring pixels "
+        "and look the same everywhere. The lead disappears with more images."
     )
     if verdict == "holds":
-        return f"{few} With the most, the ViT is ahead."
+        return f"{few} With the most, the ViT is better."
     return (
-        f"{few} With {most:,} both of them, of comparable size, name nearly every sign: they meet, and the "
-        "ViT does not overtake. A task as easy as this cannot show whether it would; in the paper they meet "
-        "after 14 million images, and the ViT is ahead after 303 million."
+        f"{few} With {most:,} images both, of comparable size, classify nearly every sign correctly: they "
+        "are equal, and the ViT does not overtake. A task this easy cannot show whether it would; in the "
+        "paper they are equal after 14 million images, and the ViT is better after 303 million."
     )
 
 
 def _by_number(*, shuffle: bool, size: Size) -> Outcome:
-    """Whether the ResNet is better with the fewest images, and the ViT with the most."""
+    """Test whether the ResNet is better with the fewest images, and the ViT with the most."""
     counts = COUNTS[size]
     if shuffle and size == "short":
-        counts = counts[:1]  # which is where there is a lead to lose
+        counts = counts[:1]  # the only count at which there is a lead to lose
     reached = {name: [accuracy(name, n, shuffle=shuffle) for n in counts] for name in NETWORKS}
     leads = [r - v for r, v in zip(reached["ResNet"], reached["ViT"], strict=True)]
     verdict = judge(leads)
     sizes = {name: n_parameters(network(config, 0)) for name, config in NETWORKS.items()}
     return Outcome(
         verdict,
-        _says(verdict, counts[-1]),
+        _statement(verdict, counts[-1]),
         [
             *(
                 Measured(f"accuracy of {name}, {n:,} images", reached[name][k])
@@ -213,9 +213,9 @@ def _by_number(*, shuffle: bool, size: Size) -> Outcome:
         ],
         [
             Curves(
-                "Which sign stands on the left" + (", pixels shuffled" if shuffle else ""),
-                "images to learn from",
-                "accuracy on new ones",
+                "Class: the sign on the left" + (", pixels shuffled" if shuffle else ""),
+                "training images",
+                "accuracy on new images",
                 {f"{name}, {n:,} parameters": (counts, reached[name]) for name, n in sizes.items()},
                 levels={"guessing": 1 / SIGNS},
                 log="x",
@@ -228,13 +228,13 @@ def _by_number(*, shuffle: bool, size: Size) -> Outcome:
 EXPERIMENTS = [
     Experiment(
         "images-to-learn-from",
-        "ResNet against ViT, as images become more",
-        "With few images to learn from ResNets are better than Vision Transformers, with many ViTs are.",
+        "ResNet and ViT by number of training images",
+        "With few training images ResNets are better than Vision Transformers, with many ViTs are better.",
         "S1, vision Transformers (figures 30 and 31); Dosovitskiy et al. 2021, section 4.3, figures 3 and 4",
         (79,),
         run=lambda size: _by_number(shuffle=False, size=size),
         control=lambda size: _by_number(shuffle=True, size=size),
-        changed="The pixels are shuffled, those of all images alike: neighbours are none any more.",
+        changed="The pixels are shuffled by the same permutation in all images, so neighbours are unrelated.",
         expected=("holds with conditions", "is wrong"),
     ),
 ]

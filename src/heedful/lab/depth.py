@@ -1,4 +1,4 @@
-"""Depth: what layers of attention amount to, with and without what stands between them."""
+"""Depth: what stacked layers of attention compute, with and without the other parts of a block."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -29,7 +29,7 @@ def _relative(value: Tensor, to: Tensor) -> float:
 
 
 class _Layers:
-    """One-head attentions, each with a feed-forward network after it or not; no residual, no norm."""
+    """One-head attention layers, optionally each with a feed-forward network; no residual, no norm."""
 
     def __init__(self, n_layers: int, feed_forward: bool) -> None:
         self.attentions = [SelfAttention(D, 1).double() for _ in range(n_layers)]
@@ -37,7 +37,7 @@ class _Layers:
         self.after = [after().double() for _ in range(n_layers)]
 
     def __call__(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The output, and the weights ``[n, n]`` of each layer."""
+        """Return the output, and the weights ``[n, n]`` of each layer."""
         layout, weights = Layout.of([len(x)]), []
         for attention, after in zip(self.attentions, self.after, strict=True):
             with recording(attention, ["weights"]) as seen:
@@ -46,13 +46,13 @@ class _Layers:
         return x, weights
 
     def with_weights(self, x: Tensor, weights: Sequence[Tensor]) -> Tensor:
-        """The output, had the attention weights been these."""
+        """Return the output for given attention weights."""
         for attention, after, alpha in zip(self.attentions, self.after, weights, strict=True):
             x = after(attention.out(alpha @ x @ attention.v_heads[0]))
         return x
 
     def product(self) -> Tensor:
-        """W_V W_O of the first layer, times that of the second, and so on."""
+        """Return W_V W_O of the first layer, times that of the second, and so on."""
         matrix = torch.eye(D, dtype=torch.float64)
         for attention in self.attentions:
             matrix = matrix @ attention.v_heads[0] @ attention.out.weight.mT
@@ -62,7 +62,7 @@ class _Layers:
 @seeded()
 @torch.no_grad()
 def _collapse(size: Size, feed_forward: bool) -> Outcome:
-    """Whether a stack, its attention weights given, is linear in its tokens."""
+    """Test whether a stack with given attention weights is linear in its tokens."""
     n_layers = {"short": 4, "long": 8}[size]
     layers = _Layers(n_layers, feed_forward)
     a, b = torch.randn(2, N, D, dtype=torch.float64)
@@ -78,12 +78,12 @@ def _collapse(size: Size, feed_forward: bool) -> Outcome:
     return Outcome(
         "holds with conditions" if linear else "is wrong",
         (
-            "Given its attention weights, the stack is one averaging matrix A_L … A_1 (its rows sum to 1) "
+            "With given attention weights, the stack is one averaging matrix A_L … A_1 (its rows sum to 1) "
             "and one matrix W_1 … W_L. The weights themselves depend on the tokens through a softmax, so the "
-            "whole stack is not linear: it is in the values that nothing new is made."
+            "whole stack is not linear: only the values pass through it linearly."
             if linear
             else "With a feed-forward network and its ReLU between them, the layers are not one matrix, even "
-            "with their attention weights given."
+            "with given attention weights."
         ),
         [
             Measured("superposition, weights given: relative error", apart, expected=0.0 if linear else None),
@@ -94,7 +94,7 @@ def _collapse(size: Size, feed_forward: bool) -> Outcome:
             Measured("sum of a row of A_L … A_1", averaging.sum(-1).mean().item(), expected=1.0),
         ],
         panels=[
-            Matrix(title, "looked at", "token", each.tolist(), inches=(4.0, 3.4))
+            Matrix(title, "key", "query", each.tolist(), inches=(4.0, 3.4))
             for title, each in (
                 ("First layer's weights", weights[0]),
                 ("Last layer's weights", weights[-1]),
@@ -105,7 +105,7 @@ def _collapse(size: Size, feed_forward: bool) -> Outcome:
 
 
 def _averager() -> SelfAttention:
-    """Random queries and keys; values are the tokens themselves."""
+    """Build attention with random queries and keys, whose values are the tokens themselves."""
     part = SelfAttention(D, 1)
     with torch.no_grad():
         part.v_heads[0].copy_(torch.eye(D))
@@ -116,7 +116,7 @@ def _averager() -> SelfAttention:
 @seeded()
 @torch.no_grad()
 def _spread(size: Size, complete: bool) -> Outcome:
-    """How far tokens lie apart, layer by layer."""
+    """Measure the distances between tokens after each layer."""
     n_layers = {"short": 6, "long": 12}[size]
     x, layout = torch.randn(N, D), Layout.of([N])
     diameters = [torch.pdist(x).max().item()]
@@ -133,11 +133,11 @@ def _spread(size: Size, complete: bool) -> Outcome:
     return Outcome(
         "holds" if holds else "is wrong",
         (
-            "Every output is a weighted mean of the values, so it lies between them. Layer after layer the "
-            "tokens draw together, until all are alike."
+            "Every output is a weighted mean of the values, so it lies between them. The tokens become more "
+            "similar with every layer, until all are equal."
             if holds
-            else "Residual connections hand each token on as it is, and feed-forward networks add "
-            "something of its own to each: tokens stay apart, whatever the attention adds to all of them."
+            else "Residual connections pass on each token unchanged, and feed-forward networks add something "
+            "different to each: tokens stay distinct, whatever the attention adds to all of them."
         ),
         [
             Measured(f"greatest distance of two tokens after {n_layers} layers, relative", left),
@@ -161,7 +161,7 @@ PATHS = ("past both", "attention", "feed-forward", "attention, feed-forward")
 
 @seeded()
 def _paths(size: Size, residual: bool) -> Outcome:
-    """Which products of the parts' Jacobians that of the whole block is the sum of."""
+    """Find which products of the parts' Jacobians sum to the Jacobian of the block."""
     n, d = {"short": (3, 4), "long": (5, 6)}[size]
     layout = Layout.of([n])
     attention, feed_forward = SelfAttention(d, 1).double(), FeedForward(d, 2 * d).double()
@@ -183,11 +183,11 @@ def _paths(size: Size, residual: bool) -> Outcome:
         "holds with conditions" if holds else "is wrong",
         (
             "The Jacobian of the block is (1 + J_F)(1 + J_A) = 1 + J_A + J_F + J_F J_A: 2² paths for the "
-            "gradient, 2^(2N) through N layers, one of which touches nothing. In the forward direction they "
-            "are four ways to go, and no more than that: F is not linear, so the output is no sum of four. "
-            "(Norms multiply the paths and change nothing of their number.)"
+            "gradient, 2^(2N) through N layers, one of which bypasses all parts. In the forward direction "
+            "there are four routes, but the output is not a sum of four terms, since F is not linear. (Norms "
+            "add factors to the paths and do not change their number.)"
             if holds
-            else "Without residual connections there is one path: through attention and then feed-forward."
+            else "Without residual connections there is one path: through attention, then feed-forward."
         ),
         [
             Measured("paths of which the gradient is the sum", float(len(needed)), expected=4.0),
@@ -209,13 +209,13 @@ def _paths(size: Size, residual: bool) -> Outcome:
 
 
 def _jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """``[n d, n d]``, at ``x [n, d]``."""
+    """Compute the Jacobian ``[n d, n d]`` at ``x [n, d]``."""
     rows: Tensor = torch.autograd.functional.jacobian(function, x)
     return rows.reshape(x.numel(), x.numel())
 
 
 def _fewest(whole: Tensor, terms: Sequence[Tensor]) -> tuple[int, ...]:
-    """The smallest set of terms whose sum is ``whole``; none where no set is."""
+    """Return the smallest set of terms whose sum is ``whole``, or an empty set if there is none."""
     numbers = range(len(terms))
     for chosen in chain.from_iterable(combinations(numbers, r) for r in range(1, len(terms) + 1)):
         if _relative(torch.stack([terms[i] for i in chosen]).sum(0), whole) < 1e-9:
@@ -223,11 +223,11 @@ def _fewest(whole: Tensor, terms: Sequence[Tensor]) -> tuple[int, ...]:
     return ()
 
 
-# Gradients of the first layer
+# Gradients in the first layer
 
 
 class _Bare(nn.Module):
-    """A part and its norm, in the order that they have in a residual connection, without the connection."""
+    """A part and its norm in the order of a residual connection, but without the connection."""
 
     def __init__(self, residual: Residual) -> None:
         super().__init__()
@@ -239,9 +239,9 @@ class _Bare(nn.Module):
 
 
 def first_gradient(n_layers: int, seed: int, *, residual: bool, norms: bool) -> float:
-    """Norm of the gradient of W_2 of the first of ``n_layers`` feed-forwards, before training.
+    """Return the norm of the gradient of W_2 in the first of ``n_layers`` feed-forward networks.
 
-    The loss is a random projection of the post-norm stack's output.
+    The stack is untrained, and the loss is a random projection of the post-norm stack's output.
     """
     config = TransformerConfig(d_model=D, d_ff=4 * D, n_heads=4, n_layers=n_layers, dropout=0.0)
     with seeded(seed):
@@ -262,12 +262,12 @@ def first_gradient(n_layers: int, seed: int, *, residual: bool, norms: bool) -> 
 
 
 REACHES = 0.01
-"""The least share of a shallow stack's gradient that counts as reaching the first layer of a deep one."""
+"""Smallest share of a shallow stack's gradient that counts as reaching the first layer of a deep one."""
 
 
 @cache
 def _first_gradients(size: Size, residual: bool, norms: bool) -> dict[int, float]:
-    """Means over seeds, by the number of layers."""
+    """Return means over seeds, by number of layers."""
     depths, seeds = ((2, 4, 8, 16), 4) if size == "short" else ((2, 4, 8, 16, 32), 16)
     return {
         n: sum(first_gradient(n, seed, residual=residual, norms=norms) for seed in range(seeds)) / seeds
@@ -276,7 +276,7 @@ def _first_gradients(size: Size, residual: bool, norms: bool) -> dict[int, float
 
 
 def _reach(size: Size, residual: bool) -> Outcome:
-    """How much of the gradient is left at the first layer of a deep stack."""
+    """Measure how much of the gradient reaches the first layer of a deep stack."""
     kinds = {
         f"{'residual' if r else 'no residual'}, {'norms' if n else 'no norms'}": (r, n)
         for r in (True, False)
@@ -293,13 +293,13 @@ def _reach(size: Size, residual: bool) -> Outcome:
     return Outcome(
         verdict,
         (
-            "Where there are no norms, the first layer of a deep stack has next to no gradient without "
-            "residual connections, and with them more than enough: it grows with depth. Norms alone, which "
-            "give each layer's output its size back, let gradients of their usual size reach the first "
-            "layer too; at the start of a training that is not what residual connections are needed for."
+            "Without norms, the first layer of a deep stack has almost no gradient if there are no residual "
+            "connections; with them it has more than enough: the gradient grows with depth. Norms alone, "
+            "which rescale each layer's output, also let gradients of normal size reach the first layer. So "
+            "at the start of training, residual connections are not needed for that."
             if residual
-            else "Without residual connections, and without norms, what reaches the first layer shrinks with "
-            "every layer."
+            else "Without residual connections and without norms, the gradient at the first layer shrinks "
+            "with every layer."
         ),
         [
             Measured(f"gradient of the first of {depths[-1]} layers, to that of {depths[0]}; {name}", share)
@@ -333,7 +333,7 @@ EXPERIMENTS = [
     ),
     Experiment(
         name="re-averaging",
-        title="Stacked attention draws the tokens together",
+        title="Stacked attention makes tokens more similar",
         claim="Stacking more self-attention layers just re-averages value vectors.",
         source="S3, self-attention and weighted averages; Dong et al. 2021",
         items=(31,),
@@ -355,13 +355,13 @@ EXPERIMENTS = [
     ),
     Experiment(
         name="residual-gradients",
-        title="What reaches the first layer of a deep stack",
+        title="Gradient at the first layer of a deep stack",
         claim="Residual connections ensure the gradient flow across the network.",
         source="S0, residual connections; S1, residual connection + layer normalization; He et al. 2016",
         items=(36,),
         run=partial(_reach, residual=True),
         control=partial(_reach, residual=False),
-        changed="The same is claimed of a stack without residual connections.",
+        changed="The same is claimed for a stack without residual connections.",
         expected=("holds with conditions", "is wrong"),
     ),
 ]

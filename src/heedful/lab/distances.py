@@ -1,6 +1,6 @@
-"""How far the heads of a small Vision Transformer look, layer by layer, beside a stack of convolutions.
+"""Attention distances of the heads of a small Vision Transformer by layer, compared with convolutions.
 
-Item 81 of the lectures. Images and classes are those of `heedful.lab.data_size`: which sign stands on the
+Item 81 of the lectures. Images and classes are those of `heedful.lab.data_size`: the class is the sign on the
 left. Distances are those of the paper's figure 7: pixels between the centres of patches, weighted by
 attention.
 """
@@ -31,7 +31,7 @@ from heedful.objectives.classification import SequenceClass
 from heedful.training.optimizers import AdamConfig
 from heedful.training.schedules import Cosine
 
-# The network, and attention that is confined
+# The network, and restricted attention
 
 PATCH, N_LAYERS, N_HEADS, D = 6, 3, 4, 48
 CONFIG = VisionConfig(
@@ -42,13 +42,13 @@ N_PATCHES = CONFIG.n_tokens
 
 
 def touching() -> Bool[Tensor, "n n"]:
-    """Which patches share a side or a corner, or are the same: the 3 x 3 around each."""
+    """Return which patches share a side or a corner, or are the same: the 3 x 3 around each."""
     far = torch.from_numpy(patch_distances(CONFIG.grid, 1))
     return far < 1.5
 
 
-def looking(model: nn.Module, *, confined: bool) -> AbstractContextManager[None]:
-    """For as long as it lasts, patches see those that they touch alone; or all, as ever."""
+def restriction(model: nn.Module, *, confined: bool) -> AbstractContextManager[None]:
+    """Within the context, restrict attention to adjacent patches; if not ``confined``, change nothing."""
     near = touching()
 
     def confine(scores: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ def looking(model: nn.Module, *, confined: bool) -> AbstractContextManager[None]
     return intervene(model, hooks)
 
 
-# Training and looking
+# Training and measuring
 
 KNOWN, WATCHED, BATCH, RATE = 8192, 64, 32, 4e-3
 UPDATES: dict[Size, int] = {"short": 400, "long": 800}
@@ -67,12 +67,12 @@ SEEDS: dict[Size, int] = {"short": 1, "long": 2}
 
 @dataclass(frozen=True)
 class Observed:
-    """What the heads of a network attend to, as means over images, and what it answers.
+    """Attention of the heads of a network, averaged over images, and its predictions.
 
     Args:
-        far: ``[layers, heads]``, in pixels.
+        far: attention distances in pixels, ``[layers, heads]``.
         around: ``[layers, heads, 2 r - 1, 2 c - 1]``, see `by_offset`.
-        classes: of each image.
+        classes: predicted class of each image.
     """
 
     far: Numbers
@@ -81,12 +81,12 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class Looks:
-    """What heads attend to in images that were not learned from, before training and after it.
+class Trained:
+    """Attention of a network on new images, before and after training.
 
     Args:
-        before, after: means over these images.
-        accuracy: of the trained network, on these images.
+        before, after: averages over these images.
+        accuracy: accuracy of the trained network on these images.
     """
 
     before: Observed
@@ -104,20 +104,20 @@ def _batches(updates: int, seed: int) -> Iterator[Batch]:
 
 
 @cache
-def looks(updates: int, seed: int, *, confined: bool) -> Looks:
-    """Train a network, and look at its heads before and after."""
+def trained(updates: int, seed: int, *, confined: bool) -> Trained:
+    """Train a network, and observe its heads before and after."""
     model, new = network(CONFIG, seed).eval(), drawn(WATCHED, 2 * seed + 2)
     images = Images.of(new.pixels, N_PATCHES)
-    with looking(model, confined=confined):
+    with restriction(model, confined=confined):
         before = observed(model, images)
         rate = Cosine(peak=RATE, warmup=50, updates=updates)
         train(model, SequenceClass(), _batches(updates, seed), AdamConfig(beta2=0.999), rate)
         after = observed(model, images)
-    return Looks(before, after, (after.classes == new.left).float().mean().item())
+    return Trained(before, after, (after.classes == new.left).float().mean().item())
 
 
 def observed(model: nn.Module, images: Images) -> Observed:
-    """Run a network on images of one size, and look at its heads."""
+    """Run a network on images of one size, and measure the attention of its heads."""
     names = attention_taps("weights", N_LAYERS)
     with capture(model, dict.fromkeys(names)) as seen:
         found = answers(model, images)
@@ -128,15 +128,15 @@ def observed(model: nn.Module, images: Images) -> Observed:
 
 
 def by_offset(weights: Numbers, grid: tuple[int, int]) -> Numbers:
-    """The mean weight of all pairs of patches that lie so to each other, beside that of even attention.
+    """Return the mean weight for each offset between query and key patch, relative to uniform attention.
 
     Args:
         weights: ``[heads, n, n]``, of queries for keys.
         grid: rows r and columns c of patches, n = r c.
 
     Returns:
-        ``[heads, 2 r - 1, 2 c - 1]``: rows that the key lies below the query, from 1 - r, and columns that it
-        lies to the right, from 1 - c. 1 is even attention.
+        ``[heads, 2 r - 1, 2 c - 1]``: rows of the key below the query, from 1 - r, and columns to its right,
+        from 1 - c. 1 is uniform attention.
     """
     rows, columns = (place.ravel() for place in np.indices(grid))
     down = rows[None] - rows[:, None] + grid[0] - 1
@@ -152,14 +152,14 @@ def by_offset(weights: Numbers, grid: tuple[int, int]) -> Numbers:
 # Convolutions
 
 CONVOLUTIONS = 10
-"""So many are shown."""
+"""Number of convolutions shown."""
 
 
 @cache
 def convolution_reach(n_layers: int) -> tuple[float, ...]:
-    """After each of so many convolutions of 3 x 3, the farthest that a pixel in the middle depends on.
+    """Return the greatest distance on which a pixel in the middle depends, after each 3 x 3 convolution.
 
-    Found by gradients: those pixels depend on which some output changes. In pixels, up to the rim.
+    It is determined by gradients: the pixels that change some output. In pixels, up to the border.
     """
     middle = SIDE // 2
     with seeded():
@@ -177,15 +177,15 @@ def convolution_reach(n_layers: int) -> tuple[float, ...]:
 # The verdict
 
 EVEN = float(patch_distances(CONFIG.grid, PATCH).mean())
-"""How far attention looks that gives all patches the same weight."""
+"""Attention distance of uniform attention."""
 FAR = 0.9
-"""So much of `EVEN` is as far as even attention."""
+"""Share of `EVEN` from which on a distance counts as far."""
 FARTHER = 0.1
-"""By so much of `EVEN` later layers must look farther than the first."""
+"""Share of `EVEN` by which later layers must exceed the first."""
 
 
 def judge(after: Numbers) -> Verdict:
-    """By ``[layers, heads]`` after training: the first layer looks far and later ones farther, or not."""
+    """Judge by distances ``[layers, heads]`` after training: the first layer far, later layers farther."""
     first, *later = after.mean(axis=1)
     if after[0].max() < FAR * EVEN or after[0].min() < convolution_reach(1)[0]:
         return "is wrong"
@@ -193,7 +193,7 @@ def judge(after: Numbers) -> Verdict:
 
 
 def _by_depth(size: Size, *, confined: bool) -> Outcome:
-    several = [looks(UPDATES[size], seed, confined=confined) for seed in range(SEEDS[size])]
+    several = [trained(UPDATES[size], seed, confined=confined) for seed in range(SEEDS[size])]
     before = np.concatenate([each.before.far for each in several], axis=1)
     after = np.concatenate([each.after.far for each in several], axis=1)
     around = np.concatenate([each.after.around for each in several], axis=1)[0]
@@ -201,7 +201,7 @@ def _by_depth(size: Size, *, confined: bool) -> Outcome:
     verdict, means = judge(after), after.mean(axis=1)
     return Outcome(
         verdict,
-        _says(verdict),
+        _statement(verdict),
         [
             Measured("farthest head of the first layer, after training", after[0].max(), "pixels", EVEN),
             Measured("nearest head of the first layer", after[0].min(), "pixels"),
@@ -229,34 +229,34 @@ def _by_depth(size: Size, *, confined: bool) -> Outcome:
             for layer in range(N_LAYERS)
         ],
         [
-            _panel("How far heads look", before, after, reach),
+            _panel("Attention distance", before, after, reach),
             _around("Nearest head of the first layer", around[after[0].argmin()]),
             _around("Farthest head of the first layer", around[after[0].argmax()]),
         ],
     )
 
 
-def _says(verdict: Verdict) -> str:
+def _statement(verdict: Verdict) -> str:
     if verdict == "is wrong":
         return (
-            "Where patches see those that they touch alone, the first layer's heads look near, as a "
-            "convolution does."
+            "If patches attend only to adjacent patches, the heads of the first layer have short attention "
+            "distances, like a convolution."
         )
     later = (
-        "Later layers look farther still."
+        "Later layers have longer distances still."
         if verdict == "holds"
-        else "That later layers look farther is not to be seen in this small network: to within a tenth they "
-        "look as far as the first. (In the paper it is some heads of the first layers that look near.)"
+        else "Longer distances in later layers do not occur in this small network: to within a tenth they "
+        "equal those of the first. (In the paper, some heads of the first layers have short distances.)"
     )
     return (
-        "The first layer's heads look about as far as attention that gives all patches the same weight. They "
-        "did so before training, for nothing confines them; a first convolution of 3 x 3 reaches the pixels "
-        f"that it touches, whatever it learns. {later}"
+        "The attention distances of the first layer's heads are about those of uniform attention. They were "
+        "so before training, since nothing restricts them; a first convolution of 3 x 3 reaches only the "
+        f"adjacent pixels, whatever it learns. {later}"
     )
 
 
 def _around(title: str, weights: Numbers) -> Matrix:
-    """Where a head looks, from the patch in the middle: 1 is even attention."""
+    """Draw the weights of a head around the query patch in the middle; 1 is uniform attention."""
     rows, columns = (range(1 - n, n) for n in CONFIG.grid)
     return Matrix(
         title,
@@ -270,7 +270,7 @@ def _around(title: str, weights: Numbers) -> Matrix:
 
 
 def _panel(title: str, before: Numbers, far: Numbers, reach: tuple[float, ...]) -> Curves:
-    """The mean of each layer's heads, the nearest and the farthest, beside the convolutions."""
+    """Draw the mean, nearest and farthest head of each layer, and the convolutions."""
     layers = range(1, N_LAYERS + 1)
     lines: Mapping[str, Numbers] = {
         "farthest head": far.max(axis=1),
@@ -293,14 +293,14 @@ def _panel(title: str, before: Numbers, far: Numbers, reach: tuple[float, ...]) 
 EXPERIMENTS = [
     Experiment(
         "attention-distance",
-        "How far heads look, by depth",
+        "Attention distance by depth",
         "Early layers already attend to all distances, later ones to larger distances; a convolution starts "
         "near.",
         "S1, vision Transformers (figure 32); Dosovitskiy et al. 2021, section 4.5 and figure 7",
         (81,),
         run=partial(_by_depth, confined=False),
         control=partial(_by_depth, confined=True),
-        changed="Patches see those that they touch alone: 3 x 3 of them.",
+        changed="Patches attend only to adjacent patches: 3 x 3 of them.",
         expected=("holds with conditions", "is wrong"),
     ),
 ]

@@ -1,7 +1,7 @@
-"""Panels as values, and the figure that is made of them.
+"""Panels as plain values, and the figure drawn from them.
 
-An outcome holds panels: numbers under names, so that what is drawn can be held against what was measured.
-matplotlib is loaded when a figure is made, and its global state is left alone.
+An outcome holds panels: numbers with names, so that tests can compare what is drawn with what was measured.
+matplotlib is imported when a figure is drawn, and its global state is left unchanged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 Points = tuple[Sequence[float], Sequence[float]]
 """x and y values."""
 
-SMALL = 9.0  # points of a label
-# Told apart in grey, and by those who see no red or no green (Okabe and Ito 2008).
+SMALL = 9.0  # font size of labels, in points
+# Distinguishable in greyscale and with red-green colour blindness (Okabe and Ito 2008).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555")
-# Maps of colours: of numbers from 0 on, and of such as are or may be negative.
+# Colour maps: for non-negative values, and for values that are or may be negative.
 ONE_SIGN, TWO_SIGNS = "Blues", "RdBu"
 STYLES = ("-", "--", "-.", ":")
 MARKERS = "osD^vP*"
-FEW = 20  # points of a curve that are marked one by one
-NAMED = 8  # places along an axis that are named one by one
-ABREAST = 40  # letters of names that find room side by side
+FEW = 20  # curves with at most so many points get markers
+NAMED = 8  # at most so many distinct x values on a logarithmic axis are labelled one by one
+MAX_UPRIGHT = 40  # characters of bar names that fit side by side
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class Curves:
     """Curves in one pair of axes.
 
     Args:
-        title: stands above.
-        x, y: what the axes show, with units.
-        lines: by name; one alone may have none.
-        levels: horizontal lines by name: what a formula says.
-        places: vertical lines by name: where something happens.
-        log: which axes are logarithmic. There, a value of 0 has no place and is left out.
-        limits: the least and the greatest y that is shown; None: as the curves need it.
+        title: title of the panel.
+        x, y: axis labels, with units.
+        lines: curves by name; a single curve may have an empty name.
+        levels: horizontal lines by name, such as values given by a formula.
+        places: vertical lines by name, such as updates at which something happens.
+        log: logarithmic axes. Values of 0 are left out on them.
+        limits: lower and upper end of the y axis; None: chosen automatically.
         inches: width and height.
     """
 
@@ -56,7 +56,7 @@ class Curves:
     inches: tuple[float, float] = (4.8, 3.5)
 
     def fill(self, axes: "Axes") -> None:
-        """Draw them."""
+        """Draw the curves into the axes."""
         styles = zip(cycle(COLOURS), cycle(STYLES), cycle(MARKERS), strict=False)
         for (name, (xs, ys)), (colour, style, marker) in zip(self.lines.items(), styles, strict=False):
             points = [(x, y) for x, y in zip(xs, ys, strict=True) if self._has_place(x, y)]
@@ -77,7 +77,7 @@ class Curves:
         _finish(axes, self.x, self.y, legend=len(self.lines) + len(self.levels) + len(self.places) > 1)
 
     def _name_places(self, axes: "Axes") -> None:
-        """What can be counted has no ticks between whole numbers; a few places are named as they are."""
+        """Put ticks at whole numbers only if all x are whole; label a few logarithmic x values exactly."""
         places = sorted({x for xs, _ in self.lines.values() for x in xs if "x" not in self.log or x > 0})
         if "x" not in self.log:
             axes.locator_params("x", integer=all(float(x).is_integer() for x in places))
@@ -90,9 +90,9 @@ class Curves:
 
 
 Place = tuple[float, float]
-"""Of something in a figure: from the left and from below, in points."""
+"""A point in a figure: distance from the left and from the bottom, in points."""
 
-# Where a name stands beside its dot: how far from it in points, and which of the name's edges is there.
+# Position of a name beside its dot: the offset in points, and the anchor of the text.
 BESIDE: dict[str, tuple[Place, Literal["left", "center", "right"], Literal["bottom", "center", "top"]]] = {
     "right": ((6, 0), "left", "center"),
     "left": ((-6, 0), "right", "center"),
@@ -102,11 +102,11 @@ BESIDE: dict[str, tuple[Place, Literal["left", "center", "right"], Literal["bott
 
 
 def sides(dots: Mapping[str, Place], size: Place) -> dict[str, str]:
-    """The side of each dot on which its name stands: the first where it meets no name, no dot and no edge.
+    """Choose the side of each dot for its name: the first on which it hits no name, dot or edge.
 
     Args:
-        dots: where each stands.
-        size: of the panel, in points.
+        dots: position of each dot.
+        size: size of the panel, in points.
     """
     taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in dots.values()]
     chosen = {}
@@ -124,7 +124,7 @@ def sides(dots: Mapping[str, Place], size: Place) -> dict[str, str]:
 
 
 def box_beside(name: str, place: Place, side: str) -> tuple[float, float, float, float]:
-    """The left, lower, right and upper edge of a name beside a dot, about."""
+    """Return the approximate left, lower, right and upper edge of a name beside a dot."""
     width, height = 0.55 * SMALL * len(name), 1.2 * SMALL
     (dx, dy), across, up = BESIDE[side]
     left = place[0] + dx - width * {"left": 0.0, "center": 0.5, "right": 1.0}[across]
@@ -137,11 +137,11 @@ class Dots:
     """Dots with their names beside them, in groups.
 
     Args:
-        title: stands above.
-        x, y: what the axes show, with units.
-        points: of each group, x and y by name.
-        levels: horizontal lines by name: of what has no x.
-        log: whether x is on a logarithmic scale.
+        title: title of the panel.
+        x, y: axis labels, with units.
+        points: x and y by name, for each group.
+        levels: horizontal lines by name, for items without an x value.
+        log: whether the x axis is logarithmic.
         inches: width and height.
     """
 
@@ -154,7 +154,7 @@ class Dots:
     inches: tuple[float, float] = (4.8, 3.5)
 
     def fill(self, axes: "Axes") -> None:
-        """Draw them."""
+        """Draw the dots into the axes."""
         if self.log:
             axes.set_xscale("log")
         axes.margins(0.2, 0.1)  # for names
@@ -167,16 +167,16 @@ class Dots:
         self._name(axes)
         axes.grid(color="0.9", linewidth=0.6)
         _finish(axes, self.x, self.y, legend=False)
-        if len(self.points) + len(self.levels) > 1:  # below, where no name is
+        if len(self.points) + len(self.levels) > 1:  # below the axes, where it covers no name
             axes.legend(
                 fontsize=SMALL, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2
             )
 
     def _name(self, axes: "Axes") -> None:
-        """Write the names, where the axes are about a tenth narrower and lower than the panel."""
+        """Write the names, assuming that the axes are about a tenth narrower and lower than the panel."""
         dots = {name: place for points in self.points.values() for name, place in points.items()}
         width, height = (72 * 0.87 * inches for inches in self.inches)
-        axes.autoscale_view()  # before which places are not known
+        axes.autoscale_view()  # positions are unknown before
         scale = axes.transData + axes.transAxes.inverted()
         shares = scale.transform(list(dots.values()))
         places = {name: (x * width, y * height) for name, (x, y) in zip(dots, shares, strict=True)}
@@ -196,14 +196,14 @@ class Dots:
 
 @dataclass(frozen=True)
 class Bars:
-    """A bar for each name: upright, or, where their names need more room, lying, the first at the top.
+    """A bar for each name: vertical, or horizontal if the names are long, with the first at the top.
 
     Args:
-        title: stands above.
-        x, y: what the bars are, and what their heights show, with units.
-        heights: by name.
-        levels: lines across them by name: what a formula says.
-        log: whether heights are on a logarithmic scale.
+        title: title of the panel.
+        x, y: labels of the name axis and of the value axis, with units.
+        heights: values by name.
+        levels: reference lines by name, such as values given by a formula.
+        log: whether the value axis is logarithmic.
         inches: width and height.
     """
 
@@ -216,16 +216,16 @@ class Bars:
     inches: tuple[float, float] = (4.8, 3.5)
 
     @property
-    def lying(self) -> bool:
-        """Whether names stand below each other."""
-        return sum(map(len, self.heights)) > ABREAST
+    def horizontal(self) -> bool:
+        """Whether the bars are horizontal, with names below each other."""
+        return sum(map(len, self.heights)) > MAX_UPRIGHT
 
     def fill(self, axes: "Axes") -> None:
-        """Draw them."""
+        """Draw the bars into the axes."""
         names, heights = list(self.heights), list(self.heights.values())
         numbers = range(len(names))
         axes.set_axisbelow(True)
-        if self.lying:
+        if self.horizontal:
             axes.barh(numbers, heights, color=COLOURS[0], height=0.6)
             axes.set_yticks(numbers, names, fontsize=SMALL)
             axes.invert_yaxis()
@@ -239,7 +239,7 @@ class Bars:
         axes.set_xticks(numbers, names, fontsize=SMALL)
         _levels(axes.axhline, self.levels, 1)
         if self.levels:
-            axes.margins(y=0.2)  # for the legend, which would lie on the highest line
+            axes.margins(y=0.2)  # keeps the legend off the highest line
         if self.log:
             axes.set_yscale("log")
         axes.grid(axis="y", color="0.9", linewidth=0.6)
@@ -248,15 +248,15 @@ class Bars:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A heat map with its scale: blue for numbers from 0 on, red to blue where some are or may be negative.
+    """A heat map with a colour bar: blue for non-negative values, red to blue if values can be negative.
 
     Args:
-        title: stands above.
-        x, y: what columns and rows are.
+        title: title of the panel.
+        x, y: meaning of columns and rows.
         values: ``[rows, columns]``; the first row is at the top.
-        limits: of the colours; those of the values by default, about 0 where some are negative.
-        columns, rows: a word for each, where they have words.
-        square: cells are; else they fill the panel.
+        limits: range of the colours; by default that of the values, symmetric about 0 if some are negative.
+        columns, rows: labels, if any.
+        square: whether cells are square; otherwise they fill the panel.
         inches: width and height.
     """
 
@@ -271,7 +271,7 @@ class Matrix:
     inches: tuple[float, float] = (4.4, 3.6)
 
     def fill(self, axes: "Axes") -> None:
-        """Draw it."""
+        """Draw the heat map into the axes."""
         import numpy as np
 
         array = np.asarray(self.values, dtype=float)
@@ -302,12 +302,12 @@ Panel = Curves | Dots | Bars | Matrix
 
 
 def over(xs: Sequence[float], lines: Mapping[str, Sequence[float]]) -> dict[str, Points]:
-    """Curves over the same x values, by name."""
+    """Return curves that share their x values, by name."""
     return {name: (xs, ys) for name, ys in lines.items()}
 
 
 def draw(*panels: Panel) -> "Figure":
-    """The panels from left to right, all as high as the highest."""
+    """Draw panels from left to right, all as high as the highest."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -324,13 +324,13 @@ def draw(*panels: Panel) -> "Figure":
 
 
 def _levels(line: Any, levels: Mapping[str, float], first: int) -> None:
-    """Dotted lines in the colours from number ``first`` on."""
+    """Draw dotted lines, in the colours from index ``first`` on."""
     for number, (name, value) in enumerate(levels.items(), first):
         line(value, label=name, color=COLOURS[number % len(COLOURS)], linestyle=":", linewidth=1.6)
 
 
 def _finish(axes: "Axes", x: str, y: str, *, legend: bool) -> None:
-    """Open sides, a legend, and what the axes are."""
+    """Hide the top and right spines, add a legend, and label the axes."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     if legend:

@@ -1,7 +1,7 @@
-"""What the lectures have wrong: one list of corrections, which the page of the lectures and the gallery show.
+"""Corrections of the lectures, shown on the lectures page and in the gallery.
 
-The list is ``errors.yaml``, beside this file. A correction is a sentence; where a formula or a number is
-wrong, it names the experiment that finds it.
+They are listed in ``errors.yaml``, next to this file. A correction is a sentence; for a wrong formula or
+number, it names the experiment that demonstrates the error.
 """
 
 from functools import cache
@@ -17,14 +17,14 @@ from heedful.recipes.yaml import read_yaml
 
 
 class Correction(Config):
-    """What a lecture has wrong.
+    """An error of a lecture and its correction.
 
     Args:
-        row: the number of the row of `heedful.lab.lectures.Index` that it belongs to.
-        lecture: which.
-        printed: what it says.
+        row: number of the row of `heedful.lab.lectures.Index` it belongs to.
+        lecture: code of the lecture.
+        printed: what the lecture says.
         correct: what is true, with its source.
-        experiment: of the lab, whose claim it is and which finds it wrong.
+        experiment: name of the lab experiment that tests the claim and refutes it.
     """
 
     row: Annotated[int, Field(ge=1)]
@@ -35,13 +35,13 @@ class Correction(Config):
 
 
 class Corrections(Config):
-    """All of them, by their rows."""
+    """All corrections, ordered by row."""
 
     errors: tuple[Correction, ...]
 
 
 @cache
 def corrections() -> tuple[Correction, ...]:
-    """What is wrong in the five lectures, in the order of the rows."""
+    """Load the corrections of the five lectures, ordered by row."""
     path = Path(__file__).with_name("errors.yaml")
     return validate(read_yaml(path.read_text(encoding="utf-8"), path.name), Corrections).errors

@@ -1,6 +1,6 @@
-"""What an experiment of the lab is: a claim, a measurement, a verdict, and a control that says the opposite.
+"""Experiments of the lab: a claim, a measurement, a verdict, and a control that must give another verdict.
 
-A verdict never rests on a clock: where a claim is about time, wall times are shown, and operation counts and
+A verdict never depends on wall time. For claims about time, wall times are reported, but operation counts and
 the depth of dependencies decide.
 """
 
@@ -11,20 +11,20 @@ from typing import Literal
 from heedful.lab.drawing import Panel
 
 Size = Literal["short", "long"]
-"""``short``: a few seconds, enough for the verdict; ``long``: up to a few minutes, for the image."""
+"""``short``: a few seconds, enough for the verdict; ``long``: up to a few minutes, for the figure."""
 
 Verdict = Literal["holds", "holds with conditions", "is wrong"]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One figure.
+    """A measured value.
 
     Args:
-        name: what was measured.
-        value: of it.
-        unit: of the value; nothing for a pure number.
-        expected: what a formula or a paper says it is, where one does.
+        name: the measured quantity.
+        value: its value.
+        unit: unit of the value; empty for a dimensionless number.
+        expected: value given by a formula or a paper, if any.
     """
 
     name: str
@@ -35,14 +35,14 @@ class Measured:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out.
+    """Outcome of an experiment.
 
     Args:
-        verdict: on the claim.
-        statement: the correct statement: the claim, with its conditions, or what is true instead.
-        measured: what the verdict rests on, first the most telling.
-        table: further rows under column names, for people.
-        panels: of the image, from left to right.
+        verdict: verdict on the claim.
+        statement: the correct statement: the claim with its conditions, or what is true instead.
+        measured: the measurements behind the verdict, most informative first.
+        table: further rows by column name, for readers.
+        panels: panels of the figure, from left to right.
     """
 
     verdict: Verdict
@@ -54,19 +54,19 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A claim that can be checked.
+    """A claim that can be tested.
 
     Args:
-        name: of the experiment, in small letters with hyphens.
-        title: a line for people.
-        claim: as the lectures have it.
-        source: where it stands: the lecture (S0 to S4), and the paper with its section.
-        items: numbers of the lectures' items (`docs/lectures.yaml`) that it is about.
-        run: measures and judges.
-        control: the same under a condition in which another verdict must come out.
+        name: lower-case name with hyphens.
+        title: one-line title.
+        claim: the claim as stated in the lectures.
+        source: where it is stated: the lecture (S0 to S4), and the paper with its section.
+        items: numbers of the lectures' items (`docs/lectures.yaml`) it belongs to.
+        run: measures and returns the verdict.
+        control: the same measurement under a condition that must lead to a different verdict.
         changed: what the control changes.
-        expected: the verdict, and that of the control.
-        asked: whether the lecture only asks, so that a wrong claim is no error of its.
+        expected: expected verdicts of the experiment and of its control.
+        asked: whether the lecture asks a question, so that a wrong claim is not an error of the lecture.
     """
 
     name: str
@@ -82,5 +82,5 @@ class Experiment:
 
     @property
     def stated(self) -> str:
-        """The claim, and whether it is a question."""
+        """The claim, marked if it is a question."""
         return f"{self.claim} (A question.)" if self.asked else self.claim

@@ -1,8 +1,8 @@
-"""A mixture of experts against one network that takes as many operations, by the perplexity of new text.
+"""A mixture of experts against a single network with as many operations, by perplexity on new text.
 
-Item 95 of the lectures. Texts are of a language in which every two symbols have a favourite that follows
-them, drawn once and for all: who is to foretell it has to have learned these favourites one by one, which
-takes parameters. A mixture has many, and uses few of them for each token.
+Item 95 of the lectures. In the language of the texts, every pair of symbols has a likely successor, drawn
+once and fixed. To predict the texts, a model must learn these successors one by one, which takes parameters.
+A mixture has many parameters and uses few of them for each token.
 """
 
 import math
@@ -37,12 +37,12 @@ from heedful.training.step import Step
 # A language
 
 FAVOURED = 0.8
-"""How often the favourite follows; else any symbol does, one like another."""
+"""Probability mass of the likely successor; the rest is uniform over all symbols."""
 LENGTH, BATCH, TESTED = 32, 32, 128
 
 
 def text(symbols: int, n: int, generator: torch.Generator) -> Batch:
-    """``n`` stretches of the language of so many symbols; all but their first two tokens have a law."""
+    """Draw ``n`` sequences of the language with this many symbols; their first two tokens are uniform."""
     favourites = torch.randint(symbols, (symbols, symbols), generator=generator_from(7))
     rows = torch.randint(symbols, (n, LENGTH + 1), generator=generator)
     favoured = torch.rand(n, LENGTH + 1, generator=generator) < FAVOURED
@@ -53,7 +53,7 @@ def text(symbols: int, n: int, generator: torch.Generator) -> Batch:
 
 
 def least_perplexity(symbols: int) -> float:
-    """Of new text, for who knows every favourite; the first wanted token has none."""
+    """Return the perplexity of a model that knows every successor; the first target has none."""
     other = (1 - FAVOURED) / symbols
     best = FAVOURED + other
     known = -best * math.log(best) - (symbols - 1) * other * math.log(other)
@@ -64,13 +64,13 @@ def least_perplexity(symbols: int) -> float:
 
 D, N_EXPERTS, K, HIDDEN = 16, 16, 2, 8
 WIDER = K * HIDDEN + N_EXPERTS
-"""Hidden units of one network, of 4 d operations each: those of K experts, and what W_g and W_noise take."""
+"""Hidden units of the single network, at 4 d operations each: those of K experts, W_g and W_noise."""
 
 ONE, MANY = "one network", f"{N_EXPERTS} experts, {K} of them used"
 
 
 def networks() -> dict[str, nn.Module]:
-    """Channel mixers, by name; the experts have the noisy gate of Shazeer et al. 2017, with its two terms."""
+    """Build channel mixers by name; the experts have the noisy gate of Shazeer et al. 2017, both terms."""
     with seeded(0):
         gate = NoisyTopKGate(D, N_EXPERTS, K)
         return {
@@ -82,13 +82,13 @@ def networks() -> dict[str, nn.Module]:
 @seeded()
 @torch.no_grad()
 def operations(network: nn.Module) -> float:
-    """FLOPs for one token in training, noise included."""
+    """Count the FLOPs for one token in training, noise included."""
     return flops_of(lambda: network.train()(torch.zeros(10, D))) / 10
 
 
 @seeded(1)
 def model_of(network: nn.Module, symbols: int) -> LanguageModel:
-    """Each token sees itself and the one before; what both together foretell is for the network to know."""
+    """Build a model in which each token sees itself and its predecessor, and the network sees the pair."""
     pair = Convolution(D, 2, activation=nn.Identity(), causal=True)
     block = EncoderBlock(PreNorm(pair, LayerNorm(D)), PreNorm(network, LayerNorm(D)))
     table = nn.Parameter(torch.randn(symbols, D))
@@ -105,14 +105,14 @@ FEW = 5
 
 @dataclass(frozen=True)
 class Learned:
-    """What a training came to.
+    """Results of a training run.
 
     Args:
-        training: with the balance of the experts in its loss.
-        perplexity: of new text.
-        busiest: tokens of new text that the busiest expert gets, over the mean; 1 without experts.
-        operations: for one token.
-        parameters: of the network.
+        training: losses by update, load-balancing loss included.
+        perplexity: perplexity on new text.
+        busiest: tokens of new text routed to the busiest expert, divided by the mean; 1 without experts.
+        operations: FLOPs for one token.
+        parameters: parameters of the network.
     """
 
     training: Training
@@ -123,7 +123,7 @@ class Learned:
 
 
 def learned(network: nn.Module, symbols: int, updates: int) -> Learned:
-    """Train a model with the network on text that is drawn as it goes, and read text that is new to it."""
+    """Train a model with the network on freshly drawn text, and evaluate it on new text."""
     model, generator = model_of(network, symbols), generator_from(1)
     tested = text(symbols, TESTED, generator_from(2))
     with seeded(3):  # the gate's noise
@@ -151,21 +151,21 @@ def _texts(symbols: int, updates: int, generator: torch.Generator) -> Iterator[B
 # The experiment
 
 LOWER = 0.95
-"""A perplexity is lower than another that is at most so many times the other."""
+"""Largest ratio of two perplexities at which the first counts as lower."""
 
 
 def _lower(size: Size, few: bool) -> Outcome:
-    """Perplexities of a mixture and of one network, in a language of many things to know or of few."""
+    """Compare the perplexity of a mixture and of a single network, with many or few successors to learn."""
     symbols = FEW if few else SYMBOLS[size]
     found = {name: learned(network, symbols, UPDATES[size]) for name, network in networks().items()}
     lower = found[MANY].perplexity < LOWER * found[ONE].perplexity
     return Outcome(
         "holds with conditions" if lower else "is wrong",
-        "With as many operations for each token, a mixture of experts has a lower perplexity on new text "
-        "where there is more to know than one network has room for: its parameters grow with the experts, "
-        "its operations with those that are used. Where one network can hold all there is, experts add "
-        "nothing. (That perplexity fell and ROUGE rose with 128 and 256 experts was measured on the paper's "
-        "texts.)",
+        "With as many operations per token, a mixture of experts has a lower perplexity on new text if there "
+        "is more to learn than a single network can store: its parameters grow with the number of experts, "
+        "its operations with the number used per token. If a single network can store everything, experts "
+        "add nothing. (The paper measured on its own texts that perplexity falls and ROUGE rises with 128 "
+        "and 256 experts.)",
         [
             *(Measured(f"perplexity of new text, {name}", found[name].perplexity) for name in (MANY, ONE)),
             Measured("perplexity, if all favourites are known", least_perplexity(symbols)),
@@ -190,20 +190,20 @@ def _lower(size: Size, few: bool) -> Outcome:
         ],
         [
             Curves(
-                f"{symbols**2} favourites to learn: loss in training",
+                f"Training loss, {symbols**2} successors to learn",
                 "update",
-                "nats a token, balance included",
+                "nats per token, incl. load balancing",
                 {name: each.training.curve for name, each in found.items()},
             ),
             Bars(
-                "Perplexity of new text",
+                "Perplexity on new text",
                 "",
                 "",
                 {name: each.perplexity for name, each in found.items()},
                 levels={"all known": least_perplexity(symbols)},
             ),
             Bars(
-                "Parameters, at equal operations",
+                "Parameters at equal operations",
                 "",
                 "",
                 {name: each.parameters for name, each in found.items()},
@@ -215,13 +215,13 @@ def _lower(size: Size, few: bool) -> Outcome:
 EXPERIMENTS = [
     Experiment(
         "experts-at-equal-operations",
-        "Experts beside one network of as many operations",
+        "Experts compared with one network of as many operations",
         "A layer of many experts, of which each token uses a few, lowers the perplexity.",
         "S3, table of summarisation systems; Liu et al. 2018; Shazeer et al. 2017, section 5",
         (95,),
         run=partial(_lower, few=False),
         control=partial(_lower, few=True),
-        changed="There are few things to learn: 25 favourites.",
+        changed="There are only 25 successors to learn.",
         expected=("holds with conditions", "is wrong"),
     ),
 ]

@@ -1,4 +1,4 @@
-"""The images of the gallery: files of each outcome's panels, for light pages and for dark ones."""
+"""Image files of the gallery: the panels of each outcome, in a version for light and one for dark pages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from heedful.lab.drawing import ONE_SIGN, TWO_SIGNS, Panel, draw
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Of dark pages, as in gallery.css: what is written, and the cards that it is written on.
+# Text and card colours of dark pages; keep in step with gallery.css.
 INK, CARD = "#e8e6e1", "#1d2024"
-# Of heat maps: zero is the ground, as on light pages.
+# Heat maps on dark pages: zero has the colour of the background, as on light pages.
 COLOURS = {
     ONE_SIGN: (CARD, "#2f5f9e", "#cfe3ff"),
     TWO_SIGNS: ("#ffb3ad", "#b5504a", CARD, "#4670b8", "#b5cdff"),
@@ -22,12 +22,12 @@ COLOURS = {
 
 @dataclass(frozen=True)
 class SavedFigure:
-    """An image in the folder: ``NAME.png``, ``NAME.dark.png``, ``NAME.svg``.
+    """An image in the gallery folder: ``NAME.png``, ``NAME.dark.png``, ``NAME.svg``.
 
     Args:
-        name: of the files, before their endings.
-        width, height: of either PNG, in pixels.
-        first: the share of the width that the first panel takes.
+        name: file name without suffix.
+        width, height: size of both PNG files, in pixels.
+        first: share of the width taken by the first panel.
     """
 
     name: str
@@ -37,10 +37,10 @@ class SavedFigure:
 
 
 def make(panels: Sequence[Panel], folder: Path, name: str) -> SavedFigure:
-    """Draw panels, at least one, and write the files.
+    """Draw one or more panels and write the files.
 
     Raises:
-        WorkError: one cannot be written.
+        WorkError: a file cannot be written.
     """
     figure = draw(*panels)
     for suffix in (".svg", ".png"):
@@ -52,7 +52,7 @@ def make(panels: Sequence[Panel], folder: Path, name: str) -> SavedFigure:
 
 
 def _share_of_first(figure: "Figure") -> float:
-    """Where the second panel begins, with its words, as a share of the width; 1 where there is one panel."""
+    """Return the left edge of the second panel, labels included, as a share of the width; 1 for one panel."""
     panels = [axes for axes in figure.get_axes() if axes.get_label() != "<colorbar>"]
     if len(panels) < 2:
         return 1.0
@@ -62,9 +62,10 @@ def _share_of_first(figure: "Figure") -> float:
 
 
 def darken(figure: "Figure") -> None:
-    """Make a figure one for dark pages: white becomes the card, black the ink, and greys lie between.
+    """Recolour a figure for dark pages: white becomes `CARD`, black becomes `INK`, greys are interpolated.
 
-    Colours that tell curves apart stay, as they stand out from either ground. Heat maps begin at the card.
+    Colours that distinguish curves stay, since they are visible on both backgrounds. Zero in heat maps gets
+    the colour `CARD`.
     """
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.image import AxesImage
@@ -85,7 +86,7 @@ def darken(figure: "Figure") -> None:
 
 
 def _on_dark(colour: Any) -> Any:
-    """The colour on a dark page: of greys another one, between card and ink; what is not there stays so."""
+    """Return the colour for dark pages: greys are mapped to the range from `CARD` to `INK`; others stay."""
     from matplotlib.colors import to_rgb, to_rgba
 
     *own, opacity = to_rgba(colour)

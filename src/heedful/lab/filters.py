@@ -1,4 +1,4 @@
-"""Filters: attention as a convolution, a convolution as attention, and what pixels would cost as tokens."""
+"""Filters: attention as a convolution, a convolution as attention, and the cost of pixels as tokens."""
 
 import math
 from functools import partial
@@ -19,23 +19,23 @@ from heedful.nn.taps import recording
 
 KERNEL, CHANNELS_IN, CHANNELS_OUT = 3, 3, 5
 SHARPNESS = 128.0
-NARROW = (3.8, 3.4)  # inches of a panel, where three stand side by side
+NARROW = (3.8, 3.4)  # inches of a panel if three are side by side
 
 
 def convolving_attention(kernel: Tensor, sharpness: float, n_heads: int) -> SelfAttention:
-    """Attention whose head h looks at the neighbour at offset Δ_h: K² of them are a K x K convolution.
+    """Build attention whose head h attends to the neighbour at offset Δ_h; K² heads are a K x K convolution.
 
-        score of the key at place k for the query at q = -α |k - q - Δ_h|²
+        score of the key at position k for the query at q = -α |k - q - Δ_h|²
         = α (2 (q + Δ)_1, 2 (q + Δ)_2, -1) · (k_1, k_2, |k|²) + …
 
-    where … is the same for all keys. Tokens carry their places as (p_1, p_2, |p|², 1) behind their features.
-    The values are the features, and the slice of W_O for head h is the kernel's matrix at Δ_h.
+    where … is the same for all keys. Tokens contain their positions as (p_1, p_2, |p|², 1) after their
+    features. The values are the features, and the slice of W_O for head h is the kernel's matrix at Δ_h.
 
     Source: Cordonnier et al. 2020, theorem 1 and section 3.
 
     Args:
         kernel: ``[C_out, C_in, K, K]``.
-        sharpness: α; the larger, the closer a head is to its one neighbour.
+        sharpness: α; the larger, the more a head attends to its one neighbour only.
         n_heads: how many of the K² offsets get a head, row by row.
     """
     c_out, c_in, k, _ = kernel.shape
@@ -59,7 +59,7 @@ def convolving_attention(kernel: Tensor, sharpness: float, n_heads: int) -> Self
 
 
 def _with_places(image: Tensor) -> Tensor:
-    """``[C, H, W]`` to tokens ``[(H + 2) (W + 2), C + 4]``: with a ring of zeros, and their places."""
+    """Convert ``[C, H, W]`` to tokens ``[(H + 2) (W + 2), C + 4]``, with zero padding and positions."""
     padded = functional.pad(image, (1, 1, 1, 1))
     _, height, width = padded.shape
     rows = torch.arange(height).repeat_interleave(width).float()
@@ -69,7 +69,7 @@ def _with_places(image: Tensor) -> Tensor:
 
 
 def _applied(part: SelfAttention, image: Tensor) -> Tensor:
-    """``[C_out, H, W]``: attention over the tokens of an image, without the ring."""
+    """Apply attention to the tokens of an image, and remove the padding: ``[C_out, H, W]``."""
     height, width = image.shape[1] + 2, image.shape[2] + 2
     y = part(_with_places(image), Layout.of([height * width]))
     return y.view(height, width, -1)[1:-1, 1:-1, :CHANNELS_OUT].permute(2, 0, 1)
@@ -78,7 +78,7 @@ def _applied(part: SelfAttention, image: Tensor) -> Tensor:
 @seeded()
 @torch.no_grad()
 def _convolution(size: Size, n_heads: int) -> Outcome:
-    """How far attention with hand-made weights is from a 3 x 3 convolution."""
+    """Measure the difference between attention with hand-made weights and a 3 x 3 convolution."""
     height, width = {"short": (7, 9), "long": (15, 17)}[size]
     image = torch.randn(CHANNELS_IN, height, width)
     kernel = torch.randn(CHANNELS_OUT, CHANNELS_IN, KERNEL, KERNEL)
@@ -93,10 +93,10 @@ def _convolution(size: Size, n_heads: int) -> Outcome:
     return Outcome(
         "holds with conditions" if exact else "is wrong",
         (
-            "It can: K² heads, each sure of one relative place, and the kernel's matrices in W_O. It takes "
-            "positions in a form from which squares of distances can be had, and a sharp softmax."
+            "It can: K² heads, each of which attends to one relative position, and the kernel's matrices in "
+            "W_O. This requires positions in a form that yields squared distances, and a sharp softmax."
             if exact
-            else f"{n_heads} heads cannot look at {KERNEL**2} neighbours, each with a matrix of its own."
+            else f"{n_heads} heads cannot attend to {KERNEL**2} neighbours with a separate matrix for each."
         ),
         [
             Measured("greatest difference from the convolution", apart, expected=0.0 if exact else None),
@@ -127,7 +127,7 @@ D, HEADS, WIDTH = 12, 4, 5
 
 @torch.no_grad()
 def _of_attention(part: SelfAttention, x: Tensor) -> Tensor:
-    """The filter of each feature, ``[d, n, n]``: the weights of its head, at this input."""
+    """Return the filter of each feature, ``[d, n, n]``: the weights of its head for this input."""
     with recording(part, ["weights"]) as seen:
         part(x, Layout.of([len(x)]))
     return seen["weights"][0][0].repeat_interleave(D // HEADS, 0)
@@ -135,7 +135,7 @@ def _of_attention(part: SelfAttention, x: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _of_convolution(part: DepthwiseSeparableConvolution, x: Tensor) -> Tensor:
-    """The filter of each feature, ``[d, n, n]``: one row of taps, shifted along the tokens."""
+    """Return the filter of each feature, ``[d, n, n]``: one row of taps, shifted along the tokens."""
     n, reach = len(x), part.kernel // 2
     filters = torch.zeros(D, n, n)
     for offset in range(-reach, reach + 1):
@@ -145,12 +145,12 @@ def _of_convolution(part: DepthwiseSeparableConvolution, x: Tensor) -> Tensor:
 
 
 def _different(filters: Tensor) -> int:
-    """How many of the filters differ from one another."""
+    """Count the distinct filters."""
     return len({tuple(each.flatten().tolist()) for each in filters})
 
 
 def _reader(kind: str) -> SelfAttention | DepthwiseSeparableConvolution:
-    """A mixer that leaves the features apart: its matrices across features are the identity."""
+    """Build a mixer that keeps features separate: its matrices across features are the identity."""
     if kind == "convolution":
         part = DepthwiseSeparableConvolution(D, WIDTH, bias=False)
         nn.init.eye_(part.pointwise.weight)
@@ -165,7 +165,7 @@ def _reader(kind: str) -> SelfAttention | DepthwiseSeparableConvolution:
 @seeded()
 @torch.no_grad()
 def _filtering(size: Size, kind: str) -> Outcome:
-    """Whether the filters that a mixer applies along the tokens depend on the tokens."""
+    """Test whether the filters that a mixer applies along the tokens depend on the tokens."""
     n = {"short": 14, "long": 30}[size]
     part = _reader(kind)
     inputs = torch.randn(2, n, D)
@@ -183,10 +183,10 @@ def _filtering(size: Size, kind: str) -> Outcome:
         "holds" if depends else "is wrong",
         (
             "Z_i = Σ_j w_ij X_j is a filter along the tokens; its coefficients are a function of the tokens, "
-            "reach over all of them, and are shared by the features of a head: as many filters as heads."
+            "span all of them, and are shared by the features of a head: there are as many filters as heads."
             if depends
-            else "A convolution's filters are parameters: the same for every input, near, and one for each "
-            "feature."
+            else "The filters of a convolution are parameters: the same for every input, local, and one for "
+            "each feature."
         ),
         [
             Measured(
@@ -218,7 +218,7 @@ PATCH, BLOCK, D_VIT, HEADS_VIT = 16, 196, 768, 12
 
 
 def _attention_flops(ledger: Ledger) -> float:
-    """Of scores and weighted sums, for an image."""
+    """Count the operations of scores and weighted sums for an image."""
     rows = (row for row in ledger.lines() if row.line.name in {"scores", "weighted sum"})
     return ledger.target_length * sum(row.flops_per_token for row in rows)
 
@@ -230,29 +230,31 @@ def _ledger(n_tokens: int, block: int | None = None) -> Ledger:
 
 
 def _pixels(size: Size, block: int | None) -> Outcome:
-    """How the operations of an attention grow where every pixel is a token."""
+    """Measure the growth of the operations of attention if every pixel is a token."""
     pixels = [_attention_flops(_ledger(side**2, block)) for side in SIDES]
     patches = _attention_flops(_ledger((SIDES[-1] // PATCH) ** 2))
     whole = _ledger(SIDES[-1] ** 2, block)
     power = math.log(pixels[-1] / pixels[0]) / math.log((SIDES[-1] / SIDES[0]) ** 2)
-    dear = power > 1.9
+    quadratic = power > 1.9
     return Outcome(
-        "holds" if dear else "is wrong",
+        "holds" if quadratic else "is wrong",
         (
             "Scores and weighted sums take O((H W)²) operations. With patches of 16 x 16 pixels as tokens "
             "there are 256 times fewer tokens and 65,536 times fewer scores."
-            if dear
-            else f"Where a pixel sees its own block of {block} alone, the operations grow with the number of "
-            f"pixels. (What is far apart then does not meet in one layer.)"
+            if quadratic
+            else f"If a pixel attends only to its own block of {block}, the operations grow linearly with "
+            f"the number of pixels. (Distant pixels are then not connected within one layer.)"
         ),
         [
             Measured(
-                "power of the number of pixels with which scores grow", power, expected=2.0 if dear else 1.0
+                "power of the number of pixels with which scores grow",
+                power,
+                expected=2.0 if quadratic else 1.0,
             ),
             Measured(
                 "scores and sums, pixels to patches, 224 x 224",
                 pixels[-1] / patches,
-                expected=65536.0 if dear else None,
+                expected=65536.0 if quadratic else None,
             ),
             Measured("one layer on pixels, forward", whole.flops_per_token * SIDES[-1] ** 2 / 1e12, "TFLOPs"),
             Measured("one layer on patches, forward", _ledger(196).flops_per_token * 196 / 1e12, "TFLOPs"),
@@ -289,7 +291,7 @@ EXPERIMENTS = [
         items=(82,),
         run=partial(_convolution, n_heads=KERNEL**2),
         control=partial(_convolution, n_heads=KERNEL**2 - 1),
-        changed="There is one head less than the kernel has places.",
+        changed="There is one head fewer than the kernel has positions.",
         expected=("holds with conditions", "is wrong"),
     ),
     Experiment(
@@ -305,13 +307,13 @@ EXPERIMENTS = [
     ),
     Experiment(
         name="pixels-as-tokens",
-        title="Pixels are too dear as tokens",
+        title="Pixels are too expensive as tokens",
         claim="Given the large number of pixels in a typical image, taking them for tokens leads to an "
         "unacceptably high computation load in the attention layers.",
         source="S1, image processing using Transformers",
         items=(76, 83),
         run=partial(_pixels, block=None),
         control=partial(_pixels, block=BLOCK),
-        changed=f"A pixel sees its own block of {BLOCK} pixels alone.",
+        changed=f"A pixel attends only to its own block of {BLOCK} pixels.",
     ),
 ]

@@ -1,15 +1,15 @@
-"""The gallery: an index and a page for each experiment, with images beside them.
+"""The gallery: an index and a page for each experiment, with figures beside them.
 
-Pages are plain HTML with their style inside: they need no network, no server and no script, and follow the
-reader's choice of light or dark, as the images do. A folder of them:
+Pages are self-contained HTML with inline CSS: they need no network, server or script. Pages and figures
+follow the light or dark mode of the browser. Contents of the folder:
 
-| file | what it is |
+| file | content |
 |---|---|
 | ``index.html`` | all experiments, with their verdicts |
-| ``errors.html`` | every correction of the lectures |
-| ``NAME.html`` | the claim, its source, the figures, the verdict, the control |
-| ``NAME.png``, ``NAME.dark.png``, ``NAME.svg`` | its image |
-| ``NAME.control.png`` and so on | that of the control |
+| ``errors.html`` | all corrections of the lectures |
+| ``NAME.html`` | claim, source, measurements, verdict and control of an experiment |
+| ``NAME.png``, ``NAME.dark.png``, ``NAME.svg`` | its figure |
+| ``NAME.control.png`` etc. | the figure of its control |
 | ``lab.json`` | all of it as data (``docs/schemas/lab.schema.json``) |
 """
 
@@ -29,7 +29,7 @@ from heedful.lab.result import Result, as_dict, columns
 from heedful.lab.text import cell, cell_is_number, in_parts, items, number, value_of
 
 INDEX, ERRORS, DATA = "index.html", "errors.html", "lab.json"
-# A sign beside the word, so that colour is not all that tells them apart.
+# A sign next to the word, so that verdicts do not differ by colour alone.
 SIGNS: Mapping[Verdict, tuple[str, str]] = {
     "holds": ("✓", "holds"),
     "holds with conditions": ("≈", "conditions"),
@@ -38,26 +38,27 @@ SIGNS: Mapping[Verdict, tuple[str, str]] = {
 
 
 def check_folder(folder: Path) -> None:
-    """See before any work that pages can be written to a folder, and that nobody else's are there.
+    """Check before any work that the folder can be written to and is empty or a gallery.
 
     Raises:
-        RequestError: it is a file or below one, may not be written to, or holds something and no gallery.
+        RequestError: it or a parent is a file, it is not writable, or it holds other files.
     """
     standing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     if not standing.is_dir():
-        below = "" if standing == folder else f" cannot be made: {standing}"
+        below = "" if standing == folder else f" cannot be created: {standing}"
         raise RequestError(f"{folder}:{below} is a file, not a folder")
     if not os.access(standing, os.W_OK | os.X_OK):
-        raise RequestError(f"{folder}: cannot be written to: {standing} does not allow it")
+        raise RequestError(f"{folder}: cannot be written to: no write permission for {standing}")
     found = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
     if found and not _is_gallery(folder):
         raise RequestError(
-            f"{folder}: is not empty (it has {found[0]!r}) and no gallery of the lab; choose another folder"
+            f"{folder}: must be empty or a gallery of the lab, but contains {found[0]!r}; "
+            "choose another folder"
         )
 
 
 def _is_gallery(folder: Path) -> bool:
-    """Whether the folder has the data that `write_gallery` writes."""
+    """Return whether the folder contains the data file that `write_gallery` writes."""
     try:
         data = json.loads((folder / DATA).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -68,27 +69,27 @@ def _is_gallery(folder: Path) -> bool:
 def write_gallery(
     results: Sequence[Result], folder: Path, parts: Mapping[str, Sequence[str]] | None = None
 ) -> Path:
-    """Write pages and images of what was made; returns the index.
+    """Write pages and figures for the results, and return the path of the index.
 
     Args:
-        results: of experiments and of their controls; a page holds what there is of its experiment.
-        folder: is made where it is not; pages of the same names are replaced in a gallery.
-        parts: names of experiments by the heading that they stand under on the index (`registry.parts`);
-            those of no part stand before all.
+        results: results of experiments and controls; a page shows all results of its experiment.
+        folder: created if missing; in an existing gallery, pages with the same names are replaced.
+        parts: names of experiments by heading, for the index (`registry.parts`); experiments without a
+            heading come first.
 
     Raises:
-        RequestError: ``folder`` is a file, holds something else (`check_folder`), or cannot be made.
-        WorkError: a page or image cannot be written.
+        RequestError: ``folder`` is a file, contains other files (`check_folder`), or cannot be created.
+        WorkError: a page or figure cannot be written.
     """
     if not results:
-        raise ValueError("a gallery shows at least one experiment")
+        raise ValueError("results must not be empty")
     check_folder(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RequestError(f"{folder}: cannot be made ({error.strerror})") from None
+        raise RequestError(f"{folder}: cannot be created ({error.strerror})") from None
     experiments = list({result.experiment.name: result.experiment for result in results}.values())
-    # First, as it is what makes the folder ours, should the rest not come to its end.
+    # Written first: this file marks the folder as a gallery, even if the rest fails.
     write_text(folder / DATA, json.dumps(as_dict(experiments, results), ensure_ascii=False, indent=1) + "\n")
     images = {id(result): _draw(result, folder) for result in results}
     for i, each in enumerate(experiments):
@@ -103,13 +104,13 @@ def write_gallery(
 
 
 def _draw(result: Result, folder: Path) -> SavedFigure | None:
-    """Write the images of an outcome."""
+    """Write the figure of an outcome."""
     name = f"{result.experiment.name}{'.control' if result.control else ''}"
     return make(result.outcome.panels, folder, name) if result.outcome.panels else None
 
 
 def _document(title: str, body: str) -> str:
-    """A whole page; ``body`` is HTML."""
+    """Format a whole page; ``body`` is HTML."""
     style = Path(__file__).with_name("gallery.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -124,7 +125,7 @@ def _badge(verdict: Verdict) -> str:
 
 
 def _index(shown: Sequence[tuple[Result, SavedFigure | None]], parts: Mapping[str, Sequence[str]]) -> str:
-    """The page that shows all; where an experiment's control alone was made, that."""
+    """Format the index of all experiments; if only the control of an experiment was run, it is shown."""
     first: dict[str, tuple[Result, SavedFigure | None]] = {}
     for each in sorted(shown, key=lambda each: each[0].control):
         first.setdefault(each[0].experiment.name, each)
@@ -141,16 +142,16 @@ def _index(shown: Sequence[tuple[Result, SavedFigure | None]], parts: Mapping[st
     return _document(
         "The lab of heedful",
         "<header><h1>The lab</h1>\n<p>Claims, questions and figures of five lectures on Transformers, each "
-        "as an experiment that measures and judges it. Each has a control: a change under which another "
-        f"verdict must come out.</p>\n<p class='soft'>{len(order)} experiment{plural}: "
+        "tested by an experiment that measures it and gives a verdict. Each has a control: a change that "
+        f"must lead to a different verdict.</p>\n<p class='soft'>{len(order)} experiment{plural}: "
         f"{escape(summary)}</p>{warning}\n"
-        f'<p><a href="{ERRORS}">What the lectures print wrongly</a></p></header>\n'
+        f'<p><a href="{ERRORS}">Errors in the lectures</a></p></header>\n'
         f"{contents}<main>{sections}</main>",
     )
 
 
 def _sections(cards: Mapping[str, str], parts: Mapping[str, Sequence[str]]) -> tuple[str, str]:
-    """Links to the parts that have cards, where there are some, and the cards under their headings."""
+    """Format links to the headings that have cards, if any, and the cards below their headings."""
     links, sections = [], []
     for place, (part, names) in enumerate(in_parts(cards, parts).items()):
         if not names:
@@ -168,7 +169,7 @@ def _card(result: Result, image: SavedFigure | None) -> str:
     own = result.experiment
     thumb = ""
     if image is not None:
-        # Of several panels the first: all of them would be too small to read.
+        # The first of several panels; all of them would be too small to read.
         ratio = f"{image.first * image.width:.0f} / {image.height}"
         shown = _image(image, "", f' loading="lazy" style="aspect-ratio: {ratio}"')
         thumb = f'<a class="thumb" href="{own.name}.html" tabindex="-1" aria-hidden="true">{shown}</a>'
@@ -180,7 +181,7 @@ def _card(result: Result, image: SavedFigure | None) -> str:
 
 
 def _image(image: SavedFigure, words: str, more: str = "") -> str:
-    """The image that fits the page, light or dark; ``more`` are further attributes."""
+    """Format the figure in its light and dark version; ``more`` holds further attributes."""
     return (
         f'<picture><source srcset="{image.name}.dark.png" media="(prefers-color-scheme: dark)">'
         f'<img src="{image.name}.png" alt="{escape(words)}" width="{image.width}" '
@@ -189,9 +190,9 @@ def _image(image: SavedFigure, words: str, more: str = "") -> str:
 
 
 def _errors(results: Sequence[Result]) -> str:
-    """The page of what the lectures have wrong: every correction, beside the experiment that finds it.
+    """Format the page of errors in the lectures: each correction, with the experiment that demonstrates it.
 
-    Where an experiment found a claim wrong of which no correction knows, the claim stands there too.
+    It also lists claims that an experiment refuted and that have no correction.
     """
     made = {each.experiment.name: each.experiment for each in results}
     known = {each.experiment: made.get(each.experiment or "") for each in corrections()}
@@ -210,11 +211,11 @@ def _errors(results: Sequence[Result]) -> str:
     entries.sort(key=lambda each: each[0])
     listed = "\n".join(text for _, text in entries)
     return _document(
-        "What the lectures print wrongly – the lab of heedful",
+        "Errors in the lectures – the lab of heedful",
         f'<nav aria-label="Experiments"><a href="{INDEX}">All experiments</a></nav>\n'
-        "<main><h1>What the lectures print wrongly</h1>\n<p>Each error with what is true instead, in the "
-        "order of the lectures' items: formulas and numbers, with the experiments that find them wrong; "
-        "names, dates, citations.</p>\n"
+        "<main><h1>Errors in the lectures</h1>\n<p>Each error with its correction, in the order of the "
+        "lectures' items: formulas and numbers, with the experiments that refute them; names, dates and "
+        "citations.</p>\n"
         f'<ul class="plain">\n{listed}\n</ul></main>',
     )
 
@@ -233,7 +234,7 @@ def _page(
     before: Experiment | None,
     after: Experiment | None,
 ) -> str:
-    """The page of one experiment."""
+    """Format the page of one experiment."""
     links = [f'<a href="{INDEX}">All experiments</a>']
     if before is not None:
         links.append(f'<a rel="prev" href="{before.name}.html">← {escape(before.title)}</a>')
@@ -246,12 +247,12 @@ def _page(
         f"{own.title} – the lab of heedful",
         f"{navigation}\n<main><h1>{escape(own.title)}</h1>\n"
         f'<blockquote>{escape(own.stated)}</blockquote>\n<p class="soft">{escape(about)}</p>\n{sections}\n'
-        f'<p class="soft">Make it yourself: <code>heedful lab {own.name}</code></p></main>',
+        f'<p class="soft">Run it yourself: <code>heedful lab {own.name}</code></p></main>',
     )
 
 
 def _section(result: Result, image: SavedFigure | None) -> str:
-    """An outcome: verdict, image, figures, table."""
+    """Format an outcome: verdict, figure, measurements, table."""
     own, outcome = result.experiment, result.outcome
     heading = "Control" if result.control else "Verdict"
     changed = f"<p>{escape(own.changed)}</p>\n" if result.control else ""
@@ -260,7 +261,7 @@ def _section(result: Result, image: SavedFigure | None) -> str:
     if image is not None:
         what = f"{own.title}{', control' if result.control else ''}"
         drawn = (
-            f"<figure>{_image(image, f'Image: {what}. Its figures stand in the tables below.')}"
+            f"<figure>{_image(image, f'Figure: {what}. The tables below give its numbers.')}"
             f'<figcaption class="soft"><a href="{image.name}.svg">as SVG</a></figcaption></figure>\n'
         )
     return (
@@ -279,7 +280,7 @@ def _figures(measured: Sequence[Measured]) -> str:
         ]
         for each in measured
     ]
-    return _rows("Measured", [("what", False), ("measured", True), ("expected", True)], rows)
+    return _rows("Measurements", [("quantity", False), ("measured", True), ("expected", True)], rows)
 
 
 def _table(table: Sequence[Mapping[str, str | float]]) -> str:
@@ -291,18 +292,18 @@ def _table(table: Sequence[Mapping[str, str | float]]) -> str:
         [(cell(row.get(name, "")), right) for name, right in zip(names, numeric, strict=True)]
         for row in table
     ]
-    return _rows("More", list(zip(names, numeric, strict=True)), rows) + "\n"
+    return _rows("Details", list(zip(names, numeric, strict=True)), rows) + "\n"
 
 
 def _rows(caption: str, heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[tuple[str, bool]]]) -> str:
-    """A table; of each cell, its text and whether it stands to the right."""
+    """Format a table; each cell is its text, and whether it is right-aligned."""
     kind = {True: ' class="number"', False: ""}
     head = "".join(f'<th scope="col"{kind[right]}>{escape(text)}</th>' for text, right in heads)
     body = "\n".join(
         "<tr>" + "".join(f"<td{kind[right]}>{escape(text)}</td>" for text, right in row) + "</tr>"
         for row in rows
     )
-    # A table that is too wide is scrolled by itself, also with the keyboard.
+    # A table that is too wide scrolls separately, also by keyboard.
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
         f"<caption>{escape(caption)}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"

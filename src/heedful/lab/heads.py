@@ -1,4 +1,4 @@
-"""Heads: what many cost, and what one cannot do."""
+"""Attention heads: the cost of many heads, and what a single head cannot do."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +19,7 @@ HEADS = {"short": (1, 2, 8), "long": (1, 2, 4, 8, 16)}
 
 
 def _counted(n_heads: int, full: bool) -> Ledger:
-    """The ledger of an attention; full-width heads keep d_model each."""
+    """Count parameters and operations of an attention layer; with ``full``, each head has width d_model."""
     width = D_MODEL if full else None
     with torch.device("meta"):
         part = SelfAttention(D_MODEL, n_heads, d_k=width, d_v=width)
@@ -27,7 +27,7 @@ def _counted(n_heads: int, full: bool) -> Ledger:
 
 
 def _cost(size: Size, full: bool) -> Outcome:
-    """Whether many heads cost what one costs."""
+    """Test whether many heads cost as much as one."""
     heads = HEADS[size]
     ledgers = {h: _counted(h, full) for h in heads}
     one, eight = ledgers[1], ledgers[8]
@@ -39,11 +39,11 @@ def _cost(size: Size, full: bool) -> Outcome:
     return Outcome(
         "holds" if same else "is wrong",
         (
-            "Heads of width d / h have the parameters and the multiplications of one head of width d, 4 d² "
-            "of them for the matrices. (The softmax is taken h times, over h times as many weights; where "
-            "these are kept, so is the memory.)"
+            "Heads of width d / h have as many parameters and multiplications as one head of width d: 4 d² "
+            "for the matrices. (The softmax is computed h times, over h times as many weights in total; if "
+            "these are stored, memory grows in the same way.)"
             if same
-            else "Heads that keep the full width d, as Keras has them, cost h times as much: 4 h d²."
+            else "Heads that keep the full width d, as in Keras, cost h times as much: 4 h d²."
         ),
         [
             Measured(f"parameters of 8 heads, d = {D_MODEL}", eight.parameters, expected=float(expected)),
@@ -84,20 +84,21 @@ Wanted = Callable[[Tensor, Tensor], Tensor]
 
 
 def _both(left: Tensor, right: Tensor) -> Tensor:
-    """The neighbours, side by side."""
+    """Concatenate the neighbours."""
     return torch.cat((left, right), -1)
 
 
 def _mean(left: Tensor, right: Tensor) -> Tensor:
-    """The mean of the neighbours, twice."""
+    """Concatenate two copies of the mean of the neighbours."""
     return torch.cat((left + right, left + right), -1) / 2
 
 
 def _trained(n_heads: int, wanted: Wanted, updates: int) -> tuple[list[float], Tensor]:
-    """The share of variance that is not explained, update by update, and the last weights ``[H, n, n]``.
+    """Train an attention layer; return the share of unexplained variance by update, and the final weights.
 
-    Tokens are features of N(0, 1) beside a one for their place, on a circle; each is to become ``wanted`` of
-    its neighbours' features. Several heads share the width that one has.
+    The weights are ``[H, n, n]``. Tokens consist of features from N(0, 1) and a one-hot position, on a
+    circle. The target of each token is ``wanted`` of its neighbours' features. Several heads share the width
+    of one.
     """
     part = SelfAttention(FEATURES + PLACES, n_heads)
     layout = Layout.of([PLACES] * BATCH)
@@ -122,8 +123,8 @@ LAST = 20
 
 
 @seeded(1)
-def _looking(size: Size, wanted: Wanted) -> Outcome:
-    """Whether one head fails where two succeed."""
+def _neighbours(size: Size, wanted: Wanted) -> Outcome:
+    """Test whether one head fails and two succeed."""
     one, one_looks = _trained(1, wanted, UPDATES[size])
     two, two_look = _trained(2, wanted, UPDATES[size])
     left, right = (sum(losses[-LAST:]) / LAST for losses in (one, two))
@@ -131,12 +132,12 @@ def _looking(size: Size, wanted: Wanted) -> Outcome:
     return Outcome(
         "holds" if needs_two else "is wrong",
         (
-            "A head has one set of weights, so it hands on one mixture of the two values: half of what is "
-            "asked for, and a little more where the weights tell something of the features. Two heads of "
-            "half the width, with as many parameters, look at one neighbour each."
+            "A head has one set of weights, so it passes on one mixture of the two values. That explains "
+            "half of the target, and slightly more because the weights can depend on the features. Two "
+            "heads of half the width, with as many parameters in total, each attend to one neighbour."
             if needs_two
-            else "Where the mean of two values is all that is asked for, averaging is right, and one head "
-            "does it."
+            else "If the target is only the mean of two values, averaging is the right operation, and one "
+            "head suffices."
         ),
         [
             Measured("not explained, one head", 100 * left, "%", expected=50.0 if wanted is _both else 0.0),
@@ -145,15 +146,17 @@ def _looking(size: Size, wanted: Wanted) -> Outcome:
         ],
         panels=[
             Curves(
-                "Not explained",
+                "Unexplained variance",
                 "update",
-                "share of the variance",
+                "share of variance",
                 over(range(1, len(one) + 1), {"one head": one, "two heads": two}),
                 limits=(0, 1.1),
                 inches=(3.6, 3.2),
             ),
             *(
-                Matrix(title, "looked at", "place", weights.tolist(), (0.0, 1.0), inches=(3.4, 3.2))
+                Matrix(
+                    title, "attended position", "position", weights.tolist(), (0.0, 1.0), inches=(3.4, 3.2)
+                )
                 for title, weights in (
                     ("The one head", one_looks[0]),
                     ("First of two heads", two_look[0]),
@@ -167,7 +170,7 @@ def _looking(size: Size, wanted: Wanted) -> Outcome:
 EXPERIMENTS = [
     Experiment(
         name="heads-are-free",
-        title="Many heads cost what one costs",
+        title="Many heads cost as much as one",
         claim="There is no increase in either the number of parameters or the amount of computation in "
         "implementing additional heads.",
         source="S1, multiple attention heads; S2, computational cost; Vaswani et al. 2017, section 3.2.2",
@@ -178,13 +181,13 @@ EXPERIMENTS = [
     ),
     Experiment(
         name="two-lookups",
-        title="Two places at once: one head averages",
+        title="Two positions at once: one head averages",
         claim="Multi-head attention allows the model to attend to information at different positions "
         "jointly; with a single head, averaging inhibits this.",
         source="S2, advantage over single head attention; S3, multi-headed attention; S0, motivation",
         items=(27, 29),
-        run=partial(_looking, wanted=_both),
-        control=partial(_looking, wanted=_mean),
-        changed="The mean of the two neighbours is asked for, instead of both.",
+        run=partial(_neighbours, wanted=_both),
+        control=partial(_neighbours, wanted=_mean),
+        changed="The target is the mean of the two neighbours instead of both.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""The schedule of the learning rate, and the length of Adam's first steps.
+"""The learning-rate schedule, and the length of Adam's first steps.
 
 Items 53 (Adam), 54 (two attempts at a schedule) and 55 (the schedule) of the lectures.
 """
@@ -23,22 +23,22 @@ D_MODEL, WARMUP = 512, 4000
 
 
 def first_attempt(step: int) -> float:
-    """Lecture S0: ``s^-0.5``."""
+    """Return the rate ``s^-0.5`` of lecture S0."""
     return step**-0.5
 
 
 def second_attempt(step: int) -> float:
-    """Lecture S0: ``s 4000^-1.5``."""
+    """Return the rate ``s 4000^-1.5`` of lecture S0."""
     return step * WARMUP**-1.5
 
 
 def pieces(step: int, change: int = WARMUP) -> float:
-    """Lecture S0: the second attempt up to update ``change``, then the first."""
+    """Return the second attempt up to update ``change``, then the first (lecture S0)."""
     return second_attempt(step) if step <= change else first_attempt(step)
 
 
 def _is_the_schedule(rate: Rate, name: str, size: Size) -> Outcome:
-    """Hold a form of the schedule against `Warmup`, update by update."""
+    """Compare a form of the schedule with `Warmup`, update by update."""
     schedule = Warmup(D_MODEL, WARMUP)
     steps = _updates(size)
     ratios = [rate(s) / schedule.rate(s) for s in steps]
@@ -79,7 +79,7 @@ def _is_the_schedule(rate: Rate, name: str, size: Size) -> Outcome:
 
 
 def _is_the_minimum(change: int, size: Size) -> Outcome:
-    """Whether the two pieces, changed at update ``change``, are `Warmup`, which takes the minimum."""
+    """Test whether the two pieces, switched at update ``change``, equal `Warmup`, which takes the minimum."""
     schedule, steps = Warmup(D_MODEL, WARMUP, factor=D_MODEL**0.5), _updates(size)
     differ = [s for s in steps if not math.isclose(pieces(s, change), schedule.rate(s))]
     above = [second_attempt(s) > first_attempt(s) * (1 + 1e-9) for s in steps]
@@ -87,8 +87,8 @@ def _is_the_minimum(change: int, size: Size) -> Outcome:
     shown = _spread(steps)
     return Outcome(
         "holds" if len(turns) == 1 and not differ else "is wrong",
-        "The falling curve s^-0.5 and the rising line s w^-1.5 meet at s = w alone: before it the line is "
-        "the smaller one, after it the curve. So the two pieces are the minimum if they change at w.",
+        "The decreasing curve s^-0.5 and the increasing line s w^-1.5 intersect only at s = w: before, the "
+        "line is smaller, after it the curve. So the two pieces equal the minimum if they switch at w.",
         [
             Measured("updates at which pieces and heedful's schedule differ", len(differ), expected=0.0),
             Measured("how often line and curve change places", len(turns), expected=1.0),
@@ -96,7 +96,7 @@ def _is_the_minimum(change: int, size: Size) -> Outcome:
         ],
         panels=[
             Curves(
-                f"Pieces that change at update {change}",
+                f"Pieces that switch at update {change}",
                 "update",
                 "learning rate (without d_model^-0.5)",
                 {
@@ -113,7 +113,7 @@ def _updates(size: Size) -> list[int]:
 
 
 def _spread(steps: Sequence[int]) -> list[int]:
-    """Some 200 of them, the first and the 4000th among them."""
+    """Select about 200 updates, including the first and the 4000th."""
     every = max(1, len(steps) // 200)
     return sorted({1, 2, 5, 10, 20, WARMUP, *steps[every - 1 :: every]})
 
@@ -122,7 +122,7 @@ def _spread(steps: Sequence[int]) -> list[int]:
 
 
 def _first_steps(*, corrected: bool, beta2: float, size: Size) -> Outcome:
-    """The length of Adam's steps under a gradient that stays the same, in units of the rate."""
+    """Measure the length of Adam's steps under a constant gradient, in units of the learning rate."""
     gradients = [1e-6, 1e-3, 1.0, 1e3]
     n = 50 if size == "short" else 2000
     config = AdamConfig(beta2=beta2)
@@ -134,10 +134,10 @@ def _first_steps(*, corrected: bool, beta2: float, size: Size) -> Outcome:
     numbers = list(range(1, n + 1))
     return Outcome(
         "holds" if right else "is wrong",
-        "With m̂ and v̂, the first step is η g / (|g| + ε): as long as the rate, whatever the gradient's "
-        "size, and so are all steps while the gradient stays the same. Without the correction the first "
-        "step is (1 - β1) / √(1 - β2) of that: 0.71 for β2 = 0.98, and 3.2 for the library default of "
-        "0.999.",
+        "With m̂ and v̂, the first step is η g / (|g| + ε): its length equals the learning rate, whatever the "
+        "size of the gradient, and so do all steps while the gradient is constant. Without the correction "
+        "the first step is (1 - β1) / √(1 - β2) of that: 0.71 for β2 = 0.98, and 3.2 for the library default "
+        "of 0.999.",
         [
             Measured("first step, gradient 1", first[1.0], "rates", 1.0),
             Measured("first step, gradient 0.001", first[1e-3], "rates", 1.0),
@@ -152,9 +152,9 @@ def _first_steps(*, corrected: bool, beta2: float, size: Size) -> Outcome:
         [{"gradient": g, "first step, in rates": length} for g, length in first.items()],
         [
             Curves(
-                f"Steps under one gradient, β2 = {beta2}",
+                f"Steps under a constant gradient, β2 = {beta2}",
                 "update",
-                "length of the step, in rates",
+                "step length / learning rate",
                 {
                     "Adam": (numbers, _adam(config, 1.0, n)),
                     "without bias correction": (numbers, plain),
@@ -166,7 +166,7 @@ def _first_steps(*, corrected: bool, beta2: float, size: Size) -> Outcome:
 
 
 def _adam(config: AdamConfig, gradient: float, n: int, rate: float = 1e-3) -> list[float]:
-    """Lengths of heedful's own steps, in rates."""
+    """Return the step lengths of heedful's Adam, in units of the rate."""
     with seeded(0):
         weight = nn.Linear(1, 1, bias=False, dtype=torch.float64)
     optimizer = build_optimizer(config, weight)
@@ -181,7 +181,7 @@ def _adam(config: AdamConfig, gradient: float, n: int, rate: float = 1e-3) -> li
 
 
 def _uncorrected(config: AdamConfig, gradient: float, n: int) -> list[float]:
-    """The same for m and v in place of m̂ and v̂."""
+    """Return the step lengths with m and v in place of m̂ and v̂."""
     m = v = 0.0
     lengths = []
     for _ in range(n):
@@ -209,13 +209,13 @@ EXPERIMENTS = [
     ),
     Experiment(
         "schedule-as-minimum",
-        "Two pieces are a minimum",
+        "Two pieces equal a minimum",
         "The falling and the rising curve meet once, so the two pieces can be written as their minimum.",
         f"S0, warm-up strategy; {_VASWANI}",
         (54, 55),
         run=lambda size: _is_the_minimum(WARMUP, size),
         control=lambda size: _is_the_minimum(WARMUP // 2, size),
-        changed="The pieces change at update 2000, while the line is still made for 4000.",
+        changed="The pieces switch at update 2000, while the line is still the one for 4000.",
     ),
     Experiment(
         "adam-first-steps",
@@ -225,6 +225,6 @@ EXPERIMENTS = [
         (53,),
         run=lambda size: _first_steps(corrected=True, beta2=0.98, size=size),
         control=lambda size: _first_steps(corrected=False, beta2=0.98, size=size),
-        changed="The steps are made of m and v, not of m̂ and v̂.",
+        changed="The steps use m and v instead of m̂ and v̂.",
     ),
 ]

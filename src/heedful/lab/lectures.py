@@ -1,9 +1,9 @@
-"""The index from the lectures to what implements, tests and shows them: its shape, and how it is read.
+"""Index of the lectures: their formulas and claims, and the code, tests and experiments for each.
 
-``docs/lectures.yaml`` is the index. It lists the formulas and figures of five lectures, S0 to S4, and rows: a
-part, a formula, a claim or a question each, with the numbers that experiments of the lab call items. What can
-be told of the file alone is checked when it is read; the tests hold that all exists which it names. What the
-lectures have wrong is a list of its own (`heedful.lab.errors`), as the gallery shows it too.
+The index is ``docs/lectures.yaml``. It lists the formulas and figures of five lectures, S0 to S4, and rows.
+A row is a component, a formula, a claim or a question; its number is the item number that lab experiments
+refer to. Consistency within the file is checked on reading; the tests check that everything it names exists.
+Errors of the lectures are listed separately (`heedful.lab.errors`), because the gallery shows them too.
 """
 
 from collections.abc import Collection, Iterable
@@ -19,21 +19,21 @@ from heedful.recipes.yaml import read_yaml
 
 Code = Literal["S0", "S1", "S2", "S3", "S4"]
 Text = Annotated[str, Field(min_length=1)]
-# Of words and single signs between them, so that every renderer makes the same anchor of it.
+# Words with single separators between them, so that every renderer derives the same anchor.
 Title = Annotated[str, Field(pattern=r"^[A-Za-z]+((, | |-)\(?[A-Za-z0-9]+\)?)*$")]
 Symbol = Annotated[str, Field(pattern=r"^heedful(\.[A-Za-z]\w*)+$")]
 Test = Annotated[str, Field(pattern=r"^tests(/\w+)+\.py::test_\w+$")]
 
 
 class Lecture(Config):
-    """What a lecture is, and all its formulas and figures under their names.
+    """A lecture, with all its formulas and figures by name.
 
     Args:
-        title: as it stands above it.
-        form: slides, a chapter, notes.
-        by: who gave it, where the text says.
-        equations: as it prints them, in rows of text; named after their slide where they have no number.
-        figures: what each shows.
+        title: printed title.
+        form: slides, a chapter or notes.
+        by: lecturer, if stated.
+        equations: formulas as printed, in plain text; unnumbered ones are named after their slide.
+        figures: what each figure shows.
     """
 
     title: Text
@@ -44,11 +44,11 @@ class Lecture(Config):
 
 
 class Place(Config):
-    """What a lecture has of a row.
+    """What a lecture says about a row.
 
     Args:
-        equations, figures: by their names in the `Lecture`.
-        claims: what it says or asks, in other words.
+        equations, figures: names in the `Lecture`.
+        claims: claims and questions, paraphrased.
     """
 
     equations: tuple[Text, ...] = ()
@@ -56,26 +56,26 @@ class Place(Config):
     claims: tuple[Text, ...] = ()
 
     @model_validator(mode="after")
-    def _says_something(self) -> "Place":
+    def _is_not_empty(self) -> "Place":
         if not (self.equations or self.figures or self.claims):
-            raise ValueError("name an equation, a figure or a claim, or leave the lecture out")
+            raise ValueError("must name an equation, a figure or a claim; otherwise remove the lecture")
         return self
 
 
 class Entry(Config):
-    """A row.
+    """A row of the index.
 
     Args:
         row: its number.
-        title: what it is about, in terms of the field.
-        lectures: where it stands; nowhere, where all of them leave out what is needed.
-        symbols: dotted names of what implements it.
-        presets: models of it, by name.
+        title: its topic, in the terms of the field.
+        lectures: lectures that cover it; empty if all of them omit it.
+        symbols: dotted names of the code that implements it.
+        presets: names of presets that use it.
         recipes: shipped recipes that train it.
-        tests: that hold it, ``tests/path.py::test_name``.
-        experiments: of the lab, that show it.
-        no_experiment: why none does, where there is none.
-        not_here: what of it heedful leaves out, and why.
+        tests: tests that verify it, as ``tests/path.py::test_name``.
+        experiments: lab experiments that demonstrate it.
+        no_experiment: why there is no experiment, if there is none.
+        not_here: what heedful leaves out, and why.
     """
 
     row: Annotated[int, Field(ge=1)]
@@ -90,16 +90,16 @@ class Entry(Config):
     not_here: Text | None = None
 
     @model_validator(mode="after")
-    def _is_somewhere(self) -> "Entry":
+    def _gives_reasons(self) -> "Entry":
         if not self.symbols and self.not_here is None:
-            raise ValueError("a row without symbols needs a reason: not_here")
+            raise ValueError("not_here is required for a row without symbols")
         if not self.experiments and self.no_experiment is None:
-            raise ValueError("a row without experiments needs a reason: no_experiment")
+            raise ValueError("no_experiment is required for a row without experiments")
         if self.experiments and self.no_experiment is not None:
-            raise ValueError("no_experiment is for rows without, and this one has some")
+            raise ValueError("no_experiment must be absent for a row with experiments")
         for names in (self.symbols, self.presets, self.recipes, self.tests, self.experiments):
             if twice := [name for name in names if names.count(name) > 1]:
-                raise ValueError(f"{twice[0]} is named twice")
+                raise ValueError(f"{twice[0]} is listed twice")
         return self
 
 
@@ -110,12 +110,12 @@ class Index(Config):
     rows: tuple[Entry, ...]
 
     @model_validator(mode="after")
-    def _is_whole(self) -> "Index":
+    def _is_consistent(self) -> "Index":
         for place, entry in enumerate(self.rows, 1):
             if entry.row != place:
-                raise ValueError(f"row {place} is missing, or out of its place: {entry.row} stands there")
+                raise ValueError(f"rows must be numbered from 1 in order: expected {place}, got {entry.row}")
             if unknown := entry.lectures.keys() - self.lectures.keys():
-                raise ValueError(f"row {place}: there is no lecture {min(unknown)}")
+                raise ValueError(f"row {place}: unknown lecture {min(unknown)}")
         for code, lecture in self.lectures.items():
             places = [entry.lectures[code] for entry in self.rows if code in entry.lectures]
             equations = (name for each in places for name in each.equations)
@@ -126,19 +126,20 @@ class Index(Config):
 
 
 def _check_names(what: str, known: Collection[str], named: Iterable[str]) -> None:
-    """Refuse names that are not known, and known ones that no row has."""
+    """Refuse unknown names, and known names that no row lists."""
     named = {*named}
     if unknown := sorted(named - {*known}):
-        raise ValueError(f"there is no {what} called {unknown[0]!r}")
+        raise ValueError(f"unknown {what}: {unknown[0]!r}")
     if forgotten := [name for name in known if name not in named]:
-        raise ValueError(f"no row has the {what} called {forgotten[0]!r}")
+        raise ValueError(f"no row lists the {what} named {forgotten[0]!r}")
 
 
 def read(path: Path) -> Index:
-    """The index that a file holds.
+    """Read the index from a file.
 
     Raises:
-        RequestError: it cannot be read, is not of this shape, or does not hold together; with file and line.
+        RequestError: the file cannot be read, has the wrong structure or is inconsistent; the message gives
+            the file and line.
     """
     try:
         text = path.read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
-"""The links of a recurrent network, as heads that training makes look at the token before.
+"""Recurrent connections, as attention heads that learn to attend to the previous token.
 
-Item 75 of the lectures. A causal Transformer learns to foretell symbols of which each depends on the one that
-stands a number of places before the last; nothing in it favours neighbours before it is trained.
+Item 75 of the lectures. A causal Transformer learns to predict symbols, each of which depends on the symbol a
+fixed number of positions before the last one. The untrained model has no preference for neighbours.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ N_LAYERS, N_HEADS = 2, 2
 BATCH, RATE = 32, 1e-2
 UPDATES, SEEDS = {"short": 400, "long": 400}, {"short": 2, "long": 6}
 TESTED = 64
-SEEN = 6  # offsets that are shown, from 0: queries before that place do not count there
+SEEN = 6  # number of offsets shown, from 0; queries at earlier positions are left out
 
 PREVIOUS = "previous token"
 
@@ -39,17 +39,17 @@ PREVIOUS = "previous token"
 
 
 def followers() -> Int[Tensor, "symbols followers"]:
-    """The symbols of which one comes, with equal chances, because of each symbol."""
+    """Draw the possible successors of each symbol, which are equally likely."""
     generator = generator_from(7)
     rows = [torch.randperm(len(SYMBOLS), generator=generator)[:FOLLOWERS] for _ in SYMBOLS]
     return torch.stack(rows)
 
 
 def drawn(n: int, back: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
-    """Sequences of `LENGTH` + 1 symbols, the first ones at random.
+    """Draw sequences of `LENGTH` + 1 symbols; the first ones are uniform.
 
-    Each symbol is one of the `followers` of that which stands ``back`` places before its left neighbour: for
-    1 the last but one, as in a chain of the second order in which the last tells nothing.
+    Each symbol is one of the `followers` of the symbol ``back`` positions before its left neighbour. With 1
+    that is the last but one, as in a second-order Markov chain in which the last symbol is uninformative.
     """
     table = followers()
     rows = torch.randint(len(SYMBOLS), (n, LENGTH + 1), generator=generator)
@@ -60,15 +60,15 @@ def drawn(n: int, back: int, generator: torch.Generator) -> Int[Tensor, "n lengt
 
 
 def least_loss(back: int) -> float:
-    """Nats a symbol of who knows all there is to know: of the first symbols nothing, then a choice of few."""
+    """Return the entropy in nats per symbol: uniform first symbols, then equally likely successors."""
     return (back * np.log(len(SYMBOLS)) + (LENGTH - back) * np.log(FOLLOWERS)) / LENGTH
 
 
-# Models and what they look at
+# Models and their attention
 
 
 def model_of(seed: int) -> LanguageModel:
-    """A causal Transformer with learned positions, all of which start at random."""
+    """Build a causal Transformer with learned positions, randomly initialised."""
     config = LanguageModelConfig(
         d_model=32, n_heads=N_HEADS, n_layers=N_LAYERS, context=LENGTH, dropout=0.0, positions="learned"
     )
@@ -77,19 +77,19 @@ def model_of(seed: int) -> LanguageModel:
 
 
 def weights(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Float[Tensor, "L n H T T"]:
-    """Of all layers, what every symbol but the last gives to every other."""
+    """Return the attention weights of all layers for all symbols but the last."""
     return attention_weights(model, Batch.windows(rows.numpy()).inputs)
 
 
 def scored(rows: Int[Tensor, "n length"], seen: Float[Tensor, "L n H T T"]) -> Census:
-    """What the heads do, by their weights for these sequences."""
+    """Take the census of the heads from their weights for these sequences."""
     return census_of(([SYMBOLS[symbol] for symbol in row[:-1]] for row in rows.tolist()), "causal", seen)
 
 
 def by_offset(seen: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads offsets"]:
-    """The mean weight that each head gives to the symbol 0, 1, … `SEEN` - 1 places back.
+    """Return the mean weight of each head for the symbol 0, 1, … `SEEN` - 1 positions back.
 
-    The mean is over queries that see so many; heads are those of the first layer, then of the next.
+    The mean is over queries with enough predecessors. The heads of the first layer come first.
     """
     queries = torch.arange(SEEN - 1, seen.shape[-1])
     offsets = [seen[..., queries, queries - k].mean((1, 3)).flatten() for k in range(SEEN)]
@@ -97,13 +97,13 @@ def by_offset(seen: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads offsets"
 
 
 @dataclass(frozen=True)
-class Look:
-    """Where the heads of a model look.
+class Observed:
+    """Attention of the heads of a model.
 
     Args:
-        seen: their weights, ``[L, n, H, T, T]``.
-        scores: how far each keeps to the token before: 0 is chance, 1 is entirely.
-        share: of the heads, those that are named after it.
+        seen: weights, ``[L, n, H, T, T]``.
+        scores: previous-token score of each head; 0 is chance, 1 is the maximum.
+        share: share of heads classified as previous-token heads.
     """
 
     seen: Float[Tensor, "L n H T T"]
@@ -111,26 +111,26 @@ class Look:
     share: float
 
 
-def look(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Look:
-    """At sequences."""
+def observe(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Observed:
+    """Capture the attention of a model for sequences."""
     seen = weights(model, rows)
     found = scored(rows, seen)
     links = recurrence(found)
     assert links is not None
-    return Look(seen, [head.matches[PREVIOUS].score for head in found.heads], links.previous)
+    return Observed(seen, [head.matches[PREVIOUS].score for head in found.heads], links.previous)
 
 
 @dataclass(frozen=True)
 class Learned:
-    """A model before and after its training.
+    """A model before and after training.
 
     Args:
-        before, after: where it looks.
-        loss: at the end, in nats a symbol.
+        before, after: attention of its heads.
+        loss: final loss, in nats per symbol.
     """
 
-    before: Look
-    after: Look
+    before: Observed
+    after: Observed
     loss: float
 
 
@@ -138,17 +138,17 @@ def learned(back: int, updates: int, seed: int) -> Learned:
     """Train a model."""
     model, generator = model_of(seed), generator_from(100 + seed)
     rows = drawn(TESTED, back, generator_from(1))
-    before = look(model.eval(), rows)
+    before = observe(model.eval(), rows)
     batches = (Batch.windows(drawn(BATCH, back, generator).numpy()) for _ in range(updates))
     training = train(model, NextToken(), batches, AdamConfig(), Constant(RATE, warmup=20))
-    return Learned(before, look(model, rows), training.end)
+    return Learned(before, observe(model, rows), training.end)
 
 
 # The experiment
 
 
 def _emerge(size: Size, back: int) -> Outcome:
-    """Heads that look at the token before, untrained and trained, over several first weights."""
+    """Count heads that attend to the previous token, untrained and trained, over several initialisations."""
     models = [learned(back, UPDATES[size], seed) for seed in range(SEEDS[size])]
     shares = [each.after.share for each in models]
     untrained = [each.before.share for each in models]
@@ -156,9 +156,10 @@ def _emerge(size: Size, back: int) -> Outcome:
     first = models[0]
     return Outcome(
         _verdict(untrained, shares),
-        "Before training every head looks everywhere alike. Where the symbol before tells what comes next, "
-        "training makes heads that look at it, as an RNN is wired to. Nothing favours that neighbour but the "
-        "data: where a symbol further back tells it, heads look there, and no link of an RNN emerges.",
+        "Before training, the attention of every head is nearly uniform. If the previous symbol determines "
+        "what comes next, training produces heads that attend to it, like the connections of an RNN. Only "
+        "the data favour that neighbour: if a symbol further back determines the next one, heads attend "
+        "there, and no such connections emerge.",
         [
             Measured("heads that look at the token before, trained", 100 * fmean(shares), "%"),
             Measured("heads that look at the token before, untrained", 100 * fmean(untrained), "%"),
@@ -181,7 +182,7 @@ def _emerge(size: Size, back: int) -> Outcome:
 
 
 def _verdict(untrained: Sequence[float], trained: Sequence[float]) -> Verdict:
-    """From the shares of heads that look at the token before, model by model."""
+    """Judge by the shares of previous-token heads of each model."""
     if not any(trained):
         return "is wrong"
     return "holds" if all(trained) and not any(untrained) else "holds with conditions"
@@ -195,8 +196,8 @@ def _offsets(of: Learned) -> Curves:
     after, before = by_offset(of.after.seen), by_offset(of.before.seen).mean(0)
     lines = {_name(head): own.tolist() for head, own in enumerate(after)}
     return Curves(
-        "Where heads look after training",
-        "how many places back (0: the symbol itself)",
+        "Attention by offset after training",
+        "positions back (0: the symbol itself)",
         "mean weight",
         over(range(SEEN), {**lines, "all heads, before": before.tolist()}),
         limits=(0.0, 1.04),
@@ -205,24 +206,24 @@ def _offsets(of: Learned) -> Curves:
 
 
 def _sequence(of: Learned, row: Int[Tensor, " length"]) -> Matrix:
-    """The sharpest head in one sequence."""
+    """Draw the sharpest head for one sequence."""
     head = int(by_offset(of.after.seen).amax(1).argmax())
     symbols = [SYMBOLS[symbol] for symbol in row[:-1].tolist()]
     values = of.after.seen[head // N_HEADS, 0, head % N_HEADS].tolist()
     title = f"One sequence: {_name(head)}"
-    return Matrix(title, "is looked at", "looks", values, (0.0, 1.0), symbols, symbols, inches=(4.6, 3.8))
+    return Matrix(title, "key", "query", values, (0.0, 1.0), symbols, symbols, inches=(4.6, 3.8))
 
 
 EXPERIMENTS = [
     Experiment(
         "emerging-links",
-        "Links of an RNN that attention learns",
+        "Recurrent connections learned by attention",
         "The recurrent connections that an RNN is wired with emerge in attention networks as a result of "
         "training.",
         "S1, visualizing attention patterns in Transformers, on Vig, with figure 11",
         (75,),
         run=partial(_emerge, back=1),
         control=partial(_emerge, back=5),
-        changed="The next symbol depends on the one that stands five places before the last.",
+        changed="The next symbol depends on the one five positions before the last.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""Attention as a lookup: its hard limit, what it does with nothing to learn, what it selects and forgets."""
+"""Attention as a lookup: its hard limit, behaviour without parameters, selection, and loss of counts."""
 
 from functools import partial
 
@@ -20,7 +20,7 @@ N_KEYS, WIDTH = 8, 16
 
 
 def _looked_up(queries: Tensor, keys: Tensor, values: Tensor, temperature: float = 1.0) -> Tensor:
-    """softmax(q·k / temperature) over the values, for every query."""
+    """Compute softmax(q·k / temperature) over the values, for every query."""
     seen = Layout.of([len(queries)]).sees(Layout.of([len(keys)]))
     weights = attention_weights(DotScore()(queries, keys)[None, None] / temperature, seen)
     return weighted_sum(weights, values[None, None])[0, 0]
@@ -28,7 +28,7 @@ def _looked_up(queries: Tensor, keys: Tensor, values: Tensor, temperature: float
 
 @seeded()
 def _cooled(size: Size, tie: bool) -> Outcome:
-    """How far the soft lookup is from the hard one as it gets colder."""
+    """Measure the distance of the soft lookup from the hard one at falling temperatures."""
     n = {"short": 32, "long": 256}[size]
     keys = torch.randn(N_KEYS, WIDTH, dtype=torch.float64)
     values = torch.randn(N_KEYS, 3, dtype=torch.float64)
@@ -43,10 +43,10 @@ def _cooled(size: Size, tie: bool) -> Outcome:
         "holds" if holds else "is wrong",
         (
             "At temperature τ, softmax(q·k / τ) tends to the lookup of the best key as τ → 0; at τ = 1 every "
-            "key that fits somewhat has a part in the answer. No two keys may fit equally well."
+            "key that matches to some degree contributes. No two keys may match equally well."
             if holds
-            else "Where two keys fit equally well, the limit is the mean of their values, which a lookup "
-            "table would not give for any key."
+            else "If two keys match equally well, the limit is the mean of their values, which a lookup "
+            "table would not return for any key."
         ),
         [
             Measured(f"difference from the hard lookup at τ = {TEMPERATURES[-1]:g}", apart[-1], expected=0.0),
@@ -60,7 +60,7 @@ def _cooled(size: Size, tie: bool) -> Outcome:
             Curves(
                 "From a soft lookup to a hard one",
                 "1 / temperature",
-                "greatest difference from the best key's value",
+                "greatest difference from the best value",
                 {"": ([1 / t for t in TEMPERATURES], [max(each, 1e-16) for each in apart])},
                 log="xy",
             )
@@ -70,13 +70,13 @@ def _cooled(size: Size, tie: bool) -> Outcome:
 
 @seeded()
 @torch.no_grad()
-def _at_home(size: Size, learned: bool) -> Outcome:
-    """Which token a token looks at most: tokens are features beside a one for their place."""
+def _self_match(size: Size, learned: bool) -> Outcome:
+    """Find the token with the largest weight for each token; tokens are features and a one-hot position."""
     n, d = {"short": 16, "long": 32}[size], 48
     x = torch.cat((torch.randn(n, d), torch.eye(n)), 1)
     layout = Layout.of([n])
     if learned:
-        part = _looks_back(n, d)
+        part = _previous_token_head(n, d)
         with recording(part, ["weights"]) as seen:
             output = part(x, layout)
         weights = seen["weights"][0][0, 0]
@@ -89,11 +89,12 @@ def _at_home(size: Size, learned: bool) -> Outcome:
     return Outcome(
         "holds" if holds else "is wrong",
         (
-            "softmax(X Xᵀ) X compares by dot products alone. Among tokens of like length, as here, none has "
-            "a greater one with a token than the token itself: it returns almost what it was given, and no "
-            "training can change that. (A longer one can have: (1, 0) gives itself 0.12 beside (3, 0).)"
+            "softmax(X Xᵀ) X compares by dot products alone. Among tokens of similar length, as here, the "
+            "token itself has the largest product: the output is almost the input, and training cannot "
+            "change that. (A longer token can have a larger product: (1, 0) gives itself the weight 0.12 "
+            "next to (3, 0).)"
             if holds
-            else "With W_Q and W_K a token looks wherever these send it: here always at the one before."
+            else "With W_Q and W_K, a token attends wherever they direct it: here always to the previous one."
         ),
         [
             Measured(
@@ -103,12 +104,12 @@ def _at_home(size: Size, learned: bool) -> Outcome:
             Measured("change of the tokens, relative", changed),
             Measured("parameters", float(sum(p.numel() for p in part.parameters()) if learned else 0)),
         ],
-        panels=[Matrix("Where each token looks", "looked at", "token", weights.tolist(), (0.0, 1.0))],
+        panels=[Matrix("Attention of each token", "key", "query", weights.tolist(), (0.0, 1.0))],
     )
 
 
-def _looks_back(n: int, d: int) -> SelfAttention:
-    """One head whose queries ask for the place before their own (the first asks for the last)."""
+def _previous_token_head(n: int, d: int) -> SelfAttention:
+    """Build a head whose queries match the previous position (the first query matches the last)."""
     part = SelfAttention(d + n, 1, d_k=n, d_v=d + n, score=DotScore())
     query, key = torch.zeros(n, d + n), torch.zeros(n, d + n)
     key[:, d:] = torch.eye(n)
@@ -125,16 +126,16 @@ REPEATS = (1, 2, 3, 5, 8)
 
 @seeded()
 def _summarised(size: Size, asking: bool) -> Outcome:
-    """What width answers have, whose value they are nearest to, and what they say of how much there is.
+    """Measure the width of answers, the value they are nearest to, and whether they reflect repetitions.
 
-    There are as many queries as values, each near the key of its own; or none that asks for anything.
+    There are as many queries as values, each near its own key; or all queries are zero.
     """
     counts, widths, right = COUNTS[size], set(), []
     for n in counts:
         keys, values = torch.randn(n, WIDTH), torch.randn(n, WIDTH)
         keys *= WIDTH**0.5 / keys.norm(
             dim=1, keepdim=True
-        )  # a longer one would win where it is not asked for
+        )  # a longer key would win for queries of other keys
         queries = keys + 0.3 * torch.randn(n, WIDTH) if asking else torch.zeros(n, WIDTH)
         answers = _looked_up(queries, keys, values)
         widths.add(answers.shape[1])
@@ -152,13 +153,13 @@ def _summarised(size: Size, asking: bool) -> Outcome:
     return Outcome(
         _of_a_summary(selective, forgets=max(changes) < 1e-5),
         (
-            "The answer is as wide as one value, and the query decides which it is near to. But it tells in "
-            "which proportion things are there, not how many there are: as weights sum to 1, a table whose "
-            "every row is repeated gives the same answer. To count, a model needs something more (a token "
-            "that is always there once, say)."
+            "The answer is as wide as one value, and the query determines which value it is near. But it "
+            "reflects proportions, not counts: since weights sum to 1, a table in which every row is "
+            "repeated gives the same answer. To count, a model needs something more (for example a token "
+            "that is always present exactly once)."
             if selective
-            else "The answer to a query that asks for nothing is the mean of all values: of a fixed size, "
-            "but no selection."
+            else "The answer to a query that is zero is the mean of all values: of fixed size, but not a "
+            "selection."
         ),
         [
             Measured(
@@ -175,16 +176,16 @@ def _summarised(size: Size, asking: bool) -> Outcome:
         ],
         [
             Curves(
-                "What the query decides",
+                "Selection by the query",
                 "values",
-                "answers nearest to the value asked for",
+                "answers nearest to the matching value",
                 {"measured": (counts, right), "at random": (counts, [1 / n for n in counts])},
                 log="x",
                 limits=(0, 1.05),
             ),
             Curves(
                 "Size of the answer, relative",
-                "times that every row is there",
+                "repetitions of every row",
                 "size",
                 over(REPEATS, sizes),
                 limits=(0, None),
@@ -194,12 +195,12 @@ def _summarised(size: Size, asking: bool) -> Outcome:
 
 
 def _repeated(weights: Tensor, values: Tensor) -> list[Tensor]:
-    """Sums of the values by weights that are not divided by their sum, where all is there several times."""
+    """Compute sums of the values with weights that are not normalised, for repeated tables."""
     return [weights.repeat(1, times) @ values.repeat(times, 1) for times in REPEATS]
 
 
 def _of_a_summary(selective: bool, forgets: bool) -> Verdict:
-    """The claim is a summary of one size that the query selects; it is one on a condition if it forgets."""
+    """Judge: the claim is a fixed-size summary selected by the query; losing counts is a condition."""
     if not selective:
         return "is wrong"
     return "holds with conditions" if forgets else "holds"
@@ -219,13 +220,13 @@ EXPERIMENTS = [
     ),
     Experiment(
         name="parameter-free",
-        title="Without W_Q and W_K, a token looks at itself",
+        title="Without W_Q and W_K, a token attends to itself",
         claim="Self-attention without learnable parameters, softmax(X Xᵀ) X, cannot change where it looks.",
         source="S1, introducing self attention",
         items=(20, 21),
-        run=partial(_at_home, learned=False),
-        control=partial(_at_home, learned=True),
-        changed="Queries and keys are made by matrices (set by hand to ask for the place before).",
+        run=partial(_self_match, learned=False),
+        control=partial(_self_match, learned=True),
+        changed="Queries and keys have matrices (set by hand so that they match the previous position).",
     ),
     Experiment(
         name="summary-without-count",
@@ -236,7 +237,7 @@ EXPERIMENTS = [
         items=(19, 31),
         run=partial(_summarised, asking=True),
         control=partial(_summarised, asking=False),
-        changed="Every query is zero, and asks for nothing.",
+        changed="Every query is zero, so it selects nothing.",
         expected=("holds with conditions", "is wrong"),
     ),
 ]

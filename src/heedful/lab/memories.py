@@ -1,11 +1,11 @@
-"""Memory-compressed attention in two readings: the paper's, and that of the code released with it.
+"""Memory-compressed attention in two interpretations: the paper, and the code released with it.
 
 Item 94 of the lectures. With X the tokens, c = 3 and one slot for each block of c tokens:
 
     paper      K_j = C_1 k_{c(j-1)} + … + C_c k_{cj-1}    with k_t = W_K x_t, head by head; V with filters D
     released   K_j = W_K y_j, V_j = W_V y_j               with y_j = F_1 x_{c(j-1)} + … + F_c x_{cj-1}
 
-The filters C and D have d_k x d_k numbers for each head, F has d_model x d_model.
+The filters C and D have d_k x d_k parameters per head, F has d_model x d_model.
 """
 
 from functools import partial
@@ -31,14 +31,14 @@ READINGS: tuple[ModelInput, ...] = ("paper", "released")
 
 @cache
 def parts() -> tuple[MemoryCompressedAttention, Compression]:
-    """The layer as heedful has it, the paper's; and the filters of tokens of the released code."""
+    """Build heedful's layer, which follows the paper, and the token filters of the released code."""
     with seeded():
         layer = MemoryCompressedAttention(D, HEADS, factor=FACTOR).double()
         return layer, Compression(1, D, FACTOR, bias=False).double()
 
 
 def visible(n: int, *, early: bool) -> Bool[Tensor, "n m"]:
-    """Which slots each of ``n`` tokens sees: those of blocks that are over, or also the one it is in."""
+    """Return which slots each of ``n`` tokens sees: complete blocks; with ``early``, also its own block."""
     ends = FACTOR * torch.arange(1 + n // FACTOR)
     if early:
         ends = (ends - FACTOR + 1).clamp_min(0)
@@ -47,12 +47,12 @@ def visible(n: int, *, early: bool) -> Bool[Tensor, "n m"]:
 
 @torch.no_grad()
 def attended(x: Float[Tensor, "n d"], reading: ModelInput, *, early: bool = False) -> Float[Tensor, "n d"]:
-    """One sequence through memory-compressed attention, step by step.
+    """Compute memory-compressed attention for one sequence, step by step.
 
     Args:
         x: the tokens.
-        reading: of keys and values.
-        early: whether a slot is visible from its first token on, and not after its last.
+        reading: interpretation of keys and values.
+        early: whether a slot is visible from its first token on, instead of after its last.
     """
     layer, filters = parts()
     queries, keys, values = (split_heads(p, HEADS) for p in layer.qkv(x[None]).split(layer.sizes, -1))
@@ -68,7 +68,7 @@ def attended(x: Float[Tensor, "n d"], reading: ModelInput, *, early: bool = Fals
 
 
 def leak(n: int, reading: ModelInput, *, early: bool) -> float:
-    """The greatest change of a token's output when later tokens change, over all places."""
+    """Return the greatest change of an output if later tokens change, over all positions."""
     with seeded(1):
         x, other = torch.randn(2, n, D, dtype=torch.float64)
     whole, most = attended(x, reading, early=early), 0.0
@@ -79,11 +79,11 @@ def leak(n: int, reading: ModelInput, *, early: bool) -> float:
 
 
 def residuals() -> dict[str, float]:
-    """What is left of one reading's maps after the best fit by the other's, as shares of their norms.
+    """Return the relative residuals of fitting the maps of one interpretation by those of the other.
 
-    A slot is a linear map of its tokens. The filters F that give the paper's keys exactly are W_K^-1 C W_K,
-    since the heads' W_K together are a square matrix; for keys and values at once there is no such F. The
-    paper's filters of a head only see what W_K of that head has left of a token.
+    A slot is a linear map of its tokens. The filters F that reproduce the paper's keys exactly are
+    W_K^-1 C W_K, since the W_K of all heads form a square matrix; no F reproduces keys and values at once.
+    The paper's filters of a head only receive the projection of a token by the W_K of that head.
     """
     layer, filters = parts()
     _, w_k, w_v = layer.qkv.weight.detach().split(layer.sizes)
@@ -100,19 +100,19 @@ def residuals() -> dict[str, float]:
 
 
 def _by_place(compression: Compression) -> Float[Tensor, "h c d d"]:
-    """The filters, each as a matrix that multiplies a column."""
+    """Return each filter as a matrix that multiplies a column vector."""
     return compression.weight.detach().unflatten(1, (FACTOR, -1)).mT
 
 
 def _left(matrix: Tensor, target: Float[Tensor, "c r d"]) -> float:
-    """Of the best F with ``matrix @ F = target``."""
+    """Return the relative residual of the best F with ``matrix @ F = target``."""
     wide = torch.cat([*target], -1)
     found = torch.linalg.lstsq(matrix, wide).solution
     return ((matrix @ found - wide).norm() / wide.norm()).item()
 
 
 def _left_of_heads(w_k: Tensor, target: Float[Tensor, "c r d"]) -> float:
-    """Of the best filters C of each head with ``C @ W_K of the head = target``."""
+    """Return the relative residual of the best filters C per head with ``C @ W_K of the head = target``."""
     left = torch.tensor(0.0, dtype=torch.float64)
     for own, wanted in zip(w_k.split(D // HEADS), target.split(D // HEADS, 1), strict=True):
         rows = wanted.flatten(0, 1).mT
@@ -121,7 +121,7 @@ def _left_of_heads(w_k: Tensor, target: Float[Tensor, "c r d"]) -> float:
 
 
 def from_layer(n: int) -> float:
-    """How far the paper's reading, step by step, is from the layer."""
+    """Return the greatest difference between the step-by-step paper interpretation and heedful's layer."""
     with seeded(1):
         x = torch.randn(n, D, dtype=torch.float64)
     with torch.no_grad():
@@ -130,7 +130,7 @@ def from_layer(n: int) -> float:
 
 
 def judge(slots: int, n: int, leaks: dict[ModelInput, float]) -> Verdict:
-    """Whether a third of the keys and one more are left, and nothing comes from the future."""
+    """Judge whether a third of the keys and one more remain, and outputs do not depend on later tokens."""
     return "holds" if slots == 1 + n // FACTOR and max(leaks.values()) == 0.0 else "is wrong"
 
 
@@ -145,7 +145,7 @@ def _compressed(size: Size, *, early: bool) -> Outcome:
     verdict = judge(slots, n, leaks)
     return Outcome(
         verdict,
-        _says(verdict),
+        _statement(verdict),
         [
             Measured(f"slots that {n:,} tokens attend to", slots, "", 1 + n // FACTOR),
             *(
@@ -165,36 +165,36 @@ def _compressed(size: Size, *, early: bool) -> Outcome:
                 visible(DRAWN, early=early).double().tolist(),
                 limits=(0.0, 1.0),
             ),
-            Bars("Numbers in the filters", "reading", "", {**numbers}),
+            Bars("Parameters of the filters", "interpretation", "", {**numbers}),
         ],
     )
 
 
-def _says(verdict: Verdict) -> str:
+def _statement(verdict: Verdict) -> str:
     if verdict == "is wrong":
         return (
-            "Where a slot is visible from its first token on, tokens see up to two tokens that come after "
-            "them: the mask must count whole blocks."
+            "If a slot is visible from its first token on, tokens attend to up to two tokens that come after "
+            "them. The mask must admit only complete blocks."
         )
     return (
-        "A third of the keys and values is left, and one slot more, the first token, without which the first "
-        "block would see nothing. A token sees the slots of blocks that are over; its own block it does not "
-        "see. The paper projects keys and values and then convolves them, head by head; the released code "
-        "convolves the tokens and then projects. Neither contains the other: the released filters can make "
-        "any keys that the paper's make, but the same filters then serve the values, and the paper's filters "
-        "only see what a head's projection has left. heedful's layer is the paper's reading."
+        "A third of the keys and values remains, plus one slot for the first token, without which the first "
+        "block would see nothing. A token sees the slots of complete blocks, but not of its own block. The "
+        "paper projects keys and values and then convolves them, head by head; the released code convolves "
+        "the tokens and then projects. Neither contains the other: the released filters can produce any "
+        "keys that the paper's filters can, but then the same filters apply to the values; and the paper's "
+        "filters only receive the projection of a head. heedful's layer follows the paper."
     )
 
 
 EXPERIMENTS = [
     Experiment(
         "compressed-memory",
-        "Memory-compressed attention, as the paper and as the released code have it",
-        "Keys and values are compressed before they are attended to, and no token sees what comes after it.",
+        "Memory-compressed attention in the paper and in the released code",
+        "Keys and values are compressed before attention, and no token attends to later tokens.",
         "S3, the summarisation table; Liu et al. 2018, section 4.2.3 and the code released with it",
         (94,),
         run=partial(_compressed, early=False),
         control=partial(_compressed, early=True),
-        changed="A slot is visible from its first token on, and not after its last.",
+        changed="A slot is visible from its first token on, instead of after its last.",
     ),
 ]

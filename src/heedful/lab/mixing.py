@@ -1,4 +1,4 @@
-"""What mixes positions without attention: what it costs, what it can do, and what not.
+"""Mixing positions without attention: its cost, its abilities and its limits.
 
 Items 84 (depthwise separable convolution), 86 (FNet) and 87 (MLP-Mixer) of the lectures.
 """
@@ -28,11 +28,11 @@ from heedful.objectives.classification import SequenceClass, class_logits
 from heedful.training.optimizers import AdamConfig
 from heedful.training.schedules import Cosine
 
-# Depthwise separable against full convolution
+# Depthwise separable and full convolution
 
 
 def _cost(kernel: int, size: Size) -> Outcome:
-    """Parameters and operations of both convolutions at one kernel."""
+    """Count parameters and operations of both convolutions with one kernel size."""
     d, n = (64, 32) if size == "short" else (512, 512)
     with seeded(0):
         parts: dict[str, nn.Module] = {
@@ -46,8 +46,8 @@ def _cost(kernel: int, size: Size) -> Outcome:
     return Outcome(
         "holds" if cheaper else "is wrong",
         "Mixing positions feature by feature, and then features position by position, takes k d + d² "
-        "parameters where a full convolution takes k d²: nearly k times fewer where k is much smaller than "
-        "d. For k = 1 there is nothing to separate, and it takes d more.",
+        "parameters, while a full convolution takes k d²: nearly k times fewer if k is much smaller than d. "
+        "With k = 1 there is nothing to separate, and it takes d more.",
         [
             Measured(
                 f"parameters, separable, k = {kernel}", parameters["separable"], expected=kernel * d + d**2
@@ -65,7 +65,7 @@ def _cost(kernel: int, size: Size) -> Outcome:
         [
             Curves(
                 f"Parameters of a convolution, d = {d}",
-                "kernel k",
+                "kernel size k",
                 "parameters",
                 {
                     "full: k d²": (kernels, [k * d**2 for k in kernels]),
@@ -82,22 +82,22 @@ def _flops(part: nn.Module, x: Float[Tensor, "n d"]) -> int:
     return flops_of(lambda: part(x, Layout.of([len(x)])))
 
 
-# Mixers at an equal budget
+# Mixers with equal budgets
 
 D, SYMBOLS, LENGTH = 32, 16, 11
 CLASSIFY, SEPARATE, FIRST = 0, 1, 2  # ids
 KINDS = 2
-"""The symbols of the lowest numbers stand at the ends, all others between."""
+"""Number of symbols, the lowest ids, that occur at the ends; all others occur in between."""
 COMPARABLE = 0.9
-"""The share of attention's right classes that counts as comparable; FNet's paper has 92 % and more."""
+"""Share of attention's accuracy that counts as comparable; FNet's paper reports 92 % and more."""
 LEARNED = 0.75
-"""Half-way from chance to all: from here on a mixer has learned the task, however attention has fared."""
+"""Half-way from chance to 1: accuracy from which on a mixer has learned the task, whatever attention does."""
 
 
 def ends(n: int, generator: torch.Generator) -> Batch:
-    """Sequences of symbols; the class tells whether the first and the last, far apart, are the same.
+    """Draw sequences of symbols; the class tells whether the first and the last symbol are the same.
 
-    Neither of them tells anything without the other, nor do the symbols between them, which are others.
+    Neither of the two is informative without the other, nor are the symbols between them, which differ.
     """
     rows = torch.randint(KINDS, SYMBOLS, (n, LENGTH), generator=generator)
     outer = torch.randint(KINDS, (n, 2), generator=generator)
@@ -108,10 +108,10 @@ def ends(n: int, generator: torch.Generator) -> Batch:
 
 
 def config_of(mixer: str, d_ff: int) -> EncoderConfig:
-    """Two blocks of a mixer and feed-forwards, read by the mean of all tokens.
+    """Configure two blocks of a mixer and feed-forward layers, with mean pooling.
 
-    The mean reaches all of a sequence, whatever the mixer does; but a linear layer on a mean is a sum over
-    tokens. What has to be told of two of them together must have come together before.
+    The mean covers the whole sequence, whatever the mixer does. But a linear layer on a mean is a sum over
+    tokens, so a function of two tokens must be computed before pooling.
     """
     return EncoderConfig(
         mixer=mixer,
@@ -138,19 +138,19 @@ def _model(mixer: str, d_ff: int) -> Any:
 
 
 def at_budget(mixer: str, parameters: int) -> Any:
-    """The model whose feed-forwards are so wide that its parameters are nearest to a number."""
+    """Build the model whose feed-forward width brings its parameters nearest to a number."""
     one, two = (n_parameters(_model(mixer, d_ff)) for d_ff in (1, 2))
     return _model(mixer, max(1, 1 + round((parameters - one) / (two - one))))
 
 
 @dataclass(frozen=True)
 class Learned:
-    """A model after its training.
+    """A trained model.
 
     Args:
-        model: of the parameters that all have.
-        training: its course.
-        right: share of right classes of new sequences.
+        model: the model.
+        training: losses by update.
+        right: accuracy on new sequences.
     """
 
     model: Any
@@ -160,7 +160,7 @@ class Learned:
 
 @cache
 def learned(mixer: str, parameters: int, size: Size) -> Learned:
-    """Train a model of so many parameters."""
+    """Train a model with this many parameters."""
     model = at_budget(mixer, parameters)
     updates, test = (160, 256) if size == "short" else (600, 2048)
     rate = Cosine(peak=6e-3, warmup=20, updates=updates)
@@ -176,7 +176,7 @@ def learned(mixer: str, parameters: int, size: Size) -> Learned:
 
 
 def _compared(judged: tuple[str, ...], size: Size) -> Outcome:
-    """Train attention and other mixers of as many parameters on one task."""
+    """Train attention and other mixers with as many parameters on one task."""
     budget = n_parameters(_model("attention", 64))
     results = {mixer: learned(mixer, budget, size) for mixer in ("attention", *judged)}
     right = {mixer: each.right for mixer, each in results.items()}
@@ -185,13 +185,13 @@ def _compared(judged: tuple[str, ...], size: Size) -> Outcome:
     return Outcome(
         "holds with conditions" if comparable else "is wrong",
         (
-            "Where two tokens far apart must be compared, at places that are always the same, mixers that "
-            "reach all of a sequence do as well as attention with as many parameters. No token must choose "
-            "here by what the others are where to look, which they cannot: where attention is needed for "
-            "that, this says nothing of them."
+            "If two distant tokens at fixed positions must be compared, mixers that span the whole sequence "
+            "do as well as attention with as many parameters. The task does not require a token to choose by "
+            "content where to attend, which these mixers cannot do: nothing follows for tasks that require "
+            "it."
             if comparable
-            else "Convolutions of few layers reach their neighbours alone. What they make of two tokens far "
-            "apart meets first in the mean that is read out, too late to be compared."
+            else "Convolutions of few layers reach only their neighbours. Information on two distant tokens "
+            "is first combined by the mean pooling, too late for a comparison."
         ),
         [
             *(Measured(f"right classes, {mixer}", right[mixer]) for mixer in (*judged, "attention")),
@@ -211,17 +211,17 @@ def _compared(judged: tuple[str, ...], size: Size) -> Outcome:
         ],
         [
             Curves(
-                "Are both ends the same? Loss in training",
+                "Training loss (task: are both ends the same?)",
                 "update",
-                "nats a sequence",
+                "nats per sequence",
                 {mixer: each.training.curve for mixer, each in results.items()},
             ),
-            Bars("Right classes of new sequences", "", "share", right, levels={"chance": 0.5}),
+            Bars("Accuracy on new sequences", "", "accuracy", right, levels={"chance": 0.5}),
         ],
     )
 
 
-# Where they cannot stand
+# Limits of use
 
 _N = 8
 
@@ -235,7 +235,7 @@ PARTS: dict[str, Callable[[], nn.Module]] = {
 
 @torch.no_grad()
 def change_of_earlier(part: nn.Module) -> float:
-    """The largest change of all tokens but the last, when the last one changes."""
+    """Return the largest change of all other tokens if the last one changes."""
     with seeded(1):
         x = torch.randn(_N, D)
     other = x.clone()
@@ -246,7 +246,7 @@ def change_of_earlier(part: nn.Module) -> float:
 
 @torch.no_grad()
 def takes_longer(part: nn.Module) -> bool:
-    """Whether it reads a sequence longer than those it was made for."""
+    """Return whether a part accepts longer sequences than it was built for."""
     try:
         part(torch.zeros(2 * _N, D), Layout.of([2 * _N]))
     except RequestError:
@@ -255,7 +255,7 @@ def takes_longer(part: nn.Module) -> bool:
 
 
 def _stands(judged: tuple[str, ...], size: Size) -> Outcome:
-    """Whether parts leave earlier tokens alone and take sequences of any length."""
+    """Test whether parts leave earlier tokens unchanged and accept sequences of any length."""
     with seeded(0):
         parts = {name: make().eval() for name, make in PARTS.items()}
     change = {name: change_of_earlier(part) for name, part in parts.items()}
@@ -264,9 +264,9 @@ def _stands(judged: tuple[str, ...], size: Size) -> Outcome:
     verdict: Verdict = "holds" if anywhere else "holds with conditions"
     return Outcome(
         verdict,
-        "They can where whole sequences are read, as in an encoder. Not in a decoder: a Fourier transform "
-        "gives every token something of every other, later ones too, and the weights of a network along "
-        "positions belong to places, of which it has a fixed number.",
+        "They can if whole sequences are read, as in an encoder. They cannot in a decoder: a Fourier "
+        "transform mixes every token with every other, including later ones, and the weights of a network "
+        "along positions belong to positions, whose number is fixed.",
         [
             *(Measured(f"change of earlier tokens by the last, {name}", change[name]) for name in judged),
             *(Measured(f"reads longer sequences, {name}", float(longer[name])) for name in judged),
@@ -280,7 +280,7 @@ def _stands(judged: tuple[str, ...], size: Size) -> Outcome:
             }
             for name, part in parts.items()
         ],
-        [Bars("Earlier tokens, when the last one changes", "", "largest change", change)],
+        [Bars("Change of earlier tokens by the last one", "", "largest change", change)],
     )
 
 
@@ -290,14 +290,14 @@ _TOLSTIKHIN = "Tolstikhin et al. 2021"
 EXPERIMENTS = [
     Experiment(
         "separable-convolution",
-        "What a depthwise separable convolution saves",
-        "Filtering each feature plane by itself and then each position by a 1 x 1 convolution takes less "
+        "Savings of a depthwise separable convolution",
+        "Filtering each feature plane separately and then each position by a 1 x 1 convolution is cheaper "
         "than a full convolution.",
         "S1, Transformers and depthwise separable ConvNets; Chollet 2017, section 1",
         (84,),
         run=partial(_cost, 5),
         control=partial(_cost, 1),
-        changed="The kernel is 1 wide.",
+        changed="The kernel size is 1.",
     ),
     Experiment(
         "mixers-at-equal-budget",
@@ -319,7 +319,7 @@ EXPERIMENTS = [
         (86, 87),
         run=partial(_stands, ("Fourier", "network along positions")),
         control=partial(_stands, ("causal separable convolution", "causal self-attention")),
-        changed="Causal parts whose weights belong to offsets, or to contents, stand in their place.",
+        changed="They are replaced by causal parts whose weights depend on offsets or on contents.",
         expected=("holds with conditions", "holds"),
     ),
 ]

@@ -1,4 +1,4 @@
-"""What norms do to tokens: the mean that they leave, batches of one, statistics of a batch.
+"""Effects of norms on tokens: the remaining mean, batches of one, batch statistics.
 
 Items 37 (layer norm), 38 (batch norm) and 39 (power norm) of the lectures.
 """
@@ -18,13 +18,13 @@ from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
 
 D = 61
 ENOUGH = 1e-3
-"""What counts as a difference: a hundred times what rounding in fp32 makes of numbers of size 1."""
+"""Smallest difference that counts: a hundred times the rounding error of numbers of size 1 in fp32."""
 
 MakeNorm = Callable[[], nn.Module]
 
 
 def _tokens(n: int, seed: int = 0) -> Float[Tensor, "n d"]:
-    """Normal numbers; each feature has a mean, N(0, 1), and a deviation of 2 of its own."""
+    """Draw tokens whose features have individual means from N(0, 1) and a standard deviation of 2."""
     generator = generator_from(seed)
     means = torch.randn(D, generator=generator_from(71))
     return means + 2 * torch.randn(n, D, generator=generator)
@@ -38,11 +38,11 @@ def _batch_norm() -> nn.Module:
     return BatchNorm(D)
 
 
-# The mean that a layer norm leaves
+# The mean after a layer norm
 
 
 def _mean_is(claimed: float, size: Size) -> Outcome:
-    """Hold the means and deviations of normalised tokens against a claim."""
+    """Compare the means and standard deviations of normalised tokens with a claim."""
     x = _tokens(20 if size == "short" else 200)
     with torch.no_grad():
         y = LayerNorm(D)(x)
@@ -55,7 +55,7 @@ def _mean_is(claimed: float, size: Size) -> Outcome:
     return Outcome(
         "holds" if right else "is wrong",
         "The mean of a token's features becomes 0 and their standard deviation 1, before the gain γ and the "
-        "bias β, which have a number for each feature; an ε under the root keeps a token of equal features "
+        "bias β, which have one value per feature; an ε under the root keeps a token with equal features "
         "finite.",
         [
             Measured("mean of a normalised token", means.mean().item(), expected=claimed),
@@ -67,8 +67,8 @@ def _mean_is(claimed: float, size: Size) -> Outcome:
             {"what": "gain γ", "S3 prints": "in R", "correct": f"in R^d, {D} numbers here"},
             {
                 "what": "a token of equal features",
-                "S3 prints": "0 / 0, not a number" if without_epsilon else "finite",
-                "correct": f"{with_epsilon:g}, thanks to ε",
+                "S3 prints": "0 / 0, NaN" if without_epsilon else "finite",
+                "correct": f"{with_epsilon:g}, because of ε",
             },
         ],
         [
@@ -90,7 +90,7 @@ def _mean_is(claimed: float, size: Size) -> Outcome:
 
 
 def _alone(judged: str, size: Size) -> Outcome:
-    """Whether a token becomes the same alone as among others, and whether a gradient reaches it."""
+    """Test whether a token has the same result alone and among others, and whether a gradient reaches it."""
     sizes = [2**i for i in range(8 if size == "short" else 11)]
     x = _tokens(4096)
     norms = {"layer norm": _layer_norm, "batch norm": _batch_norm}
@@ -102,8 +102,9 @@ def _alone(judged: str, size: Size) -> Outcome:
     works = errors[1] < ENOUGH and gradient.norm() > ENOUGH
     return Outcome(
         "holds" if works else "is wrong",
-        "Layer normalisation looks at one token: alone or among any others it becomes the same. A norm over "
-        "the batch gives each token another result in every batch, the more so the smaller the batch.",
+        "Layer normalisation uses only one token: the result is the same alone or among any others. With a "
+        "norm over the batch, the result for a token depends on its batch, the more so the smaller the "
+        "batch.",
         [
             Measured("change of a token that stands alone, against one among 4096", errors[1]),
             Measured("gradient that reaches a token that stands alone", gradient.norm().item()),
@@ -112,7 +113,7 @@ def _alone(judged: str, size: Size) -> Outcome:
         [{"tokens in the batch": m, "change of a token": error} for m, error in errors.items()],
         [
             Curves(
-                "What a token's company changes of it",
+                "Change of a token caused by other tokens",
                 "tokens in the batch, m",
                 "change of a token (root mean square)",
                 over(sizes, changes),
@@ -123,7 +124,7 @@ def _alone(judged: str, size: Size) -> Outcome:
 
 
 def _error(make: MakeNorm, x: Tensor, m: int, trials: int) -> float:
-    """Root mean square of what a token's result changes between a batch of m and one of all tokens."""
+    """Return the root mean square change of a token's result between a batch of m and one of all tokens."""
     with torch.no_grad():
         among_all = make().train()(x)
         changes = [
@@ -133,7 +134,7 @@ def _error(make: MakeNorm, x: Tensor, m: int, trials: int) -> float:
 
 
 def _erased(*, training: bool, size: Size) -> Outcome:
-    """What batch norm makes of a single token, once it has seen some batches."""
+    """Compute batch norm of a single token, after some batches."""
     norm = BatchNorm(D)
     with torch.no_grad():
         for seed in range(30 if size == "short" else 300):
@@ -151,9 +152,9 @@ def _erased(*, training: bool, size: Size) -> Outcome:
         verdict = "holds with conditions" if sentence > ENOUGH else "holds"
     return Outcome(
         verdict,
-        "In training a single token has μ = x and σ = 0: x̂ = 0 whatever it was, and no gradient reaches it. "
-        "But m counts tokens: a single sentence of n tokens is a batch of n. In evaluation the running "
-        "statistics serve, and a single token passes.",
+        "In training, a single token has μ = x and σ = 0: x̂ = 0 for every token, and no gradient reaches it. "
+        "But m counts tokens: a single sentence of n tokens is a batch of n. In evaluation, the running "
+        "statistics are used, and a single token passes through.",
         [
             Measured("largest |x̂| of a single token", largest, expected=0.0),
             Measured("gradient that reaches it", reaches, expected=0.0),
@@ -173,11 +174,11 @@ def _erased(*, training: bool, size: Size) -> Outcome:
     )
 
 
-# Other sequences of the batch, and padding
+# Other sequences in the batch, and padding
 
 
 def _coupled(make: MakeNorm, size: Size) -> Outcome:
-    """What a change of one sequence does to another sequence of the batch."""
+    """Measure the effect of a change in one sequence on another sequence of the batch."""
     layout = Layout.of([7, 11] if size == "short" else [7, 11, 13, 17])
     first = slice(0, layout.lengths[0])
     x = _tokens(layout.n_tokens)
@@ -194,9 +195,9 @@ def _coupled(make: MakeNorm, size: Size) -> Outcome:
     declared = claims(norm, "couples_batch")
     return Outcome(
         "holds" if depends else "is wrong",
-        "With statistics over the batch, a token depends on the other sequences of its batch, and they get a "
-        "gradient from it. Such a norm declares it (couples_batch), and the laws that single and batched "
-        "sequences, or early and late tokens, do not touch each other are kept in evaluation alone.",
+        "With statistics over the batch, a token depends on the other sequences of its batch, and they "
+        "receive a gradient from it. Such a norm declares this (couples_batch). The invariants that single "
+        "and batched sequences, or early and late tokens, are independent then hold only in evaluation.",
         [
             Measured("change of one sequence's tokens when another sequence changes", change.max().item()),
             Measured("gradient of one sequence's results by another's tokens", reaches),
@@ -204,7 +205,7 @@ def _coupled(make: MakeNorm, size: Size) -> Outcome:
         ],
         panels=[
             Curves(
-                "The first sequence, when all others change",
+                "Change of the first sequence by all others",
                 "token",
                 "largest change of its features",
                 {"change": (range(1, first.stop + 1), change.amax(-1).tolist())},
@@ -214,7 +215,7 @@ def _coupled(make: MakeNorm, size: Size) -> Outcome:
 
 
 def _padding(lengths: Sequence[int], size: Size) -> Outcome:
-    """What statistics over the padded rectangle differ from those over the tokens."""
+    """Compare statistics over the padded rectangle with those over the tokens."""
     layout = Layout.of([n * (1 if size == "short" else 10) for n in lengths])
     x = _tokens(layout.n_tokens)
     rectangle = layout.pad(x).flatten(0, 1)
@@ -224,9 +225,9 @@ def _padding(lengths: Sequence[int], size: Size) -> Outcome:
     predicted = share * variance + share * (1 - share) * mean.square()
     return Outcome(
         "holds" if change > ENOUGH else "is wrong",
-        "Where sentences differ in length, pads counted as tokens pull the mean towards 0 and change the "
-        "variance: with a share p of real tokens, to p μ and p σ² + p (1 - p) μ². In heedful no pads exist "
-        "between blocks, so a norm has none to count.",
+        "If sentences differ in length, padding counted as tokens pulls the mean towards 0 and changes the "
+        "variance: with a share p of real tokens, to p μ and p σ² + p (1 - p) μ². In heedful there is no "
+        "padding between blocks, so norms never count it.",
         [
             Measured("change of the tokens' results when pads are counted", change),
             Measured(
@@ -243,7 +244,7 @@ def _padding(lengths: Sequence[int], size: Size) -> Outcome:
         ],
         panels=[
             Curves(
-                "Batch norm that counts pads",
+                "Batch norm that counts padding",
                 "share of real tokens",
                 "change of a result (root mean square)",
                 {"counted with pads": _over_shares(), "this batch": ([share], [counted])},
@@ -253,7 +254,7 @@ def _padding(lengths: Sequence[int], size: Size) -> Outcome:
 
 
 def _counting_pads(layout: Layout, x: Tensor) -> tuple[float, float]:
-    """Root mean square, and maximum, of what results over the rectangle differ from those over the tokens."""
+    """Return root mean square and maximum of the difference between results with and without padding."""
     rows = layout.pad(x)
     with torch.no_grad():
         padded = layout.unpad(BatchNorm(D)(rows.flatten(0, 1)).view(rows.shape))
@@ -262,7 +263,7 @@ def _counting_pads(layout: Layout, x: Tensor) -> tuple[float, float]:
 
 
 def _over_shares() -> Points:
-    """The root mean square for batches of four sentences, of which three become shorter."""
+    """Compute the root mean square for batches of four sentences, three of which become shorter."""
     layouts = [Layout.of([20, n, n, n]) for n in range(20, 0, -1)]
     errors = [_counting_pads(layout, _tokens(layout.n_tokens))[0] for layout in layouts]
     return [layout.n_tokens / 80 for layout in layouts], errors
@@ -274,19 +275,19 @@ WARMUP = 20
 
 
 def _running(make: MakeNorm, name: str, size: Size) -> Outcome:
-    """Whether results keep their mean, and whether a batch's own statistics still enter them."""
+    """Test whether results keep their mean, and whether the statistics of the batch still enter."""
     norm, batches = make().train(), 100 if size == "short" else 1000
     own, kept, warm = [], [], 0.0
     with torch.no_grad():
         for number in range(batches):
             if number == WARMUP // 2:
-                warm = _change_by_company(norm)
+                warm = _change_by_others(norm)
             batch = _tokens(16, seed=number)
             own.append(batch.square().mean(0)[0].item())
             norm(batch)
             running = getattr(norm, "running_quadratic_mean", None)
             kept.append(float("nan") if running is None else running[0].item())
-        after = _change_by_company(norm)
+        after = _change_by_others(norm)
         x = _tokens(1024, seed=10**6)
         mean = norm(x).mean(0)
     expected = x.mean(0) / x.square().mean(0).sqrt()
@@ -297,9 +298,9 @@ def _running(make: MakeNorm, name: str, size: Size) -> Outcome:
     numbers = list(range(1, batches + 1))
     return Outcome(
         verdict,
-        "Power normalisation subtracts no mean and divides by a running quadratic mean, so that, after its "
-        "warm-up, the batch at hand does not enter its results; during the warm-up it does. The gradient is "
-        "approximate then: it uses a running correction in place of the batch's.",
+        "Power normalisation subtracts no mean and divides by a running quadratic mean. So after its "
+        "warm-up, the current batch does not affect its results; during the warm-up it does. After the "
+        "warm-up, the gradient is approximate: it uses a running correction in place of the batch's.",
         [
             Measured("change of a token by its company, after the warm-up", after, expected=0.0),
             Measured("the same during the warm-up", warm),
@@ -320,8 +321,8 @@ def _running(make: MakeNorm, name: str, size: Size) -> Outcome:
     )
 
 
-def _change_by_company(norm: nn.Module) -> float:
-    """What a token's result changes when the rest of its batch does; the norm stays as it was."""
+def _change_by_others(norm: nn.Module) -> float:
+    """Return the change of a token's result when the rest of its batch changes; the norm is restored."""
     state = {name: value.clone() for name, value in norm.state_dict().items()}
     results = []
     for others in (_tokens(15, seed=1), 5 * _tokens(15, seed=2)):
@@ -336,13 +337,13 @@ _IOFFE = "Ioffe and Szegedy 2015, algorithm 1"
 EXPERIMENTS = [
     Experiment(
         "layer-norm-mean",
-        "The mean that layer normalisation leaves",
+        "Mean after layer normalisation",
         "Layer normalisation brings the features of a token to unit mean and unit standard deviation.",
         f"S3, layer normalisation (its formula, some lines below, gives a mean of zero); {_BA}",
         (37,),
         run=lambda size: _mean_is(1.0, size),
         control=lambda size: _mean_is(0.0, size),
-        changed="The mean is claimed to become 0.",
+        changed="The claimed mean is 0.",
         expected=("is wrong", "holds"),
     ),
     Experiment(
@@ -353,7 +354,7 @@ EXPERIMENTS = [
         (37, 38),
         run=lambda size: _alone("layer norm", size),
         control=lambda size: _alone("batch norm", size),
-        changed="Batch normalisation stands in its place.",
+        changed="Batch normalisation is used instead.",
     ),
     Experiment(
         "batch-norm-batch-of-one",
@@ -363,7 +364,7 @@ EXPERIMENTS = [
         (38,),
         run=lambda size: _erased(training=True, size=size),
         control=lambda size: _erased(training=False, size=size),
-        changed="The norm is in evaluation, with running statistics.",
+        changed="The norm is in evaluation mode, with running statistics.",
         expected=("holds with conditions", "is wrong"),
     ),
     Experiment(
@@ -374,28 +375,28 @@ EXPERIMENTS = [
         (38,),
         run=lambda size: _coupled(lambda: BatchNorm(D), size),
         control=lambda size: _coupled(lambda: LayerNorm(D), size),
-        changed="Layer normalisation stands in its place.",
+        changed="Layer normalisation is used instead.",
     ),
     Experiment(
         "batch-norm-padding",
         "Batch statistics must not count padding",
-        "Padded tokens must be left out, of a norm over the batch as of attention.",
-        "S0, padding mask (of attention alone); Shen et al. 2020 (released code)",
+        "Padded tokens must be excluded from a norm over the batch, as from attention.",
+        "S0, padding mask (for attention only); Shen et al. 2020 (released code)",
         (38, 43),
         run=lambda size: _padding([20, 5, 8, 11], size),
         control=lambda size: _padding([20, 20, 20, 20], size),
-        changed="All sentences have one length, and there is no padding.",
+        changed="All sentences have the same length, so there is no padding.",
     ),
     Experiment(
         "power-norm",
-        "Power normalisation leaves the mean and the batch alone",
+        "Power normalisation preserves the mean and is independent of the batch",
         "Power normalisation changes batch normalisation so that it suits texts: no mean is subtracted, and "
         "a running quadratic mean takes the place of the batch's variance.",
         "S0, batch normalisation; Shen et al. 2020, section 4 and algorithm 2",
         (39,),
         run=lambda size: _running(lambda: PowerNorm(D, warmup=WARMUP), "power norm", size),
         control=lambda size: _running(lambda: BatchNorm(D), "batch norm", size),
-        changed="Batch normalisation stands in its place.",
+        changed="Batch normalisation is used instead.",
         expected=("holds with conditions", "is wrong"),
     ),
 ]

@@ -1,7 +1,7 @@
-"""The same small language model with layer norm and with batch norm, over the number of sentences in a batch.
+"""A small language model with layer norm and with batch norm, as a function of sentences per batch.
 
-Items 37 (layer norm), 38 (batch norm) and 39 (power norm) of the lectures. Sentences are the English of the
-built-in phrasebook, tokens are its words.
+Items 37 (layer norm), 38 (batch norm) and 39 (power norm) of the lectures. The sentences are the English side
+of the built-in phrasebook; tokens are its words.
 """
 
 import copy
@@ -47,7 +47,7 @@ NORMS: dict[str, Callable[[], nn.Module]] = {
 
 
 def model_of(norm: str, seed: int) -> LanguageModel:
-    """A language model with a norm after each residual connection, as in the lectures; no dropout."""
+    """Build a language model with a norm after each residual connection, as in the lectures; no dropout."""
     with seeded(seed):
         table = embedding_table(data().n_ids, D)
         blocks = [
@@ -66,15 +66,15 @@ def model_of(norm: str, seed: int) -> LanguageModel:
 # Batches
 
 
-def batch_of(own: Sequence[Sequence[int]], company: Sequence[Sequence[int]] = ()) -> Batch:
-    """Sentences whose words are asked for, and behind them others, whose words are only read."""
-    batch = Batch.forced(None, [*own, *company], start=START, end=END)
+def batch_of(own: Sequence[Sequence[int]], extra: Sequence[Sequence[int]] = ()) -> Batch:
+    """Build a batch of sentences to predict, followed by others that are only read."""
+    batch = Batch.forced(None, [*own, *extra], start=START, end=END)
     asked = sum(len(sentence) + 1 for sentence in own)
     return Batch(batch.inputs, batch.targets[:asked], None, (), torch.arange(asked))
 
 
-def batches(n_sentences: int, n_company: int, seed: int) -> Iterator[Batch]:
-    """For each update as many sentences as said; what company they have changes none of them."""
+def batches(n_sentences: int, n_extra: int, seed: int) -> Iterator[Batch]:
+    """Yield a batch for each update; the sentences to predict do not depend on the additional ones."""
     sentences = data().plain
     own, other = (generator_from(2 * seed + i) for i in range(2))
 
@@ -82,23 +82,24 @@ def batches(n_sentences: int, n_company: int, seed: int) -> Iterator[Batch]:
         return [sentences[i] for i in torch.randint(len(sentences), (n,), generator=generator).tolist()]
 
     for _ in range(UPDATES):
-        yield batch_of(some(n_sentences, own), some(n_company, other))
+        yield batch_of(some(n_sentences, own), some(n_extra, other))
 
 
-# What is measured
+# Measurements
 
 LOOKED_AT = 64
-"""Sentences on which both modes are compared."""
+"""Number of sentences on which both modes are compared."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training came to, in nats a token.
+    """Results of a training run, in nats per token.
 
     Args:
-        loss: of new sentences, in evaluation.
-        evaluated, in_training: of some new sentences in either mode, in batches as large as in training.
-        off: how far means of such batches are from the running ones (`error_of_means`); 0 for a layer norm.
+        loss: loss on new sentences in evaluation mode.
+        evaluated, in_training: loss on some new sentences in each mode, in batches as large as in training.
+        off: distance of the means of such batches from the running means (`error_of_means`); 0 for layer
+            norm.
     """
 
     loss: float
@@ -108,19 +109,19 @@ class Trained:
 
     @property
     def gap(self) -> float:
-        """What is lost from training mode to evaluation."""
+        """Loss increase from training mode to evaluation mode."""
         return self.evaluated - self.in_training
 
 
 @cache
-def trained(norm: str, n_sentences: int, n_company: int, seed: int) -> Trained:
-    """Train on batches of so many sentences, and look at what came out."""
+def trained(norm: str, n_sentences: int, n_extra: int, seed: int) -> Trained:
+    """Train on batches of this many sentences, and evaluate."""
     model = model_of(norm, seed)
     schedule = Constant(RATE, warmup=WARMUP)
-    train(model, NextToken(), batches(n_sentences, n_company, seed), AdamConfig(), schedule)
+    train(model, NextToken(), batches(n_sentences, n_extra, seed), AdamConfig(), schedule)
     new = [ids for ids, _ in data().tested]
     cut = [
-        batch_of(new[i : i + n_sentences], data().plain[i : i + n_company])
+        batch_of(new[i : i + n_sentences], data().plain[i : i + n_extra])
         for i in range(0, LOOKED_AT, n_sentences)
     ]
     evaluated, in_training = (mean_loss(model, cut, training=mode) for mode in (False, True))
@@ -133,7 +134,7 @@ def trained(norm: str, n_sentences: int, n_company: int, seed: int) -> Trained:
 
 
 def mean_loss(model: nn.Module, given: Sequence[Batch], *, training: bool) -> float:
-    """In nats a token, of a copy: statistics that run on in training leave the model as it is."""
+    """Return the loss in nats per token, computed on a copy so that running statistics are not changed."""
     own = copy.deepcopy(model).train(training)
     step = Step(own, NextToken())
     with torch.no_grad():
@@ -142,17 +143,20 @@ def mean_loss(model: nn.Module, given: Sequence[Batch], *, training: bool) -> fl
 
 
 def error_of_means(model: nn.Module, given: Sequence[Batch]) -> float:
-    """``√ mean ((μ_B - μ) / σ)²`` over features, batch norms and batches: μ_B of the batch, μ and σ running.
+    """Return ``√ mean ((μ_B - μ) / σ)²`` over features, batch norms and batches.
 
-    Measured in evaluation, so that what a norm reads does not depend on the norms below it.
+    μ_B is the mean of a batch, μ and σ are the running statistics. Measured in evaluation mode, so that the
+    input of a norm does not depend on batch statistics below it.
     """
     squares: list[float] = []
 
-    def look(norm: BatchNorm, inputs: tuple[Tensor, ...]) -> None:
+    def record(norm: BatchNorm, inputs: tuple[Tensor, ...]) -> None:
         off = (inputs[0].mean(0) - norm.running_mean).square() / (norm.running_variance + norm.eps)
         squares.append(off.mean().item())
 
-    hooks = [part.register_forward_pre_hook(look) for part in model.modules() if isinstance(part, BatchNorm)]
+    hooks = [
+        part.register_forward_pre_hook(record) for part in model.modules() if isinstance(part, BatchNorm)
+    ]
     mean_loss(model.eval(), given, training=False)
     for hook in hooks:
         hook.remove()
@@ -164,10 +168,10 @@ def error_of_means(model: nn.Module, given: Sequence[Batch]) -> float:
 SENTENCES: dict[Size, tuple[int, ...]] = {"short": (1, 8), "long": (1, 2, 4, 8, 16, 32)}
 SEEDS: dict[Size, int] = {"short": 1, "long": 2}
 BETTER = 0.25
-"""From how many nats a token on one norm is better than another."""
+"""Difference in nats per token above which one norm counts as better than the other."""
 
 ByNorm = Mapping[str, Sequence[Trained]]
-"""Mean trainings by norm, one for each number of sentences."""
+"""Mean results by norm, one for each number of sentences."""
 
 
 def _mean(several: Sequence[Trained]) -> Trained:
@@ -178,25 +182,25 @@ def _mean(several: Sequence[Trained]) -> Trained:
 
 
 def _verdict(leads: Sequence[float]) -> Verdict:
-    """By what layer norm takes off the loss, from the smallest batches to the largest."""
+    """Judge the reduction of the loss by layer norm, from the smallest batches to the largest."""
     better = [lead > BETTER for lead in leads]
     return "holds" if all(better) else "holds with conditions" if any(better) else "is wrong"
 
 
-def _compared(n_company: int, size: Size) -> Outcome:
-    """Losses over the number of sentences, where batch norm has so many more to take statistics of."""
+def _compared(n_extra: int, size: Size) -> Outcome:
+    """Compare losses by sentences per batch; batch norm gets ``n_extra`` more for its statistics."""
     counts, seeds = SENTENCES[size], range(SEEDS[size])
-    company = {LAYER: 0, BATCH: n_company} | ({POWER: 0} if size == "long" and not n_company else {})
+    extra = {LAYER: 0, BATCH: n_extra} | ({POWER: 0} if size == "long" and not n_extra else {})
     found = {
         norm: [_mean([trained(norm, n, others, seed) for seed in seeds]) for n in counts]
-        for norm, others in company.items()
+        for norm, others in extra.items()
     }
     leads = [b.loss - a.loss for a, b in zip(found[LAYER], found[BATCH], strict=True)]
     first, last = counts[0], counts[-1]
     verdict = _verdict(leads)
     return Outcome(
         verdict,
-        _says(verdict),
+        _statement(verdict),
         [
             Measured(f"what layer norm takes off the loss, sentences in a batch: {first}", leads[0], "nats"),
             Measured(f"the same, sentences: {last}", leads[-1], "nats"),
@@ -229,17 +233,19 @@ def _compared(n_company: int, size: Size) -> Outcome:
     )
 
 
-def _says(verdict: Verdict) -> str:
+def _statement(verdict: Verdict) -> str:
     if verdict == "is wrong":
         return (
-            "Where its statistics are of many sentences, batch norm does as well as layer norm, even with a "
-            "single sentence to learn from: what is amiss with small batches is their statistics."
+            "If its statistics cover many sentences, batch norm does as well as layer norm, even if the "
+            "model learns from a single sentence per batch. The problem with small batches is their "
+            "statistics."
         )
     return (
-        "Where a batch is a single sentence. Its statistics are far from the running ones that evaluation "
-        "uses, and run over its later words too: the loss in training mode is much lower than in evaluation. "
-        "From a few sentences a batch on, this model learns as well with either norm. (Shen et al. find "
-        "batch norm worse in large models with large batches too; this small one does not show that.)"
+        "It holds if a batch is a single sentence. Its statistics are far from the running statistics used "
+        "in evaluation, and they include later words: the loss in training mode is much lower than in "
+        "evaluation. With a few sentences or more per batch, this model learns as well with either norm. "
+        "(Shen et al. find batch norm worse in large models with large batches too; this small model does "
+        "not show that.)"
     )
 
 
@@ -247,23 +253,23 @@ def _panels(counts: Sequence[int], found: ByNorm) -> list[Curves]:
     x = "sentences in a batch"
     return [
         Curves(
-            "Loss of new sentences",
+            "Loss on new sentences",
             x,
-            "nats a token, in evaluation",
+            "nats per token, evaluation mode",
             over(counts, {norm: [each.loss for each in own] for norm, own in found.items()}),
             log="x",
         ),
         Curves(
-            "Lost from training mode to evaluation",
+            "Loss increase from training to evaluation",
             x,
-            "nats a token",
+            "nats per token",
             over(counts, {norm: [each.gap for each in own] for norm, own in found.items()}),
             log="x",
         ),
         Curves(
-            "Batch norm: a batch's means",
+            "Batch norm: means of a batch",
             x,
-            "off the running ones, in deviations",
+            "distance from running means (σ)",
             over(counts, {BATCH: [each.off for each in found[BATCH]]}),
             log="x",
             limits=(0.0, None),
@@ -271,7 +277,7 @@ def _panels(counts: Sequence[int], found: ByNorm) -> list[Curves]:
     ]
 
 
-COMPANY = 32
+N_EXTRA = 32
 
 EXPERIMENTS = [
     Experiment(
@@ -283,9 +289,9 @@ EXPERIMENTS = [
         "section 3",
         (37, 38, 39),
         run=partial(_compared, 0),
-        control=partial(_compared, COMPANY),
-        changed=f"Batch norm takes its statistics of {COMPANY} more sentences too, whose words are not "
-        "asked for.",
+        control=partial(_compared, N_EXTRA),
+        changed=f"Batch norm computes its statistics over {N_EXTRA} additional sentences, whose words are "
+        "not predicted.",
         expected=("holds with conditions", "is wrong"),
     ),
 ]

@@ -1,4 +1,4 @@
-"""Order: what attention does with tokens that are shuffled, said exactly."""
+"""Word order: the effect of shuffled tokens on the output of attention."""
 
 from collections.abc import Callable
 from functools import partial
@@ -32,7 +32,7 @@ def _relative(changed: Tensor, by: Tensor) -> float:
 @seeded()
 @torch.no_grad()
 def _invariance(size: Size, shuffled: Literal["all", "keys and values"]) -> Outcome:
-    """Whether attention gives what it gave when its tokens, or its keys and values alone, are shuffled."""
+    """Test whether attention gives the same output if all tokens, or only keys and values, are shuffled."""
     n = {"short": 12, "long": 48}[size]
     part, layout = CrossAttention(D, N_HEADS), Layout.of([n])
     x, order = torch.randn(n, D), torch.randperm(n)
@@ -44,19 +44,18 @@ def _invariance(size: Size, shuffled: Literal["all", "keys and values"]) -> Outc
     return Outcome(
         "holds" if invariant else "is wrong",
         (
-            "Keys and values may come in any order, as long as it is the same one: a weighted sum does not "
-            "know the order of its terms."
+            "Keys and values may be in any order, if it is the same for both: a weighted sum does not depend "
+            "on the order of its terms."
             if invariant
-            else "It is equivariant: when all tokens are shuffled, the outputs are shuffled in the same way. "
-            "Invariant it is to the order of keys and values (shuffled together), with the queries left "
-            "alone."
+            else "It is equivariant: if all tokens are shuffled, the outputs are shuffled in the same way. "
+            "It is invariant only to the order of keys and values (shuffled together) with unchanged queries."
         ),
         [
             Measured("change of the output, place by place", same, expected=0.0 if invariant else None),
             Measured("change of the output, token by token", moved, expected=None if invariant else 0.0),
         ],
         panels=[
-            Matrix(title, "feature", "place", output.tolist(), square=False, inches=(5.0, 3.4))
+            Matrix(title, "feature", "position", output.tolist(), square=False, inches=(5.0, 3.4))
             for title, output in (("Output", before), ("Output for the shuffled input", after))
         ],
     )
@@ -66,7 +65,7 @@ Reader = Callable[[Tensor, Layout], Tensor]
 
 
 def _reader(positions: Positions | None = None, **attention: Any) -> Reader:
-    """An encoder block that reads tokens, after positions were added to them."""
+    """Build an encoder block that processes tokens after adding positions."""
     mixer = PostNorm(SelfAttention(D, N_HEADS, **attention), LayerNorm(D))
     block = EncoderBlock(mixer, PostNorm(FeedForward(D, 2 * D), LayerNorm(D)))
     added: nn.Module | None = None if positions is None else Added(positions)
@@ -74,7 +73,7 @@ def _reader(positions: Positions | None = None, **attention: Any) -> Reader:
 
 
 def _readers(n: int) -> dict[str, Reader]:
-    """What may tell a block of the order, by name."""
+    """Build blocks with different sources of order information, by name."""
     return {
         "nothing": _reader(NoPositions(D)),
         "sinusoids, added": _reader(SinusoidalPositions(D)),
@@ -88,7 +87,7 @@ def _readers(n: int) -> dict[str, Reader]:
 @seeded()
 @torch.no_grad()
 def _blindness(size: Size, judged: str) -> Outcome:
-    """Whether the outputs of shuffled tokens are the shuffled outputs."""
+    """Test whether shuffled tokens give the same outputs, shuffled."""
     n = {"short": 12, "long": 48}[size]
     x, order, layout = torch.randn(n, D), torch.randperm(n), Layout.of([n])
     changes = {
@@ -98,10 +97,11 @@ def _blindness(size: Size, judged: str) -> Outcome:
     return Outcome(
         "holds" if blind else "is wrong",
         (
-            "Without positions, an encoder block gives each token what it gives it in any other order: the "
-            "model reads a bag of tokens. A causal mask alone already tells it something of the order."
+            "Without positions, an encoder block gives each token the same output in any order of the "
+            "others: the model processes a bag of tokens. A causal mask alone already gives it some order "
+            "information."
             if blind
-            else "With positions, a token becomes something else at another place."
+            else "With positions, the output for a token depends on its position."
         ),
         [Measured(f"change of a token's output, {judged} tells the order", changes[judged])],
         [{"what tells the order": name, "change when shuffled": value} for name, value in changes.items()],
@@ -123,12 +123,12 @@ EXPERIMENTS = [
         name="permutation-invariant",
         title="Equivariant, not invariant",
         claim="The output from self-attention is permutation-invariant.",
-        source="S0, positional encoding; S4, section 6.1, has it right: when X_k and X_v change their order "
+        source="S0, positional encoding; S4, section 6.1, is correct: if X_k and X_v change their order "
         "together",
         items=(30,),
         run=partial(_invariance, shuffled="all"),
         control=partial(_invariance, shuffled="keys and values"),
-        changed="Keys and values are shuffled together; the queries stay.",
+        changed="Keys and values are shuffled together; the queries are not.",
         expected=("is wrong", "holds"),
     ),
     Experiment(

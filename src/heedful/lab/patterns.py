@@ -1,7 +1,7 @@
-"""Patterns of heads, which training makes: a census of a small encoder's heads before and after it.
+"""Attention patterns produced by training: a census of a small encoder's heads before and after it.
 
 Item 74 of the lectures. The encoder learns to fill gaps in sequences in which a symbol leaves few choices for
-its neighbours, so that both neighbours of a gap tell what is missing. The census is that of `heedful explain`
+its neighbours, so that both neighbours of a gap help to predict it. The census is that of `heedful explain`
 (`heedful.explain.patterns`).
 """
 
@@ -33,19 +33,19 @@ from heedful.training.schedules import Constant
 # Sequences
 
 SYMBOLS, NEIGHBOURS, LENGTH = "abcdefghijkl", 2, 12
-N = LENGTH + 2  # with the tokens before and after
+N = LENGTH + 2  # with the special tokens at both ends
 CLASSIFY, SEPARATE, GAP = range(len(SYMBOLS), len(SYMBOLS) + 3)  # ids
 GAPS = 0.3  # share of the symbols
 
 
 def followers() -> Int[Tensor, "symbols followers"]:
-    """The symbols that may come after each; every symbol comes after as many."""
+    """Draw the possible successors of each symbol; every symbol succeeds equally many."""
     order = torch.randperm(len(SYMBOLS), generator=generator_from(7))
     return torch.stack([order.roll(k) for k in range(NEIGHBOURS)], 1)
 
 
 def drawn(n: int, chained: bool, generator: torch.Generator) -> Int[Tensor, "n length"]:
-    """Sequences, in which each symbol is one of the `followers` of the last, or any."""
+    """Draw sequences in which each symbol is one of the `followers` of the last, or any symbol."""
     rows = torch.randint(len(SYMBOLS), (n, LENGTH), generator=generator)
     if chained:
         table = followers()
@@ -55,30 +55,30 @@ def drawn(n: int, chained: bool, generator: torch.Generator) -> Int[Tensor, "n l
 
 
 def inputs_of(rows: Int[Tensor, "n length"]) -> Tokens:
-    """A token before each sequence and one after it."""
+    """Add a token before each sequence and one after it."""
     before, after = (torch.full((len(rows), 1), id_) for id_ in (CLASSIFY, SEPARATE))
     return Tokens(torch.cat([before, rows, after], 1).flatten(), Layout.of([N] * len(rows)))
 
 
 def batch_of(rows: Int[Tensor, "n length"], generator: torch.Generator) -> Batch:
-    """Sequences with gaps, at least one in all of them, whose symbols are wanted."""
+    """Replace some symbols, at least one in the batch, by gaps, and use them as targets."""
     gaps = torch.rand(rows.shape, generator=generator) < GAPS
     gaps[0, 0] |= not gaps.any()
     places = torch.arange(len(rows))[:, None] * N + 1 + torch.arange(LENGTH)
     return Batch(inputs_of(rows.masked_fill(gaps, GAP)), rows[gaps], None, (), places[gaps])
 
 
-# Models and what they look at
+# Models and their attention
 
 N_HEADS, WIDTH = 2, 32
 BATCH, RATE = 32, 0.02
 UPDATES, SEEDS = {"short": 200, "long": 400}, {"short": 2, "long": 6}
 TESTED = 48
-SEEN = 4  # offsets that are shown, to both sides
+SEEN = 4  # number of offsets shown, on both sides
 
 
 def model_of(seed: int) -> nn.Module:
-    """An encoder of one layer, with a head that names symbols."""
+    """Build an encoder of one layer, with a head that predicts symbols."""
     config = EncoderConfig(
         d_model=WIDTH, d_ff=2 * WIDTH, n_heads=N_HEADS, n_layers=1, norm_placement="pre", max_length=N,
         dropout=0.0, attention_dropout=0.0, segments=0, pooler=False,
@@ -90,12 +90,12 @@ def model_of(seed: int) -> nn.Module:
 
 
 @dataclass(frozen=True)
-class Look:
-    """Where the heads of a model look.
+class Observed:
+    """Attention of the heads of a model.
 
     Args:
-        seen: their weights, ``[L, n, H, T, T]``.
-        census: of the heads.
+        seen: weights, ``[L, n, H, T, T]``.
+        census: census of the heads.
     """
 
     seen: Float[Tensor, "L n H T T"]
@@ -103,14 +103,14 @@ class Look:
 
     @property
     def patterns(self) -> list[str]:
-        """The names of the heads that follow a pattern: neither none nor attention that is merely even."""
+        """Names of the patterns that heads follow; "none" and "broad" (uniform) do not count."""
         return [head.pattern for head in self.census.heads if head.pattern not in {"none", "broad"}]
 
 
-def look(model: nn.Module, rows: Int[Tensor, "n length"]) -> Look:
-    """At sequences without gaps."""
+def observe(model: nn.Module, rows: Int[Tensor, "n length"]) -> Observed:
+    """Capture the attention of a model for sequences without gaps."""
     seen = attention_weights(model, inputs_of(rows))
-    return Look(seen, census_of(map(_shown, rows.tolist()), "self", seen))
+    return Observed(seen, census_of(map(_shown, rows.tolist()), "self", seen))
 
 
 def _shown(row: Sequence[int]) -> tuple[str, ...]:
@@ -120,30 +120,30 @@ def _shown(row: Sequence[int]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Learned:
-    """A model before and after its training.
+    """A model before and after training.
 
     Args:
-        before, after: where it looks.
-        loss: at the end, in nats a gap.
+        before, after: attention of its heads.
+        loss: final loss, in nats per gap.
     """
 
-    before: Look
-    after: Look
+    before: Observed
+    after: Observed
     loss: float
 
 
 def learned(chained: bool, updates: int, seed: int) -> Learned:
-    """Train a model."""
+    """Train a model, and capture its attention before and after."""
     model, generator = model_of(seed).eval(), generator_from(50 + seed)
     rows = tested(chained)
-    before = look(model, rows)
+    before = observe(model, rows)
     batches = (batch_of(drawn(BATCH, chained, generator), generator) for _ in range(updates))
     training = train(model, NextToken(), batches, MuonConfig(), Constant(RATE, warmup=20))
-    return Learned(before, look(model, rows), training.end)
+    return Learned(before, observe(model, rows), training.end)
 
 
 def tested(chained: bool) -> Int[Tensor, "n length"]:
-    """The sequences that are looked at."""
+    """Draw the sequences for which attention is captured."""
     return drawn(TESTED, chained, generator_from(1))
 
 
@@ -151,7 +151,7 @@ def tested(chained: bool) -> Int[Tensor, "n length"]:
 
 
 def _patterned(size: Size, chained: bool) -> Outcome:
-    """Patterns of heads, untrained and trained, over several first weights."""
+    """Count patterns of heads, untrained and trained, over several initialisations."""
     models = [learned(chained, UPDATES[size], seed) for seed in range(SEEDS[size])]
     before, after = [each.before.patterns for each in models], [each.after.patterns for each in models]
     emerged = all(after) and not any(before)
@@ -160,10 +160,10 @@ def _patterned(size: Size, chained: bool) -> Outcome:
     first = models[0]
     return Outcome(
         "holds with conditions" if emerged else "is wrong",
-        "Before training every head looks everywhere alike. Heads of the trained encoder have patterns, the "
-        "word before and the word after, where these tell what is missing. Which patterns there are is the "
-        "data's doing: where neighbours tell nothing, heads have none; and the same word or all of a "
-        "sentence, at which heads of BERT look too, is of no use in these sequences.",
+        "Before training, the attention of every head is nearly uniform. Heads of the trained encoder have "
+        "patterns, the previous and the next token, if these help to predict a gap. The patterns depend on "
+        "the data: if neighbours are uninformative, heads have none. Attention to the same word or to the "
+        "whole sentence, which heads of BERT also show, is of no use in these sequences.",
         [
             Measured("heads with a pattern, trained", 100 * sum(counts.values()) / n_heads, "%"),
             Measured("heads with a pattern, untrained", 100 * sum(map(len, before)) / n_heads, "%"),
@@ -194,8 +194,8 @@ def _offsets(of: Learned) -> Curves:
     offsets = range(-SEEN, SEEN + 1)
     lines = {f"head {i + 1}": own for i, own in enumerate(by_offset(of.after.seen).tolist())}
     return Curves(
-        "Where heads look after training",
-        "how many places further on (0: the symbol itself)",
+        "Attention by offset after training",
+        "offset in positions (0: the symbol itself)",
         "mean weight",
         over(offsets, {**lines, "all heads, before": by_offset(of.before.seen).mean(0).tolist()}),
         limits=(0.0, 1.04),
@@ -204,9 +204,9 @@ def _offsets(of: Learned) -> Curves:
 
 
 def by_offset(seen: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads offsets"]:
-    """The mean weight that each head gives to the symbol `SEEN` places before, …, and after.
+    """Return the mean weight of each head for the symbol `SEEN` positions before the query, …, and after.
 
-    The mean is over queries that have so many symbols on both sides.
+    The mean is over queries with enough symbols on both sides.
     """
     queries = torch.arange(1 + SEEN, N - 1 - SEEN)
     offsets = [seen[..., queries, queries + k].mean((1, 3)).flatten() for k in range(-SEEN, SEEN + 1)]
@@ -214,13 +214,13 @@ def by_offset(seen: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads offsets"
 
 
 def _sequence(of: Learned, row: Sequence[int]) -> Matrix:
-    """The sharpest head in one sequence."""
+    """Draw the sharpest head for one sequence."""
     head = int(by_offset(of.after.seen).amax(1).argmax())
     tokens = _shown(row)
     return Matrix(
         f"One sequence: head {head + 1}",
-        "is looked at",
-        "looks",
+        "key",
+        "query",
         of.after.seen[0, 0, head].tolist(),
         (0.0, 1.0),
         tokens,
@@ -232,15 +232,15 @@ def _sequence(of: Learned, row: Sequence[int]) -> Matrix:
 EXPERIMENTS = [
     Experiment(
         "patterns-of-heads",
-        "What heads of an encoder look at, before training and after",
-        "Interesting patterns emerge in the self-attention of a trained encoder: heads that look at the next "
-        "word, at the one before, at the same word, at all of the sentence.",
+        "Attention patterns of an encoder before and after training",
+        "Interesting patterns emerge in the self-attention of a trained encoder: heads that attend to the "
+        "next word, to the previous word, to the same word, or to the whole sentence.",
         "S1, visualizing attention patterns in Transformers, on Vig, with figures 11 and 12; Clark et al. "
         "2019, section 3",
         (74,),
         run=partial(_patterned, chained=True),
         control=partial(_patterned, chained=False),
-        changed="Symbols are drawn one by one: nothing tells what is missing.",
+        changed="Symbols are drawn independently, so neighbours do not help to predict a gap.",
         expected=("holds with conditions", "is wrong"),
     ),
 ]

@@ -1,4 +1,4 @@
-"""Other positions than sinusoids: one-hot vectors, constant ones, learned tables.
+"""Alternatives to sinusoidal positions: one-hot vectors, constant vectors, learned tables.
 
 Items 48 (distances) and 50 (alternatives) of the lectures.
 """
@@ -40,7 +40,7 @@ from heedful.nn.residual import PreNorm
 
 
 def _always_root_two(size: Size, part: Callable[[int], Positions]) -> Outcome:
-    """Whether any two positions are √2 apart."""
+    """Test whether the distance of any two positions is √2."""
     n = {"short": 50, "long": 200}[size]
     distances = distances_of(part(n), n)
     apart = distances[~torch.eye(n, dtype=torch.bool)]
@@ -49,10 +49,10 @@ def _always_root_two(size: Size, part: Callable[[int], Positions]) -> Outcome:
     return Outcome(
         "holds" if holds else "is wrong",
         (
-            "One-hot vectors name a position and say nothing of how near another is; and there is one column "
-            "for every position, so that a longer sentence has none."
+            "One-hot vectors identify a position, but give no information on the distance of another; and "
+            "they need a column for every position, so a longer sentence cannot be represented."
             if holds
-            else "Sinusoids of neighbours are nearer than those of positions farther off."
+            else "Sinusoids of neighbouring positions are nearer than those of distant positions."
         ),
         [
             Measured("least distance of two positions", least, expected=math.sqrt(2) if holds else None),
@@ -78,26 +78,26 @@ def _pre_norm_stack(d: int) -> EncoderStack:
 @seeded()
 @torch.no_grad()
 def _constant(size: Size, part: Callable[[int], Positions]) -> Outcome:
-    """Whether a stack with layer norms notices that its tokens were shuffled."""
+    """Test whether a stack with layer norms is sensitive to shuffled tokens."""
     n, d = {"short": 12, "long": 64}[size], 32
     stack, added, layout = _pre_norm_stack(d), Added(part(d).double()), Layout.of([n])
     x, order = torch.randn(n, d, dtype=torch.float64), torch.randperm(n)
     read = lambda tokens: stack(added(tokens, layout.positions), layout)  # noqa: E731
     before = read(x)
     change = ((read(x[order]) - before[order]).norm() / before.norm()).item()
-    told = change > 1e-6
+    sensitive = change > 1e-6
     lengths = [part(D_MODEL)(torch.tensor([p])).double().norm().item() for p in LENGTHS_AT]
     return Outcome(
-        "holds" if told else "is wrong",
+        "holds" if sensitive else "is wrong",
         (
-            "Sinusoids reach the model through a layer norm, and none is longer than another."
-            if told
-            else "A vector whose elements are all p is what a layer norm takes away: a model that reads its "
-            "tokens through one is as blind to order as without positions. Besides, it grows without bound: "
-            "at d = 512 the vector of position 500 is 500·√512 = 11,314 long."
+            "Sinusoids pass through a layer norm, and all of them have the same length."
+            if sensitive
+            else "A layer norm removes a vector whose elements are all p: a model that reads its tokens "
+            "through one is as blind to order as without positions. Besides, the vector grows without "
+            "bound: at d = 512, position 500 has the length 500·√512 = 11,314."
         ),
         [
-            Measured("change of a token's output when shuffled", change, expected=None if told else 0.0),
+            Measured("change of a token's output when shuffled", change, expected=None if sensitive else 0.0),
             Measured(f"length of the vector of position {LENGTHS_AT[-1]}, d = {D_MODEL}", lengths[-1]),
         ],
         [
@@ -124,7 +124,7 @@ UPDATES, TESTED = {"short": 200, "long": 1000}, 200
 
 
 class _Reader(nn.Module):
-    """Tokens and positions, one causal attention, an output layer: enough to name the token before."""
+    """Tokens and positions, one causal attention, an output layer: enough to predict the previous token."""
 
     def __init__(self, positions: Added | Concatenated, rotary: Rotary | None = None) -> None:
         super().__init__()
@@ -135,14 +135,14 @@ class _Reader(nn.Module):
         self.out = nn.Linear(WIDTH, VOCABULARY)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """``[B, n]`` to logits ``[B, n, V]``."""
+        """Map ids ``[B, n]`` to logits ``[B, n, V]``."""
         layout = Layout.of([ids.shape[1]] * ids.shape[0])
         x = self.positions(self.embedding(ids.flatten()), layout.positions)
         return self.out(self.attention(x, layout)).view(*ids.shape, -1)
 
 
 def _accuracies(model: _Reader, updates: int) -> list[float]:
-    """How often a model, trained to name the token before, does so on longer ones, from position 1 on."""
+    """Train a model to output the previous token; return its accuracy by position from 1, on longer ones."""
     optimizer = torch.optim.Adam(model.parameters(), 0.01, fused=True)
     for _ in range(updates):
         ids = torch.randint(VOCABULARY, (32, TRAINED))
@@ -156,8 +156,8 @@ def _accuracies(model: _Reader, updates: int) -> list[float]:
     return right.double().mean(0).tolist()
 
 
-def _kinds() -> dict[str, _Reader]:
-    """Readers by how they know positions; the table has rows for twice the length that is trained."""
+def _readers() -> dict[str, _Reader]:
+    """Build readers by type of positions; the table has rows for twice the training length."""
     return {
         "learned table": _Reader(Added(LearnedPositions(2 * TRAINED, WIDTH))),
         "rotary": _Reader(Added(NoPositions(WIDTH)), Rotary(WIDTH)),
@@ -167,8 +167,8 @@ def _kinds() -> dict[str, _Reader]:
 
 @seeded()
 def _beyond(size: Size, judged: str) -> Outcome:
-    """How well a model does at positions that were never trained."""
-    wanted = _kinds()
+    """Measure the accuracy of a model at positions that were never trained."""
+    wanted = _readers()
     if size == "short":
         wanted = {judged: wanted[judged]}
     found = {name: _accuracies(model, UPDATES[size]) for name, model in wanted.items()}
@@ -178,11 +178,11 @@ def _beyond(size: Size, judged: str) -> Outcome:
     return Outcome(
         "holds" if fails else "is wrong",
         (
-            "A row that was never trained is as random as it began, and a position without a row is refused. "
-            "Where sequences may grow, positions have to act by distance."
+            "A row that was never trained keeps its random initial values, and a position without a row is "
+            "refused. If sequences may grow, positions must be encoded by distance."
             if fails
-            else "Positions that act by distance alone (here rotations of queries and keys) carry what was "
-            "learned to places that training never saw."
+            else "Positions that enter by distance only (here rotations of queries and keys) generalise to "
+            "positions that never occurred in training."
         ),
         [
             Measured(f"right at trained positions (to {TRAINED - 1})", 100 * within, "%"),
@@ -197,9 +197,9 @@ def _beyond(size: Size, judged: str) -> Outcome:
         [{"positions": name, "trained": a, "beyond": b} for name, (a, b) in means.items()],
         [
             Curves(
-                "Right, by position",
+                "Accuracy by position",
                 "position",
-                "share of right answers",
+                "accuracy",
                 over(range(1, 2 * TRAINED), found),
                 places={"from here on never trained": TRAINED - 0.5},
                 limits=(0, 1.05),
@@ -209,7 +209,7 @@ def _beyond(size: Size, judged: str) -> Outcome:
 
 
 def _refused(part: Positions) -> int:
-    """The first position that has no vector."""
+    """Return the first position that has no vector."""
     p = 0
     while True:
         try:
@@ -219,7 +219,7 @@ def _refused(part: Positions) -> int:
         p += 1
 
 
-# Side by side
+# Concatenation
 
 BESIDE = 8  # columns of positions, of `WIDTH`
 ADDED = "added"
@@ -229,12 +229,12 @@ JOINED: dict[str, Callable[[], Added | Concatenated]] = {
     "concatenated zeros": lambda: Concatenated(NoPositions(BESIDE)),
 }
 AS_GOOD = 0.05
-"""So much less of right answers counts as the same."""
+"""Difference in accuracy up to which results count as equal."""
 
 
 @cache
 def _joined(name: str, updates: int) -> tuple[int, Sequence[float]]:
-    """Parameters of a reader whose positions are joined so, and how often it is right, by position from 1."""
+    """Return the parameters of a reader with positions joined in this way, and its accuracy by position."""
     with seeded():
         model = _Reader(JOINED[name]())
         right = _accuracies(model, updates)[: TRAINED - 1]
@@ -242,7 +242,7 @@ def _joined(name: str, updates: int) -> tuple[int, Sequence[float]]:
 
 
 def sum_of_products() -> float:
-    """How far W [x; p] is from W_x x + W_p p, with W = [W_x W_p], as a share of its length."""
+    """Return the relative difference of W [x; p] and W_x x + W_p p, with W = [W_x W_p]."""
     d = {"x": WIDTH - BESIDE, "p": BESIDE}
     with seeded():
         whole = nn.Linear(WIDTH, WIDTH, bias=False).double()
@@ -254,16 +254,16 @@ def sum_of_products() -> float:
 
 
 def _beside(size: Size, judged: str) -> Outcome:
-    """Whether positions that stand beside embeddings do as well as those that are added."""
+    """Test whether concatenated positions do as well as added ones."""
     found = {name: _joined(name, UPDATES[size]) for name in (ADDED, judged)}
     means = {name: fmean(right) for name, (_, right) in found.items()}
     as_good = means[judged] > means[ADDED] - AS_GOOD
     return Outcome(
         "holds" if as_good else "is wrong",
-        "They can. The first matrix behind them takes the concatenation apart, W [x; p] = W_x x + W_p p: a "
-        "sum in which position and word have a matrix each, where after adding both have the same. At equal "
-        "width columns are then kept for positions, which words have not; in return the two cannot be taken "
-        "for one another. What is concatenated must tell positions, as what is added must.",
+        "They can. The first matrix after the concatenation separates the parts, W [x; p] = W_x x + W_p p: "
+        "position and word have separate matrices in the sum, while after adding they share one. At equal "
+        "width, columns for positions are lost to words; in return, the two cannot be confused. "
+        "Concatenated vectors must identify positions, like added ones.",
         [
             *(Measured(f"right, {name}", 100 * mean, "%") for name, mean in reversed(means.items())),
             Measured("right by chance", 100 / VOCABULARY, "%"),
@@ -280,9 +280,9 @@ def _beside(size: Size, judged: str) -> Outcome:
         ],
         [
             Curves(
-                "Right, by position",
+                "Accuracy by position",
                 "position",
-                "share of right answers",
+                "accuracy",
                 over(range(1, TRAINED), {name: right for name, (_, right) in found.items()}),
                 levels={"chance": 1 / VOCABULARY},
                 limits=(0, 1.05),
@@ -304,7 +304,7 @@ EXPERIMENTS = [
     ),
     Experiment(
         name="constant-positions",
-        title="A constant vector tells nothing behind a layer norm",
+        title="A constant vector has no effect before a layer norm",
         claim="The positional vector could be a constant one, all elements of which are the position j.",
         source="S0, positional encoding",
         items=(50,),
@@ -326,7 +326,7 @@ EXPERIMENTS = [
     ),
     Experiment(
         name="concatenated-positions",
-        title="Positions beside embeddings, or added to them",
+        title="Positions concatenated with embeddings, or added to them",
         claim="Position vectors could be concatenated to the inputs as well; mostly they are just added.",
         source="S3, position representation vectors",
         items=(50,),

@@ -1,4 +1,4 @@
-"""How a decoder is trained and used: with gold prefixes or its own, with a cache or without.
+"""Training and use of a decoder: with gold or generated prefixes, with or without a cache.
 
 Items 45 (teacher forcing) and 46 (autoregressive decoding) of the lectures.
 """
@@ -29,32 +29,32 @@ from heedful.tasks.generation import Generator
 from heedful.training.optimizers import AdamConfig
 from heedful.training.schedules import Constant
 
-# Gold prefixes and own ones
+# Gold and generated prefixes
 
 TYPES, LENGTH = 31, 30
 Draw = Callable[[int, torch.Generator], Int[Tensor, "n length"]]
 
 
 def chained(n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
-    """Sequences in which each symbol decides the next: a single cycle through all of them."""
+    """Draw sequences in which each symbol determines the next: a single cycle through all symbols."""
     order = torch.randperm(TYPES, generator=generator_from(7))
     first = torch.randint(TYPES, (n, 1), generator=generator)
     return order[(first + torch.arange(LENGTH + 1)) % TYPES]
 
 
 def unchained(n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
-    """Sequences in which no symbol depends on another: each is drawn with a probability of 1 / its rank."""
+    """Draw sequences of independent symbols, each with a probability proportional to 1 / rank."""
     shares = 1.0 / torch.arange(1, TYPES + 1)
     return torch.multinomial(shares, n * (LENGTH + 1), replacement=True, generator=generator).view(n, -1)
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Of a model on given sequences, by the place in the sequence.
+    """Errors of a model on given sequences, by position.
 
     Args:
-        wrong: share of tokens that are not the most probable one.
-        loss: mean negative log-probability of the right token, in nats.
+        wrong: share of tokens that the model does not find most probable.
+        loss: mean negative log-probability of the correct token, in nats.
     """
 
     wrong: Float[Tensor, " length"]
@@ -63,7 +63,7 @@ class Errors:
 
 @torch.no_grad()
 def with_gold_prefix(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Errors:
-    """Every token is foretold from the right ones before it, as in training."""
+    """Predict every token from the correct tokens before it, as in training."""
     batch = Batch.windows(rows.numpy())
     assert isinstance(batch.inputs, Tokens)
     logits = model.heads["token"](model(batch.inputs))
@@ -72,7 +72,7 @@ def with_gold_prefix(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Err
 
 @torch.no_grad()
 def with_own_prefix(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Errors:
-    """Every token but the first is foretold from those that the model itself found most probable."""
+    """Predict every token but the first from the tokens that the model itself found most probable."""
     writer = Generator(model)
     logits, state, _ = writer.prefill(None, Tokens.of(rows[:, :1].tolist()))
     found = [logits]
@@ -88,7 +88,7 @@ def _errors(logits: Float[Tensor, "n t V"], wanted: Int[Tensor, "n t"]) -> Error
 
 
 def _exposed(draw_rows: Draw, size: Size) -> Outcome:
-    """Train on gold prefixes until one token in five is wrong at most, then let the model go on alone."""
+    """Train on gold prefixes until at most one token in five is wrong; then use generated prefixes."""
     config = LanguageModelConfig(d_model=32, n_heads=4, n_layers=1, context=LENGTH, dropout=0.0)
     with seeded(0):
         model = language_model.build(config, TYPES)
@@ -103,9 +103,9 @@ def _exposed(draw_rows: Draw, size: Size) -> Outcome:
     places = list(range(1, LENGTH + 1))
     return Outcome(
         "holds" if late > 0.2 and late - early > 0.1 else "is wrong",
-        "A model that was trained on gold prefixes and then reads its own output goes on from its first "
-        "mistake: where tokens depend on those before them, its errors grow with the length. Where they do "
-        "not, own prefixes do no harm.",
+        "A model that was trained on gold prefixes and then reads its own output continues from its first "
+        "mistake: if tokens depend on those before them, its errors grow with the length. If they do not, "
+        "generated prefixes do no harm.",
         [
             Measured(f"wrong tokens that own prefixes add, last {quarter} places", late),
             Measured(f"wrong tokens that own prefixes add, first {quarter} places", early),
@@ -125,7 +125,7 @@ def _exposed(draw_rows: Draw, size: Size) -> Outcome:
         [
             Curves(
                 what,
-                "place in the sequence",
+                "position",
                 unit,
                 {
                     "gold prefix": (places, getattr(gold, field).tolist()),
@@ -133,19 +133,19 @@ def _exposed(draw_rows: Draw, size: Size) -> Outcome:
                 },
             )
             for what, unit, field in (
-                ("Loss by place", "nats a token", "loss"),
-                ("Wrong tokens by place", "share", "wrong"),
+                ("Loss by position", "nats per token", "loss"),
+                ("Wrong tokens by position", "share", "wrong"),
             )
         ],
     )
 
 
 def _until(good: Callable[[], bool], batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The batches, as long as it is not good."""
+    """Yield batches until the condition holds."""
     return takewhile(lambda _: not good(), batches)
 
 
-# With a cache and without
+# With and without a cache
 
 D = 32
 
@@ -158,14 +158,14 @@ def _stack(*, causal: bool) -> EncoderStack:
 
 @torch.no_grad()
 def _newest_alone(stack: EncoderStack, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-    """Each token at the moment it is the newest, from all of its prefix; it is never looked at again."""
+    """Compute each token when it is the newest, from its whole prefix; it is not recomputed later."""
     prefixes = range(1, len(x) + 1)
     return torch.cat([stack(x[:n], Layout.of([n]))[-1:] for n in prefixes])
 
 
 @torch.no_grad()
 def _with_cache(stack: EncoderStack, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-    """The same token by token: keys and values of earlier tokens are kept."""
+    """Compute the tokens one by one, keeping keys and values of earlier tokens."""
     blocks: Any = stack.blocks
     caches = [block.new_cache() for block in blocks]
     return torch.cat([stack(x[i : i + 1], Layout.of([1], [i]), caches) for i in range(len(x))])
@@ -173,7 +173,7 @@ def _with_cache(stack: EncoderStack, x: Float[Tensor, "n d"]) -> Float[Tensor, "
 
 @cache
 def flops_to_write(n: int) -> dict[str, list[int]]:
-    """What it takes to write 1 to ``n`` tokens under a causal mask, with a cache and without."""
+    """Count the operations to generate 1 to ``n`` tokens under a causal mask, with and without a cache."""
     stack, x = _stack(causal=True), torch.zeros(n, D)
     blocks: Any = stack.blocks
     caches = [block.new_cache() for block in blocks]
@@ -188,7 +188,7 @@ def _flops(stack: EncoderStack, *inputs: Any) -> int:
 
 
 def _cached(*, causal: bool, size: Size) -> Outcome:
-    """Whether tokens stay what they were when later ones come; and what it saves to keep them."""
+    """Test whether tokens change when later ones are added, and count the operations saved by a cache."""
     lengths = [4, 8, 16] if size == "short" else [4, 8, 16, 32, 64, 128]
     stack = _stack(causal=causal)
     with seeded(1):
@@ -202,9 +202,9 @@ def _cached(*, causal: bool, size: Size) -> Outcome:
     kept, anew = (costs[-1] for costs in cost.values())
     return Outcome(
         "holds" if change < 1e-4 else "is wrong",
-        "Under a causal mask nothing that was computed of a prefix changes when more follows, so keys and "
-        "values can be kept, and decoding token by token gives what one pass over the whole gives. "
-        "Attention that reads ahead changes earlier tokens, and has nothing to keep.",
+        "Under a causal mask, nothing computed for a prefix changes when tokens are added, so keys and "
+        "values can be cached, and decoding token by token gives the same as one pass over the whole text. "
+        "Attention to later tokens changes earlier tokens, so nothing can be cached.",
         [
             Measured("largest change of a token by those that follow it", change, expected=0.0),
             Measured(f"operations that a cache saves for {lengths[-1]} tokens, factor", anew / kept),
@@ -215,14 +215,14 @@ def _cached(*, causal: bool, size: Size) -> Outcome:
         ],
         [
             Curves(
-                "Operations to write a text",
+                "Operations to generate a text",
                 "tokens",
                 "FLOPs",
                 {name: (lengths, costs) for name, costs in cost.items()},
                 log="xy",
             ),
             Curves(
-                "Change of each token by those that follow it",
+                "Change of each token caused by later ones",
                 "token",
                 "largest difference",
                 {"change": (list(range(1, len(x) + 1)), (stepwise - whole).abs().amax(-1).tolist())},
@@ -234,7 +234,7 @@ def _cached(*, causal: bool, size: Size) -> Outcome:
 EXPERIMENTS = [
     Experiment(
         "exposure",
-        "Teacher forcing and what follows it",
+        "Teacher forcing and its consequences",
         "Errors accumulate where the model reads its own predictions: once one is wrong, the rest are "
         "likely to be, which training on the gold prefix never shows.",
         "S0, teacher forcing; Bengio et al. 2015, section 1",
@@ -251,6 +251,6 @@ EXPERIMENTS = [
         (46,),
         run=lambda size: _cached(causal=True, size=size),
         control=lambda size: _cached(causal=False, size=size),
-        changed="Attention reads ahead, and each token is computed when it is the newest.",
+        changed="Attention includes later tokens, and each token is computed when it is the newest.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""The lectures' word "it": the table of its weights, and where it looks with one head and with two.
+"""The pronoun "it" of the lectures: the table of its weights, and its attention with one and two heads.
 
 Items 28 and 29 of the lectures.
 """
@@ -34,11 +34,11 @@ TABLE = {
 
 SENTENCE = ("The", "animal", "didn't", "cross", "the", "street", "because", "it")
 ROUNDED = len(SENTENCE) * 0.005
-"""So far from 1 a row of weights can sum that are rounded to hundredths, as they are printed."""
+"""Largest distance from 1 of the sum of a row of weights that are rounded to hundredths, as printed."""
 
 
 def _table(size: Size, *, printed: bool) -> Outcome:
-    """The sums of the printed rows, or of what heedful's attention gives, rounded as they are."""
+    """Sum the printed rows, or rows of heedful's attention, rounded in the same way."""
     rows = torch.tensor(list(TABLE.values()), dtype=torch.float64) if printed else _rounded_weights()
     sums = dict(zip(TABLE, rows.sum(-1).tolist(), strict=True))
     apart = {word: abs(total - 1) for word, total in sums.items()}
@@ -46,10 +46,10 @@ def _table(size: Size, *, printed: bool) -> Outcome:
     right = apart[worst] <= ROUNDED + 1e-9
     return Outcome(
         "holds" if right else "is wrong",
-        "As scores before a softmax any numbers will do. As weights, which the table looks like, these will "
-        "not: weights are a softmax, so the row of every word sums to 1, and of eight that are rounded to "
-        f"hundredths to no less than {1 - ROUNDED:.2f}. The printed ones sum to 0.96, 0.93, 0.98 and 0.96: "
-        "that of “animal” is no rounded row, whatever the others are.",
+        "As scores before a softmax, any numbers are possible. As weights, which the table appears to show, "
+        "these are not. Weights are the result of a softmax, so the row of every word sums to 1, and eight "
+        f"weights rounded to hundredths sum to at least {1 - ROUNDED:.2f}. The printed rows sum to 0.96, "
+        "0.93, 0.98 and 0.96: the row of “animal” cannot be a rounded row, whatever the others are.",
         [
             Measured(f"furthest from 1: the row of “{worst}”", apart[worst]),
             Measured("what rounding can do", ROUNDED),
@@ -65,7 +65,7 @@ def _table(size: Size, *, printed: bool) -> Outcome:
 @seeded()
 @torch.no_grad()
 def _rounded_weights() -> Float[Tensor, "words eight"]:
-    """Weights of the table's words by a head of heedful's attention, to hundredths."""
+    """Return the weights of one head of heedful's attention for the table's words, rounded to hundredths."""
     d, layout = 16, Layout.of([len(SENTENCE)])
     part, words = SelfAttention(d, 1, score=DotScore()), torch.randn(len(SENTENCE), d)
     with recording(part, ["weights"]) as seen:
@@ -74,7 +74,7 @@ def _rounded_weights() -> Float[Tensor, "words eight"]:
     return seen["weights"][0][0, 0, chosen].double().mul(100).round() / 100
 
 
-# One head and two
+# One head and two heads
 
 NOUNS, ADJECTIVES, WIDTH = 12, 6, 32
 ANSWERS = NOUNS + ADJECTIVES
@@ -85,13 +85,13 @@ UPDATES = {"short": 600, "long": 3000}
 SEEDS = {"short": range(10), "long": range(24)}
 TESTED, LAST_LOSSES, SURE = 500, 20, 0.1
 MORE = 0.08
-"""How much more weight a second head must bring to the word that is seen least, to count as a help."""
+"""Increase in the weight on the least attended word above which a second head counts as a help."""
 
 
 def sentences(n: int) -> Int[Tensor, "n words"]:
-    """Sentences like that of `WORDS`, with two different nouns and an adjective drawn at random.
+    """Draw sentences like `WORDS`, with two different nouns and an adjective drawn at random.
 
-    Ids are those of nouns, adjectives, then the other words.
+    Ids are those of nouns, then adjectives, then the other words.
     """
     others = {word: ANSWERS + i for i, word in enumerate(dict.fromkeys(WORDS))}
     ids = torch.tensor([others[word] for word in WORDS]).repeat(n, 1)
@@ -102,11 +102,11 @@ def sentences(n: int) -> Int[Tensor, "n words"]:
 
 
 class Reader(nn.Module):
-    """Words and their places, one attention, and for each thing that is asked of "it" a linear layer.
+    """Words and positions, one attention layer, and a linear classifier on "it" for each word to predict.
 
     Args:
-        n_heads: which share the width.
-        n_asked: how many words are to be told from what "it" becomes.
+        n_heads: number of heads, which share the width.
+        n_asked: number of words to predict from the output for "it".
     """
 
     def __init__(self, n_heads: int, n_asked: int) -> None:
@@ -117,7 +117,7 @@ class Reader(nn.Module):
         self.answers = nn.ModuleList(nn.Linear(WIDTH, ANSWERS) for _ in range(n_asked))
 
     def forward(self, ids: Int[Tensor, "n words"]) -> Float[Tensor, "n asked answers"]:
-        """Logits of each word that is asked for."""
+        """Return the logits of each word to predict."""
         layout = Layout.of([ids.shape[1]] * len(ids))
         x = self.positions(self.embedding(ids.flatten()), layout.positions)
         it = self.attention(x, layout).view(*ids.shape, -1)[:, IT]
@@ -126,16 +126,16 @@ class Reader(nn.Module):
 
 @dataclass(frozen=True)
 class Read:
-    """What a reader came to.
+    """Results of a trained reader.
 
     Args:
-        right: share of new sentences of which all that is asked is told rightly.
-        looks: weights of "it" in each head, ``[H, words]``, the mean over those sentences.
-        losses: update by update, in nats a word that is asked for.
+        right: share of new sentences for which all words are predicted correctly.
+        weights: weights of "it" in each head, ``[H, words]``, averaged over those sentences.
+        losses: loss by update, in nats per word to predict.
     """
 
     right: float
-    looks: Float[Tensor, "H words"]
+    weights: Float[Tensor, "H words"]
     losses: list[float]
 
     @property
@@ -144,17 +144,17 @@ class Read:
         return fmean(self.losses[-LAST_LOSSES:]) < SURE
 
     def least_seen(self, asked: tuple[int, ...]) -> float:
-        """The weight of the word of ``asked`` that is seen least, in the head that looks most at it."""
-        return self.looks[:, list(asked)].amax(0).min().item()
+        """Return the smallest weight on the words of ``asked``, each in the head that attends to it most."""
+        return self.weights[:, list(asked)].amax(0).min().item()
 
 
 def read(n_heads: int, asked: tuple[int, ...], updates: int) -> Read:
-    """Train a reader to tell the words at the places ``asked`` until it is sure of them, and look at it.
+    """Train a reader to predict the words at the positions ``asked`` until it is sure, and capture weights.
 
     Args:
-        n_heads: of the reader.
-        asked: places of words.
-        updates: after which it ends, sure or not.
+        n_heads: number of heads of the reader.
+        asked: positions of words.
+        updates: largest number of updates, sure or not.
     """
     model = Reader(n_heads, len(asked))
     optimizer = torch.optim.Adam(model.parameters(), RATE, fused=True)
@@ -169,12 +169,12 @@ def read(n_heads: int, asked: tuple[int, ...], updates: int) -> Read:
     ids = sentences(TESTED)
     with torch.no_grad(), recording(model, ["attention.weights"]) as seen:
         right = (model(ids).argmax(-1) == ids[:, list(asked)]).all(1)
-    looks = seen["attention.weights"][0].mean(0)[:, IT]
-    return Read(right.double().mean().item(), looks, losses)
+    weights = seen["attention.weights"][0].mean(0)[:, IT]
+    return Read(right.double().mean().item(), weights, losses)
 
 
 def _readings(n_heads: int, asked: tuple[int, ...], size: Size) -> list[Read]:
-    """One for each seed."""
+    """Train a reader for each seed."""
     found = []
     for seed in SEEDS[size]:
         with seeded(seed):
@@ -183,22 +183,23 @@ def _readings(n_heads: int, asked: tuple[int, ...], size: Size) -> list[Read]:
 
 
 def _heads(size: Size, asked: tuple[int, ...]) -> Outcome:
-    """Whether two heads see more of what is asked than one."""
+    """Test whether two heads attend more to the words to predict than one."""
     readings = {"one head": _readings(1, asked, size), "two heads": _readings(2, asked, size)}
     least = {name: fmean([each.least_seen(asked) for each in own]) for name, own in readings.items()}
     helps = least["two heads"] - least["one head"] > MORE
     one, two = (own[0] for own in readings.values())
-    rows = {"one head": one.looks[0], "first of two": two.looks[0], "second of two": two.looks[1]}
+    rows = {"one head": one.weights[0], "first of two": two.weights[0], "second of two": two.weights[1]}
     return Outcome(
         "holds with conditions" if helps else "is wrong",
         (
-            "It helps to see several words, and is no need. The weights of one head sum to 1: it hands on "
-            "one mixture of two words, and cannot give both of them more than half. Two heads share the "
-            "words out, and need fewer updates for it. But a noun and an adjective can be told apart in a "
-            "mixture, for no word is both, and so one head learns the task too. (Where values have no room "
-            "for both, one head loses: two-lookups.)"
+            "It helps to attend to several words, but it is not required. The weights of one head sum to 1: "
+            "it passes on one mixture of two words, and cannot give both of them more than half. Two heads "
+            "can attend to one word each, and need fewer updates. But the noun and the adjective can be "
+            "recovered from a mixture, since no word is both, so one head learns the task too. (If values "
+            "cannot hold both, one head fails: two-lookups.)"
             if helps
-            else "For a single word of the sentence one head is enough: it sees that word as well as two."
+            else "For a single word of the sentence, one head is enough: it attends to that word as much as "
+            "two."
         ),
         [
             *(
@@ -229,26 +230,26 @@ def _heads(size: Size, asked: tuple[int, ...]) -> Outcome:
                 for name, own in readings.items()
             ),
             *(
-                Measured(f"weight of “it” on “{WORDS[place]}”, {name}", looks[place].item())
-                for name, looks in rows.items()
+                Measured(f"weight of “it” on “{WORDS[place]}”, {name}", weights[place].item())
+                for name, weights in rows.items()
                 for place in asked
             ),
         ],
         panels=[
             Matrix(
-                "Where “it” looks",
+                "Attention of “it”",
                 "",
                 "",
-                [looks.tolist() for looks in rows.values()],
+                [weights.tolist() for weights in rows.values()],
                 (0.0, 1.0),
                 columns=WORDS,
                 rows=list(rows),
                 inches=(6.4, 3.2),
             ),
             Curves(
-                "Loss in training, until sure",
+                "Training loss, until sure",
                 "update",
-                "nats a word",
+                "nats per word",
                 {name: (range(1, len(own[0].losses) + 1), own[0].losses) for name, own in readings.items()},
                 levels={"sure": SURE},
                 inches=(3.8, 3.2),
@@ -273,14 +274,14 @@ EXPERIMENTS = [
     ),
     Experiment(
         "heads-on-it",
-        "Where “it” looks with one head and with two",
+        "Attention of “it” with one head and with two",
         "Adding more than one attention helps in capturing different contextual information of the sentence.",
         "S0, motivation for multi-head attention (single-head and two-head); Vaswani et al. 2017, section "
         "3.2.2",
         (29,),
         run=partial(_heads, asked=(FIRST, LAST)),
         control=partial(_heads, asked=(FIRST,)),
-        changed="The first noun alone is asked of “it”, not the noun and the adjective.",
+        changed="Only the first noun must be predicted from “it”, not the noun and the adjective.",
         expected=("holds with conditions", "is wrong"),
     ),
 ]

@@ -1,4 +1,4 @@
-"""The two tables of lecture S3 (Transformers: performance), as it prints them, and what the papers add.
+"""The two tables of lecture S3 (Transformers: performance) as printed, and details from the papers.
 
 The lecture copies table 2 of Vaswani et al. 2017 and table 4 of Liu et al. 2018.
 """
@@ -8,21 +8,22 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Pair = Literal["En-De", "En-Fr"]
-"""From and to which language; newstest2014 of each."""
+"""Source and target language; the test set is newstest2014."""
 
 # Translation
 
 
 @dataclass(frozen=True)
 class Translator:
-    """A row of the table of translation.
+    """A row of the translation table.
 
     Args:
-        name: of the system.
-        kind: one model, several whose predictions are averaged, or a Transformer (which is one model).
-        bleu: of each pair that it was tested on.
-        flops: what training for each pair took, where it is known, as Vaswani et al. estimate it: time, times
-            chips, times what a chip is taken to sustain.
+        name: name of the system.
+        kind: a single model, an ensemble (several models whose predictions are averaged), or a Transformer
+            (which is a single model).
+        bleu: BLEU by language pair, for the pairs it was tested on.
+        flops: training cost by language pair, if known, as Vaswani et al. estimate it: time, times the number
+            of chips, times the sustained throughput assumed for a chip.
     """
 
     name: str
@@ -35,7 +36,7 @@ BASE, BIG = "transformer-base", "transformer-big"
 """The two Transformers of the table, by the names of their presets."""
 
 TRAINING = {BASE: 3.3e18, BIG: 2.3e19}
-"""Their costs, which the table prints once for both pairs."""
+"""Their training costs; the table prints one value for both pairs."""
 
 
 def _transformer(name: str, english_german: float, english_french: float) -> Translator:
@@ -64,34 +65,34 @@ TRANSLATION = (
     _transformer(BASE, 27.3, 38.1),
     _transformer(BIG, 28.4, 41.8),
 )
-"""Vaswani et al. 2017, table 2, the fifth version on arXiv, which the lecture copies."""
+"""Vaswani et al. 2017, table 2, in the fifth arXiv version, which the lecture copies."""
 
 BIG_AT_FIRST = _transformer(BIG, 28.4, 41.0)
-"""The big model's row as the paper's first versions have it, and section 6.1 of all of them."""
+"""The row of the big model in the first arXiv versions, and in section 6.1 of all versions."""
 
 HOURS = {BASE: 12.0, BIG: 3.5 * 24}
-"""On eight P100 (section 5.2)."""
+"""Training time on eight P100 (section 5.2)."""
 UPDATES = {BASE: 100_000, BIG: 300_000}
 SECONDS = {BASE: 0.4, BIG: 1.0}
-"""Of an update (section 5.2)."""
+"""Seconds per update (section 5.2)."""
 TOKENS = 25_000
-"""Of the source, and of the target, in an update; about (section 5.1)."""
+"""Approximate source tokens per update, and as many target tokens (section 5.1)."""
 CHIPS = 8
 SUSTAINED = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
-"""fp32 operations a second that a chip is taken to sustain (section 6.1, footnote)."""
+"""Assumed sustained fp32 throughput of a chip, in operations per second (section 6.1, footnote)."""
 
 # Summarisation
 
 
 @dataclass(frozen=True)
 class Summariser:
-    """A row of the table of summarisation (WikiSum: the beginning of an article from what it cites).
+    """A row of the summarisation table (WikiSum: write the lead of an article from its references).
 
     Args:
-        name: of the architecture.
-        read: L, tokens of the source that it reads.
-        experts: of a mixture of experts, where it has one.
-        perplexity: in the column that is headed "test perplexity", of the test set.
+        name: name of the architecture.
+        read: L, the number of source tokens it reads.
+        experts: number of experts of its mixture of experts; 0 if it has none.
+        perplexity: value in the column headed "test perplexity".
         rouge_l: F1, in percent.
     """
 
@@ -110,8 +111,8 @@ SUMMARISATION = (
     Summariser("Transformer-DMCA, MoE-128", 11_000, 128, 1.92871, 37.9),
     Summariser("Transformer-DMCA, MoE-256", 7_500, 256, 1.90325, 38.8),
 )
-"""Liu et al. 2018, table 4; from the recurrent model to the one with the most experts."""
+"""Liu et al. 2018, table 4; from the recurrent model to the one with most experts."""
 
 LOG_PERPLEXITY = 2.46645
-"""Transformer-ED with L = 500 in table 3 of the same paper, where the column is headed "test log-perplexity"
-(and where it has 34.2 of ROUGE-L too). Figure 3 draws all of them as log-perplexities."""
+"""Transformer-ED with L = 500 in table 3 of the same paper, whose column is headed "test log-perplexity"
+(ROUGE-L is 34.2 there too). Figure 3 plots all of these values as log-perplexities."""

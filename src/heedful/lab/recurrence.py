@@ -1,4 +1,4 @@
-"""What recurrence does to gradients over a distance.
+"""Gradients over a distance in recurrent networks.
 
 Items 1, 2 and 8 of the lectures.
 """
@@ -31,9 +31,10 @@ MIXERS: dict[str, Callable[[], nn.Module]] = {
 
 
 def gradient_by_distance(make: Callable[[], nn.Module], n: int, seed: int) -> Float[Tensor, " n"]:
-    """Norms of the gradient of the last output by each input; entry k is that of the input k tokens back.
+    """Return the norm of the gradient of the last output with respect to each input, by distance.
 
-    The output is weighted with random numbers; inputs and first weights are random too.
+    Entry k is that of the input k tokens back. The output is multiplied by a random vector; inputs and
+    initial weights are random too.
     """
     with seeded(seed):
         mixer = make().double()
@@ -45,7 +46,7 @@ def gradient_by_distance(make: Callable[[], nn.Module], n: int, seed: int) -> Fl
 
 @cache
 def shares_by_distance(n: int, seeds: int) -> dict[str, list[float]]:
-    """The gradients of all `MIXERS` over distances from 1 on, relative to the first; geometric means."""
+    """Return the gradients of all `MIXERS` by distance, relative to distance 1; geometric means."""
     shares: dict[str, list[float]] = {}
     for name, make in MIXERS.items():
         logs = torch.stack([gradient_by_distance(make, n, seed).log() for seed in range(seeds)]).mean(0)
@@ -54,18 +55,18 @@ def shares_by_distance(n: int, seeds: int) -> dict[str, list[float]]:
 
 
 def _over_distance(judged: str, size: Size) -> Outcome:
-    """How fast the gradient of one of `MIXERS` falls, beside the others."""
+    """Measure how fast the gradient of one of `MIXERS` decreases, compared with the others."""
     n, seeds = (33, 4) if size == "short" else (129, 16)
     distances, shares = list(range(1, n)), shares_by_distance(n, seeds)
-    # As a factor a token, over the distances at which the nearest tokens no longer matter.
+    # Factor per token, fitted at distances at which the nearest tokens no longer matter.
     factors = {
         name: 2.0 ** slope(distances[4:], [_log2(share) for share in own[4:]]) for name, own in shares.items()
     }
     vanishes = factors[judged] < 0.95
     return Outcome(
         "holds" if vanishes else "is wrong",
-        "Through an RNN the gradient falls by a constant factor for each token that lies between; through an "
-        "LSTM as well, but by a factor nearer to 1. Through attention every token is one step away, and the "
+        "Through an RNN, the gradient decreases by a constant factor per intermediate token; through an LSTM "
+        "as well, but by a factor nearer to 1. Through attention, every token is one step away, and the "
         "gradient does not depend on the distance.",
         [
             Measured(f"what a token of distance leaves of the gradient, {name}", factor)
@@ -78,9 +79,9 @@ def _over_distance(judged: str, size: Size) -> Outcome:
         ],
         [
             Curves(
-                "Gradient of the last output by an earlier token",
+                "Gradient of the last output w.r.t. earlier tokens",
                 "distance in tokens",
-                "norm, relative to that of the last neighbour",
+                "norm, relative to that at distance 1",
                 {name: (distances, own) for name, own in shares.items()},
                 log="y",
             )
@@ -95,7 +96,7 @@ def _log2(x: float) -> float:
 # The cell of 1997 and the forget gate
 
 OPEN = 100.0
-"""A bias with which the sigmoid is 1 in fp64: a forget gate that cannot close is none."""
+"""A bias that makes the sigmoid equal 1 in fp64: a forget gate that cannot close has no effect."""
 
 MEMORIES: dict[str, Callable[[], Cell]] = {
     "RNN (no additive memory)": lambda: ElmanCell(D, D),
@@ -108,10 +109,10 @@ _RNN, _CAROUSEL, _GATED = list(MEMORIES)[:3]
 
 @cache
 def memory_kept(make: Callable[[], Cell], n: int, every: int = 1, seed: int = 0) -> list[float]:
-    """Norm of the gradient of the memory after every so many of n steps by that at the start, by its own way.
+    """Return the gradient norm of the memory w.r.t. the initial memory, after every ``every`` of n steps.
 
-    The memory is c of an LSTM, whose gates then read the inputs alone, and h of an RNN, which has no other
-    way. What it is weighted with has norm 1.
+    Only the memory's own path is measured. The memory is c for an LSTM, whose gates then depend on the inputs
+    only, and h for an RNN, which has no other path. The memory is multiplied by a random vector of norm 1.
     """
     with seeded(seed):
         cell = make().double()
@@ -133,17 +134,17 @@ def memory_kept(make: Callable[[], Cell], n: int, every: int = 1, seed: int = 0)
 
 
 def _keeps(addition: str, without: str, size: Size) -> Outcome:
-    """Whether what was added to a memory makes more of the gradient arrive."""
+    """Test whether an addition to a memory preserves more of the gradient."""
     n, every = (40, 1) if size == "short" else (400, 20)
     kept = {name: memory_kept(make, n, every) for name, make in MEMORIES.items()}
     helps = kept[addition][-1] > kept[without][-1]
     return Outcome(
         "holds" if helps else "is wrong",
-        "What keeps the gradient is the additive memory of 1997, c_t = c_{t-1} + i g, whose own derivative "
-        "is exactly 1 at any distance. The forget gate came in 2000 (Gers et al.) so that a cell can empty "
-        "itself; it multiplies the gradient by f < 1 at each step, which is why its bias starts at 1. (What "
-        "the lecture calls catastrophic forgetting is the loss of distant context; the term means losing an "
-        "old task while learning a new one.)",
+        "The gradient is preserved by the additive memory of 1997, c_t = c_{t-1} + i g, whose own derivative "
+        "is exactly 1 at any distance. The forget gate was added in 2000 (Gers et al.) so that a cell can "
+        "reset itself; it multiplies the gradient by f < 1 at each step, which is why its bias starts at 1. "
+        "(What the lecture calls catastrophic forgetting is the loss of distant context; the term means "
+        "losing an old task while learning a new one.)",
         [
             Measured(
                 f"gradient after {n} steps, {name}", own[-1], expected=1.0 if name == _CAROUSEL else None
@@ -152,7 +153,7 @@ def _keeps(addition: str, without: str, size: Size) -> Outcome:
         ],
         panels=[
             Curves(
-                "Gradient of the memory by the memory at the start",
+                "Gradient w.r.t. the initial memory",
                 "steps",
                 "norm",
                 over(range(every, n + 1, every), kept),
@@ -168,10 +169,10 @@ LIMIT = 1.0
 
 
 def _clipped(gain: float, size: Size) -> Outcome:
-    """Clip the gradient of an RNN whose steps multiply it by ``gain``; look at what reaches the first token.
+    """Clip the gradient of an RNN whose steps multiply it by ``gain``, and measure it at the first token.
 
-    The recurrent matrix is orthogonal times the gain and the inputs are so small that tanh is linear, so the
-    gradient by the token k steps back has the norm gain^k.
+    The recurrent matrix is an orthogonal matrix times the gain, and the inputs are so small that tanh is
+    linear. So the gradient with respect to the token k steps back has the norm gain^k.
     """
     n = 30 if size == "short" else 40
     with seeded(0):
@@ -190,9 +191,9 @@ def _clipped(gain: float, size: Size) -> Outcome:
     distances = list(range(n))
     return Outcome(
         "holds" if usable else "is wrong",
-        "Clipping scales the whole gradient down to a limit, so that one that explodes cannot make a step of "
-        "any length; what far and near tokens have of it stays in proportion. One that vanishes on its way "
-        "stays as it is, for clipping makes nothing larger: as S4 says, that is the harder problem.",
+        "Clipping scales the whole gradient down to a limit, so that an exploding gradient cannot cause an "
+        "arbitrarily large step; the proportion between far and near tokens stays the same. A vanishing "
+        "gradient does not change, since clipping never scales up: as S4 says, that is the harder problem.",
         [
             Measured("gradient at the first token, clipped", after[0].item()),
             Measured("gradient at the first token, before", before[0].item(), expected=gain ** (n - 1)),
@@ -226,7 +227,7 @@ EXPERIMENTS = [
         (1, 8),
         run=lambda size: _over_distance("RNN", size),
         control=lambda size: _over_distance("attention", size),
-        changed="Attention stands in the place of the recurrence.",
+        changed="Attention replaces the recurrence.",
     ),
     Experiment(
         "forget-gate",
@@ -236,18 +237,18 @@ EXPERIMENTS = [
         (2, 8),
         run=lambda size: _keeps(_GATED, _CAROUSEL, size),
         control=lambda size: _keeps(_CAROUSEL, _RNN, size),
-        changed="The addition is the additive memory, to an RNN without one.",
+        changed="The addition is the additive memory, compared with an RNN without one.",
         expected=("is wrong", "holds"),
     ),
     Experiment(
         "clipping",
-        "What clipping cures",
+        "What clipping solves",
         "Exploding gradients can be adequately solved by gradient clipping.",
         f"S4, section 3 (where “the vanishing gradient problem is harder to solve”); {_PASCANU}, section 3.2 "
         "and algorithm 1",
         (8,),
         run=lambda size: _clipped(1.5, size),
         control=lambda size: _clipped(0.5, size),
-        changed="The same is claimed of vanishing gradients: each step halves them.",
+        changed="The same is claimed for vanishing gradients: each step halves them.",
     ),
 ]

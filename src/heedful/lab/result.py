@@ -1,4 +1,4 @@
-"""An experiment that was made: its outcome, how long it took, whether it is what was expected."""
+"""Result of an experiment: its outcome, its wall time, and whether the verdict is the expected one."""
 
 import math
 import time
@@ -11,14 +11,14 @@ from heedful.typing import JsonObject
 
 @dataclass(frozen=True)
 class Result:
-    """What came out of an experiment, or of its control.
+    """Result of an experiment or of its control.
 
     Args:
-        experiment: that was made.
-        size: in which form.
-        control: whether this is its control.
-        outcome: what came out.
-        seconds: of wall time; nothing rests on it.
+        experiment: the experiment that was run.
+        size: size at which it was run.
+        control: whether the control was run.
+        outcome: verdict, measurements and panels.
+        seconds: wall time; no verdict depends on it.
     """
 
     experiment: Experiment
@@ -29,21 +29,21 @@ class Result:
 
     @property
     def expected(self) -> Verdict:
-        """The verdict that must come out."""
+        """The expected verdict."""
         return self.experiment.expected[self.control]
 
     @property
     def as_expected(self) -> bool:
-        """Whether it did."""
+        """Whether the verdict is the expected one."""
         return self.outcome.verdict == self.expected
 
     @property
     def name(self) -> str:
-        """Of the experiment, and whether it is the control."""
+        """Name of the experiment, marked if this is the control."""
         return f"{self.experiment.name} (control)" if self.control else self.experiment.name
 
     def to_dict(self) -> JsonObject:
-        """JSON-ready; numbers that JSON has not are null."""
+        """Return a JSON-ready dictionary; NaN and infinite values become null."""
         return {
             "control": self.control,
             "size": self.size,
@@ -65,14 +65,14 @@ class Result:
 
 
 def perform(experiment: Experiment, size: Size, *, control: bool = False) -> Result:
-    """Make an experiment, or its control."""
+    """Run an experiment, or its control."""
     began = time.perf_counter()
     outcome = (experiment.control if control else experiment.run)(size)
     return Result(experiment, size, control, outcome, time.perf_counter() - began)
 
 
 def as_dict(experiments: Sequence[Experiment], results: Sequence[Result] = ()) -> JsonObject:
-    """Experiments and what came out of them, as ``docs/schemas/lab.schema.json`` has it."""
+    """Return experiments and their results in the format of ``docs/schemas/lab.schema.json``."""
     return {
         "version": 1,
         "experiments": [
@@ -99,5 +99,5 @@ def _cell(value: str | float) -> str | float | None:
 
 
 def columns(table: Sequence[Mapping[str, str | float]]) -> list[str]:
-    """All column names of a table, in the order in which its rows bring them."""
+    """Return all column names of a table, in order of first appearance."""
     return list(dict.fromkeys(name for row in table for name in row))

@@ -1,4 +1,4 @@
-"""Scores: what the width of queries and keys does to a softmax, what to divide by, and what cosines do."""
+"""Scores: the effect of the width of queries and keys on the softmax, the divisor, and cosine scores."""
 
 import math
 from dataclasses import dataclass
@@ -23,17 +23,17 @@ from heedful.nn.attention.scores import (
 N_QUERIES, N_KEYS = 16, 64
 WIDTHS = {"short": (2, 8, 32, 128, 512), "long": (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)}
 SETS = {"short": 25, "long": 100}
-NARROW = (3.8, 3.4)  # inches of a panel, where three stand side by side
+NARROW = (3.8, 3.4)  # inches of a panel if three are side by side
 
 
 @dataclass(frozen=True)
 class _Softmax:
-    """What a score makes of queries and keys with components of mean 0 and variance 1.
+    """Statistics of a score for queries and keys with components of mean 0 and variance 1.
 
     Args:
-        variance: of the scores.
-        top: the greatest of a query's weights, on average.
-        gradient: Frobenius norm of the softmax's Jacobian, diag(p) - p pᵀ; the median over the queries.
+        variance: variance of the scores.
+        top: largest weight of a query, averaged over queries.
+        gradient: Frobenius norm of the softmax's Jacobian, diag(p) - p pᵀ; the median over queries.
     """
 
     variance: float
@@ -64,7 +64,7 @@ def _rows(widths: tuple[int, ...], found: list[_Softmax]) -> list[dict[str, str 
 
 @seeded()
 def _growth(size: Size, score: Score) -> Outcome:
-    """Whether scores grow with the width, and the softmax's gradient vanishes."""
+    """Test whether scores grow with the width, and the softmax's gradient vanishes."""
     widths = WIDTHS[size]
     found = [_softmax_of(score, d, SETS[size]) for d in widths]
     first, last = found[0], found[-1]
@@ -73,11 +73,11 @@ def _growth(size: Size, score: Score) -> Outcome:
     return Outcome(
         "holds" if holds else "is wrong",
         (
-            "Where the components of q and k are independent, of mean 0 and variance 1, q·k has variance "
-            "d_k. The softmax over such scores is all but one-hot at large d_k, and then hardly anything "
-            "comes back through it. (The median query is shown: where two keys tie, some gradient stays.)"
+            "If the components of q and k are independent, with mean 0 and variance 1, q·k has variance "
+            "d_k. The softmax of such scores is almost one-hot at large d_k, so almost no gradient passes "
+            "through it. (The median query is shown: if two keys tie, some gradient remains.)"
             if holds
-            else "With this score neither the variance nor the gradient depends on the width."
+            else "With this score, neither the variance nor the gradient depends on the width."
         ),
         [
             Measured(
@@ -99,7 +99,7 @@ def _growth(size: Size, score: Score) -> Outcome:
                 inches=NARROW,
             ),
             Curves(
-                "Greatest of 64 weights",
+                "Largest of 64 weights",
                 "d_k",
                 "weight",
                 {"": (widths, [each.top for each in found])},
@@ -121,7 +121,7 @@ def _growth(size: Size, score: Score) -> Outcome:
 
 @seeded()
 def _additive_against(size: Size, rival: Score) -> Outcome:
-    """Whether an additive score keeps a gradient where a product has lost it."""
+    """Test whether an additive score preserves a gradient that a product loses."""
     widths, sets = WIDTHS[size], SETS[size]
     additive = [_softmax_of(AdditiveScore(d, d, d), d, sets) for d in widths]
     product = [_softmax_of(rival, d, sets) for d in widths]
@@ -130,12 +130,12 @@ def _additive_against(size: Size, rival: Score) -> Outcome:
     return Outcome(
         "holds with conditions" if wins else "is wrong",
         (
-            "Against the plain product, and at a large d_k: the additive score is a sum of bounded terms, "
-            "and its softmax keeps a gradient at every width. Divided by √d_k, the product does too. This "
-            "shows where the difference comes from, not how large it is in a trained system."
+            "It holds for the unscaled product at large d_k: the additive score is a sum of bounded terms, "
+            "and its softmax preserves a gradient at every width. Divided by √d_k, the product does so too. "
+            "This shows the cause of the difference, not its size in a trained system."
             if wins
-            else "Against a product that keeps its variance, the additive score has no advantage in the "
-            "gradient, at any width."
+            else "Compared with a product of constant variance, the additive score has no advantage in the "
+            "gradient at any width."
         ),
         [
             Measured(f"gradient, additive to product, at d_k = {widths[-1]}", ratios[-1]),
@@ -173,7 +173,7 @@ WIDTH = 64
 @seeded()
 @torch.no_grad()
 def _scale(size: Size, divisor: Literal["words", "width"]) -> Outcome:
-    """Whether dividing by the root of the number of words, or of the width, brings the variance to 1."""
+    """Test whether division by the root of the number of words, or of the width, gives variance 1."""
     sets = {"short": 200, "long": 2000}[size]
     variances = []
     for n in LENGTHS:
@@ -188,7 +188,8 @@ def _scale(size: Size, divisor: Literal["words", "width"]) -> Outcome:
             "Divided by √d_k, the variance is 1 at every length."
             if holds
             else "The divisor is √d_k, the root of the width of the vectors. Divided by the root of the "
-            "number of words, scores have variance d_k / n: sharp in short sentences, flat in long ones."
+            "number of words, scores have variance d_k / n: the softmax is sharp for short sentences and "
+            "flat for long ones."
         ),
         [
             Measured(f"variance for a sentence of {n} words, d_k = {WIDTH}", variance, expected=wanted)
@@ -215,7 +216,7 @@ STRENGTH = 20.0
 @seeded()
 @torch.no_grad()
 def _cosine(size: Size, strength: float | None) -> Outcome:
-    """Whether a key that equals the query can get most of the weight."""
+    """Test whether a key that equals the query can get most of the weight."""
     score, times = CosineScore(strength), {"short": 50, "long": 500}[size]
     beta = 1.0 if strength is None else strength
     best, usual, bound = [], [], []
@@ -230,10 +231,10 @@ def _cosine(size: Size, strength: float | None) -> Outcome:
     return Outcome(
         "holds" if usual[at] > 0.5 else "holds with conditions",
         (
-            f"Multiplied by a key strength β = {beta:g}, which is learned, cosines can single a key out."
+            f"Multiplied by a learned key strength β = {beta:g}, cosines can select a single key."
             if usual[at] > 0.5
-            else "The cosine needs a key strength β (Graves et al. 2014). By itself it lies in [-1, 1], and "
-            "over n keys no weight exceeds e² / (e² + n - 1), even where one key is the query itself and all "
+            else "The cosine needs a key strength β (Graves et al. 2014). The cosine itself is in [-1, 1], "
+            "so over n keys no weight exceeds e² / (e² + n - 1), even if one key equals the query and all "
             "others are its opposite: the softmax is nearly flat."
         ),
         [
@@ -247,7 +248,7 @@ def _cosine(size: Size, strength: float | None) -> Outcome:
         ],
         [
             Curves(
-                "Weight of the one key that equals the query",
+                "Weight of the key that equals the query",
                 "keys",
                 "weight",
                 over(
@@ -270,7 +271,7 @@ def _first_weight(score: Score, query: Tensor, keys: Tensor) -> float:
 
 
 def _concat(additive: AdditiveScore, q: Tensor, k: Tensor, *, query_first: bool) -> Tensor:
-    """vᵀ tanh(W [q; k]) pair by pair, with W the two matrices of ``additive`` side by side."""
+    """Compute vᵀ tanh(W [q; k]) for each pair, where W concatenates the two matrices of ``additive``."""
     matrices = [additive.query.weight, additive.key.weight]
     W = torch.cat(matrices if query_first else matrices[::-1], 1)
     pairs = torch.stack([torch.stack([torch.cat((a, b)) for b in k]) for a in q])
@@ -280,7 +281,7 @@ def _concat(additive: AdditiveScore, q: Tensor, k: Tensor, *, query_first: bool)
 @seeded()
 @torch.no_grad()
 def _one_score(size: Size, query_first: bool) -> Outcome:
-    """Whether S0's concat form and its additive form give the same numbers."""
+    """Test whether S0's concat form and its additive form give the same values."""
     n, d = {"short": 12, "long": 40}[size], WIDTH
     additive = AdditiveScore(d, d, d)
     q, k = torch.randn(n, d), torch.randn(n, d)
@@ -291,30 +292,30 @@ def _one_score(size: Size, query_first: bool) -> Outcome:
     return Outcome(
         "holds" if same else "is wrong",
         (
-            "W [q; k] = U q + W k where W_a = [U W]: one score under two names. The second form computes W k "
-            "once for each key, not for each pair."
+            "W [q; k] = U q + W k if W_a = [U W]: the two are one score. The second form computes W k once "
+            "per key, not once per pair."
             if same
-            else "With the blocks of W_a the other way about, these are two scores."
+            else "With the blocks of W_a swapped, these are two different scores."
         ),
         [
             Measured("greatest difference of the two forms", apart, expected=0.0),
             Measured("spread of the scores", split.std().item()),
         ],
-        _kinds(d),
+        _comparison(d),
         [_both_forms(split.flatten(), joined.flatten())],
     )
 
 
 def _both_forms(split: Tensor, joined: Tensor) -> Panel:
-    """Both forms of each pair of a query and a key, the pairs in the order of the first form."""
+    """Draw both forms for each pair of query and key, with the pairs sorted by the first form."""
     order = split.argsort()
     forms = {"vᵀ tanh(U q + W k)": split[order].tolist(), "vᵀ tanh(W_a [q; k])": joined[order].tolist()}
     return Curves("Two forms of one score?", "pair of query and key", "score", over(range(len(order)), forms))
 
 
-def _kinds(d: int) -> list[dict[str, str | float]]:
-    """heedful's scores at one width."""
-    kinds: dict[str, tuple[str, Score]] = {
+def _comparison(d: int) -> list[dict[str, str | float]]:
+    """Tabulate heedful's scores at one width."""
+    scores: dict[str, tuple[str, Score]] = {
         "dot": ("q·k", DotScore()),
         "scaled dot": ("q·k / √d_k", ScaledDotScore()),
         "multiplicative": ("qᵀ W k", BilinearScore(d, d)),
@@ -329,7 +330,7 @@ def _kinds(d: int) -> list[dict[str, str | float]]:
             "widths may differ": "yes" if isinstance(score, BilinearScore | AdditiveScore) else "no",
             "variance": _softmax_of(score, d, 20).variance,
         }
-        for name, (formula, score) in kinds.items()
+        for name, (formula, score) in scores.items()
     ]
 
 
@@ -358,7 +359,7 @@ EXPERIMENTS = [
     ),
     Experiment(
         name="additive-against-dot",
-        title="Additive attention against the unscaled product",
+        title="Additive attention and the unscaled product",
         claim="For large d_k, additive attention is better than (unscaled) dot product attention.",
         source="S2, dot product attention, reference [3]; Vaswani et al. 2017, section 3.2.1",
         items=(16,),

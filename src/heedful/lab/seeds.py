@@ -1,7 +1,7 @@
-"""All seeds of the lab go through here, so that all of them can be shifted at once.
+"""Seeds of the lab. All of them go through this module, so that they can be shifted together.
 
 A verdict must not depend on seeds: ``with shifted(1): experiment.run("short")`` runs an experiment with other
-weights and data, and `tests/verdicts.py` does so for all of them.
+weights and data, and `tests/verdicts.py` does so for all experiments.
 """
 
 import functools
@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar
 import torch
 
 _STRIDE = 1_000_003
-"""Larger than every seed in use, so that shifted seeds are new ones."""
+"""Larger than every seed in use, so that shifted seeds never equal unshifted ones."""
 
 _shift: ContextVar[int] = ContextVar("shift", default=0)
 
@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 @contextmanager
 def shifted(shift: int) -> Iterator[None]:
-    """Replace every seed of the lab by another one within the context; 0 keeps them.
+    """Replace every seed of the lab by a different one within the context; 0 keeps them.
 
     Args:
         shift: at least 0; different shifts give different seeds.
@@ -36,20 +36,20 @@ def shifted(shift: int) -> Iterator[None]:
 
 
 def seed_of(seed: int) -> int:
-    """The seed to use in place of ``seed``, for what takes an integer: itself unless seeds are `shifted`."""
+    """Return the integer seed to use in place of ``seed``; equal to ``seed`` unless seeds are `shifted`."""
     return seed + _STRIDE * _shift.get()
 
 
 def generator_from(seed: int) -> torch.Generator:
-    """A generator of its own that starts from ``seed``."""
+    """Return a new generator seeded with ``seed``."""
     return torch.Generator().manual_seed(seed_of(seed))
 
 
 @contextmanager
 def seeded(seed: int = 0) -> Iterator[None]:
-    """Start torch's generator of the CPU from ``seed`` within the context, and restore its state after it.
+    """Seed torch's CPU generator with ``seed`` within the context, and restore its state on exit.
 
-    Also a decorator of functions.
+    Can also be used as a decorator.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed_of(seed))
@@ -57,7 +57,7 @@ def seeded(seed: int = 0) -> Iterator[None]:
 
 
 def cache(function: Callable[P, R]) -> Callable[P, R]:
-    """`functools.cache`, with results of their own for each shift of the seeds."""
+    """Cache results like `functools.cache`, separately for each shift of the seeds."""
     results: dict[object, R] = {}
 
     @functools.wraps(function)

@@ -1,4 +1,4 @@
-"""Formulas whose shapes do not fit as they are printed, multiplied as printed and as corrected.
+"""Formulas whose shapes do not fit as printed, computed as printed and as corrected.
 
 Items 22, 24 and 32 of the lectures.
 """
@@ -17,13 +17,13 @@ from heedful.nn.attention.self_attention import SelfAttention
 
 @dataclass(frozen=True)
 class Shape:
-    """A product whose printed factors do not give what they should.
+    """A printed formula whose factors do not give the right shape.
 
     Args:
         lecture: S0 to S4.
-        printed, correct: as formulas.
-        wanted: the shape that must come out.
-        as_printed, corrected: the shape that does come out; a ValueError or RuntimeError where nothing does.
+        printed, correct: the formulas.
+        wanted: the shape that the result must have.
+        as_printed, corrected: compute the shape; raise ValueError or RuntimeError if the factors do not fit.
     """
 
     lecture: str
@@ -35,11 +35,11 @@ class Shape:
 
 
 def _m(*shape: int) -> Tensor:
-    """A matrix of which only the shape matters."""
+    """Create a matrix without data; only its shape matters."""
     return torch.empty(shape, device="meta")
 
 
-# 7 words, d = 24, 4 heads of 6; a feed-forward of 96.
+# 7 words, d = 24, 4 heads of width 6; a feed-forward layer of width 96.
 SHAPES = (
     Shape(
         "S4",
@@ -98,7 +98,7 @@ def _head_width(d_model: int, n_heads: int) -> int:
 
 
 def shape_of(attempt: Callable[[], Sequence[int]]) -> tuple[int, ...] | None:
-    """What comes out, or None where the factors do not fit."""
+    """Return the shape of the result, or None if the factors do not fit."""
     try:
         return tuple(attempt())
     except (RuntimeError, ValueError):
@@ -106,15 +106,15 @@ def shape_of(attempt: Callable[[], Sequence[int]]) -> tuple[int, ...] | None:
 
 
 def _shapes(size: Size, *, printed: bool) -> Outcome:
-    """Multiply what is printed, and look whether and what comes out."""
+    """Compute the shapes of the formulas and compare them with the right ones."""
     found = [shape_of(each.as_printed if printed else each.corrected) for each in SHAPES]
     right = [each.wanted == shape for each, shape in zip(SHAPES, found, strict=True)]
     verdict: Verdict = "holds" if all(right) else "holds with conditions" if any(right) else "is wrong"
     return Outcome(
         verdict,
         "With words as rows, q_i is a row of Q, scores are Q K^T, head matrices are d x d/H, there is one "
-        "W^O for all heads, and both matrices of a feed-forward stand on one side. The original paper has d "
-        "= 512 and 8 heads; 10 does not divide 768, and 768 with 12 heads is BERT's.",
+        "W^O for all heads, and both matrices of a feed-forward layer are on the same side of the input. The "
+        "original paper has d = 512 and 8 heads; 10 does not divide 768, and 768 with 12 heads is BERT-base.",
         [
             Measured(
                 "formulas that give the shape that they should", sum(right), expected=float(len(SHAPES))
@@ -135,7 +135,7 @@ def _shapes(size: Size, *, printed: bool) -> Outcome:
         ],
         [
             Bars(
-                "Formulas that give the shape that they should",
+                "Formulas that give the right shape",
                 "",
                 "formulas",
                 {

@@ -1,4 +1,4 @@
-"""Sinusoids: what they are, what they promise, and what the lectures print of them.
+"""Sinusoidal positions: their properties, and the errors in the printed formulas.
 
 Items 47 (the formula), 48 (heat map and distances) and 49 (shifts) of the lectures.
 """
@@ -19,12 +19,12 @@ D_MODEL = 512
 
 
 def vectors(part: Positions, n: int) -> Float[Tensor, "n d"]:
-    """Of positions 0 … n - 1, in double precision where the part has it."""
+    """Compute the vectors of positions 0 … n - 1, in double precision if the module supports it."""
     return part.double()(torch.arange(n)).double()
 
 
 def as_printed(n: int, d: int = D_MODEL) -> Float[Tensor, "n columns"]:
-    """Lecture S0: sin(j / 10000^(2i/d)) and cos(j / 10000^((2i+1)/d)), both for i = 0 … d/2."""
+    """Compute the formula of S0: sin(j / 10000^(2i/d)), cos(j / 10000^((2i+1)/d)), both for i = 0 … d/2."""
     i, places = torch.arange(d // 2 + 1, dtype=torch.float64), torch.arange(n, dtype=torch.float64)
     sines = torch.outer(places, 10_000 ** (-2 * i / d)).sin()
     cosines = torch.outer(places, 10_000 ** (-(2 * i + 1) / d)).cos()
@@ -37,18 +37,18 @@ ROWS, COLUMNS = 9, 64
 
 
 def _first_row(size: Size, interleaved: bool) -> Outcome:
-    """Whether p_0 is 0, 1, 0, 1 …; the image is S0's heat map."""
+    """Test whether p_0 is 0, 1, 0, 1 …; the figure is S0's heat map."""
     rows = vectors(SinusoidalPositions(D_MODEL, interleaved=interleaved), ROWS)
     wrong = int((rows[0] != torch.tensor([0.0, 1.0]).repeat(D_MODEL // 2)).sum())
     return Outcome(
         "holds" if not wrong else "is wrong",
         (
-            "sin 0 = 0 stands in the even columns and cos 0 = 1 in the odd ones; this vector is added to the "
-            "first token of every sequence. (In S0's formula i runs to 256, which would make 514 columns: it "
-            "ends at 255.)"
+            "sin 0 = 0 is in the even columns and cos 0 = 1 in the odd ones; this vector is added to the "
+            "first token of every sequence. (In S0's formula i runs to 256, which would give 514 columns; "
+            "the last i is 255.)"
             if not wrong
-            else "Where all sines come first and then all cosines, as some programs have it, p_0 is 256 "
-            "zeros and 256 ones. The same model, with its columns in another order."
+            else "If all sines come first and then all cosines, as in some implementations, p_0 is 256 "
+            "zeros and 256 ones. It is the same encoding, with its columns in another order."
         ),
         [
             Measured(f"elements of p_0 that differ from 0, 1, 0, 1 …, of {D_MODEL}", float(wrong)),
@@ -77,7 +77,7 @@ BASES = {"S2, as printed": 1000.0, "S0 and the paper": 10_000.0, "exact": 10_000
 
 
 def _wavelengths(size: Size, base: float) -> Outcome:
-    """Whether wavelengths run from 2π to 10000·2π."""
+    """Test whether wavelengths range from 2π to 10000·2π."""
     lengths = SinusoidalPositions(D_MODEL, base=base).wavelengths()
     longest = lengths[-1].item()
     ratios = lengths[1:] / lengths[:-1]
@@ -88,9 +88,9 @@ def _wavelengths(size: Size, base: float) -> Outcome:
         (
             f"With a base of 10000^(512/510) = {base:,.0f} the last wavelength is 10000·2π, at d = 512."
             if reached
-            else f"S2 prints a base of 1000, with which they end at {longest:,.0f}. With the paper's 10000 "
-            f"they end at 2π·10000^((d-2)/d), 60,611 positions at d = 512: not at 10000·2π = 62,832, which "
-            f"is the limit for a large d."
+            else f"S2 prints a base of 1000, with which the longest wavelength is {longest:,.0f}. With the "
+            f"paper's 10000 it is 2π·10000^((d-2)/d), 60,611 positions at d = 512, and not 10000·2π = "
+            f"62,832, which is the limit for large d."
         ),
         [
             Measured("longest wavelength", longest, "positions", expected=by_formula),
@@ -120,7 +120,7 @@ def _by_pair() -> Panel:
         f"{name}: base {base:,.0f}": SinusoidalPositions(D_MODEL, base=base).wavelengths().tolist()
         for name, base in BASES.items()
     }
-    title, pairs = "Wavelengths of the pairs of columns, d = 512", range(D_MODEL // 2)
+    title, pairs = "Wavelengths of column pairs, d = 512", range(D_MODEL // 2)
     return Curves(title, "pair i", "positions", over(pairs, lines), log="y")
 
 
@@ -128,13 +128,13 @@ def _by_pair() -> Panel:
 
 
 def distances_of(part: Positions, n: int) -> Tensor:
-    """Euclidean, ``[n, n]``; by differences, so that equal rows are 0 apart."""
+    """Compute Euclidean distances ``[n, n]``, by differences, so that equal rows have distance 0."""
     rows = vectors(part, n)
     return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def _uneven(distances: Tensor) -> float:
-    """How much distances at one offset differ, at most, over all offsets to both sides."""
+    """Return the largest difference between distances at the same offset, over offsets on both sides."""
     n = len(distances)
     spreads = []
     for k in range(n):
@@ -144,12 +144,12 @@ def _uneven(distances: Tensor) -> float:
 
 
 def _first_fall(by_offset: Sequence[float]) -> int | None:
-    """The first offset at which the distance is less than at the one before."""
+    """Return the first offset whose distance is smaller than that of the one before."""
     return next((k for k in range(1, len(by_offset)) if by_offset[k] < by_offset[k - 1] - 1e-12), None)
 
 
 def _growing(size: Size, part: Callable[[int], Positions]) -> Outcome:
-    """Whether distance grows to the left and the right of a position, alike."""
+    """Test whether distance grows on both sides of a position, symmetrically."""
     n = {"short": 100, "long": 400}[size]
     distances = distances_of(part(n), n)
     by_offset = distances[0].tolist()
@@ -160,11 +160,11 @@ def _growing(size: Size, part: Callable[[int], Positions]) -> Outcome:
     return Outcome(
         verdict if grows and even else "is wrong",
         (
-            "It is symmetric, and the same about every position: PE_p · PE_(p+k) = Σ cos(k ω_i), whatever p. "
-            f"It grows up to an offset of {(falls or n) - 1}; from there on it falls a little now and then, "
-            "though it still rises on the whole."
+            "It is symmetric, and the same around every position: PE_p · PE_(p+k) = Σ cos(k ω_i) for every "
+            f"p. It grows up to an offset of {(falls or n) - 1}; beyond that it sometimes decreases "
+            "slightly, but still grows overall."
             if grows
-            else "Any two one-hot vectors are √2 apart, neighbours or not."
+            else "The distance of any two one-hot vectors is √2, neighbours or not."
         ),
         [
             Measured(
@@ -179,7 +179,7 @@ def _growing(size: Size, part: Callable[[int], Positions]) -> Outcome:
 
 
 def distance_panels(distances: Tensor) -> list[Panel]:
-    """All of them, and those from position 0."""
+    """Draw all distances, and those from position 0."""
     offsets = range(len(distances))
     by_offset = {"": (offsets, distances[0].tolist())}
     return [
@@ -195,7 +195,7 @@ SHIFTS = (1, 2, 5, 10, 50, 100)
 
 
 def _rotation(k: int) -> Tensor:
-    """R_k: each pair of columns turned by k ω_i."""
+    """Return R_k, which rotates each pair of columns by k ω_i."""
     angles = k * SinusoidalPositions(SHIFTED_WIDTH).frequencies()
     blocks = [
         torch.stack((torch.stack((c, s)), torch.stack((-s, c)))) for c, s in zip(angles.cos(), angles.sin())
@@ -204,7 +204,7 @@ def _rotation(k: int) -> Tensor:
 
 
 def _shift(size: Size, printed: bool) -> Outcome:
-    """Whether one matrix takes every PE_p to PE_{p+k}: fitted on some positions, judged on others."""
+    """Test whether one matrix maps every PE_p to PE_{p+k}: fitted on some positions, tested on others."""
     n = {"short": 1000, "long": 10_000}[size]
     rows = as_printed(2 * n + max(SHIFTS), SHIFTED_WIDTH)[:, :SHIFTED_WIDTH]
     if not printed:
@@ -219,11 +219,12 @@ def _shift(size: Size, printed: bool) -> Outcome:
     return Outcome(
         "holds" if holds else "is wrong",
         (
-            "PE_(p+k) = R_k PE_p for every p, where R_k turns the pair of columns 2i, 2i+1 by the angle k "
-            "ω_i: it is a rotation, and depends on k alone."
+            "PE_(p+k) = R_k PE_p for every p, where R_k rotates the pair of columns 2i, 2i+1 by the angle "
+            "k ω_i and depends only on k."
             if holds
-            else "With S0's exponent (2i+1)/d, the cosine beside a sine has another frequency. The sine of a "
-            "sum needs the cosine of its own angle, so no matrix shifts positions. Both exponents are 2i/d."
+            else "With S0's exponent (2i+1)/d, the cosine next to a sine has another frequency. The sine of "
+            "a sum needs the cosine of its own angle, so no matrix shifts positions. Both exponents must be "
+            "2i/d."
         ),
         [
             Measured("error of the best matrix on other positions, relative, worst shift", max(errors)),
@@ -249,7 +250,7 @@ def _shift_panels(rotation: Tensor, rows: Tensor) -> list[Panel]:
 
 
 def _columns(size: Size, *, printed: bool) -> Outcome:
-    """The number of columns, and whether the product of two positions depends on their distance alone."""
+    """Count columns, and test whether the product of two positions depends only on their distance."""
     n = 64 if size == "short" else 512
     positions = SinusoidalPositions(D_MODEL).double()
     table = as_printed(n) if printed else positions(torch.arange(n))
@@ -262,10 +263,10 @@ def _columns(size: Size, *, printed: bool) -> Outcome:
     right = table.shape[1] == D_MODEL and max(spread.values()) < 1e-6
     return Outcome(
         "holds" if right else "is wrong",
-        "A sine and its cosine share a frequency, 10000^(-2i/d) for i = 0 … d/2 - 1: 512 columns for d = "
-        "512. Then the product of two positions depends on their distance alone, and a shift is a rotation. "
-        "With the cosines' exponent (2i+1)/d no pair shares one; with i up to 256 there are 514 columns, "
-        "and no sine has column 512.",
+        "A sine and its cosine share a frequency, 10000^(-2i/d) for i = 0 … d/2 - 1, which gives 512 columns "
+        "for d = 512. Then the product of two positions depends only on their distance, and a shift is a "
+        "rotation. With the cosine exponent (2i+1)/d, no pair shares a frequency; with i up to 256 there are "
+        "514 columns, and column 512 does not exist.",
         [
             Measured("columns", table.shape[1], expected=float(D_MODEL)),
             Measured("spread of p_j · p_{j+16} over j", spread[16], expected=0.0),
@@ -274,8 +275,8 @@ def _columns(size: Size, *, printed: bool) -> Outcome:
         [{"distance": k, "spread of the products": value} for k, value in spread.items()],
         [
             Curves(
-                "Product of two positions at a distance of 16",
-                "the first of them, j",
+                "Product of two positions at distance 16",
+                "first position j",
                 "p_j · p_{j+16}",
                 {"product": (list(range(n - 16)), products.diagonal(16).tolist())},
             )
@@ -325,7 +326,7 @@ EXPERIMENTS = [
     ),
     Experiment(
         name="position-shift",
-        title="To shift a position is to rotate it",
+        title="A shift of positions is a rotation",
         claim="For any fixed offset k, PE_(pos+k) can be represented as a linear function of PE_pos.",
         source="S2, positional encoding; Vaswani et al. 2017, section 3.5",
         items=(47, 49),
@@ -341,7 +342,7 @@ EXPERIMENTS = [
         (47,),
         run=partial(_columns, printed=True),
         control=partial(_columns, printed=False),
-        changed="Both have the exponent 2i/d, and i ends at 255.",
+        changed="Both have the exponent 2i/d, and the last i is 255.",
         expected=("is wrong", "holds"),
     ),
 ]

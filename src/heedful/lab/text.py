@@ -1,4 +1,4 @@
-"""An experiment in words, for a terminal."""
+"""Text reports of experiments for the terminal."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -7,14 +7,14 @@ from textwrap import fill
 from heedful.lab.experiment import Experiment, Measured
 from heedful.lab.result import Result, columns
 
-LABEL = 10  # signs before the text of a paragraph
+LABEL = 10  # characters before the text of a paragraph
 INDENT = "  "
 
 
 def number(value: float) -> str:
-    """Four digits, or all of a whole number."""
+    """Format with four significant digits, or in full if it is an integer."""
     if math.isnan(value):
-        return "no number"
+        return "nan"
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
     size = abs(value)
@@ -26,17 +26,17 @@ def number(value: float) -> str:
 
 
 def cell(value: str | float) -> str:
-    """A cell of a table: text as it is."""
+    """Format a table cell; strings are returned unchanged."""
     return value if isinstance(value, str) else number(value)
 
 
 def value_of(measured: Measured) -> str:
-    """A figure with its unit."""
+    """Format a measured value with its unit."""
     return f"{number(measured.value)} {measured.unit}".rstrip()
 
 
 def listing(experiments: Iterable[Experiment], parts: Mapping[str, Sequence[str]] | None = None) -> str:
-    """Name and title of each, and the numbers of the lectures' items; ``parts`` are names under headings."""
+    """List names, titles and lecture items; ``parts`` are names grouped by heading."""
     rows = {each.name: (each.name, each.title, items(each)) for each in experiments}
     name, title = (max((len(row[i]) for row in rows.values()), default=0) for i in (0, 1))
     lines = {key: f"{row[0]:<{name}}  {row[1]:<{title}}  {row[2]}".rstrip() for key, row in rows.items()}
@@ -48,20 +48,20 @@ def listing(experiments: Iterable[Experiment], parts: Mapping[str, Sequence[str]
 
 
 def in_parts(names: Collection[str], parts: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The names by their headings, in the order of these; first those that stand under none, under ``""``."""
+    """Group names by heading, in the order of ``parts``; names without a heading come first, under ``""``."""
     known = {name for own in parts.values() for name in own}
     found = {"": [name for name in names if name not in known]}
     return found | {part: [name for name in own if name in names] for part, own in parts.items()}
 
 
 def items(experiment: Experiment) -> str:
-    """``item 14`` or ``items 14, 16``."""
+    """Format the lecture items: ``item 14`` or ``items 14, 16``."""
     numbers = ", ".join(map(str, experiment.items))
     return f"item{'s' if len(experiment.items) > 1 else ''} {numbers}" if numbers else ""
 
 
 def report(result: Result, width: int = 80) -> str:
-    """All that came out: the claim and its source, figures, table, verdict and the correct statement."""
+    """Format a full report: claim, source, measurements, table, verdict and correct statement."""
     own = result.experiment
     paragraphs = [("claim", own.stated), ("source", own.source)]
     if result.control:
@@ -77,13 +77,13 @@ def report(result: Result, width: int = 80) -> str:
 
 
 def verdict(result: Result) -> str:
-    """The verdict on the claim, and, where it is another, that which must come out."""
+    """Format the verdict, followed by the expected one if it differs."""
     known = "" if result.as_expected else f" (expected: {result.expected})"
     return f"{result.outcome.verdict}{known}"
 
 
 def paragraph(name: str, text: str, width: int) -> str:
-    """Text beside its label, wrapped."""
+    """Wrap text next to its label."""
     first = f"{INDENT}{name:<{LABEL}}"
     return fill(text, max(width, 40), initial_indent=first, subsequent_indent=" " * len(first))
 
@@ -101,7 +101,7 @@ def _figures(measured: Sequence[Measured]) -> list[str]:
 
 
 def aligned(table: Sequence[Mapping[str, str | float]]) -> list[str]:
-    """Rows under their column names; columns of numbers stand to the right."""
+    """Format rows below their column names; numeric columns are right-aligned."""
     names = columns(table)
     rows = [[cell(row.get(name, "")) for name in names] for row in table]
     widths = [max([len(name), *(len(row[i]) for row in rows)]) for i, name in enumerate(names)]
@@ -120,5 +120,5 @@ def aligned(table: Sequence[Mapping[str, str | float]]) -> list[str]:
 
 
 def cell_is_number(value: str | float) -> bool:
-    """Whether a cell is one, or reads as one."""
+    """Return whether a cell is a number, or a string that starts with a digit."""
     return not isinstance(value, str) or value[:1].isdigit()

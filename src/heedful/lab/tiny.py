@@ -1,6 +1,6 @@
-"""Trainings of a second or two, and what else several experiments need.
+"""Training runs of a second or two, and other helpers shared by experiments.
 
-Models are made of the parts, objectives, optimizers and schedules that large ones are trained with.
+Models are built from the same parts, objectives, optimizers and schedules as large ones.
 """
 
 import math
@@ -27,11 +27,11 @@ from heedful.training.step import Step
 
 @dataclass(frozen=True)
 class Training:
-    """What a training came to, update by update; it ends early with a loss that is no number.
+    """Losses and gradient norms by update; training stops early if the loss is NaN or infinite.
 
     Args:
-        losses: of each batch, in nats for an item, before the update it led to.
-        norms: of all gradients taken as one vector.
+        losses: loss of each batch before its update, in nats per item.
+        norms: norm of all gradients taken as one vector.
     """
 
     losses: Sequence[float]
@@ -39,24 +39,24 @@ class Training:
 
     @property
     def curve(self) -> tuple[Sequence[float], Sequence[float]]:
-        """The losses over the updates, from 1, to be drawn."""
+        """Losses over updates, counted from 1, as a curve to draw."""
         return range(1, len(self.losses) + 1), self.losses
 
     @property
     def end(self) -> float:
-        """The mean of the last ten losses; infinite where one is no number."""
+        """Mean of the last ten losses; infinite if one of them is NaN or infinite."""
         last = [loss if math.isfinite(loss) else math.inf for loss in self.losses[-10:]]
         return sum(last) / len(last)
 
 
 def attention_taps(name: str, n_layers: int) -> list[str]:
-    """The taps of self-attention, "scores" or "weights" or others, of the layers of a stack."""
+    """Return the names of a self-attention tap (such as "scores" or "weights") in all layers of a stack."""
     return [f"stack.blocks.{layer}.mixer.part.{name}" for layer in range(n_layers)]
 
 
 @torch.no_grad()
 def attention_weights(model: Any, inputs: Tokens | Images) -> Float[Tensor, "L n H T T"]:
-    """Of all layers of a model, what every token of sequences of one length gives to every other."""
+    """Return the self-attention weights of all layers for sequences of equal length."""
     names = attention_taps("weights", len(model.stack.blocks))
     with capture(model, dict.fromkeys(names)) as seen:
         model(inputs)
@@ -64,7 +64,7 @@ def attention_weights(model: Any, inputs: Tokens | Images) -> Float[Tensor, "L n
 
 
 def census_of(texts: Iterable[Sequence[str]], kind: Kind, seen: Float[Tensor, "L n H T T"]) -> Census:
-    """What heads do (`heedful.explain.patterns`), by their weights for so many texts."""
+    """Take the census of attention patterns (`heedful.explain.patterns`) from the weights of texts."""
     heads = tuple(range(seen.shape[2]))
     explanations = []
     for text, own in zip(texts, seen.unbind(1), strict=True):
@@ -80,7 +80,7 @@ def train(
     optimizer: OptimizerConfig,
     schedule: Schedule,
 ) -> Training:
-    """Train on one batch after the other, and leave the model in evaluation."""
+    """Train on each batch in turn, and leave the model in evaluation mode."""
     step = Step(model.train(), objective)
     made = build_optimizer(optimizer, model)
     losses: list[float] = []
@@ -100,11 +100,11 @@ def train(
 
 
 def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Of the straight line that is nearest to the points, by least squares."""
+    """Return the slope of the least-squares line through the points."""
     return float(np.polyfit(np.asarray(xs, float), np.asarray(ys, float), 1)[0])
 
 
 def n_parameters(*modules: nn.Module) -> int:
-    """Numbers that are learned; what modules share is counted once."""
+    """Count the learned parameters; shared ones count once."""
     held: dict[Any, int] = {p: p.numel() for module in modules for p in module.parameters()}
     return sum(held.values())

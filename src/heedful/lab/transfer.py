@@ -1,8 +1,8 @@
-"""Pretrained against from scratch, as a curve over the number of labels.
+"""Pretraining compared with training from scratch, by the number of labels.
 
-Item 73 of the lectures. Sentences are the English of the built-in phrasebook; a model that has learned to
-foretell their next words is fine-tuned to tell of what kind the thing in a sentence is, and so is one that
-has not.
+Item 73 of the lectures. Sentences are the English side of the built-in phrasebook. A model pretrained to
+predict their next words is fine-tuned to classify the object of a sentence, and so is one that was not
+pretrained.
 """
 
 import copy
@@ -46,14 +46,14 @@ from heedful.training.schedules import Constant
 
 DERIVATIONS, TESTED = 4000, 400
 START, END, FIRST = 0, 1, 2  # ids
-KINDS: tuple[tuple[str, ...], ...] = (
+CLASSES: tuple[tuple[str, ...], ...] = (
     ("person", "kin"),
     ("animal",),
     ("food", "drink"),
     ("text", "art"),
     ("vehicle", "cloth", "thing", "opening", "game", "instrument"),
 )
-"""Classes of nouns that make one kind; a noun is of the first kind that has one of its classes."""
+"""Noun categories that form one class; a noun belongs to the first class that has one of its categories."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class Data:
     """Sentences as ids.
 
     Args:
-        plain: sentences without labels, for pretraining; those that are tested are not among them.
-        labelled, tested: other sentences, each with its kind.
-        n_ids: how many ids there are.
+        plain: sentences without labels, for pretraining; test sentences are excluded.
+        labelled, tested: other sentences, each with its class.
+        n_ids: number of ids.
     """
 
     plain: Sequence[Sequence[int]]
@@ -72,28 +72,28 @@ class Data:
     n_ids: int
 
 
-def kind_of(sentence: Sentence) -> int | None:
-    """The kind of the thing that something is done to; None where there is none."""
+def class_of(sentence: Sentence) -> int | None:
+    """Return the class of the object of a sentence, or None if there is none."""
     thing = sentence.main.object
     if sentence.other is not None or thing is None or thing.noun not in NOUNS:
         return None
-    classes = set(NOUNS[thing.noun][1])
-    return next((kind for kind, own in enumerate(KINDS) if classes & set(own)), None)
+    categories = set(NOUNS[thing.noun][1])
+    return next((label for label, own in enumerate(CLASSES) if categories & set(own)), None)
 
 
 @cache
 def data() -> Data:
-    """Derivations of the phrasebook; of those that have a kind, the first are tested."""
+    """Derive sentences from the phrasebook; the first of those that have a class form the test set."""
     words: dict[str, int] = {}
     plain: list[list[int]] = []
     known: list[tuple[list[int], int]] = []
     for sentence in derivations("ta", seed_of(1), DERIVATIONS):
         ids = [words.setdefault(token.text, FIRST + len(words)) for token in english.sentence(sentence)]
-        kind = kind_of(sentence)
-        if kind is None:
+        label = class_of(sentence)
+        if label is None:
             plain.append(ids)
         else:
-            known.append((ids, kind))
+            known.append((ids, label))
     tested, labelled = known[:TESTED], known[TESTED:]
     return Data([*plain, *(ids for ids, _ in labelled)], labelled, tested, FIRST + len(words))
 
@@ -108,7 +108,7 @@ MIXERS: dict[str, Callable[[], nn.Module]] = {
 
 
 def model_of(mixer: str, seed: int) -> LanguageModel:
-    """A language model with a further head for kinds; the mixer is all that differs."""
+    """Build a language model with an additional classification head; only the mixer differs."""
     with seeded(seed):
         table = embedding_table(data().n_ids, D)
         blocks = [
@@ -119,18 +119,18 @@ def model_of(mixer: str, seed: int) -> LanguageModel:
         head = token_head(D, data().n_ids, table)
         model = LanguageModel(embedding, EncoderStack(blocks, LayerNorm(D)), head)
         model.heads["pooled"] = MeanPooling()
-        model.heads["class"] = class_head(D, len(KINDS), dropout=0.0)
+        model.heads["class"] = class_head(D, len(CLASSES), dropout=0.0)
     return model
 
 
-# Trainings
+# Training
 
 BATCH, RATE = 32, 3e-3
 PRETRAINED = {"short": 600, "long": 1000}
 
 
 def _shuffled(sentences: Sequence[Sequence[int]], generator: torch.Generator) -> list[list[int]]:
-    """The same words, dealt out anew among all sentences, whose lengths stay."""
+    """Redistribute the words at random among all sentences, whose lengths stay the same."""
     words = [word for sentence in sentences for word in sentence]
     dealt = iter([words[i] for i in torch.randperm(len(words), generator=generator).tolist()])
     return [[next(dealt) for _ in sentence] for sentence in sentences]
@@ -138,7 +138,7 @@ def _shuffled(sentences: Sequence[Sequence[int]], generator: torch.Generator) ->
 
 @cache
 def pretrained(mixer: str, shuffled: bool, updates: int) -> LanguageModel:
-    """A model that has learned next words, of the sentences or of shuffled ones."""
+    """Pretrain a model on the sentences or on shuffled ones."""
     generator = generator_from(5)
     sentences = _shuffled(data().plain, generator) if shuffled else data().plain
     model = model_of(mixer, seed=0)
@@ -151,18 +151,18 @@ def pretrained(mixer: str, shuffled: bool, updates: int) -> LanguageModel:
 
 
 def _chosen(n: int, updates: int, generator: torch.Generator) -> Iterator[list[int]]:
-    """For each update, numbers of samples."""
+    """Draw the indices of samples for each update."""
     for _ in range(updates):
         yield torch.randint(n, (BATCH,), generator=generator).tolist()
 
 
 def _batch(rows: Sequence[tuple[Sequence[int], int]]) -> Batch:
-    texts, kinds = [[ids] for ids, _ in rows], [kind for _, kind in rows]
-    return Batch.labelled(texts, kinds, classify=START, separate=END)
+    texts, labels = [[ids] for ids, _ in rows], [label for _, label in rows]
+    return Batch.labelled(texts, labels, classify=START, separate=END)
 
 
 def tuned(model: LanguageModel, n_labels: int, seed: int) -> float:
-    """Train a copy on so many labelled sentences, drawn by the seed; the share of right kinds of new ones."""
+    """Fine-tune a copy on ``n_labels`` sentences drawn by the seed; return its accuracy on new ones."""
     generator = generator_from(seed)
     pool = data().labelled
     rows = [pool[i] for i in torch.randperm(len(pool), generator=generator)[:n_labels].tolist()]
@@ -180,12 +180,12 @@ def tuned(model: LanguageModel, n_labels: int, seed: int) -> float:
 
 @cache
 def from_scratch(mixer: str, n_labels: int, repeats: int) -> float:
-    """The mean over trainings that differ in the first weights and in the labelled sentences."""
+    """Return the mean accuracy over runs with different initial weights and labelled sentences."""
     return fmean([tuned(model_of(mixer, seed), n_labels, seed) for seed in range(1, repeats + 1)])
 
 
 def _after(model: LanguageModel, n_labels: int, repeats: int) -> float:
-    """The same of a pretrained model."""
+    """Return the mean accuracy of a pretrained model after fine-tuning."""
     return fmean([tuned(model, n_labels, seed) for seed in range(1, repeats + 1)])
 
 
@@ -194,11 +194,11 @@ def _after(model: LanguageModel, n_labels: int, repeats: int) -> float:
 LABELS = {"short": (64, 512), "long": (16, 32, 64, 128, 256, 512)}
 REPEATS = {"short": 3, "long": 4}
 HELPS = 0.05
-"""From how much more of right answers on a pretraining counts as a help."""
+"""Gain in accuracy above which pretraining counts as a help."""
 
 
 def _transferred(size: Size, shuffled: bool) -> Outcome:
-    """Right answers over the number of labels, pretrained and from scratch."""
+    """Measure accuracy by the number of labels, pretrained and from scratch."""
     counts = LABELS[size]
     right = _right("attention", counts, shuffled, size)
     of_lstm = _right("LSTM", counts if size == "long" else counts[:1], shuffled, size)
@@ -206,9 +206,9 @@ def _transferred(size: Size, shuffled: bool) -> Outcome:
     right |= of_lstm
     return Outcome(
         _verdict(gains),
-        "Where labels are few, a model that was pretrained on text without labels is right more often than "
-        f"one from scratch; with many labels both come to the same. {_of_lstms(gains)}Text whose words are "
-        "dealt out at random teaches nothing that helps.",
+        "With few labels, a model pretrained on unlabelled text is more accurate than one trained from "
+        f"scratch; with many labels both are equal. {_of_lstms(gains)}Pretraining on text whose words are "
+        "shuffled at random does not help.",
         [
             *(
                 Measured(
@@ -230,9 +230,9 @@ def _transferred(size: Size, shuffled: bool) -> Outcome:
         _table(counts, right),
         [
             Curves(
-                "Right answers over the number of labels",
+                "Accuracy by number of labels",
                 "labelled sentences",
-                "share of new sentences",
+                "accuracy on new sentences",
                 {f"{mixer}, {how}": (counts[: len(own)], own) for (mixer, how), own in right.items()},
                 log="x",
                 inches=(5.6, 3.8),
@@ -242,18 +242,18 @@ def _transferred(size: Size, shuffled: bool) -> Outcome:
 
 
 def _of_lstms(gains: Mapping[str, Sequence[float]]) -> str:
-    """What is to be said of them, where one gains."""
+    """Return a remark on LSTMs, if one gains."""
     if gains["LSTM"][0] <= HELPS:
         return ""
     return (
-        "That is not the Transformer's alone: an LSTM of the same width in the same place gains from its "
-        "pretraining too. (What a recurrence cannot do is spread the pretraining over the tokens of a text, "
-        "so it was not scaled as far.) "
+        "This is not specific to Transformers: an LSTM of the same width in the same place also gains from "
+        "pretraining. (A recurrence cannot process the tokens of a text in parallel during pretraining, so "
+        "it was not scaled as far.) "
     )
 
 
 Right = dict[tuple[str, str], list[float]]
-"""Shares of right answers over the number of labels, by mixer, and pretrained or from scratch."""
+"""Accuracy by number of labels, for each mixer, pretrained or from scratch."""
 
 
 def _right(mixer: str, counts: Sequence[int], shuffled: bool, size: Size) -> Right:
@@ -265,12 +265,12 @@ def _right(mixer: str, counts: Sequence[int], shuffled: bool, size: Size) -> Rig
 
 
 def _gains(right: Right) -> list[float]:
-    """Of one mixer, by the number of labels."""
+    """Return the gains of one mixer, by number of labels."""
     return [a - b for a, b in zip(*right.values(), strict=True)]
 
 
 def _verdict(gains: Mapping[str, Sequence[float]]) -> Verdict:
-    """The claim is that the Transformer gains, however many labels there are, and that an LSTM does not."""
+    """Judge: the Transformer gains, however many labels there are, and an LSTM does not."""
     attention, lstm = gains["attention"], gains["LSTM"]
     if attention[0] <= HELPS:
         return "is wrong"
@@ -288,15 +288,15 @@ def _table(counts: Sequence[int], right: Right) -> list[dict[str, str | float]]:
 EXPERIMENTS = [
     Experiment(
         "pretrained-or-scratch",
-        "What pretraining is worth, by the number of labels",
+        "Value of pretraining by the number of labels",
         "Pretrained models can be reused for new data sets while they retain their performance: transfer "
         "works very well with Transformers, unlike with RNNs or LSTMs, and needs little labelled data.",
         "S1, introduction to language models, and pretraining with BERT; S3, pretraining; Howard and Ruder "
-        "2018 (of an LSTM), section 4.1 and figure 3",
+        "2018 (for an LSTM), section 4.1 and figure 3",
         (73,),
         run=partial(_transferred, shuffled=False),
         control=partial(_transferred, shuffled=True),
-        changed="The words of the text for pretraining are dealt out at random among its sentences.",
+        changed="The words of the pretraining text are redistributed at random among its sentences.",
         expected=("holds with conditions", "is wrong"),
     ),
 ]

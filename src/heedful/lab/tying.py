@@ -1,4 +1,4 @@
-"""Weights that are shared: by embeddings and the output layer, and by all steps of a recurrence.
+"""Shared weights: of embeddings and the output layer, and of all steps of a recurrence.
 
 Items 1 and 9 (weights tied over time), 35 (the whole model's parameters) and 51 (embeddings) of the lectures.
 """
@@ -29,15 +29,15 @@ D = 32
 
 
 def _tied_embeddings(tie: str, size: Size) -> Outcome:
-    """Hold the base model's parameters against the 65 million of paper and lecture."""
+    """Compare the parameters of the base model with the 65 million of paper and lecture."""
     totals = {how: ledger(BASE, f"tie={how}").parameters for how in ("three-way", "target", "none")}
     matrix = 37_000 * 512
     total = totals[tie]
     return Outcome(
         "holds" if abs(total / 65e6 - 1) < 0.05 else "is wrong",
-        "W_D has 18,944,000 parameters for 37,000 tokens, of about 63 million in all; but only because one "
-        "matrix is source embedding, target embedding and output layer. With a set of weights for each "
-        "there would be 100.9 million.",
+        "W_D has 18,944,000 parameters for 37,000 tokens, of about 63 million in total; but only because one "
+        "matrix serves as source embedding, target embedding and output layer. With separate weights for "
+        "each there would be 100.9 million.",
         [
             Measured("parameters of the base model", total, expected=65e6),
             Measured("of which one matrix of 37,000 tokens has", matrix),
@@ -52,7 +52,7 @@ def _tied_embeddings(tie: str, size: Size) -> Outcome:
         [
             Bars(
                 "Parameters of the base model, V = 37,000",
-                "tied",
+                "tying",
                 "millions",
                 {how: n / 1e6 for how, n in totals.items()},
                 levels={"printed: 65 million": 65.0},
@@ -62,14 +62,14 @@ def _tied_embeddings(tie: str, size: Size) -> Outcome:
 
 
 class Unrolled(nn.Module):
-    """An RNN with a cell of its own for each of ``n`` steps, all of them alike at first."""
+    """An RNN with a separate cell for each of ``n`` steps; all cells start with the same weights."""
 
     def __init__(self, cell: Cell, n: int) -> None:
         super().__init__()
         self.cells = nn.ModuleList(copy.deepcopy(cell) for _ in range(n))
 
     def forward(self, x: Float[Tensor, "n d"], layout: Layout) -> Float[Tensor, "n d"]:
-        """The states of one sequence."""
+        """Compute the states for one sequence."""
         cells: Any = self.cells
         state, states = cells[0].initial(1, x), []
         for own, now in zip(cells, x, strict=True):
@@ -82,7 +82,7 @@ TIED, OWN = "one cell for all steps", "a cell for each step"
 
 
 def _weights_behind(result: Tensor) -> int:
-    """Numbers that are learned on which ``result`` depends, by its graph; each is counted once."""
+    """Count the parameters that ``result`` depends on, by its graph; each is counted once."""
     found: dict[Any, int] = {}
     seen, waiting = set(), [result.grad_fn]
     while waiting:
@@ -97,7 +97,7 @@ def _weights_behind(result: Tensor) -> int:
 
 
 def _over_time(*, tied: bool, size: Size) -> Outcome:
-    """What the last state of an RNN depends on, with one cell for all steps, or with a cell for each."""
+    """Count the parameters behind the last state of an RNN with one cell, or with a cell per step."""
     lengths = [1, 5, 25] if size == "short" else [1, 5, 25, 125]
     with seeded(0):
         cell = ElmanCell(D, D)
@@ -114,9 +114,9 @@ def _over_time(*, tied: bool, size: Size) -> Outcome:
     one_function, sums = max(apart) < 1e-5, _gradient_difference(cell, x[:5])
     return Outcome(
         "holds" if one_function and sums < 1e-5 and own[-1] == own[0] else "is wrong",
-        "Tied over time, an RNN has d_h² + d_h d_x + d_h parameters whatever the length; untied it computes "
-        "the same with as many for each step. The tied weights then answer for all of history: their "
-        "gradient is the sum of those that each step would give to its own.",
+        "Tied over time, an RNN has d_h² + d_h d_x + d_h parameters at any length; untied, it computes the "
+        "same with as many for each step. The tied weights apply at every step: their gradient is the sum of "
+        "the gradients that each step would give to its own weights.",
         [
             Measured(f"parameters behind state {lengths[-1]}", own[-1], expected=float(2 * D * D + D)),
             Measured("parameters behind state 1", own[0], expected=float(2 * D * D + D)),
@@ -128,7 +128,7 @@ def _over_time(*, tied: bool, size: Size) -> Outcome:
         [{"steps": n, **{name: own[i] for name, own in counts.items()}} for i, n in enumerate(lengths)],
         [
             Curves(
-                "Parameters of an RNN over the length",
+                "Parameters of an RNN by sequence length",
                 "steps",
                 "parameters behind the last state",
                 {name: (lengths, n) for name, n in counts.items()},
@@ -139,7 +139,7 @@ def _over_time(*, tied: bool, size: Size) -> Outcome:
 
 
 def _gradient_difference(cell: Cell, x: Float[Tensor, "n d"]) -> float:
-    """Between the gradients of one cell and the sums over cells of their own for each step, relative."""
+    """Return the relative difference of the gradients of one cell and the sums over a cell per step."""
     tied, layout = Recurrence(copy.deepcopy(cell)), Layout.of([len(x)])
     untied = Unrolled(cell, len(x))
     for network in (tied, untied):
@@ -157,8 +157,8 @@ def _gradient_difference(cell: Cell, x: Float[Tensor, "n d"]) -> float:
 # The factor before the positions
 
 
-def _drowned(*, scaled: bool, size: Size) -> Outcome:
-    """Whether a word can be told from its embedding plus position, by the table that both ends share."""
+def _identified(*, scaled: bool, size: Size) -> Outcome:
+    """Test whether a word can be identified from its embedding plus position, with the shared table."""
     d, n_words = (64, 1000) if size == "short" else (512, 10_000)
     scale = math.sqrt(d) if scaled else 1.0
     with seeded(0):
@@ -177,15 +177,15 @@ def _drowned(*, scaled: bool, size: Size) -> Outcome:
     share = (found == words).float().mean().item()
     return Outcome(
         "holds" if share > 0.99 else "is wrong",
-        "A table that is tied to the output layer has entries of size d^-0.5, the positions of size 0.7: "
-        "added as it is, a word is drowned by its place. The paper multiplies embeddings by √d_model first, "
-        "which no lecture says.",
+        "A table that is tied to the output layer has entries of size d^-0.5; those of the positions have "
+        "size 0.7. Added without scaling, the position dominates the word. The paper multiplies embeddings "
+        "by √d_model first, which no lecture mentions.",
         [
             Measured("words that can be told from their sums", share, expected=1.0),
             Measured("size of the embeddings' entries", sizes["embeddings"], expected=d**-0.5),
             Measured("size of the positions' entries", sizes["positions"], expected=0.5**0.5),
         ],
-        panels=[Bars("Size of what is added", "", "root mean square of the entries", sizes)],
+        panels=[Bars("Size of the summands", "", "root mean square of the entries", sizes)],
     )
 
 
@@ -194,7 +194,7 @@ _VASWANI = "Vaswani et al. 2017, section 3.4"
 EXPERIMENTS = [
     Experiment(
         "tied-embeddings",
-        "Where the 65 million come from",
+        "Origin of the 65 million parameters",
         "The output matrix contributes about 19 of 65 million parameters, and the input embedding is an "
         "additional set of weights.",
         f"S0, decoder output, and the Transformer architecture; {_VASWANI}; Press and Wolf 2017",
@@ -206,24 +206,24 @@ EXPERIMENTS = [
     ),
     Experiment(
         "tied-over-time",
-        "One set of weights for all of history",
+        "One set of weights for all time steps",
         "Weights that are tied across time steps keep the number of parameters manageable, and the same ones "
         "are responsible for all of history.",
         "S3, quiz 3, question 5",
         (1, 9),
         run=lambda size: _over_time(tied=True, size=size),
         control=lambda size: _over_time(tied=False, size=size),
-        changed="Every step has a cell of its own.",
+        changed="Every step has its own cell.",
     ),
     Experiment(
         "embedding-scale",
-        "The factor that the lectures leave out",
+        "The scale factor that the lectures omit",
         "The position vector is added to the word's embedding as it is.",
         f"S0, S1, S3 and S4, positions; {_VASWANI}",
         (51,),
-        run=lambda size: _drowned(scaled=False, size=size),
-        control=lambda size: _drowned(scaled=True, size=size),
-        changed="Embeddings are multiplied by √d_model before.",
+        run=lambda size: _identified(scaled=False, size=size),
+        control=lambda size: _identified(scaled=True, size=size),
+        changed="Embeddings are multiplied by √d_model first.",
         expected=("is wrong", "holds"),
     ),
 ]

@@ -1,7 +1,7 @@
-"""What waits for what: operations that must be done one after the other, in recurrence and in attention.
+"""Sequential dependencies: operations that must run one after the other, in recurrence and in attention.
 
-Items 17 and 61 of the lectures. Wall times stand in a table and a panel of their own, for people; verdicts
-rest on the depth of dependencies and on counts of operations.
+Items 17 and 61 of the lectures. Wall times are reported in a table and a panel; verdicts depend on the depth
+of dependencies and on operation counts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,9 +30,9 @@ D = 32
 
 
 def depth(result: Tensor) -> int:
-    """The longest chain of operations that lead to ``result``, as autograd recorded them.
+    """Return the length of the longest chain of operations that leads to ``result``, as recorded by autograd.
 
-    So many must be done one after the other, however many processors there are.
+    These operations must run one after the other, however many processors there are.
     """
     depths: dict[Any, int] = {}
     waiting: list[Any] = [result.grad_fn]
@@ -48,7 +48,7 @@ def depth(result: Tensor) -> int:
 
 
 Run = Callable[[], Tensor]
-"""A computation; its model and what it reads are there."""
+"""A computation whose model and inputs already exist."""
 
 
 def _recurrent_encoder(n: int, cell: Callable[[int, int], Cell]) -> Run:
@@ -72,17 +72,17 @@ ENCODERS: dict[str, Callable[[int], Run]] = {
     "LSTM": partial(_recurrent_encoder, cell=LSTMCell),
     "attention": _attention_encoder,
 }
-"""By name, what makes one for so many tokens."""
+"""Encoders by name: functions that build one for a number of tokens."""
 
 
 @cache
 def encoder_depth(name: str, n: int) -> int:
-    """Of one of `ENCODERS`."""
+    """Return the depth of one of `ENCODERS`."""
     return depth(ENCODERS[name](n)())
 
 
 def _waits(judged: Sequence[str], size: Size) -> Outcome:
-    """Depth over the number of tokens, of one kind of encoder, beside the others."""
+    """Measure depth by number of tokens, for all encoders."""
     lengths = [4, 8, 16, 32] if size == "short" else [4, 8, 16, 32, 64, 128, 256]
     depths = {name: [encoder_depth(name, n) for n in lengths] for name in ENCODERS}
     times = {name: [_timed(make(n)) for n in lengths] for name, make in ENCODERS.items()}
@@ -90,9 +90,10 @@ def _waits(judged: Sequence[str], size: Size) -> Outcome:
     by_layers = [depth(_attention_encoder(8, n_layers)()) for n_layers in (1, 2, 3)]
     return Outcome(
         "holds" if all(growth[name] > 0.5 for name in judged) else "is wrong",
-        "A recurrent encoder's h_i waits for h_{i-1}, in a plain RNN as in an LSTM: the chain of operations "
-        "grows with every token. In a Transformer's encoder the chain grows with the layers alone. (On a "
-        "processor of few cores, times follow the number of calls; which is as long as that chain.)",
+        "In a recurrent encoder, h_i depends on h_{i-1}, in a plain RNN as in an LSTM: the chain of "
+        "operations grows with every token. In a Transformer's encoder the chain grows only with the number "
+        "of layers. (On a processor with few cores, wall time depends on the number of calls, which grows "
+        "with that chain.)",
         [
             *(
                 Measured(f"further operations in a row for each token, {name}", growth[name])
@@ -114,7 +115,7 @@ def _waits(judged: Sequence[str], size: Size) -> Outcome:
         ],
         [
             Curves(
-                "Operations that wait for each other",
+                "Sequential operations",
                 "tokens",
                 "longest chain",
                 over(lengths, depths),
@@ -125,17 +126,18 @@ def _waits(judged: Sequence[str], size: Size) -> Outcome:
 
 
 def _timed(run: Callable[[], Any]) -> float:
-    """Of a computation that takes nothing, in milliseconds."""
+    """Time a computation without arguments, in milliseconds."""
     return milliseconds(lambda _: run(), lambda: None)
 
 
 def _clock(lengths: Sequence[int], times: Mapping[str, Sequence[float]], unit: str) -> Curves:
-    """A panel of wall times over numbers of tokens or words."""
-    return Curves("Wall time here (no verdict rests on it)", unit, "ms", over(lengths, times), log="xy")
+    """Draw wall times by number of tokens or words."""
+    title = "Wall time here (not used for the verdict)"
+    return Curves(title, unit, "ms", over(lengths, times), log="xy")
 
 
 def _recurrent_attention(n_source: int, n_target: int) -> Tensor:
-    """What a recurrent decoder makes of given h_i (Bahdanau et al. 2014)."""
+    """Run a recurrent decoder with given h_i (Bahdanau et al. 2014)."""
     score = AdditiveAttention(score="additive", d_attention=D)
     config = RecurrentConfig(d_embedding=D, d_hidden=D, attention=score)
     with seeded(0):
@@ -150,7 +152,7 @@ def _recurrent_attention(n_source: int, n_target: int) -> Tensor:
 
 
 def _cross_attention(n_source: int, n_target: int) -> Tensor:
-    """The same of a Transformer's decoder that is given the whole target."""
+    """Run a Transformer's decoder on the whole target."""
     with seeded(0):
         stack = cross_attention_stack(_config(1), 4 * D, 1)
         encoded, x = torch.randn(n_source, D), torch.randn(n_target, D)
@@ -165,30 +167,30 @@ DECODERS: dict[str, Callable[[int, int], Tensor]] = {
 
 @cache
 def decoder_depth(name: str, n_source: int, n_target: int) -> int:
-    """Of one of `DECODERS`."""
+    """Return the depth of one of `DECODERS`."""
     return depth(DECODERS[name](n_source, n_target))
 
 
 def _weighs(judged: str, size: Size) -> Outcome:
-    """Depth of a decoder over source words at a fixed number of steps, and over steps."""
+    """Measure the depth of a decoder by source words at a fixed number of steps, and by steps."""
     lengths = [4, 8, 16, 32] if size == "short" else [4, 8, 16, 32, 64, 128]
     over_source = {name: [decoder_depth(name, n, 4) for n in lengths] for name in DECODERS}
     over_steps = {name: [decoder_depth(name, 4, n) for n in lengths] for name in DECODERS}
     by_word, by_step = slope(lengths, over_source[judged]), slope(lengths, over_steps[judged])
     return Outcome(
         "holds" if abs(by_word) < 0.01 and by_step > 0.5 else "is wrong",
-        "At one step t, the weights of all source words are computed at once. Over t they wait in a "
-        "recurrent decoder, whose next state needs the context before it; not in a Transformer's decoder "
-        "that is given the whole target, as in training.",
+        "At one step t, the weights of all source words are computed in parallel. Different t are sequential "
+        "in a recurrent decoder, whose next state needs the context of the step before. They are not in a "
+        "Transformer's decoder that is given the whole target, as in training.",
         [
             Measured("further operations in a row for each source word", by_word, expected=0.0),
             Measured("further operations in a row for each step", by_step),
         ],
         panels=[
             Curves(
-                f"Longest chain over {what}",
+                f"Longest chain by {what}",
                 what,
-                "operations in a row",
+                "sequential operations",
                 {name: (lengths, own) for name, own in found.items()},
             )
             for what, found in (("source words", over_source), ("steps of the decoder", over_steps))
@@ -196,7 +198,7 @@ def _weighs(judged: str, size: Size) -> Outcome:
     )
 
 
-# Two translators in training
+# Training two translation models
 
 TYPES = 50
 CONFIGS: dict[str, RecurrentConfig | TransformerConfig] = {
@@ -209,27 +211,27 @@ CONFIGS: dict[str, RecurrentConfig | TransformerConfig] = {
 
 @cache
 def translator(name: str) -> Any:
-    """One of `CONFIGS`, freshly initialised."""
+    """Return one of `CONFIGS` with initial weights."""
     with seeded(0):
         return build_model(CONFIGS[name], TYPES, TYPES)
 
 
 @cache
 def words(n: int) -> Tokens:
-    """So many, at random."""
+    """Draw ``n`` random words."""
     with seeded(1):
         return Tokens(torch.randint(TYPES, (n,)), Layout.of([n]))
 
 
 def read(name: str, n_source: int, n_target: int) -> Tensor:
-    """Logits for all words of a translation that is given, as in training."""
+    """Compute logits for all words of a given translation, as in training."""
     model = translator(name)
     logits: Tensor = model.heads["token"](model(words(n_target), words(n_source)))
     return logits
 
 
 def step(name: str, n: int) -> Tensor:
-    """Logits for word ``n`` of a translation that is written; what came before is kept."""
+    """Compute logits for word ``n`` of a generated translation; earlier states are cached."""
     model = translator(name)
     with torch.no_grad():
         state = model.start(words(n))
@@ -242,10 +244,10 @@ def step(name: str, n: int) -> Tensor:
 
 @cache
 def chain(name: str, n: int, *, written: bool) -> int:
-    """Operations in a row for a sentence of ``n`` words and its translation of as many.
+    """Count sequential operations for a sentence of ``n`` words and a translation of the same length.
 
-    Where the translation is written, each word is chosen by what its own step gives, so that steps wait for
-    each other: the encoder and the first word, and then one step after the other.
+    If the translation is generated, each word is chosen from the output of its own step, so steps are
+    sequential: the encoder and the first word, and then one step after the other.
     """
     if not written:
         return depth(read(name, n, n))
@@ -253,13 +255,13 @@ def chain(name: str, n: int, *, written: bool) -> int:
 
 
 def train(name: str, n: int) -> None:
-    """A training step with such a pair, forward and backward."""
+    """Run a training step with such a pair, forward and backward."""
     torch.autograd.grad(read(name, n, n).sum(), list(translator(name).parameters()), allow_unused=True)
 
 
 @torch.no_grad()
 def write(name: str, n: int) -> None:
-    """Read a sentence of ``n`` words and write as many, one after the other."""
+    """Encode a sentence of ``n`` words and generate as many, one after the other."""
     model = translator(name)
     state = model.start(words(n))
     for _ in range(n):
@@ -268,16 +270,16 @@ def write(name: str, n: int) -> None:
 
 
 def operations(name: str, n: int) -> float:
-    """FLOPs of a training step for each of its words."""
+    """Count the FLOPs of a training step per word."""
     return flops_of(lambda: train(name, n)) / (2 * n)
 
 
 FASTER = 2.0
-"""So many times the operations a step may take and still be the faster one, where its chain does not grow."""
+"""Largest ratio of operations at which a step with a constant chain still counts as faster."""
 
 
 def _trains(size: Size, written: bool) -> Outcome:
-    """Chains and operations of two translators, over the number of words."""
+    """Measure chains and operations of two translation models by number of words."""
     lengths = [4, 8, 16] if size == "short" else [4, 8, 16, 32, 64]
     chains = {name: [chain(name, n, written=written) for n in lengths] for name in CONFIGS}
     growth = {name: slope(lengths, own) for name, own in chains.items()}
@@ -289,11 +291,12 @@ def _trains(size: Size, written: bool) -> Outcome:
     faster = growth[transformer] < 0.01 < 0.5 < growth[recurrent] and ratio < FASTER
     return Outcome(
         "holds with conditions" if faster else "is wrong",
-        "In training all words of both sentences go through a Transformer at once: its chain of operations "
-        "has one length for any sentence, where that of a recurrent translator grows with each word, and the "
-        "operations of both are about as many. So it is faster where a machine can do many things at once. "
-        "Writing a translation is no faster: each word waits for the one before in both. (Times here are of "
-        f"{'writing one sentence' if written else 'a training step with one sentence'}.)",
+        "In training, a Transformer processes all words of both sentences in parallel: the length of its "
+        "chain of operations is the same for every sentence, while that of a recurrent translation model "
+        "grows with each word; both need about as many operations. So the Transformer is faster on hardware "
+        "that runs many operations in parallel. Generation is not faster: in both, each word depends on the "
+        "one before. (Times here are for "
+        f"{'generating one sentence' if written else 'a training step with one sentence'}.)",
         [
             *(
                 Measured(f"further operations in a row for each word, {name}", own)
@@ -322,20 +325,20 @@ def _trains(size: Size, written: bool) -> Outcome:
         ],
         [
             Curves(
-                f"Operations that wait for each other, {'writing' if written else 'in training'}",
-                "words of each sentence",
+                f"Sequential operations, {'generation' if written else 'training'}",
+                "words per sentence",
                 "longest chain",
                 over(lengths, chains),
                 log="xy",
             ),
             Curves(
                 "Operations of a training step",
-                "words of each sentence",
-                "FLOPs for each word",
+                "words per sentence",
+                "FLOPs per word",
                 over(lengths, counts),
                 limits=(0, None),
             ),
-            _clock(lengths, times, "words of each sentence"),
+            _clock(lengths, times, "words per sentence"),
         ],
     )
 
@@ -363,13 +366,13 @@ EXPERIMENTS = [
     ),
     Experiment(
         "trained-faster",
-        "Whether a Transformer trains faster than a recurrent translator",
+        "Whether a Transformer trains faster than a recurrent translation model",
         "The Transformer was proposed for translation, and trained faster than the models before it.",
         "S0, attention is all you need; Vaswani et al. 2017, section 4, table 1",
         (61,),
         run=partial(_trains, written=False),
         control=partial(_trains, written=True),
-        changed="The translation is not given: it is written, word by word.",
+        changed="The translation is not given, but generated word by word.",
         expected=("holds with conditions", "is wrong"),
     ),
 ]

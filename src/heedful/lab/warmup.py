@@ -1,4 +1,4 @@
-"""What a warm-up is for: gradients before the first update, and trainings with and without.
+"""Purpose of a warm-up: gradients before the first update, and training with and without warm-up.
 
 Items 55 (the schedule) and 56 (the open questions) of the lectures.
 """
@@ -37,7 +37,7 @@ WIDTH, TYPES = 32, 29
 
 
 def _stack(placement: Placement, n_layers: int) -> EncoderStack:
-    """Causal blocks of width `WIDTH`, Xavier-uniform as in the paper's analysis."""
+    """Build causal blocks of width `WIDTH`, Xavier-uniform as in the paper's analysis."""
     config = TransformerConfig(
         d_model=WIDTH, d_ff=4 * WIDTH, n_heads=4, n_layers=n_layers, dropout=0.0, norm_placement=placement
     )
@@ -45,10 +45,10 @@ def _stack(placement: Placement, n_layers: int) -> EncoderStack:
 
 
 def gradients(placement: Placement, n_layers: int, seed: int) -> list[float]:
-    """Norms of the gradients of W_2 of the feed-forwards, from the first layer to the last, before training.
+    """Return the gradient norms of W_2 of all feed-forward networks of an untrained stack, first layer first.
 
-    Inputs and output layer are random, and so is the token that the loss asks for, at the last place of 16:
-    the mean over many tokens would hide what each of them gives.
+    Inputs and output layer are random, and so is the target, at the last of 16 positions only: a mean over
+    many tokens would hide the gradient of each.
     """
     layout = Layout.of([16])
     with seeded(seed):
@@ -65,13 +65,13 @@ def gradients(placement: Placement, n_layers: int, seed: int) -> list[float]:
 
 @cache
 def _by_layer(placement: Placement, n_layers: int, seeds: int) -> list[float]:
-    """Their means over so many stacks."""
+    """Return their means over several stacks."""
     rows = [gradients(placement, n_layers, seed) for seed in range(seeds)]
     return [sum(column) / seeds for column in zip(*rows, strict=True)]
 
 
 def _last_layer(placement: Placement, size: Size) -> Outcome:
-    """How the gradient of the last layer depends on the number of layers."""
+    """Measure how the gradient of the last layer depends on the number of layers."""
     depths, seeds = ([2, 4, 8, 16], 8) if size == "short" else ([2, 4, 8, 16, 32], 24)
     norms = {each: [_by_layer(each, n, seeds) for n in depths] for each in PLACEMENTS}
     last = {each: [by_layer[-1] for by_layer in own] for each, own in norms.items()}
@@ -80,8 +80,9 @@ def _last_layer(placement: Placement, size: Size) -> Outcome:
     return Outcome(
         verdict,
         "Before the first update of a post-norm stack, the gradient of the last layer is as large in a deep "
-        "stack as in a shallow one. Of a pre-norm stack it falls with depth, as L^-0.5 once the sum of all "
-        "layers outweighs the input. (Under Adam this is no step's length: adam-first-steps.)",
+        "stack as in a shallow one. In a pre-norm stack it decreases with depth, as L^-0.5 once the sum of "
+        "all layers outweighs the input. (Under Adam, gradient norms are not step lengths: "
+        "adam-first-steps.)",
         [
             Measured(
                 "power of L by which the last layer's gradient goes",
@@ -115,7 +116,7 @@ def _last_layer(placement: Placement, size: Size) -> Outcome:
     )
 
 
-# What trains without a warm-up
+# Training without a warm-up
 
 N_LAYERS, LENGTH, SENTENCES = 6, 16, 8
 
@@ -129,7 +130,7 @@ RATES: dict[tuple[Kind, Size], tuple[float, ...]] = {
     ("SGD", "short"): (0.03, 0.13),
     ("SGD", "long"): (0.01, 0.03, 0.13),
 }
-"""At each of them, a stack of either placement trains with a warm-up."""
+"""Rates at which a stack of either placement trains with a warm-up."""
 
 UPDATES: dict[tuple[Kind, Size], int] = {
     ("Adam", "short"): 60,
@@ -139,13 +140,13 @@ UPDATES: dict[tuple[Kind, Size], int] = {
 }
 
 WARMUP: dict[Kind, float] = {"Adam": 1 / 3, "SGD": 2 / 3}
-"""For what share of the updates the rate rises. With SGD at its highest rate a third does not always do."""
+"""Share of the updates used for warm-up. With SGD at its highest rate, a third is not always enough."""
 
 
 def cycle(n_batches: int, seed: int) -> Iterator[Batch]:
-    """Sequences in which each symbol decides the next one: a single cycle through all symbols.
+    """Yield sequences in which each symbol determines the next one: a single cycle through all symbols.
 
-    A model that knows the cycle has a loss of 0; one that knows nothing has ln 29 = 3.37.
+    A model that knows the cycle has a loss of 0; a uniform prediction has ln 29 = 3.37.
     """
     generator = generator_from(seed)
     order = torch.randperm(TYPES, generator=generator_from(7))
@@ -162,25 +163,25 @@ def _model(placement: Placement, seed: int) -> LanguageModel:
 
 
 def _trained(kind: Kind, placement: Placement, rate: float, warmup: int, n: int, seed: int) -> Training:
-    """A training of ``n`` updates at one rate, after a rise from 0 over the first ``warmup`` of them."""
+    """Train for ``n`` updates at a constant rate, after a linear rise from 0 in the first ``warmup``."""
     batches = cycle(n, seed)
     return train(_model(placement, seed), NextToken(), batches, KINDS[kind], Constant(rate, warmup))
 
 
 GAIN = 0.5
-"""From how many nats a token on warm-up counts as needed."""
+"""Difference in nats per token above which a warm-up counts as needed."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Trainings that differ in the warm-up alone, for several seeds."""
+    """Training runs that differ only in the warm-up, for several seeds."""
 
     without: list[Training]
     warmed: list[Training]
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Mean last losses without and with warm-up, in nats a token; at worst chance."""
+        """Mean final losses without and with warm-up, in nats per token, at most chance level."""
         chance = math.log(TYPES)
         without, warmed = (
             [min(t.end, chance) for t in trainings] for trainings in (self.without, self.warmed)
@@ -189,7 +190,7 @@ class Pair:
 
     @property
     def gain(self) -> float:
-        """What warm-up takes off the last losses, in nats a token."""
+        """Reduction of the final loss by warm-up, in nats per token."""
         without, warmed = self.ends
         return without - warmed
 
@@ -202,7 +203,7 @@ def _pair(kind: Kind, placement: Placement, rate: float, size: Size) -> Pair:
 
 
 def _pairs(kind: Kind, placement: Placement, size: Size) -> dict[float, Pair]:
-    """Pairs by their rates, the highest first."""
+    """Return pairs by rate, highest first."""
     return {rate: _pair(kind, placement, rate, size) for rate in reversed(RATES[kind, size])}
 
 
@@ -215,9 +216,9 @@ def _needs(placement: Placement, size: Size) -> Outcome:
     return Outcome(
         verdict,
         (
-            "It does at lower rates. A deep post-norm stack that starts at a high rate does not learn where "
-            "one that is warmed up to the same rate does; at a third of that rate it learns without one, "
-            "and as well."
+            "At lower rates it does train. A deep post-norm stack that starts at a high rate does not learn, "
+            "although with a warm-up to the same rate it does; at a third of that rate it learns without a "
+            "warm-up, and as well."
             if any(needed)
             else "A pre-norm stack learns at the same rates without a warm-up."
         ),
@@ -232,7 +233,7 @@ def _needs(placement: Placement, size: Size) -> Outcome:
         ],
         _ends({"Adam": pairs}),
         [
-            _over_rates(f"Loss at the end ({placement}-norm)", pairs),
+            _over_rates(f"Final loss ({placement}-norm)", pairs),
             *_courses(
                 {"without": highest.without[0], "with warm-up": highest.warmed[0]},
                 f"{placement}-norm, rate {rate:g}",
@@ -242,7 +243,7 @@ def _needs(placement: Placement, size: Size) -> Outcome:
 
 
 def _specific(size: Size, *, highest: bool) -> Outcome:
-    """Whether Adam needs a warm-up and SGD does not, with or without SGD's highest rate."""
+    """Test whether Adam needs a warm-up and SGD does not, with or without SGD's highest rate."""
     found = {kind: _pairs(kind, "post", size) for kind in KINDS}
     pre = {kind: _pair(kind, "pre", max(found[kind]), size) for kind in KINDS}
     if not highest:
@@ -253,13 +254,13 @@ def _specific(size: Size, *, highest: bool) -> Outcome:
     return Outcome(
         "holds" if own else "is wrong",
         (
-            "At rates of SGD that are low enough it looks so: Adam is lost without a warm-up at its highest "
-            "rate, and SGD is not lost at these."
+            "It appears so if the rates of SGD are low enough: without a warm-up, Adam fails at its highest "
+            "rate, and SGD does not fail at these."
             if own
-            else "Either optimizer has a rate at which a post-norm stack trains if it is warmed up, and does "
-            "not learn if it is not, and lower rates at which it needs no warm-up. At the same rates a "
-            "pre-norm stack needs none under either: what asks for a warm-up is post-norm at a high rate. "
-            "(Xiong et al. find it needed for SGD in a translator.)"
+            else "For either optimizer there is a rate at which a post-norm stack trains with a warm-up and "
+            "does not learn without one, and there are lower rates at which it needs no warm-up. At the same "
+            "rates, a pre-norm stack needs none with either optimizer: a warm-up is needed for post-norm at "
+            "a high rate. (Xiong et al. find it needed for SGD in a translation model.)"
         ),
         [
             *(
@@ -281,7 +282,7 @@ def _specific(size: Size, *, highest: bool) -> Outcome:
         ],
         _ends(found),
         [
-            *(_over_rates(f"{kind}: loss at the end (post-norm)", pairs) for kind, pairs in found.items()),
+            *(_over_rates(f"{kind}: final loss (post-norm)", pairs) for kind, pairs in found.items()),
             _courses(
                 {"without": first["SGD"].without[0], "with warm-up": first["SGD"].warmed[0]},
                 f"SGD, post-norm, rate {max(found['SGD']):g}",
@@ -291,7 +292,7 @@ def _specific(size: Size, *, highest: bool) -> Outcome:
 
 
 def _ends(found: Mapping[Kind, Mapping[float, Pair]]) -> list[dict[str, str | float]]:
-    """A row for each optimizer and rate."""
+    """Return a row for each optimizer and rate."""
     return [
         {"optimizer": name, "rate": rate, "without warm-up": pair.ends[0], "with warm-up": pair.ends[1]}
         for name, pairs in found.items()
@@ -300,11 +301,11 @@ def _ends(found: Mapping[Kind, Mapping[float, Pair]]) -> list[dict[str, str | fl
 
 
 def _over_rates(title: str, pairs: Mapping[float, Pair]) -> Curves:
-    """Last losses with and without warm-up, over the rates."""
+    """Draw the final losses with and without warm-up by rate."""
     return Curves(
         title,
         "rate",
-        "nats a token",
+        "nats per token",
         {
             how: (list(pairs), [pair.ends[i] for pair in pairs.values()])
             for i, how in enumerate(("without", "with warm-up"))
@@ -315,7 +316,7 @@ def _over_rates(title: str, pairs: Mapping[float, Pair]) -> Curves:
 
 
 def _courses(trainings: Mapping[str, Training], title: str) -> list[Panel]:
-    """Loss and gradients over the updates."""
+    """Draw losses and gradient norms by update."""
     return [
         Curves(
             f"{what} ({title})",
@@ -327,7 +328,7 @@ def _courses(trainings: Mapping[str, Training], title: str) -> list[Panel]:
             },
             log="y",
         )
-        for what, unit, field in (("Loss", "nats a token", "losses"), ("Gradients", "norm", "norms"))
+        for what, unit, field in (("Loss", "nats per token", "losses"), ("Gradients", "norm", "norms"))
     ]
 
 
@@ -342,22 +343,22 @@ EXPERIMENTS = [
         (55, 56),
         run=lambda size: _last_layer("post", size),
         control=lambda size: _last_layer("pre", size),
-        changed="The norms stand before the parts.",
+        changed="The stack is pre-norm.",
     ),
     Experiment(
         "post-norm-needs-warm-up",
-        "What a warm-up is needed for",
+        "When a warm-up is needed",
         "Without a warm-up a Transformer does not train, or ends worse.",
         f"S0 asks what happens without warm-up; {_XIONG}, section 3.1",
         (56,),
         run=lambda size: _needs("post", size),
         control=lambda size: _needs("pre", size),
-        changed="The norms stand before the parts.",
+        changed="The stack is pre-norm.",
         expected=("holds with conditions", "is wrong"),
     ),
     Experiment(
         "warm-up-and-optimizer",
-        "Whether a warm-up is Adam's own",
+        "Whether a warm-up is specific to Adam",
         "A warm-up is specific to Adam.",
         f"S0, warm-up strategy, asks; {_XIONG}, section 3.1; Liu et al. 2020, section 3",
         (56,),

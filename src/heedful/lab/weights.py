@@ -1,7 +1,7 @@
-"""The softmax of attention as the lectures print it: what its scores are divided by, and who is left out.
+"""The softmax of attention as printed in the lectures: the divisor of its scores, and its masks.
 
-Items 14, 22, 42, 43 and 44 of the lectures. Each formula stands here as printed, its correction is
-the control.
+Items 14, 22, 42, 43 and 44 of the lectures. Each formula is tested as printed; its correction is the
+control.
 """
 
 import math
@@ -20,11 +20,11 @@ from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.attention.weights import attention_weights, weighted_sum
 from heedful.nn.layout import Layout
 
-# What a score is divided by
+# Divisor of the scores
 
 
 def _divided(power: float, name: str, size: Size) -> Outcome:
-    """The variance of products of random queries and keys, over their width d_k, divided by d_k ** power."""
+    """Measure the variance of products of random queries and keys, divided by d_k ** power, by width d_k."""
     widths, n = [4, 16, 64, 256], 512 if size == "short" else 2048
     variances, heedfuls = [], []
     for d_k in widths:
@@ -60,7 +60,7 @@ def _divided(power: float, name: str, size: Size) -> Outcome:
     )
 
 
-# Weights that are none
+# Weights that do not sum to 1
 
 _N, _D = 9, 16
 
@@ -70,12 +70,12 @@ def _vectors(n: int, seed: int) -> Float[Tensor, "n d"]:
 
 
 def _heads(*rows: Float[Tensor, "n d"]) -> list[Float[Tensor, "1 1 n d"]]:
-    """As one head of one sentence."""
+    """Reshape to one head of one sequence."""
     return [each[None, None] for each in rows]
 
 
 def _normalised(size: Size, *, inside: bool) -> Outcome:
-    """Weights with 1 / √d_k within the exponential, or as a factor of the quotient."""
+    """Compute weights with 1 / √d_k inside the exponential, or as a factor of the quotient."""
     q, k = _vectors(_N, 1), _vectors(_N if size == "short" else 10 * _N, 2)
     products, root = q @ k.T, math.sqrt(_D)
     weights = (products / root).softmax(-1) if inside else products.softmax(-1) / root
@@ -88,8 +88,8 @@ def _normalised(size: Size, *, inside: bool) -> Outcome:
     return Outcome(
         "holds" if right else "is wrong",
         "The scores are divided by √d_k before the exponential: exp(q_i k_j / √d_k) / Σ_r exp(q_i k_r / "
-        "√d_k). As a factor of the quotient it leaves rows that sum to 1 / √d_k, of a softmax that was not "
-        "scaled.",
+        "√d_k). As a factor of the quotient, 1 / √d_k leaves an unscaled softmax whose rows sum to "
+        "1 / √d_k.",
         [
             Measured("sum of a row", sums.mean().item(), expected=1.0),
             Measured(
@@ -113,7 +113,7 @@ def _normalised(size: Size, *, inside: bool) -> Outcome:
 
 
 def _causal(size: Size, *, twice: bool) -> Outcome:
-    """Change the last token; look at what becomes of the tokens before it."""
+    """Change the last token, and measure the change of the tokens before it."""
     n = _N if size == "short" else 10 * _N
     q, k, v = (_vectors(n, seed) for seed in (1, 2, 3))
     other_k, other_v = k.clone(), v.clone()
@@ -126,17 +126,17 @@ def _causal(size: Size, *, twice: bool) -> Outcome:
     last = weights[-1]
     return Outcome(
         "holds" if change.max().item() == 0 else "is wrong",
-        "The mask belongs on the scores, before the one softmax. Added to weights that are a softmax "
-        "already, it hides later words, but the first softmax has counted them, so they still change every "
+        "The mask must be applied to the scores, before a single softmax. Added to weights that are already "
+        "a softmax, it hides later words, but the first softmax includes them, so they still affect every "
         "earlier word; and a softmax of numbers from 0 to 1 is nearly flat: no visible word can have more "
-        "than e times another's weight.",
+        "than e times the weight of another.",
         [
             Measured("largest change of earlier words by the last", change.max().item(), expected=0.0),
             Measured("greatest weight to smallest, last word", (last.max() / last.min()).item()),
         ],
         panels=[
             Curves(
-                "Earlier words, when the last one changes",
+                "Change of earlier words by the last one",
                 "word",
                 "largest change",
                 {"change": (list(range(1, n)), change.tolist())},
@@ -155,14 +155,14 @@ def _causal(size: Size, *, twice: bool) -> Outcome:
 
 
 def _masked_twice(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Lecture S0: ``Z = softmax(A + M) V`` with ``A = softmax(Q K^T)``; and the weights."""
+    """Compute ``Z = softmax(A + M) V`` with ``A = softmax(Q K^T)`` as in lecture S0, and the weights."""
     mask = torch.full((len(q), len(k)), -math.inf).triu(1)
     weights = ((q @ k.T).softmax(-1) + mask).softmax(-1)
     return weights @ v, weights
 
 
 def _masked_once(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """heedful's own parts."""
+    """Compute the result and the weights with heedful's functions."""
     layout = Layout.of([len(q)])
     queries, keys, values = _heads(q, k, v)
     weights = attention_weights(ScaledDotScore()(queries, keys), layout.sees(layout, causal=True))
@@ -171,7 +171,7 @@ def _masked_once(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def _padded(size: Size, *, masked: bool) -> Outcome:
-    """Cross-attention over a sentence with pads behind it; in the encoder they were masked."""
+    """Compute cross-attention over a sentence followed by padding, which is masked in the encoder."""
     n_pads = [0, 1, 2, 4, 8] if size == "short" else [0, 1, 2, 4, 8, 16, 32, 64]
     with seeded(0):
         part = CrossAttention(_D, 2)
@@ -180,7 +180,7 @@ def _padded(size: Size, *, masked: bool) -> Outcome:
     alone = part(target, layout, part.remember(source, Layout.of([_N])))
     changes = []
     for pads in n_pads:
-        # A second sentence is as long as both; beside it, the first is filled up.
+        # The second sentence in the batch is longer, so the first is padded.
         rows = torch.cat([source, _vectors(pads, 3)])
         both, n_seen = torch.cat([source if masked else rows, rows]), _N if masked else len(rows)
         memory = part.remember(both, Layout.of([n_seen, len(rows)]))
@@ -190,10 +190,10 @@ def _padded(size: Size, *, masked: bool) -> Outcome:
     plain = torch.full((3,), -math.inf).softmax(0).isnan().any().item()
     return Outcome(
         "holds" if max(changes) < 1e-5 else "is wrong",
-        "The pads of the source must be hidden from the decoder's cross-attention too: else what is written "
-        "depends on how long the longest sentence of the batch is. A sentence of pads alone then has no "
-        "visible key; its result is exactly 0, where a softmax over nothing but minus infinity is not a "
-        "number.",
+        "The padding of the source must also be masked in the decoder's cross-attention: otherwise the "
+        "output depends on the length of the longest sentence in the batch. A sentence that consists of "
+        "padding only has no visible key; its result is exactly 0, while a softmax over minus infinity "
+        "only is NaN.",
         [
             Measured(f"change of a sentence by {n_pads[-1]} pads", changes[-1], expected=0.0),
             Measured("result over an empty source", nothing, expected=0.0),
@@ -203,7 +203,7 @@ def _padded(size: Size, *, masked: bool) -> Outcome:
         [
             Curves(
                 "Cross-attention over a padded source",
-                "pads behind the sentence",
+                "padding tokens after the sentence",
                 "largest change of the result",
                 {"change": (n_pads, changes)},
             )
@@ -213,17 +213,17 @@ def _padded(size: Size, *, masked: bool) -> Outcome:
 
 @torch.no_grad()
 def _crossed(size: Size, *, cross: bool) -> Outcome:
-    """Which words each target word sees: change one after the other, and look at what changes with it.
+    """Find the words that each target word sees: change each one, and test which outputs change.
 
-    They are those of a source, or, of causal self-attention, those of the target itself.
+    The words are those of a source or, for causal self-attention, those of the target itself.
     """
     n = _N if size == "short" else 4 * _N
     x, source, layout = _vectors(n, 1), _vectors(n, 2), Layout.of([n])
     with seeded(0):
-        crossing, looking = CrossAttention(_D, 2), SelfAttention(_D, 2, causal=True)
+        crossing, causal = CrossAttention(_D, 2), SelfAttention(_D, 2, causal=True)
 
     def attend(source: Tensor) -> Tensor:
-        return crossing(x, layout, crossing.remember(source, layout)) if cross else looking(source, layout)
+        return crossing(x, layout, crossing.remember(source, layout)) if cross else causal(source, layout)
 
     before, sees = attend(source), torch.zeros(n, n)
     for j in range(n):
@@ -234,10 +234,10 @@ def _crossed(size: Size, *, cross: bool) -> Outcome:
     visible = sees.sum(-1).tolist()
     return Outcome(
         "holds" if masked else "is wrong",
-        "Cross-attention has no causal mask: the whole source is known before the first word is written, "
-        "and every target word sees all of it (its padding aside). With the mask of self-attention the "
-        "first target word would see the first source word alone, and no verb could move to the front. The "
-        "scores are divided by √d_k here too, which the lecture leaves out.",
+        "Cross-attention has no causal mask: the whole source is known before the first word is generated, "
+        "and every target word sees all of it (except its padding). With the mask of self-attention, the "
+        "first target word would see only the first source word, and no verb could move to the front. The "
+        "scores are divided by √d_k here too, which the lecture omits.",
         [
             Measured("words that the first target word sees", visible[0], expected=1.0),
             Measured("words that the last target word sees", visible[-1], expected=float(n)),
@@ -245,8 +245,8 @@ def _crossed(size: Size, *, cross: bool) -> Outcome:
         ],
         panels=[
             Matrix(
-                "Who changes with whom",
-                "word of the source that is changed" if cross else "word that is changed",
+                "Dependence of outputs on words",
+                "changed source word" if cross else "changed word",
                 "target word",
                 sees.tolist(),
                 (0.0, 1.0),
@@ -260,7 +260,7 @@ _VASWANI = "Vaswani et al. 2017"
 EXPERIMENTS = [
     Experiment(
         "score-over-width",
-        "A root that the text forgets",
+        "A root that is missing in the text",
         "The scores are divided by d/h.",
         f"S3, scaled dot product attention (its formula has the root); {_VASWANI}, section 3.2.1",
         (14,),
@@ -271,9 +271,9 @@ EXPERIMENTS = [
     ),
     Experiment(
         "scale-outside-softmax",
-        "Where the scale of the scores stands",
+        "Position of the scale factor",
         "a_ij = exp(q_i k_j) / (√d_k Σ_r exp(q_i k_r)).",
-        f"S4, section 5.3 (its equation 1 has it right); {_VASWANI}, equation 1",
+        f"S4, section 5.3 (its equation 1 is correct); {_VASWANI}, equation 1",
         (22,),
         run=partial(_normalised, inside=False),
         control=partial(_normalised, inside=True),
@@ -282,7 +282,7 @@ EXPERIMENTS = [
     ),
     Experiment(
         "double-softmax",
-        "Where the causal mask stands",
+        "Position of the causal mask",
         "Later words are masked by Z = softmax(A + M) V, where A = softmax(Q K^T).",
         f"S0, masked multi-head self-attention; {_VASWANI}, section 3.2.3",
         (42,),
@@ -293,14 +293,14 @@ EXPERIMENTS = [
     ),
     Experiment(
         "padding-in-cross-attention",
-        "Where padding must be hidden",
-        "It is enough that padded tokens are masked in the encoder's attention. (S0 notes the encoder "
-        "alone.)",
+        "Where padding must be masked",
+        "It is enough that padded tokens are masked in the encoder's attention. (S0 mentions only the "
+        "encoder.)",
         "S0, masked self-attention, note",
         (43,),
         run=partial(_padded, masked=False),
         control=partial(_padded, masked=True),
-        changed="Pads of the source are hidden from the decoder's cross-attention too.",
+        changed="The padding of the source is masked in the decoder's cross-attention too.",
         expected=("is wrong", "holds"),
     ),
     Experiment(
@@ -311,7 +311,7 @@ EXPERIMENTS = [
         (44,),
         run=partial(_crossed, cross=True),
         control=partial(_crossed, cross=False),
-        changed="The attention is the decoder's other one, of the target to itself.",
+        changed="The attention is the decoder's self-attention.",
         expected=("is wrong", "holds"),
     ),
 ]

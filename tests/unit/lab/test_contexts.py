@@ -6,7 +6,7 @@ import torch
 from sweep import Laws, curve, made, measured, value
 
 from heedful.lab import contexts
-from heedful.lab.contexts import ATTENTION, FIXED, Setting, Told
+from heedful.lab.contexts import ATTENTION, FIXED, Accuracy, Setting
 from heedful.lab.tiny import n_parameters
 
 SENTENCES = [(2, 5, 7, 3), (11, 4, 4, 6), (9, 2, 3, 10)]
@@ -107,11 +107,11 @@ def test_attention_adds_no_parameter():
 @pytest.mark.parametrize(
     "fixed, attention, verdict",
     [
-        (Told([1.0, 0.5], [0.1, 0.9]), Told([1.0, 0.9], [0.9, 0.9]), "holds"),
-        (Told([1.0, 0.9], [0.9, 0.9]), Told([1.0, 0.9], [0.9, 0.9]), "is wrong"),
-        (Told([1.0, 0.5], [0.1, 0.9]), Told([1.0, 0.5], [0.5, 0.5]), "holds with conditions"),
-        (Told([1.0, 0.5], [0.1, 0.9]), Told([1.0, 0.9], [0.6, 0.9]), "holds with conditions"),
-        (Told([1.0, 0.5], [0.5, 0.5]), Told([1.0, 0.9], [0.9, 0.9]), "holds with conditions"),
+        (Accuracy([1.0, 0.5], [0.1, 0.9]), Accuracy([1.0, 0.9], [0.9, 0.9]), "holds"),
+        (Accuracy([1.0, 0.9], [0.9, 0.9]), Accuracy([1.0, 0.9], [0.9, 0.9]), "is wrong"),
+        (Accuracy([1.0, 0.5], [0.1, 0.9]), Accuracy([1.0, 0.5], [0.5, 0.5]), "holds with conditions"),
+        (Accuracy([1.0, 0.5], [0.1, 0.9]), Accuracy([1.0, 0.9], [0.6, 0.9]), "holds with conditions"),
+        (Accuracy([1.0, 0.5], [0.5, 0.5]), Accuracy([1.0, 0.9], [0.9, 0.9]), "holds with conditions"),
     ],
 )
 def test_the_verdict(fixed, attention, verdict):
@@ -119,13 +119,13 @@ def test_the_verdict(fixed, attention, verdict):
 
 
 def test_of_what_only_the_long_form_trains_is_said_what_is_so():
-    short = {FIXED: Told([1.0, 0.5], [0.1, 0.9])}
-    assert not contexts._of_further(short)
-    better, worse = Told([1.0, 0.8], [0.6, 1.0]), Told([0.9, 0.3], [0.2, 0.4])
-    both = contexts._of_further(short | {contexts.WIDER: better, contexts.IN_ORDER: worse})
+    short = {FIXED: Accuracy([1.0, 0.5], [0.1, 0.9])}
+    assert not contexts._remarks(short)
+    better, worse = Accuracy([1.0, 0.8], [0.6, 1.0]), Accuracy([0.9, 0.3], [0.2, 0.4])
+    both = contexts._remarks(short | {contexts.WIDER: better, contexts.IN_ORDER: worse})
     assert "twice as wide holds more" in both
-    assert "fewer words are right still" in both
-    assert not contexts._of_further(short | {contexts.WIDER: worse, contexts.IN_ORDER: better})
+    assert "even fewer are correct" in both
+    assert not contexts._remarks(short | {contexts.WIDER: worse, contexts.IN_ORDER: better})
     assert "twice as wide" not in made("one-vector").statement
     assert "loses the first ones" in made("one-vector").statement
     assert "fit into one vector" in made("one-vector", control=True).statement

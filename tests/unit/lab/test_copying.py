@@ -43,7 +43,7 @@ def test_wanted_is_what_followed_the_symbol_before():
         first = rows[sequence, : copying.FIRST].tolist()
         assert first[first.index(read[place]) + 1] == wanted
         assert query >= copying.FIRST
-    assert len(batch.targets) == 5 * copying.FORETOLD
+    assert len(batch.targets) == 5 * copying.PREDICTED
 
 
 def test_the_weight_on_what_followed_before_is_that_of_a_loop():
@@ -65,7 +65,7 @@ def test_two_layers_copy_by_looking_at_what_followed_and_one_does_not():
     assert one < 60
     assert value("copying-in-context", "weight on what followed before, best head, 2") > 0.5
     _, by_place = curve("copying-in-context", 0, "2 layers")
-    assert len(by_place) == copying.FORETOLD
+    assert len(by_place) == copying.PREDICTED
     assert 100 * sum(by_place) / len(by_place) == pytest.approx(two)
 
 

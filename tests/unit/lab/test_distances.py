@@ -42,7 +42,7 @@ def test_even_attention_by_loops(confined):
         seen = [b for b in PLACES if not confined or max(abs(a[0] - b[0]), abs(a[1] - b[1])) <= 1]
         means.append(PATCH * sum(math.dist(a, b) for b in seen) / len(seen))
     model = even_network()
-    with distances.looking(model, confined=confined):
+    with distances.restriction(model, confined=confined):
         observed = distances.observed(model, images())
     found = observed.far
     assert found.shape == (N_LAYERS, N_HEADS)
@@ -75,7 +75,7 @@ def test_even_attention_is_one_at_every_offset():
 def test_confined_patches_give_nothing_to_those_that_they_do_not_touch():
     model, given = network(distances.CONFIG, 1).eval(), images()
     names = [f"stack.blocks.{layer}.mixer.part.weights" for layer in range(N_LAYERS)]
-    with distances.looking(model, confined=True), recording(model, names) as seen, torch.no_grad():
+    with distances.restriction(model, confined=True), recording(model, names) as seen, torch.no_grad():
         model(given)
     for name in names:
         for (i, a), (j, b) in product(enumerate(PLACES), repeat=2):

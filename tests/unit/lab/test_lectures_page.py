@@ -101,7 +101,7 @@ def test_a_row_has_all_that_is_known_of_it():
         "**Presets:** `gpt2`",
         "**Tests:** `tests/unit/nn/test_cells.py`: `test_a`, `test_b`",
         '**Experiments:** `made-up`: One "thing" &lt;is&gt; another. **is wrong**',
-        "**Not here:** The rest (`heedful lab`).",
+        "**Not implemented:** The rest (`heedful lab`).",
     ]
 
 
@@ -123,7 +123,7 @@ def test_a_lecture_has_its_formulas_figures_and_rows():
 
 def test_a_sign_that_parts_cells_is_refused():
     torn = SMALL.lectures["S2"].model_copy(update={"equations": {"a sum": "|a| + b"}})
-    with pytest.raises(ValueError, match=r"cannot hold the sign between cells: `\|a\|"):
+    with pytest.raises(ValueError, match=r"must not contain '\|': `\|a\|"):
         page(SMALL.model_copy(update={"lectures": {"S2": torn}}), ERRORS, {"made-up": made_up()})
 
 

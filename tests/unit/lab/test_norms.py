@@ -25,7 +25,7 @@ def test_the_mean_of_a_normalised_token_is_zero():
     assert measured("layer-norm-mean", "mean", control=True).expected == 0
     assert value("layer-norm-mean", "numbers of the gain") == norms.D
     gains = made("layer-norm-mean").table[2]
-    assert gains["S3 prints"] == "0 / 0, not a number"
+    assert gains["S3 prints"] == "0 / 0, NaN"
 
 
 def test_the_image_shows_the_means():
@@ -107,7 +107,7 @@ def test_power_norm_keeps_the_mean_and_forgets_its_company():
 def test_looking_at_a_norm_leaves_it_as_it_was():
     norm = PowerNorm(norms.D, warmup=3)
     before = {name: v.clone() for name, v in norm.state_dict().items()}
-    norms._change_by_company(norm)
+    norms._change_by_others(norm)
     for name, v in norm.state_dict().items():
         assert torch.equal(v, before[name])
 

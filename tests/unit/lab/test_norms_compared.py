@@ -24,8 +24,8 @@ def some(n, first=0):
 
 
 def test_nothing_is_asked_of_company():
-    own, company = [[5, 6, 7], [8]], [[9, 10], [11, 12, 13]]
-    batch = norms_compared.batch_of(own, company)
+    own, extra = [[5, 6, 7], [8]], [[9, 10], [11, 12, 13]]
+    batch = norms_compared.batch_of(own, extra)
     assert batch.inputs.layout.lengths == (4, 2, 3, 4)
     assert batch.targets.tolist() == [5, 6, 7, norms_compared.END, 8, norms_compared.END]
     assert batch.rows.tolist() == [0, 1, 2, 3, 4, 5]
@@ -42,8 +42,8 @@ def test_company_changes_no_sentence_that_is_learned_from():
 def test_company_is_felt_through_statistics_alone(norm, coupled):
     model = norms_compared.model_of(norm, seed=1)
     losses = [
-        norms_compared.mean_loss(model, [norms_compared.batch_of(some(2), company)], training=True)
-        for company in ([], some(5, first=2))
+        norms_compared.mean_loss(model, [norms_compared.batch_of(some(2), extra)], training=True)
+        for extra in ([], some(5, first=2))
     ]
     assert (abs(losses[0] - losses[1]) > 1e-3) == coupled
     assert norms_compared.mean_loss(model, [norms_compared.batch_of(some(2))], training=False) > 0

@@ -57,7 +57,7 @@ def test_a_head_that_looks_at_the_word_after_is_shown_and_named_so():
     assert offsets[0].tolist() == [float(k == 1) for k in range(-patterns.SEEN, patterns.SEEN + 1)]
     torch.testing.assert_close(offsets[1], torch.full((2 * patterns.SEEN + 1,), 1 / n))
     rows = patterns.drawn(3, True, generator(5)).tolist()
-    found = patterns.Look(seen, patterns.census_of(map(patterns._shown, rows), "self", seen))
+    found = patterns.Observed(seen, patterns.census_of(map(patterns._shown, rows), "self", seen))
     assert found.patterns == ["next token"]
 
 

@@ -60,8 +60,8 @@ def test_what_a_reader_reports_is_what_it_does():
         found = pronoun.read(2, (pronoun.FIRST,), updates=30)
     assert len(found.losses) == 30
     assert found.losses[-1] < found.losses[0]
-    assert found.looks.shape == (2, len(pronoun.WORDS))
-    torch.testing.assert_close(found.looks.sum(1), torch.ones(2))
+    assert found.weights.shape == (2, len(pronoun.WORDS))
+    torch.testing.assert_close(found.weights.sum(1), torch.ones(2))
 
 
 def test_a_training_ends_once_its_reader_is_sure():

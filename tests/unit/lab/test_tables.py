@@ -19,7 +19,7 @@ from heedful.lab.published import (
     UPDATES,
     Translator,
 )
-from heedful.lab.tables import better_and_cheaper, duels
+from heedful.lab.tables import better_and_cheaper, comparisons
 
 
 class TestExperiments(Laws):
@@ -84,21 +84,26 @@ def test_the_summarisation_table_is_the_lectures():
 
 def test_the_papers_own_sentences_are_true_of_its_table():
     """Section 6.1: of the base model to German, of the big one to both; "single" where 41.0 was the score."""
-    fought = {(duel.pair, duel.own.name, duel.rival.name): duel for duel in duels(TRANSLATION)}
-    assert all(duel.won for (pair, own, _), duel in fought.items() if (pair, own) == ("En-De", BASE))
-    big = {key: duel for key, duel in fought.items() if key[1] == BIG}
-    assert all(duel.ahead > 2.0 for (pair, *_), duel in big.items() if pair == "En-De")
-    for (pair, _, rival), duel in big.items():
+    compared = {
+        (comparison.pair, comparison.own.name, comparison.rival.name): comparison
+        for comparison in comparisons(TRANSLATION)
+    }
+    assert all(
+        comparison.won for (pair, own, _), comparison in compared.items() if (pair, own) == ("En-De", BASE)
+    )
+    big = {key: comparison for key, comparison in compared.items() if key[1] == BIG}
+    assert all(comparison.ahead > 2.0 for (pair, *_), comparison in big.items() if pair == "En-De")
+    for (pair, _, rival), comparison in big.items():
         if pair == "En-Fr":
-            assert duel.times_dearer > 4
-            now = BIG_AT_FIRST.bleu[pair] > duel.rival.bleu[pair]
-            assert now == (duel.rival.kind == "one model" or "PosUnk" in rival)
+            assert comparison.relative_cost > 4
+            now = BIG_AT_FIRST.bleu[pair] > comparison.rival.bleu[pair]
+            assert now == (comparison.rival.kind == "one model" or "PosUnk" in rival)
 
 
 def test_what_stands_without_a_cost_is_judged_by_its_score():
-    duel = next(each for each in duels(TRANSLATION) if each.rival.name == "ByteNet")
-    assert math.isnan(duel.times_dearer)
-    assert duel.won
+    comparison = next(each for each in comparisons(TRANSLATION) if each.rival.name == "ByteNet")
+    assert math.isnan(comparison.relative_cost)
+    assert comparison.won
 
 
 def rival(bleu, flops):

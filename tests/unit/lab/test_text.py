@@ -1,4 +1,4 @@
-"""What a terminal is told."""
+"""Text reports for the terminal."""
 
 import math
 
@@ -23,7 +23,7 @@ from heedful.lab.text import aligned, listing, number, paragraph, report
         (3e15, "3.00e+15"),
         (math.inf, "∞"),
         (-math.inf, "-∞"),
-        (math.nan, "no number"),
+        (math.nan, "nan"),
     ],
 )
 def test_numbers(value, text):
@@ -37,7 +37,7 @@ def test_all_of_an_outcome_is_told():
         'claim     One "thing" <is> another.',
         "source    S0, somewhere; A & B 2017",
         "60,611 positions",
-        "no number",
+        "nan",
         "verdict   holds\n",
         "It is <so>.",
         "one & only",

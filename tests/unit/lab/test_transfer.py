@@ -18,9 +18,9 @@ class TestExperiments(Laws):
 @pytest.mark.parametrize("noun, kind", [("uncle", 0), ("cow", 1), ("tea", 2), ("song", 3), ("shirt", 4)])
 def test_the_kind_is_that_of_the_thing(noun, kind):
     sentence = Sentence("plain", Clause(Nominal("i"), "see", Nominal(noun, "the")))
-    assert transfer.kind_of(sentence) == kind
-    assert transfer.kind_of(sentence._replace(other=sentence.main)) is None
-    assert transfer.kind_of(sentence._replace(main=sentence.main._replace(object=None))) is None
+    assert transfer.class_of(sentence) == kind
+    assert transfer.class_of(sentence._replace(other=sentence.main)) is None
+    assert transfer.class_of(sentence._replace(main=sentence.main._replace(object=None))) is None
 
 
 def test_what_is_tested_was_not_read_before():
@@ -28,7 +28,7 @@ def test_what_is_tested_was_not_read_before():
     tested = {tuple(ids) for ids, _ in data.tested}
     assert not tested & {tuple(ids) for ids in data.plain}
     assert not tested & {tuple(ids) for ids, _ in data.labelled}
-    assert {kind for _, kind in data.tested} == set(range(len(transfer.KINDS)))
+    assert {kind for _, kind in data.tested} == set(range(len(transfer.CLASSES)))
     assert len(data.labelled) >= max(transfer.LABELS["long"])
     words = {word for ids in data.plain for word in ids}
     assert min(words) == transfer.FIRST
