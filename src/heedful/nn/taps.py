@@ -82,7 +82,7 @@ class Tap(nn.Module):
             if self.read_only:
                 raise ValueError(
                     f"{self.description or 'this value'} is read-only: "
-                    "it was already used and cannot be replaced"
+                    "it was already used and cannot be replaced; use capture to read it"
                 )
             x = replaced
         if self.observed:

@@ -48,8 +48,8 @@ def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> 
     required = columns.required + (columns.training if training else ())
     if unused := set(kept_lists(source)) - {*columns.lists}:
         raise DataError(
-            f"lists: the task {recipe.task.kind} reads no list for the column {min(unused)!r}; under "
-            "`columns`, a list becomes one text"
+            f"lists: the task {recipe.task.kind} needs a text in the column {min(unused)!r}; move it from "
+            "lists to columns, where the items of a list are joined with spaces"
         )
     for row in open_source(source, root):
         for column in required:

@@ -200,5 +200,6 @@ def _refuse_another_tokenizer(tree: Tree, below: dict[Any, Tree], start: Tree) -
     ours, theirs = tree.find(("tokenizer",)), below.get("tokenizer")
     if ours is not None and theirs is not None and ours.data != theirs.data:
         raise RequestError(
-            f"{start.mark}: start.run: the tokenizer is that of {start.value}; leave the section away"
+            f"{start.mark}: start.run: the run uses the tokenizer of {start.value}; remove the section "
+            "tokenizer, which differs"
         )

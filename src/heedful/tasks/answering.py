@@ -168,10 +168,10 @@ class Answerer(Reader):
         longest_answer: the most tokens of an answer.
         threshold: see above; None: there is always an answer.
         n_best: answers to give for each input.
-        budget: tokens of the rectangle that is read together; bounds the memory.
+        budget: maximum number of tokens of a batch, with padding.
     """
 
-    unaligned = "answers are cut out of the passage"
+    unaligned = "answers are spans of the passage"
 
     def __init__(
         self,

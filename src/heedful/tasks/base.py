@@ -57,12 +57,12 @@ class TaskProcessor(Protocol):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """What `Task.build_model` needs: the sizes of the vocabularies and of the set of labels."""
+        """The sizes of the vocabularies, then the number of labels, if any: see `Task.build_model`."""
         ...
 
     @staticmethod
     def files(folder: RunFolder) -> list[Path]:
-        """The files that `save` writes, the last of them last."""
+        """The files that `save` writes, in order. If the last one exists, saving was completed."""
         ...
 
     def save(self, folder: RunFolder) -> None:
@@ -76,7 +76,7 @@ class TaskProcessor(Protocol):
 
 
 class Predictor(Protocol):
-    """Inputs in, predictions out: as many, in the same order."""
+    """Maps inputs to predictions: one for each, in the same order."""
 
     def predict(
         self,
@@ -86,7 +86,14 @@ class Predictor(Protocol):
         first: int = 0,
         progress: Callable[[int], None] = lambda n: None,
     ) -> list[Prediction]:
-        """See `heedful.runs.run.Run.predict`."""
+        """Predict; see `heedful.runs.run.Run.predict`.
+
+        Args:
+            texts: the inputs: texts, tuples of texts, or images.
+            alignment: also return the attention over the source.
+            first: index of the first input, so that samples do not depend on how inputs are split over calls.
+            progress: called with the number of inputs just done.
+        """
         ...
 
 
@@ -95,16 +102,16 @@ class TaskInfo:
     """Facts about a task that hold for all its recipes.
 
     Args:
-        unit: what its data sets count, in the plural: "sentences".
-        evaluating: what it does to a data set that it is scored on, for progress messages: "translating".
-        own_data: the forms in which a user's own data set can be scored.
-        shorter: how a user gets shorter sequences, for advice when memory runs out.
-        options: names of the options of its predictor besides the decoding.
-        generates: whether the scores are of text that is generated, and so depend on the decoding.
-        whole_rows: whether only ``data.filter`` limits the length of a sequence.
-        windows: whether it is scored in windows that may overlap (``--stride``).
-        fitting: message while the processor is fitted.
-        encoding: message while rows are encoded.
+        unit: plural noun for what a data set contains: "sentences".
+        evaluating: verb for progress messages of an evaluation: "translating".
+        own_data: forms in which a user's own data set can be evaluated.
+        shorter: advice, if memory runs out, on how to get shorter sequences.
+        options: names of predictor options other than the decoding.
+        generates: whether it is evaluated on generated text, which depends on the decoding.
+        whole_rows: whether the model has no maximum length, so that only ``data.filter`` limits sequences.
+        windows: whether it is evaluated in windows that may overlap (``--stride``).
+        fitting: progress message while the processor is fitted.
+        encoding: progress message while rows are encoded.
     """
 
     unit: str
@@ -124,11 +131,11 @@ class Columns:
     """The columns of a task's rows.
 
     Args:
-        required: every row has these; ids are stored under the same names.
-        inputs: the parts of an input to predict from, as JSON lines name them; most tasks have one.
-        optional_inputs: further parts that an input may have.
-        training: required of training rows alone: they are learned from and never measured.
-        extra: some recipes of the task read these, others do not.
+        required: columns that every row must have; ids are stored under the same names.
+        inputs: keys of an input in JSON lines; most tasks have one.
+        optional_inputs: further keys that an input may have.
+        training: required in training rows only; not used in evaluation.
+        extra: columns that only some recipes of the task use.
         lists: may hold a list as well as a text. A list in any other column is joined with spaces.
         single: hold exactly one thing; a longer list is an error.
         images: hold images; a path in them is opened.
@@ -160,8 +167,8 @@ class Task(ABC):
     """One kind of problem: data processing, model, loss, prediction and metrics.
 
     Args:
-        recipe: of the class `Recipe`.
-        processor: of the class `Processor`; otherwise `fit` or `load` set it.
+        recipe: an instance of the task's class `Recipe`.
+        processor: an instance of its class `Processor`; by default, `fit` or `load` set it later.
     """
 
     Recipe: ClassVar[type[schema.Recipe]]
@@ -171,6 +178,7 @@ class Task(ABC):
     """The class of its processor."""
 
     info: ClassVar[TaskInfo]
+    """Facts that commands need."""
 
     warm_start: ClassVar[WarmStart] = WarmStart()
     """How a training starts from another run."""
@@ -192,10 +200,10 @@ class Task(ABC):
 
     @abstractmethod
     def make_processor(self, rows: Rows) -> TaskProcessor:
-        """Learn from the training rows what encodes them.
+        """Build the processor (tokenizers, labels, a scale) from the training rows.
 
         Raises:
-            DataError: if the rows do not give what is needed.
+            DataError: if the rows are not sufficient, for example because they have a single label.
         """
 
     def fit(self, rows: Rows) -> None:
@@ -221,7 +229,7 @@ class Task(ABC):
         """Yield the ids of the rows that are kept, and count all rows in the report."""
 
     def n_ids(self) -> int | Mapping[str, int]:
-        """One more than the greatest id, of all columns or by column."""
+        """The number of distinct ids (the greatest id plus 1), for all columns or by column."""
         return max(self.processor.sizes)
 
     @property
@@ -243,14 +251,14 @@ class Task(ABC):
     # Model and training -----------------------------------------------------------------------------------
 
     def sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
-        """Predict `Processor.sizes` as far as it is known before there are data."""
+        """Return the sizes that are expected from the recipe alone, before data are read."""
         return tuple(vocab_sizes)
 
     def build_model(self, sizes: Sequence[int] | None = None) -> Model:
         """Build the freshly initialised model with the heads of the task.
 
         Args:
-            sizes: of the processor; None: those of `processor`.
+            sizes: as `TaskProcessor.sizes`; by default those of this task's processor.
 
         Raises:
             ValueError: if the sizes do not suit the configuration.
@@ -263,51 +271,51 @@ class Task(ABC):
         return objective
 
     def auxiliary_losses(self, model: Model) -> Sequence[AuxiliaryLoss]:
-        """Further terms of the loss, about the inside of the model.
+        """Return auxiliary losses on intermediate activations, such as guided attention.
 
         Raises:
-            ValueError: if the model has no such part.
+            ValueError: if the model does not have the module that the recipe names.
         """
         return ()
 
     def initialise(self, model: nn.Module, log: Log) -> None:  # noqa: B027 (most tasks do nothing)
-        """Change the first weights of the model as the recipe says, and log facts about the data."""
+        """Initialise weights as the recipe says (pretrained vectors), and log facts about the data."""
 
     @abstractmethod
     def training_data(self, data: "PreparedData") -> PlannedData:
-        """Batches of the training data."""
+        """Return the training data in batches."""
 
     @abstractmethod
     def validator(self, data: "PreparedData", step: Step) -> Validate:
-        """Measure a model on the validation data."""
+        """Return the function that computes the validation metrics of a model."""
 
     @abstractmethod
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
-        """A batch of random sequences like those of `training_data`, for timing without data.
+        """Return a batch of random sequences like those of `training_data`, for timing without data.
 
         Args:
-            sizes: of the processor.
+            sizes: as `TaskProcessor.sizes`.
             n: number of sequences.
-            length: tokens of each, roughly, if the recipe does not fix them.
-            source_length: the same of sources, for tasks that have them.
+            length: approximate number of tokens of each, if the recipe does not fix it.
+            source_length: the same for sources, in tasks that have them.
         """
 
     # Use --------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def predictor(self, model: Model, decoding: Any, inference: Inference, **options: Any) -> Predictor:
-        """Make what predicts with a model that ``inference`` prepares.
+        """Return the predictor of a model.
 
         Args:
-            model: trained.
-            decoding: how to decode, for tasks that generate text.
-            inference: prepares the model for decoding.
-            **options: those of `TaskInfo.options` that the caller gave.
+            model: a trained model.
+            decoding: decoding settings, for tasks that generate text.
+            inference: prepares the model for decoding (precision, native engine).
+            **options: the options among `TaskInfo.options` that the caller gave.
         """
 
     @abstractmethod
     def source_from(self, files: Sequence[Path]) -> SourceConfig:
-        """Use a user's own files as a data set to score.
+        """Return a data source for a user's own files, to evaluate on.
 
         Raises:
             RequestError: if there are too few or too many files.
@@ -326,18 +334,18 @@ class Task(ABC):
         """Predict the inputs of a data set, and compare the predictions with its answers.
 
         Args:
-            model: trained; some metrics are likelihoods.
-            predict: with the model.
+            model: a trained model, for metrics that are likelihoods.
+            predict: maps inputs to predictions of the model.
             split: name of the data set.
             rows: inputs with their answers.
-            options: how many rows, and how to decode.
+            options: how many rows to score, and how to decode.
 
         Raises:
-            DataError: if there is nothing to score, or an input cannot be read and is not to be left out.
+            DataError: if no row is left to score, or an input cannot be read and is not to be dropped.
         """
         chosen, dropped = self.rows_to_score(rows, options.limit)
         if not chosen:
-            raise DataError(f"{split}: there is nothing to score")
+            raise DataError(f"{split}: no rows to score; check that the data set is not empty")
         self.check_rows(chosen)
         predictions = predict([self.columns.input_of(row.row) for row in chosen])
         read = readable(split, chosen, predictions, dropped, drop=self.drops_unreadable)
@@ -356,11 +364,11 @@ class Task(ABC):
 
     @property
     def drops_unreadable(self) -> bool:
-        """Whether to leave out inputs that cannot be read, rather than stop."""
+        """Whether to drop inputs that cannot be read, instead of raising an error."""
         return False
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:  # noqa: B027 (most have nothing to check)
-        """Check rows before the work of predicting them.
+        """Check the answers of the rows before predicting them, which may take long.
 
         Raises:
             DataError: if the answers are not those of this task.
@@ -370,21 +378,24 @@ class Task(ABC):
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Any]
     ) -> tuple[list[Score], list[str]]:
-        """Score predictions against the answers of their rows; and notes about the data."""
+        """Compute the scores of predictions, and notes about the data.
+
+        A task that is not evaluated by comparing predictions with answers overrides `evaluate` instead.
+        """
         raise NotImplementedError
 
     def records(self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Any]) -> Iterator[JsonMapping]:
-        """Yield a record for each row: input, answer, prediction, and its own scores."""
+        """Yield a record for each row: input, answer, prediction, scores of its own. By default none."""
         return iter(())
 
 
 @dataclass(frozen=True)
 class PreparedData:
-    """What a training reads.
+    """The data of a training run.
 
     Args:
-        task: with its processor.
-        train, valid: the ids.
+        task: the task, with its processor.
+        train, valid: the ids of the rows.
         valid_rows: the rows of ``valid``, if the task keeps them (`Task.keeps_rows`).
         longest: of the training rows, if they were encoded now.
     """

@@ -56,10 +56,10 @@ from heedful.typing import JsonMapping
 
 
 class ClassificationConfig(LabelsConfig):
-    """A label for a text; the data have the columns ``text`` and ``label``, and ``pair`` for a second text.
+    """Predict a label for a text; data columns are ``text`` and ``label``, and ``pair`` for a second text.
 
     Args:
-        pairs: whether two texts have a label together.
+        pairs: whether each input is a pair of texts.
         framed: whether special tokens are put around the texts; false (language models and single texts
             only): the text alone, as GPT-2's classifiers in other libraries read it.
     """
@@ -83,7 +83,7 @@ class ClassificationRecipe(WholeTextRecipe):
 
     @property
     def pairs(self) -> bool:
-        """Whether two texts have a label together."""
+        """Whether each input is a pair of texts."""
         return self.task.pairs
 
 
@@ -159,10 +159,10 @@ class Classifier(Reader):
         longest: the most tokens of a sequence; longer texts are truncated, and the prediction notes it.
         n_best: labels to give for each input.
         frame: the special tokens around the texts.
-        budget: tokens of the rectangle that is read together; bounds the memory.
+        budget: maximum number of tokens of a batch, with padding.
     """
 
-    unaligned = "a classifier writes nothing"
+    unaligned = "classification generates no text"
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class Classifier(Reader):
         )
 
     def answers(self, inputs: Sequence[str | Sequence[str]], progress: Progress) -> list[Prediction]:
-        """Label the inputs, each a text or a pair of inputs."""
+        """Predict a label for each input, a text or a pair of texts."""
         return [self._prediction(*found) for found in self.reader.read(inputs, progress)]
 
     def _prediction(self, logits: torch.Tensor, note: str | None, cut: int) -> Prediction:
@@ -238,7 +238,7 @@ class Classification(TextTask):
         return self.processor.encode(rows, self.texts)
 
     def limits(self) -> Sequence[TemplateLimit]:
-        """The texts together fill a sequence."""
+        """One limit, that all texts of a row share."""
         recipe = self.recipe
         return [TemplateLimit(self.texts, recipe.model.longest, recipe.frame, recipe.longest_key)]
 

@@ -242,7 +242,7 @@ class Completer(Streaming):
         context: the most tokens that the model reads at once.
         prefix: a text that is read before every prompt, as one text with it: a task with examples, say.
         limits: where a completion ends.
-        budget: tokens of the rectangle that is decoded together; bounds the memory.
+        budget: maximum number of tokens of a batch, with padding and all hypotheses.
         inference: the model made ready for decoding; by default it is made so here.
 
     Raises:

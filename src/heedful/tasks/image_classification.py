@@ -208,7 +208,7 @@ class ImageClassifier(Reader):
         budget: tokens of the images that are read together; bounds the memory.
     """
 
-    unaligned = "a classifier writes nothing"
+    unaligned = "classification generates no text"
 
     def __init__(
         self, model: Model, processor: ImageProcessor, *, n_tokens: int, n_best: int = 1, budget: int = BUDGET

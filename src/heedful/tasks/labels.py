@@ -40,7 +40,8 @@ class LabelsConfig(Config):
     @model_validator(mode="after")
     def _different(self) -> "LabelsConfig":
         if self.labels and len(set(self.labels)) < len(self.labels):
-            raise ValueError("labels: one is given twice")
+            twice = next(label for label in self.labels if self.labels.count(label) > 1)
+            raise ValueError(f"labels: {twice!r} is listed twice; remove one")
         return self
 
 
@@ -58,18 +59,21 @@ def learned(rows: Iterable[LocatedRow[Row]], given: Sequence[str] | None) -> Lab
         if not label.strip():
             raise DataError(f"{row.where}: the label is empty")
         if given is not None and label not in given:
-            raise DataError(f"{row.where}: the label {label!r} is not among task.labels")
+            raise DataError(
+                f"{row.where}: the label {label!r} is not in task.labels{nearest(label, given)}; "
+                f"they are {listed(given)}"
+            )
         if given is None and not counts[label]:
             other, where = first.setdefault(label.strip(), (label, row.where))
             if other != label:
                 raise DataError(
-                    f"{row.where}: the label {label!r} differs from {other!r} ({where}) in nothing but "
-                    "blanks: write both alike"
+                    f"{row.where}: the label {label!r} differs from {other!r} ({where}) only in white space "
+                    "at its ends; make them identical"
                 )
         counts[label] += 1
     if given is None:
         if len(counts) < FEWEST_LABELS:
-            raise DataError(f"there is only the label {next(iter(counts), None)!r}: two are needed at least")
+            raise DataError(f"at least two different labels are needed, got {len(counts)}: {sorted(counts)}")
         return tuple(sorted(counts))
     if missing := [label for label in given if not counts[label]]:
         raise DataError(

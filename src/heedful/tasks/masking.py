@@ -197,7 +197,7 @@ class MaskFiller:
         longest: the most tokens of a sequence; longer texts are truncated, and the prediction notes it.
         gap: the text for a gap in the inputs.
         n_best: answers for each input.
-        budget: tokens of the rectangle that is read together; bounds the memory.
+        budget: maximum number of tokens of a batch, with padding.
     """
 
     def __init__(

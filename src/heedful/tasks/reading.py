@@ -14,7 +14,7 @@ class Reader(ABC):
     """Inputs in, answers out, as many and in the same order. Nothing is drawn, nothing could be aligned."""
 
     unaligned: ClassVar[str]
-    """Why there is no alignment: "a classifier writes nothing"."""
+    """Why there is no alignment: "classification generates no text"."""
 
     def predict(
         self,
@@ -36,7 +36,7 @@ class Reader(ABC):
             RequestError: an alignment is asked for.
         """
         if alignment:
-            raise RequestError(f"{self.unaligned}, so there is no alignment")
+            raise RequestError(f"alignments are not available: {self.unaligned}")
         return self.answers(texts, progress)
 
     @abstractmethod

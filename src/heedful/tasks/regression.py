@@ -53,10 +53,10 @@ from heedful.typing import JsonMapping
 
 
 class RegressionConfig(Config):
-    """A number for a text; the data have the columns ``text`` and ``label``, and ``pair`` for a second text.
+    """Predict a number for a text; data columns are ``text`` and ``label``, and ``pair`` for a second text.
 
     Args:
-        pairs: whether two texts have a number together.
+        pairs: whether each input is a pair of texts.
         framed: whether special tokens are put around the texts; false (language models and single texts
             only): the text alone, as GPT-2's classifiers in other libraries read it.
     """
@@ -72,7 +72,8 @@ class ObjectiveConfig(schema.ObjectiveConfig):
     Args:
         loss: by its name in `heedful.objectives.registry`; there are ``squared-error``, ``absolute-error``
             and ``huber``.
-        huber_delta: of huber: the error, in deviations of the training data, beyond which it is linear.
+        huber_delta: for ``huber``: the error from which the loss is linear, in standard deviations of the
+            training labels.
     """
 
     losses: ClassVar[Losses] = NUMBER
@@ -93,26 +94,26 @@ class RegressionRecipe(WholeTextRecipe):
 
     @property
     def pairs(self) -> bool:
-        """Whether two texts have a number together."""
+        """Whether each input is a pair of texts."""
         return self.task.pairs
 
 
 @dataclass(frozen=True)
 class Estimate(Prediction):
-    """A prediction whose answer is a number; ``text`` has six of its digits, nothing is ranked by ``score``.
+    """The prediction of a number; ``text`` has six significant digits, and ``score`` is unused.
 
     Args:
-        value: the number, in the unit of the training data.
+        value: the number, in the unit of the training labels.
     """
 
     value: float = 0.0
 
 
 def number(text: str, where: Location) -> float:
-    """The number that a label is.
+    """Parse a label as a number.
 
     Raises:
-        DataError: it is none, or not finite.
+        DataError: if it is not a finite number.
     """
     try:
         # Python also reads the digits of other scripts, and 1_000, as numbers; other programs do not.
@@ -191,10 +192,10 @@ class Regressor(Reader):
         processor: of texts and numbers.
         longest: the most tokens of a sequence; longer texts are truncated, and the prediction notes it.
         frame: the special tokens around the texts.
-        budget: tokens of the rectangle that is read together; bounds the memory.
+        budget: maximum number of tokens of a batch, with padding.
     """
 
-    unaligned = "a regression writes nothing"
+    unaligned = "regression generates no text"
 
     def __init__(
         self,
@@ -211,7 +212,7 @@ class Regressor(Reader):
         )
 
     def answers(self, inputs: Sequence[str | Sequence[str]], progress: Progress) -> list[Prediction]:
-        """Give each input, a text or a pair of inputs, its number."""
+        """Predict a number for each input, a text or a pair of texts."""
         return [self._estimate(*found) for found in self.reader.read(inputs, progress)]
 
     def _estimate(self, standardised: torch.Tensor, note: str | None, cut: int) -> Estimate:
@@ -259,8 +260,8 @@ class Regression(TextTask):
         """
         numbers = np.array([number(row.row[LABEL], row.where) for row in rows()])
         if len(numbers) == 0 or np.ptp(numbers) == 0:
-            found = f"is {numbers[0]:g}" if len(numbers) else "is missing"
-            raise DataError(f"every label {found}: two different numbers are needed at least")
+            found = f"all labels are {numbers[0]:g}" if len(numbers) else "there are no rows"
+            raise DataError(f"{found}; at least two different numbers are needed")
         return NumberProcessor(tokenizer, float(numbers.mean()), float(numbers.std()))
 
     def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
@@ -268,19 +269,20 @@ class Regression(TextTask):
         return self.processor.encode(rows, self.texts)
 
     def limits(self) -> Sequence[TemplateLimit]:
-        """The texts together fill a sequence."""
+        """One limit, that all texts of a row share."""
         recipe = self.recipe
         return [TemplateLimit(self.texts, recipe.model.longest, recipe.frame, recipe.longest_key)]
 
     @property
     def n_answers(self) -> int:
-        """Numbers are stored as bytes."""
+        """256: a label is stored as the eight bytes of a float64."""
         return 256
 
     def initialise(self, model: nn.Module, log: Log) -> None:
         """Log the scale of the numbers, too."""
         super().initialise(model, log)
-        log(f"numbers around {self.processor.mean:.6g}, with a deviation of {self.processor.deviation:.6g}")
+        mean, deviation = self.processor.mean, self.processor.deviation
+        log(f"labels: mean {mean:.6g}, standard deviation {deviation:.6g}")
 
     def batches(self, store: TokenStore) -> TextBatches:
         """Texts with their numbers."""

@@ -121,5 +121,5 @@ class RunningTextTask(Task):
         report = self.new_report()
         pieces = [row.row[TEXT] for row in self.processor.encode(rows, report)]
         if not report.columns[TEXT].tokens:
-            raise DataError(f"{split}: there is nothing to score")
+            raise DataError(f"{split}: no text to score; check that the data set is not empty")
         return np.concatenate([np.asarray(piece, dtype=np.int64) for piece in pieces]), report

@@ -236,10 +236,10 @@ class Tagger(Reader):
         processor: of words and tags.
         longest: the most tokens of a sequence.
         frame: how the words lie before the model.
-        budget: tokens of the rectangle that is read together; bounds the memory.
+        budget: maximum number of tokens of a batch, with padding.
     """
 
-    unaligned = "a tagger writes nothing"
+    unaligned = "tagging generates no text"
 
     def __init__(
         self,
@@ -366,7 +366,7 @@ class Tagging(TextTask):
         """
         tags = sorted({tag for row in rows() for tag in words_and_tags(row)[1]})
         if len(tags) < FEWEST_LABELS:
-            raise DataError(f"there is only the tag {next(iter(tags), None)!r}: two are needed at least")
+            raise DataError(f"at least two different tags are needed, got {len(tags)}: {tags}")
         return TagProcessor(tokenizer, tuple(tags))
 
     def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:

@@ -127,7 +127,7 @@ class Translator(Streaming):
         decoding: how to decode.
         pairing: how source and target are presented to the model.
         max_source: longest source in tokens; a longer one is truncated, and the prediction notes it.
-        budget: tokens of the rectangle that is decoded together; bounds the memory.
+        budget: maximum number of tokens of a batch, with padding and all hypotheses.
         inference: the model made ready for decoding; by default it is made so here.
     """
 
@@ -210,7 +210,7 @@ class Captioner(Streaming):
         tokenizer: of captions.
         decoding: how to decode; it measures by the number of patches.
         pairing: how an image and its caption are presented to the model.
-        budget: tokens of the rectangle that is decoded together; bounds the memory.
+        budget: maximum number of tokens of a batch, with padding and all hypotheses.
         inference: the model made ready for decoding; by default it is made so here.
     """
 

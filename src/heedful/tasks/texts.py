@@ -160,7 +160,7 @@ class TextReader:
         longest: the most tokens of a sequence; longer texts are truncated, with a note.
         answer: what is made of hidden states, heads and layout: a row for each sequence.
         frame: the special tokens around the texts.
-        budget: tokens of the rectangle that is read together; bounds the memory.
+        budget: maximum number of tokens of a batch, with padding.
     """
 
     def __init__(

@@ -266,7 +266,7 @@ def test_only_so_many_documents_may_be_scored(run):
 def test_what_cannot_be_scored_is_refused(run, tmp_path):
     (tmp_path / "t").write_text("\n\n\n")
     nothing = TextSource(paths=str(tmp_path / "t"), documents="blank-lines")
-    with pytest.raises(DataError, match="empty: there is nothing to score"):
+    with pytest.raises(DataError, match="empty: no text to score"):
         evaluate(run, "empty", nothing)
     with pytest.raises(RequestError, match="--stride 14: is longer than the model's context of 13 tokens"):
         evaluate(run, "valid", run.recipe.data.valid, EvaluationOptions(stride=14))

@@ -284,7 +284,7 @@ def test_a_test_set_of_unknown_tags_alone_is_refused(run, tmp_path):
 def test_one_tag_is_not_enough(tmp_path):
     write(tmp_path)
     (tmp_path / "train.tsv").write_text("the sees\tO O\n")
-    with pytest.raises(DataError, match="only the tag 'O'"):
+    with pytest.raises(DataError, match=r"two different tags are needed, got 1: \['O'\]"):
         into(tmp_path)
 
 

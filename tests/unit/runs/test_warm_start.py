@@ -175,7 +175,7 @@ def test_without_a_start_everything_is_trained_at_one_rate(pretrained):
     "override, message",
     [
         ("start.run=nowhere", r"start\.run: /.*/nowhere: no such folder"),
-        ("tokenizer.subwords.merges=30", r"the tokenizer is that of pretrained"),
+        ("tokenizer.subwords.merges=30", r"the run uses the tokenizer of pretrained"),
         ("start.frozen=all", r"start.frozen"),
     ],
 )
@@ -308,7 +308,7 @@ def test_a_summariser_goes_on_as_a_summariser(read, tmp_path):
 
 
 def test_another_vocabulary_than_the_language_models_is_refused(read):
-    with pytest.raises(RequestError, match="the tokenizer is that of read"):
+    with pytest.raises(RequestError, match="the run uses the tokenizer of read"):
         summarising(read, "tokenizer.source.lowercase=false")
 
 
