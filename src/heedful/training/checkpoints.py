@@ -35,7 +35,7 @@ from heedful.artifacts.weights import (
 )
 from heedful.errors import DamagedError, DataError, RequestError, WorkError
 from heedful.files import is_intact, parse_json, require_end, sha256, stamped, sync
-from heedful.training.faults import reached
+from heedful.training.faults import fault_point
 from heedful.training.optimizers import load_state_tensors, state_tensors
 from heedful.training.state import TrainingState
 from heedful.typing import JsonObject
@@ -105,7 +105,7 @@ def save(run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: T
     Raises:
         WorkError: it cannot be written (for example, the disk is full); earlier checkpoints are unchanged.
     """
-    reached("checkpoint-begin")
+    fault_point("checkpoint-begin")
     target = path_of(run, state.update)
     temporary = _temporary(target)
     try:
@@ -113,7 +113,7 @@ def save(run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: T
         temporary.mkdir(parents=True)
         _write(temporary, model, optimizer, state)
         _sync(temporary)
-        reached("before-rename")
+        fault_point("before-rename")
         _publish(temporary, target)
     except OSError as error:
         raise WorkError(
@@ -122,7 +122,7 @@ def save(run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: T
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    reached("after-rename")
+    fault_point("after-rename")
     return target
 
 
@@ -136,7 +136,7 @@ def _replaced(target: Path) -> Path:
 
 def _write(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState) -> None:
     write_tensors(folder / "model.safetensors", *named_tensors(model))
-    reached("after-model-written")
+    fault_point("after-model-written")
     write_tensors(folder / "optimizer.safetensors", state_tensors(optimizer, model), {})
     _write_json(folder / "state.json", {"training": state.to_json(), "optimizer": type(optimizer).__name__})
     files = {
@@ -153,7 +153,7 @@ def _sync(folder: Path) -> None:
     for name in (*_FILES, "manifest.json"):
         sync(folder / name)
     sync(folder)
-    reached("after-sync")
+    fault_point("after-sync")
 
 
 def _publish(temporary: Path, target: Path) -> None:
@@ -161,7 +161,7 @@ def _publish(temporary: Path, target: Path) -> None:
     backup = _replaced(target)
     if target.exists():
         target.rename(backup)
-        reached("while-replacing")
+        fault_point("while-replacing")
     temporary.rename(target)
     sync(target.parent)
     shutil.rmtree(backup, ignore_errors=True)
@@ -193,7 +193,7 @@ def prune(
     Returns:
         The removed folders.
     """
-    reached("before-prune")
+    fault_point("before-prune")
     found = paths(run)
     past = [path for path in found if _update(path) < now and in_turn(_update(path))]
     newest = [*past, path_of(run, now)][-last:]
@@ -213,7 +213,7 @@ def _remove(path: Path) -> None:
         path.rename(renamed)
     except OSError as error:
         raise WorkError(f"{path}: cannot be removed: {error.strerror or error}") from error
-    reached("during-prune")
+    fault_point("during-prune")
     shutil.rmtree(renamed, ignore_errors=True)
 
 

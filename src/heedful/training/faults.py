@@ -1,8 +1,8 @@
 """Fault injection for tests: kill the process at a named point to check that a run can be resumed.
 
 If the environment variable ``HEEDFUL_FAULT`` is ``point`` or ``point:n``, the process kills itself with
-SIGKILL (no cleanup runs) the n-th time it reaches the point (n is 1 by default). If it is not set, `reached`
-does nothing. The variable is read once, at the first point.
+SIGKILL (no cleanup runs) the n-th time it reaches the point (n is 1 by default). If it is not set,
+`fault_point` does nothing. The variable is read once, at the first point.
 """
 
 import functools
@@ -30,7 +30,7 @@ POINTS = (
 _left: int | None = None
 
 
-def reached(point: str) -> None:
+def fault_point(point: str) -> None:
     """Mark that the process has reached ``point``; kill it if a fault is set for this point."""
     global _left
     fault, count = _fault()

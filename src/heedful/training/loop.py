@@ -12,7 +12,7 @@ from torch import nn
 from heedful.errors import DamagedError, RequestError, nearest
 from heedful.training import checkpoints, distribution
 from heedful.training.events import Callback, Event, Saved, Started, Stopped, StopReason, Updated, Validated
-from heedful.training.faults import reached
+from heedful.training.faults import fault_point
 from heedful.training.feed import TrainingData
 from heedful.training.schedules import Observing, Schedule, is_better
 from heedful.training.settings import TrainingConfig
@@ -28,7 +28,13 @@ Validate = Callable[[nn.Module], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """Result of `train`: stop reason, final state, and the number of updates made before it started."""
+    """Result of `train`.
+
+    Args:
+        stopped: why training ended.
+        state: the final state.
+        before: number of updates at which this call resumed; 0 for a new run.
+    """
 
     stopped: StopReason
     state: TrainingState
@@ -48,7 +54,9 @@ def train(
     resume: bool = False,
     frozen: Mapping[nn.Parameter, int] | None = None,
 ) -> TrainingResult:
-    """Train until a limit is reached, validation stops improving, or a signal arrives.
+    """Train until a limit is reached, the data end, validation stops improving, or a signal arrives.
+
+    An update is one optimizer step; it may accumulate several micro-batches.
 
     Afterwards the model has the weights of the last update; `averaging.final_weights` returns the final
     weights of the run. After SIGINT, SIGTERM or SIGHUP, the update is finished and a checkpoint is written;
@@ -70,8 +78,10 @@ def train(
         frozen: for each frozen parameter, the number of first updates in which it does not change.
 
     Raises:
-        RequestError: the run has checkpoints and ``resume`` is not set, or they do not fit.
-        WorkError: the loss is NaN or infinite, or a checkpoint cannot be written.
+        RequestError: if the run has checkpoints and ``resume`` is not set, if the checkpoint does not match
+            the model or the optimizer, or if validation does not return ``settings.metric``.
+        DamagedError: if ``resume`` is set and no checkpoint is intact.
+        WorkError: if the loss is NaN or infinite, or a checkpoint cannot be written.
     """
     state, damaged = _begin(run, step.model, optimizer, schedule, resume)
     training = _Training(step, data, optimizer, schedule, settings, run, validate, callbacks, state, frozen)
@@ -193,7 +203,7 @@ class _Training:
             raise
 
     def limit(self, request: StopRequest) -> StopReason | None:
-        """Return the limit that has been reached, or None; the same on all ranks."""
+        """Return why to stop now ("signal", or a limit), or None; the same on all ranks."""
         local = [int(request.received), int(_is_late(self.state, self.settings))]
         flags = distribution.sum_over_ranks(torch.tensor(local)).tolist()
         return "signal" if flags[0] else reached_limit(self.state, self.settings, is_late=bool(flags[1]))
@@ -229,7 +239,7 @@ class _Training:
                 state.seconds,
             )
         )
-        reached("after-update")
+        fault_point("after-update")
 
     def validate_and_save(self, stopped: StopReason | None = None) -> None:
         """Validate and save if the update number is due, or if training ends here.
@@ -237,35 +247,35 @@ class _Training:
         After a signal, validation is skipped; the resumed run does it.
         """
         state, settings = self.state, self.settings
-        regular = state.update % settings.validate_every == 0
-        due = state.validated < state.update and (regular or stopped is not None) and stopped != "signal"
+        scheduled = state.update % settings.validate_every == 0
+        due = state.validated < state.update and (scheduled or stopped is not None) and stopped != "signal"
         validates = self.measure is not None and due
         if validates:
-            self._validate(regular)
+            self._validate(scheduled)
         if self.changed and (validates or stopped or state.update % settings.save_every == 0):
             self._save()
 
-    def _validate(self, regular: bool) -> None:
+    def _validate(self, scheduled: bool) -> None:
         """Evaluate the model and record the metrics.
 
-        A validation at the end, out of turn, may find the best model of the run. It does not count among the
-        best regular checkpoints, for patience or for the schedule, and a resumed run discards it, so that
-        these are the same as in an uninterrupted run.
+        A final validation that is not scheduled may find the best model of the run. It is not counted for
+        patience, the schedule or the ranking of scheduled checkpoints, and a resumed run discards it, so that
+        all of these are the same as in an uninterrupted run.
         """
         state, settings = self.state, self.settings
         metrics = self._metrics()
         metric = metrics[settings.metric]
         best = is_better(metric, state.best[0].metric if state.best else None, settings.direction)
-        state.best = _ranked([*state.best, Scored(state.update, metric, in_turn=regular)], settings)
+        state.best = _ranked([*state.best, Scored(state.update, metric, in_turn=scheduled)], settings)
         state.validated = state.update
-        if regular:
+        if scheduled:
             self._observe(metric)
         state.seconds = time.monotonic() - self.began
         self.changed = True
         self.notify(Validated(state.update, metrics, best, state.seconds))
 
     def _observe(self, metric: float) -> None:
-        """Update patience and schedule with the metric of a regular validation."""
+        """Update patience and schedule with the metric of a scheduled validation."""
         state = self.state
         if is_better(metric, state.best_in_turn, self.settings.direction):
             state.best_in_turn, state.bad_validations = metric, 0
@@ -282,7 +292,7 @@ class _Training:
             with torch.no_grad():
                 found = {name: float(value) for name, value in self.measure(self.model).items()}
             self.model.train()
-            reached("during-validation")
+            fault_point("during-validation")
         found = distribution.from_first(found)
         name = self.settings.metric
         if name not in found:
@@ -314,7 +324,7 @@ class _Training:
 
 
 def _ranked(scored: list[Scored], settings: TrainingConfig) -> list[Scored]:
-    """Return the best regular entries and any out of turn, finite ones only, best first, ties by update."""
+    """Return the best scheduled entries and all others, finite ones only, best first, ties by update."""
     sign = 1 if settings.direction == "lower" else -1
     finite = [s for s in scored if is_better(s.metric, None, settings.direction)]
     ranked = sorted(finite, key=lambda s: (sign * s.metric, s.update))

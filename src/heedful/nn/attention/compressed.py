@@ -114,12 +114,12 @@ class MemoryCompressedAttention(MultiHead):
 
     @property
     def without_gradient(self) -> dict[str, Iterable[int]]:
-        """None: slot 0 is not convolved, so no bias shifts all scores of a query equally."""
+        """Empty: slot 0 is not convolved, so no bias shifts all scores of a query equally."""
         return {}
 
     @property
     def adds_constant(self) -> dict[str, range]:
-        """Only the output bias, for the same reason."""
+        """Only the output bias: the value bias passes through the convolution, except in slot 0."""
         return {} if self.out.bias is None else {"out.bias": range(len(self.out.bias))}
 
     def new_cache(self) -> CompressedCache:

@@ -105,7 +105,7 @@ class MultiHead(nn.Module):
     | ``mixed`` | ``[B, H, Q, d_v]`` | outputs of the heads, before W_O |
 
     Taps see the tensors that attention uses: with a cache, keys and values of all tokens so far; if several
-    sequences share a memory, their queries in one row. Padding rows hold arbitrary finite values. Replaced
+    sequences share a memory, their queries in one row. Padding rows hold unspecified finite values. Replaced
     keys or values are used but not cached.
     """
 
@@ -156,9 +156,10 @@ class MultiHead(nn.Module):
 
     @property
     def without_gradient(self) -> dict[str, Iterable[int]]:
-        """Rows of the key bias b: it adds q.b to all scores of a query, which softmax ignores.
+        """Parameter rows whose gradient is always zero: those of the key bias b.
 
-        This holds if scores are products and keys are not rotated. (See `heedful.nn.declarations`.)
+        The bias adds the same q.b to all scores of a query, and softmax ignores it; this holds if scores are
+        products and keys are not rotated. (See `heedful.nn.declarations`.)
         """
         is_product = self.score.product_scale(self.d_k) is not None
         rows = self._unrotated_keys if self.qkv_bias and is_product else ()

@@ -77,7 +77,7 @@ def attend(
     """Compute attention over padded tensors.
 
     Args:
-        queries: padding rows may hold arbitrary finite values.
+        queries: padding rows may hold any finite values.
         keys: prepared by ``score.prepare``; G heads, each shared by H / G query heads.
         values: same number as keys.
         visibility: which keys each query sees.
@@ -85,10 +85,10 @@ def attend(
         dropout: applied to the weights.
         scores_tap: receives the scores, without the bias.
         weights_tap: receives the weights, before dropout. A hook that can replace scores or weights forces
-            the explicit kernel; read-only observers are served by `show_beside` and do not change the kernel.
+            the explicit kernel; `compute_for_taps` serves read-only observers, beside any kernel.
         bias: added to the scores (relative positions, ALiBi); broadcasts to [B, H, Q, K]. It is cast to the
-            dtype of the scores: in half precision only large values are rounded coarsely, and keys with
-            scores that much lower get no weight.
+            dtype of the scores: half precision rounds only large biases noticeably, and keys with such a bias
+            get almost no weight.
         kernel: force a kernel; by default `choose` decides.
     """
     if visibility.hides_nonpadding:
@@ -105,7 +105,7 @@ def attend(
             drops=dropout.training and dropout.p > 0,
         )
     if kernel != "explicit" and (scores_tap.observed or weights_tap.observed):
-        show_beside(queries, keys, visibility, score, bias, scores_tap, weights_tap)
+        compute_for_taps(queries, keys, visibility, score, bias, scores_tap, weights_tap)
     if kernel == "fused":
         assert scale is not None
         return _fused(queries, keys, values, visibility, scale, dropout, bias)
@@ -122,7 +122,7 @@ def attend(
 
 
 @torch.no_grad()
-def show_beside(
+def compute_for_taps(
     queries: Float[Tensor, "B H Q d_k"],
     keys: Float[Tensor, "B G K d_p"],
     visibility: Visibility,

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heedful.nn.attention.heads import HeadOptions, MultiHead, init_layer, merge_heads, split_heads
-from heedful.nn.attention.kernels import attend, finite, show_beside
+from heedful.nn.attention.kernels import attend, compute_for_taps, finite
 from heedful.nn.attention.relative import Alibi, Rotary
 from heedful.nn.attention.windows import Window
 from heedful.nn.layout import Layout
@@ -17,10 +17,13 @@ from heedful.nn.taps import Tap
 from heedful.nn.visibility import Visibility
 
 # Sequences longer than this many windows are split into blocks; each token is then compared with two windows.
-# (6 heads of 64, fp32, forward and backward, one thread: windows of 256 in 2048 tokens take 187 ms in blocks,
-# 460 ms as a mask and 282 ms without windows; of 128 in 512 tokens 179, 213 and 204 ms; of 256 in 512 tokens
-# 186, 161 and 150 ms.)
-WINDOWS_PART_FROM = 2
+# 6 heads of 64, fp32, forward and backward, one thread, in ms:
+#
+#     window  tokens  in blocks  with a mask  without windows
+#        256    2048        187          460              282
+#        128     512        179          213              204
+#        256     512        186          161              150
+MIN_WINDOWS_FOR_BLOCKS = 2
 
 # Passed for blocks, which are not whole sequences; it is in no model, so no hook can be attached.
 _UNUSED_TAP = Tap()
@@ -42,11 +45,17 @@ class SelfAttention(MultiHead):
         score_bias: bias of the scores that depends on the distance of query and key.
         options: head sizes, score, biases and dropout: see `HeadOptions`.
 
-    Cost: 4 d_model^2 parameters with split heads and no bias. Tokens are packed; padding inside attention is
-    zero and invisible. Blocks are computed as separate sequences, preceded by the keys of earlier blocks, so
-    that time and memory depend on the block length; so are causal windows in long sequences, in blocks of w
-    with one earlier block each. Taps still see whole sequences. Blocks are computed with a mask instead if a
-    hook can replace values; so are windows with a cache and windows that are not causal.
+    Cost: 4 d_model^2 parameters with split heads and no bias. Tokens are packed; attention may pad
+    internally, and padding is masked. How windows and blocks are computed:
+
+    | setting | computed |
+    |---|---|
+    | blocks | as separate sequences, with the keys of earlier blocks: cost depends on the block length |
+    | causal windows of w in long sequences | in blocks of w, with one earlier block each |
+    | windows with a cache, or not causal | on whole sequences, with a mask |
+    | either, if a hook can replace values | on whole sequences, with a mask |
+
+    Taps receive whole sequences in every case.
     """
 
     fused = "qkv"
@@ -67,8 +76,8 @@ class SelfAttention(MultiHead):
         super().__init__(d_model, n_heads, **options)
         if rotary is not None and not self.score.ignores_rotation:
             raise ValueError(
-                "rotary positions require a score that depends only on dot products, "
-                f"got {type(self.score).__name__}"
+                "rotary positions require a score that does not change if queries and keys are rotated alike "
+                f"(scaled dot, dot, cosine), got {type(self.score).__name__}"
             )
         if block is None and earlier_blocks:
             raise ValueError(f"earlier_blocks={earlier_blocks} requires block, the length of a block")
@@ -94,7 +103,9 @@ class SelfAttention(MultiHead):
 
     @property
     def eager(self) -> bool:
-        """Whether it reads individual lengths: compiling would trace a new graph for every batch."""
+        """Run eagerly even if the model is compiled: lengths are read one by one, so that each batch would
+        trace a new graph.
+        """
         return self.block is not None or (self.window is not None and self.causal)
 
     @property
@@ -142,7 +153,7 @@ class SelfAttention(MultiHead):
             return None
         if length <= self.window:  # the window covers the sequence
             return self.window, 0
-        return (self.window, 1) if length > WINDOWS_PART_FROM * self.window else None
+        return (self.window, 1) if length > MIN_WINDOWS_FOR_BLOCKS * self.window else None
 
     def _block_sizes(self, layout: Layout) -> tuple[int, int] | None:
         """Return `blocks_for` the layout; None if a hook may replace values, which are of whole sequences."""
@@ -209,5 +220,5 @@ class SelfAttention(MultiHead):
         queries, keys, values, seen, bias = self._inputs(projected, layout, None)
         for tap, value in ((self.queries, queries), (self.keys, keys), (self.values, values)):
             tap.notify(value)
-        show_beside(finite(queries), finite(keys), seen, self.score, bias, self.scores, self.weights)
+        compute_for_taps(finite(queries), finite(keys), seen, self.score, bias, self.scores, self.weights)
         self.mixed.notify(split_heads(layout.pad(mixed), self.n_heads))

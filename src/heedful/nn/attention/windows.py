@@ -17,7 +17,7 @@ class Window:
         queries: the blocks, each at the end of its window.
         keys: the windows.
         missing: which earlier blocks do not exist, the most distant first.
-        real: which keys exist.
+        real: true for keys inside the sequence.
     """
 
     queries: Layout
