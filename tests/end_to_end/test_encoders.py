@@ -146,9 +146,9 @@ def test_runs_are_described(heedful, folder, run):
 @pytest.mark.parametrize(
     "command, message",
     [
-        (["predict", "tuned", "--beam", "3"], "writes nothing"),
+        (["predict", "tuned", "--beam", "3"], "generates no text"),
         (["predict", "tuned", "--decoding", "kind=sample"], "generates no text"),
-        (["predict", "tuned", "--stream"], "cannot be watched"),
+        (["predict", "tuned", "--stream"], "does not support streaming"),
         (["predict", "tuned", "--gap", "x"], "not supported for task"),
         (["predict", "tuned", "--jsonl", "--alignment"], "no alignment"),
         (["predict", "pairs"], "expected 2 texts separated by tabs (text, pair)"),

@@ -178,7 +178,7 @@ def test_a_run_is_resumed_and_described(heedful, tmp_path):
     ("options", "message"),
     [
         (["--alignment", "--jsonl"], "a language model has no source, so there is no alignment"),
-        (["--beam", "3"], "a sampling has no beam"),
+        (["--beam", "3"], "not supported by sampling"),
         (["--decoding", "max_length.cap=9"], "set completion.max_new_tokens instead"),
         (["--stream", "--decoding", "kind=beam"], "a beam search has no final token before its end"),
         (["--stream", "--jsonl"], "remove --jsonl"),

@@ -137,7 +137,7 @@ def test_scores_and_descriptions_are_what_the_schemas_say(heedful, folder, run):
 @pytest.mark.parametrize(
     "command, message",
     [
-        (["predict", "tagging", "--beam", "3"], "writes nothing"),
+        (["predict", "tagging", "--beam", "3"], "generates no text"),
         (["predict", "tagging", "--jsonl", "--n-best", "2"], "nothing"),
         (["predict", "tagging", "--jsonl"], 'a string or a list of strings under "words"'),
         (["predict", "regression", "--jsonl"], 'a string under "text"'),

@@ -398,7 +398,7 @@ OPTIONS = [
     (["predict", "RUN", "--alignment"], ["--alignment", "--jsonl"]),
     (["predict", "RUN", "--decoding", "kind=sample", "--decoding", "temperature=-1"],
      ["on the command line: decoding.temperature=-1: expected a number of at least 0"]),
-    (["predict", "RUN", "--decoding", "kind=sample", "--beam", "2"], ["beam 2: a sampling has no beam"]),
+    (["predict", "RUN", "--decoding", "kind=sample", "--beam", "2"], ["beam=2 is not supported by sampling"]),
     (["predict", "RUN", "--decoding", "temperature=1"], ["decoding.temperature", "unknown key"]),
     (["predict", "RUN", "--decoding", "kind=greedi"], ["unknown kind 'greedi' (did you mean 'greedy'?)"]),
     (["predict", "RUN", "--decoding", "kind"], ["expected key=value"]),

@@ -31,9 +31,7 @@ def inputs_of(columns: Columns, given: Any) -> list[Any]:
     images = bool(columns.images)
     if isinstance(given, str | bytes | Mapping | Set) or not isinstance(given, Iterable):
         one = "image" if images else "text"
-        raise RequestError(
-            f"give a list of {one}s, not {_found(given)}: a single {one} is put into a list by itself"
-        )
+        raise RequestError(f"expected a list of {one}s, got {_found(given)}; put a single {one} into a list")
     inputs = list(given)
     if not images:
         names, more = columns.inputs, columns.optional_inputs
@@ -49,7 +47,7 @@ def _check(given: Any, names: Sequence[str], which: str, *, words: bool) -> None
     if len(names) > 1:
         if not several or len(given) != len(names):
             wanted = f"a tuple of {len(names)} texts ({', '.join(names)})"
-            raise RequestError(f"{which}: this run reads {wanted}, not {_found(given)}")
+            raise RequestError(f"{which}: expected {wanted}, got {_found(given)}")
         for name, part in zip(names, given, strict=True):
             _check_text(part, f"{which}: {name}", "a text")
     elif words and several:
@@ -61,9 +59,9 @@ def _check(given: Any, names: Sequence[str], which: str, *, words: bool) -> None
 
 def _check_text(given: Any, which: str, wanted: str) -> None:
     if not isinstance(given, str):
-        raise RequestError(f"{which}: this run reads {wanted}, not {_found(given)}")
+        raise RequestError(f"{which}: expected {wanted}, got {_found(given)}")
     if not is_unicode(given):
-        raise RequestError(f"{which}: half of a surrogate pair is no text")
+        raise RequestError(f"{which}: not valid Unicode (half of a surrogate pair)")
 
 
 def _found(given: Any) -> str:
@@ -85,7 +83,7 @@ def at_least_one(name: str, given: Any) -> int | None:
         return None
     whole = isinstance(given, SupportsIndex) and not isinstance(given, bool)
     if not whole or index(given) < 1:
-        raise RequestError(f"{name}: at least 1 is wanted, a whole number, not {given!r}")
+        raise RequestError(f"{name}: expected a whole number of at least 1, got {given!r}")
     return index(given)
 
 
@@ -98,12 +96,12 @@ def decoding_of(given: Any, own: Any) -> Any:
     if given is None:
         return own
     if own is None:
-        raise RequestError("decoding: this run writes nothing, so nothing is decoded")
+        raise RequestError("decoding is not supported by this run: its task generates no text")
     if isinstance(given, Mapping):
         return decoding_from(Tree.of({"decoding": given}, THE_REQUEST))
     if not isinstance(given, GreedyConfig | BeamConfig | SampleConfig):
         raise RequestError(
-            f"decoding: a configuration is wanted, or a map such as {{'kind': 'greedy'}}, not {_found(given)}"
+            f"decoding: expected a configuration, or a map such as {{'kind': 'greedy'}}, got {_found(given)}"
         )
     return given
 
@@ -119,10 +117,10 @@ def with_beam(decoding: Any, beam: int | None, n_best: int | None) -> Any:
     if beam is None and n_best is None:
         return decoding
     if decoding is None:
-        raise RequestError(f"beam {beam}: this run writes nothing, so there is no search")
+        raise RequestError(f"beam={beam} is not supported by this run: its task generates no text")
     if decoding.kind == "sample":
         if beam is not None:
-            raise RequestError(f"beam {beam}: a sampling has no beam; choose kind=beam")
+            raise RequestError(f"beam={beam} is not supported by sampling; set kind=beam")
         changes: JsonObject = {"n": n_best}
     else:
         changes = {"kind": "beam", "beam": beam, "n_best": n_best}
@@ -140,7 +138,7 @@ def streaming(predictor: Predictor, task: str) -> Streaming:
         RequestError: it writes nothing, or what it writes is only known in the end.
     """
     if not isinstance(predictor, Streaming):
-        raise RequestError(f"a run of the task {task} cannot be watched while it writes")
+        raise RequestError(f"the task {task} does not support streaming")
     check_streaming(predictor.decoding)
     return predictor
 

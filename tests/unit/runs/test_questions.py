@@ -113,7 +113,7 @@ def test_an_open_file_is_a_list_of_lines(made):
 @pytest.mark.parametrize("name", list(RUNS))
 @pytest.mark.parametrize("given", ["a b", b"a b", None, 7, {"text": "a b"}, {"a b"}], ids=repr)
 def test_what_is_no_list_is_refused(made, name, given):
-    with pytest.raises(RequestError, match=r"give a list of (texts|images)"):
+    with pytest.raises(RequestError, match=r"expected a list of (texts|images), got"):
         made(name).predict(given)
 
 
@@ -125,13 +125,13 @@ def refused(run, good, bad, message):
 @pytest.mark.parametrize("name", OF_TEXTS)
 @pytest.mark.parametrize("bad", [None, 7, b"a", {"text": "a", "words": "b"}, "\ud800"], ids=repr)
 def test_an_input_that_is_no_text_is_refused_with_its_number(made, name, bad):
-    refused(made(name), RUNS[name][2][0], bad, "surrogate" if bad == "\ud800" else "reads a text")
+    refused(made(name), RUNS[name][2][0], bad, "surrogate" if bad == "\ud800" else "expected a text")
 
 
 @pytest.mark.parametrize("name", [name for name in OF_TEXTS if name not in {"tagging", "masked"}])
 @pytest.mark.parametrize("bad", [("a", "b"), ["a"], []], ids=repr)
 def test_several_texts_are_not_one(made, name, bad):
-    refused(made(name), RUNS[name][2][0], bad, f"reads a text, not a {type(bad).__name__} of {len(bad)}")
+    refused(made(name), RUNS[name][2][0], bad, f"expected a text, got a {type(bad).__name__} of {len(bad)}")
 
 
 @pytest.mark.parametrize("bad", [["a", None], ["a", ["b"]], ("a", 3)], ids=repr)
@@ -141,7 +141,7 @@ def test_words_are_texts(made, bad):
 
 @pytest.mark.parametrize("bad", [["a"], [], ("a", "b", "c"), ("a", None)], ids=repr)
 def test_a_text_beside_which_another_may_stand_is_one_or_two(made, bad):
-    refused(made("masked"), "a [MASK] c", bad, "reads a")
+    refused(made("masked"), "a [MASK] c", bad, "expected a")
     alone, both = made("masked").predict(["a [MASK]", ("a [MASK]", "c")])
     assert both.text.split("\t")[1:] == ["c"]
     (single,) = made("masked").predict(["a [MASK]"])
@@ -156,13 +156,13 @@ def test_a_text_beside_which_another_may_stand_is_one_or_two(made, bad):
     "bad", ["a", "a\tb", ("a",), ("a", "b", "c"), ("a", None), (["a"], "b"), None, 7], ids=repr
 )
 def test_a_pair_is_two_texts(made, name, bad):
-    refused(made(name), RUNS[name][2][0], bad, "reads a")
+    refused(made(name), RUNS[name][2][0], bad, "expected a")
 
 
 @pytest.mark.parametrize("name", OF_PAIRS)
 def test_one_pair_is_not_a_list_of_two(made, name):
     names = r"\(text, pair\)" if name == "pairs" else r"\(question, passage\)"
-    with pytest.raises(RequestError, match=f"input 1: this run reads a tuple of 2 texts {names}, not a text"):
+    with pytest.raises(RequestError, match=f"input 1: expected a tuple of 2 texts {names}, got a text"):
         made(name).predict(("a b", "c"))
 
 
@@ -170,7 +170,7 @@ def test_one_pair_is_not_a_list_of_two(made, name):
 @pytest.mark.parametrize("option", ["n_best", "beam"])
 @pytest.mark.parametrize("number", [0, -1, 1.5, "2", True], ids=repr)
 def test_fewer_than_one_answer_or_hypothesis_is_refused(made, name, option, number):
-    with pytest.raises(RequestError, match=f"{option}: at least 1"):
+    with pytest.raises(RequestError, match=f"{option}: expected a whole number of at least 1, got"):
         made(name).predict(RUNS[name][2], **{option: number})
 
 
@@ -195,7 +195,7 @@ def test_a_decoding_may_be_written_as_in_recipes(made, name):
         ({"kind": "beams"}, "beams"),
         ({"kind": "beam", "beem": 3}, "beem"),
         ({"kind": "beam", "beam": 0}, "at least 1"),
-        ("greedy", "a configuration is wanted"),
+        ("greedy", "expected a configuration"),
         ({}, "kind"),
     ],
     ids=repr,
@@ -208,12 +208,12 @@ def test_a_decoding_that_cannot_be_is_refused(made, name, decoding, message):
 @pytest.mark.parametrize("name", [name for name in RUNS if name not in WRITING])
 @pytest.mark.parametrize("decoding", [{"kind": "greedy"}, GreedyConfig()], ids=["map", "typed"])
 def test_what_writes_nothing_takes_no_decoding(made, name, decoding):
-    with pytest.raises(RequestError, match="writes nothing"):
+    with pytest.raises(RequestError, match="generates no text"):
         made(name).predict(RUNS[name][2], decoding=decoding)
 
 
 def test_what_is_watched_while_it_is_written_is_one_text(made):
-    with pytest.raises(RequestError, match="input 1: this run reads a text"):
+    with pytest.raises(RequestError, match="input 1: expected a text"):
         next(made("language model").stream(["a", "b"]))
 
 
