@@ -106,7 +106,7 @@ def _sources(recipe: Recipe) -> list[Any]:
 def overrides(recipe: Recipe) -> Iterator[str]:
     """What makes it small, for the command line."""
     yield from (f"model.{key}={value}" for key, value in SMALL[recipe.model.kind].items())
-    if getattr(recipe.model, "mixer", "all") != "all":
+    if getattr(recipe.model, "mixer", None) in ("local", "alternating"):
         yield from (f"model.{key}={value}" for key, value in ALTERNATING.items())
     if getattr(recipe.model, "n_kv_heads", None):
         yield "model.n_kv_heads=1"

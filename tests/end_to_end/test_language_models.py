@@ -179,7 +179,7 @@ def test_a_run_is_resumed_and_described(heedful, tmp_path):
     [
         (["--alignment", "--jsonl"], "a language model has no source, so there is no alignment"),
         (["--beam", "3"], "not supported by sampling"),
-        (["--decoding", "max_length.cap=9"], "set completion.max_new_tokens instead"),
+        (["--decoding", "max_length.cap=9"], "decoding.max_length is not supported here"),
         (["--stream", "--decoding", "kind=beam"], "a beam search has no final token before its end"),
         (["--stream", "--jsonl"], "remove --jsonl"),
         (["--prefix", "corpus/1.txt"], "prefix: has 294 tokens, and the model reads 16 at once"),
