@@ -117,7 +117,8 @@ def with_beam(decoding: Any, beam: int | None, n_best: int | None) -> Any:
     if beam is None and n_best is None:
         return decoding
     if decoding is None:
-        raise RequestError(f"beam={beam} is not supported by this run: its task generates no text")
+        asked = f"n_best={n_best}" if beam is None else f"beam={beam}"
+        raise RequestError(f"{asked} is not supported by this run: its task generates no text")
     if decoding.kind == "sample":
         if beam is not None:
             raise RequestError(f"beam={beam} is not supported by sampling; set kind=beam")
