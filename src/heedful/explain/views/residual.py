@@ -101,7 +101,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> "Figure":
     *_, (side, norms) = _matrices(values)
     tokens, depths = explanation.sides[side].tokens, [str(depth) for depth in range(len(norms))]
     check_size(len(depths), len(tokens))
-    note = f"rows: depth, 0 is the embeddings; 1 is the largest norm, {norms.max():.4g}"
+    note = f"rows: depth; 1 is a norm of {norms.max():.4g}"
     return heat_map(tokens, depths, norms / norms.max(), title=headline(_title(side)), note=note)
 
 
