@@ -14,10 +14,9 @@ from torch import nn
 
 from heedful.config import Config
 from heedful.data.batch import Batch
-from heedful.data.files import FilesSource
 from heedful.data.links import ALIGNMENT
 from heedful.data.report import DataReport, Encoded, Filter, keep
-from heedful.data.sources import LocatedRow, Row
+from heedful.data.sources import FilesSource, LocatedRow, Row
 from heedful.data.store import Ids
 from heedful.data.text import TEXT
 from heedful.decoding.config import GreedyConfig
