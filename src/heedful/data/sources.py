@@ -16,30 +16,6 @@ from heedful.data.tables import JsonlSource, TsvSource
 from heedful.data.text import FilesSource, TextSource
 from heedful.errors import DataError, RequestError, nearest
 
-__all__ = [
-    "BesideSource",
-    "BuiltInSource",
-    "CaptionedFolderSource",
-    "ChainSource",
-    "ConllSource",
-    "DatasetsSource",
-    "FilesSource",
-    "FolderSource",
-    "IdxSource",
-    "JsonlSource",
-    "LocatedRow",
-    "Location",
-    "OwnTable",
-    "Row",
-    "SourceConfig",
-    "SquadSource",
-    "TextSource",
-    "TsvSource",
-    "kept_lists",
-    "open_source",
-    "own_table",
-]
-
 T = TypeVar("T")
 
 
