@@ -56,9 +56,8 @@ from heedful.tasks.text_generation import Captioner
 from heedful.tasks.unknown import unknown_notes
 from heedful.tasks.vectors import fill_vectors
 from heedful.tasks.warm_start import own_tokenizer
-from heedful.text.encoded import Encoded as EncodedTexts
 from heedful.text.specials import SPECIALS
-from heedful.text.tokenizer import Tokenizer
+from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.typing import JsonMapping
 
 COLUMNS = (IMAGE, CAPTION)

@@ -28,7 +28,7 @@ from heedful.tasks.prediction import Prediction
 from heedful.tasks.running_text import TextProcessor
 from heedful.tasks.texts import WITH_CLASS, fitted
 from heedful.tasks.unknown import joined, unknown_note
-from heedful.text.gaps import around_gaps
+from heedful.text.parts import around_gaps
 from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer

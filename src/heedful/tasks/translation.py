@@ -60,11 +60,10 @@ from heedful.tasks.unknown import unknown_notes
 from heedful.tasks.vectors import fill_vectors
 from heedful.tasks.warm_start import WarmStart, tokenizer_of
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
-from heedful.text.encoded import Encoded as EncodedTexts
 from heedful.text.merge_dropout import MergeDropout
 from heedful.text.normalisation import tokenise_for_bleu
 from heedful.text.specials import SPECIALS
-from heedful.text.tokenizer import Tokenizer
+from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.text.training import train_shared, train_tokenizer
 from heedful.typing import JsonMapping, JsonObject
 
