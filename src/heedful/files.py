@@ -66,12 +66,12 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     target = behind_links(path)
     if target is None:
-        with _os_errors_raised(path):
+        with os_errors_raised(path):
             yield path
         return
     temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(8)}.tmp")
     try:
-        with _os_errors_raised(path):
+        with os_errors_raised(path):
             mode = _create(temporary, target)
             yield temporary
             _finish(temporary, mode)
@@ -122,7 +122,7 @@ def _finish(path: Path, mode: int) -> None:
 
 
 @contextlib.contextmanager
-def _os_errors_raised(path: Path) -> Iterator[None]:
+def os_errors_raised(path: Path) -> Iterator[None]:
     """Convert `OSError` to `WorkError`, except for a closed pipe."""
     try:
         yield

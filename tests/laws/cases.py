@@ -942,7 +942,7 @@ def _labelled_texts(rows: Sequence[int]) -> Batch:
 
 
 def _framed(rows: Sequence[int]) -> Batch:
-    return Batch.framed([TEXTS[row] for row in rows], classify=4, separate=5)
+    return Batch.with_special_tokens([TEXTS[row] for row in rows], classify=4, separate=5)
 
 
 def _valued(rows: Sequence[int]) -> Batch:
@@ -956,7 +956,7 @@ def _answered(rows: Sequence[int]) -> Batch:
 
 def _tagged(rows: Sequence[int]) -> Batch:
     """Every second word has a tag."""
-    framed = Batch.framed([[PROMPTS[row]] for row in rows], classify=4, separate=5)
+    framed = Batch.with_special_tokens([[PROMPTS[row]] for row in rows], classify=4, separate=5)
     return framed.tagged([[(row + 1) * (i % 2 == 0) for i in range(len(PROMPTS[row]))] for row in rows])
 
 

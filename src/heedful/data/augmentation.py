@@ -12,9 +12,7 @@ from jaxtyping import Float, UInt8, UInt64
 from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 
 from heedful.config import Config
-
-IMAGES, CROPS = 3, 4
-"""Separate these random streams from those of plans, windows and masks with the same seed and epoch."""
+from heedful.data.plan import CROPS, IMAGES
 
 AREA, ASPECT = (0.02, 0.33), (0.3, 1 / 0.3)
 """Ranges of an erased rectangle's share of the image area, and of its height divided by its width."""

@@ -1,7 +1,8 @@
 """Batches: the only place that defines the shift between inputs and targets, the layout and the counts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import numpy as np
 import torch
@@ -14,7 +15,23 @@ from heedful.nn.patches import Images
 
 
 @dataclass(frozen=True, eq=False)
-class Spans:
+class _Tensors:
+    """Base of records of tensors."""
+
+    def to(self, device: torch.device | str) -> Self:
+        """Move to another device."""
+        moved = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor):
+                moved[field.name] = value.to(device, non_blocking=True)
+            elif hasattr(value, "to"):
+                moved[field.name] = value.to(device)
+        return replace(self, **moved)
+
+
+@dataclass(frozen=True, eq=False)
+class Spans(_Tensors):
     """The span of each target token.
 
     Args:
@@ -27,13 +44,9 @@ class Spans:
     after: Int[Tensor, " R"]
     within: Int[Tensor, " R"]
 
-    def to(self, device: torch.device | str) -> "Spans":
-        """Move to another device."""
-        return Spans(*(each.to(device) for each in (self.before, self.after, self.within)))
-
 
 @dataclass(frozen=True, eq=False)
-class TokenLinks:
+class TokenLinks(_Tensors):
     """Word alignment between source and target tokens, one entry for each link.
 
     Args:
@@ -50,19 +63,9 @@ class TokenLinks:
     share: Float[Tensor, " N"]
     n_tokens: int
 
-    def to(self, device: torch.device | str) -> "TokenLinks":
-        """Move to another device."""
-        return TokenLinks(
-            self.sequence.to(device, non_blocking=True),
-            self.query.to(device, non_blocking=True),
-            self.key.to(device, non_blocking=True),
-            self.share.to(device, non_blocking=True),
-            self.n_tokens,
-        )
-
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class Batch(_Tensors):
     """Packed sequences for one forward pass.
 
     Args:
@@ -155,7 +158,7 @@ class Batch:
         return cls(inputs, wanted.ids[rows], None, tuple(samples), rows)
 
     @classmethod
-    def framed(
+    def with_special_tokens(
         cls,
         parts: Sequence[Sequence[Ids]],
         *,
@@ -182,14 +185,14 @@ class Batch:
             counts = [[len(text) + 1 + (i == 0) for i, text in enumerate(texts)] for texts in parts]
             numbers = [np.repeat(np.arange(len(lengths)), lengths) for lengths in counts]
             tokens = replace(tokens, segments=torch.from_numpy(np.concatenate(numbers)))
-        nothing, rows = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
-        return cls(tokens, nothing, None, tuple(samples), rows)
+        empty = torch.zeros(0, dtype=torch.int64)
+        return cls(tokens, empty, None, tuple(samples), empty)
 
     @classmethod
     def bare(cls, texts: Sequence[Ids], samples: Sequence[int] = ()) -> "Batch":
         """Build a batch of non-empty texts without special tokens or targets."""
-        nothing = torch.zeros(0, dtype=torch.int64)
-        return cls(Tokens.of(texts), nothing, None, tuple(samples), nothing)
+        empty = torch.zeros(0, dtype=torch.int64)
+        return cls(Tokens.of(texts), empty, None, tuple(samples), empty)
 
     @classmethod
     def labelled(
@@ -201,12 +204,12 @@ class Batch:
         separate: int,
         samples: Sequence[int] = (),
     ) -> "Batch":
-        """Build a batch of texts or pairs (`framed`) with their classes."""
-        batch = cls.framed(parts, classify=classify, separate=separate, samples=samples)
+        """Build a batch of texts or pairs (`with_special_tokens`) with their classes."""
+        batch = cls.with_special_tokens(parts, classify=classify, separate=separate, samples=samples)
         return replace(batch, classes=torch.tensor(list(labels), dtype=torch.int64))
 
     def tagged(self, marks: Sequence[Ids]) -> "Batch":
-        """Add tags as targets of some tokens of `framed` texts.
+        """Add tags as targets of some tokens of texts `with_special_tokens`.
 
         Args:
             marks: for each id of each text, 0 for no tag, or the tag index plus 1.
@@ -219,7 +222,7 @@ class Batch:
         return replace(self, rows=torch.from_numpy(rows), targets=torch.from_numpy(flat[rows] - 1))
 
     def answered(self, answers: Sequence[tuple[int, int] | None]) -> "Batch":
-        """Add the first and last token of each answer to `framed` sequences.
+        """Add the first and last token of each answer to sequences `with_special_tokens`.
 
         Args:
             answers: token positions in the sequence; None: no answer, represented by the class token.
@@ -248,9 +251,9 @@ class Batch:
     @classmethod
     def of_images(cls, images: Images, classes: Sequence[int], samples: Sequence[int] = ()) -> "Batch":
         """Build a batch of images with their classes; no token has a target."""
-        nothing, rows = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
         numbers = torch.as_tensor(classes, dtype=torch.int64)
-        return cls(images, nothing, None, tuple(samples), rows, ragged=False, classes=numbers)
+        empty = torch.zeros(0, dtype=torch.int64)
+        return cls(images, empty, None, tuple(samples), empty, ragged=False, classes=numbers)
 
     @classmethod
     def masked(
@@ -314,18 +317,3 @@ class Batch:
         if self.rows is None:
             return layout.lengths
         return tuple(torch.bincount(layout.sequence[self.rows], minlength=layout.n_sequences).tolist())
-
-    def to(self, device: torch.device | str) -> "Batch":
-        """Move the batch to another device."""
-        return replace(
-            self,
-            inputs=self.inputs.to(device),
-            targets=self.targets.to(device, non_blocking=True),
-            source=self.source.to(device) if self.source else None,
-            rows=None if self.rows is None else self.rows.to(device, non_blocking=True),
-            classes=None if self.classes is None else self.classes.to(device, non_blocking=True),
-            spans=None if self.spans is None else self.spans.to(device),
-            values=None if self.values is None else self.values.to(device, non_blocking=True),
-            answers=None if self.answers is None else self.answers.to(device, non_blocking=True),
-            links=None if self.links is None else self.links.to(device),
-        )

@@ -1,24 +1,23 @@
 """Data sets of the Hugging Face ``datasets`` library: by name, from files, or saved to disk."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from heedful.data.files import Paths, find_all
 from heedful.data.images import LazyImage
-from heedful.data.lines import LocatedRow, Location, Row, expand
-from heedful.data.range import Ranged
+from heedful.data.lines import LocatedRow, Location, Paths, Rows, Source, expand, find_all
 from heedful.data.tables import field_at
 from heedful.errors import DataError, nearest
-from heedful.typing import JsonObject
 
 _SAVED = ("state.json", "dataset_dict.json")
 _READERS = ("json", "csv", "parquet", "text")
 
 
-class DatasetsSource(Ranged):
+class DatasetsSource(Source):
     """A data set of the ``datasets`` library.
 
     Args:
@@ -46,138 +45,121 @@ class DatasetsSource(Ranged):
             raise ValueError(f"path={self.path!r} is a reader and requires `data_files`")
         return self
 
+    def open(self, root: Path) -> Rows:
+        """Yield the rows of a data set, which is loaded at once; rows are numbered from 1.
 
-def open_datasets(config: DatasetsSource, root: Path) -> Iterator[LocatedRow[Row]]:
-    """Yield the rows of a data set, which is loaded at once; rows are numbered from 1.
+        Raises:
+            DataError: if the library fails (with its message), or a field is missing.
+        """
+        folder = self._folder(root)
+        files = None if self.data_files is None else find_all(self.data_files, root)
+        names = None if files is None else [str(file.path) for file in files]
+        with self._library_errors():
+            dataset = self._load(folder, names)
+        return self._rows(dataset)
 
-    Raises:
-        DataError: if the library fails (with its message), or a field is missing.
-    """
-    folder = _folder(config, root)
-    files = None if config.data_files is None else find_all(config.data_files, root)
-    names = None if files is None else [str(file.path) for file in files]
-    try:
-        dataset = _load(config, folder, names)
-    except DataError:
-        raise
-    except Exception as error:  # the library raises many types of errors, its own and its readers'
-        raise DataError(_failed(config, error)) from error
-    return _rows(config, dataset)
+    def _folder(self, root: Path) -> Path | None:
+        """Return the local folder named by ``path``, or None; a path that can only be local must exist."""
+        written = expand(self.path)
+        path = root / written
+        if path.is_dir():
+            return path
+        if written != self.path or self.path.startswith(("/", "./", "../")):
+            raise DataError(f"datasets: {path}: no such folder")
+        return None
 
+    @contextmanager
+    def _library_errors(self) -> Iterator[None]:
+        """Convert errors of the library, which raises many types, its own and its readers', to `DataError`.
 
-def _folder(config: DatasetsSource, root: Path) -> Path | None:
-    """Return the local folder named by ``path``, or None; a path that can only be local must exist."""
-    written = expand(config.path)
-    path = root / written
-    if path.is_dir():
-        return path
-    if written != config.path or config.path.startswith(("/", "./", "../")):
-        raise DataError(f"datasets: {path}: no such folder")
-    return None
+        The message contains the innermost error, which names the file and the reason.
+        """
+        try:
+            yield
+        except DataError:
+            raise
+        except Exception as error:
+            inner: BaseException = error
+            while inner.__cause__ is not None:
+                inner = inner.__cause__
+            reason = " ".join(str(inner).split()) or type(inner).__name__
+            files = self.data_files or []
+            source = " ".join([self.path, *([files] if isinstance(files, str) else files)])
+            raise DataError(f"datasets: cannot load {source} (split {self.split}): {reason[:500]}") from error
 
+    def _load(self, folder: Path | None, files: list[str] | None) -> Any:
+        import datasets
 
-def _load(config: DatasetsSource, folder: Path | None, files: list[str] | None) -> Any:
-    import datasets
-
-    if folder is not None and any((folder / name).exists() for name in _SAVED):
-        return _saved(datasets.load_from_disk(str(folder)), config)
-    return datasets.load_dataset(
-        str(folder or config.path),
-        config.name,
-        split=config.split,
-        data_files=files,
-        streaming=config.streaming,
-    )
-
-
-def _saved(loaded: Any, config: DatasetsSource) -> Any:
-    if not isinstance(loaded, dict):
-        return loaded
-    if config.split not in loaded:
-        raise DataError(f"datasets: {config.path} has no split {config.split!r}; it has {', '.join(loaded)}")
-    return loaded[config.split]
-
-
-def _failed(config: DatasetsSource, error: BaseException) -> str:
-    """Return a message with the library's innermost error, which names the file and the reason."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    reason = " ".join(str(error).split()) or type(error).__name__
-    files = config.data_files or []
-    source = " ".join([config.path, *([files] if isinstance(files, str) else files)])
-    return f"datasets: cannot load {source} (split {config.split}): {reason[:500]}"
-
-
-def _rows(config: DatasetsSource, dataset: Any) -> Iterator[LocatedRow[Row]]:
-    dataset, labels = _select(config, dataset)
-    images = _images(config, dataset)
-    name = f"{config.path}[{config.split}]"
-    try:
-        for number, record in enumerate(dataset, start=1):
-            where = Location(name, number)
-            row = {
-                column: _image(record[field], where)
-                if field in images
-                else _text(record, field, labels.get(field), where)
-                for column, field in config.columns.items()
-            }
-            yield LocatedRow(row, where)
-    except DataError:
-        raise
-    except Exception as error:  # with streaming, the library reads (and fails) here
-        raise DataError(_failed(config, error)) from error
-
-
-def _select(config: DatasetsSource, dataset: Any) -> tuple[Any, JsonObject]:
-    """Select the requested fields, so that no others are decoded, and find the class labels among them."""
-    features = dataset.features
-    if features is None:
-        return dataset, {}
-    tops = {field: field if field in features else field.split(".")[0] for field in config.columns.values()}
-    for field, top in tops.items():
-        if top not in features:
-            raise DataError(
-                f"datasets: {config.path} has no field {field!r}{nearest(top, features)}; "
-                f"it has {', '.join(features)}"
+        if folder is None or not any((folder / name).exists() for name in _SAVED):
+            return datasets.load_dataset(
+                str(folder or self.path),
+                self.name,
+                split=self.split,
+                data_files=files,
+                streaming=self.streaming,
             )
-    labels = {field: named for field in tops if (named := _names(features.get(field))) is not None}
-    dataset = dataset.select_columns(sorted(set(tops.values())))
-    for field in _images(config, dataset):
-        dataset = dataset.cast_column(field, type(features[field])(decode=False))
-    return dataset, labels
+        loaded = datasets.load_from_disk(str(folder))
+        if not isinstance(loaded, dict):
+            return loaded
+        if self.split not in loaded:
+            raise DataError(f"datasets: {self.path} has no split {self.split!r}; it has {', '.join(loaded)}")
+        return loaded[self.split]
+
+    def _rows(self, dataset: Any) -> Rows:
+        name = f"{self.path}[{self.split}]"
+        dataset, readers = self._select(dataset)
+        with self._library_errors():  # with streaming, the library reads (and fails) here
+            for number, record in enumerate(dataset, start=1):
+                where = Location(name, number)
+                yield LocatedRow({column: read(record, where) for column, read in readers.items()}, where)
+
+    def _select(self, dataset: Any) -> tuple[Any, dict[str, Callable[[Any, Location], Any]]]:
+        """Select the requested fields, so that no others are decoded, and the reader of each column."""
+        features = {} if dataset.features is None else dataset.features
+        tops = {f: f if f in features else f.split(".")[0] for f in self.columns.values()}
+        for field, top in tops.items():
+            if features and top not in features:
+                raise DataError(
+                    f"datasets: {self.path} has no field {field!r}{nearest(top, features)}; "
+                    f"it has {', '.join(features)}"
+                )
+        if features:
+            dataset = dataset.select_columns(sorted(set(tops.values())))
+        readers: dict[str, Callable[[Any, Location], Any]] = {}
+        for column, field in self.columns.items():
+            feature = features.get(field)
+            labels = getattr(feature, "feature", feature)  # the feature of the items of a list
+            if type(feature).__name__ == "Image":
+                dataset = dataset.cast_column(field, type(feature)(decode=False))
+                readers[column] = partial(_image, field)
+            elif hasattr(labels, "int2str"):
+                readers[column] = partial(_labels, field, labels)
+            else:
+                readers[column] = partial(_text, field)
+        return dataset, readers
 
 
-def _names(feature: Any) -> Any:
-    """Return the feature that maps class indices (or lists of them) to names; None for other features."""
-    own = getattr(feature, "feature", feature)
-    return own if hasattr(own, "int2str") else None
+def _text(field: str, record: Any, where: Location) -> str | list[str]:
+    return field_at(record, field, where)
 
 
-def _images(config: DatasetsSource, dataset: Any) -> set[str]:
-    """Return the fields that contain images."""
-    features = dataset.features or {}
-    return {f for f in config.columns.values() if type(features.get(f)).__name__ == "Image"}
-
-
-def _image(stored: Any, where: Location) -> LazyImage:
+def _image(field: str, record: Any, where: Location) -> LazyImage:
     """Return a stored image: the bytes of a file, a path, or nothing."""
-    content, path = (stored["bytes"], stored["path"]) if stored else (None, None)
-    if content is None and path is not None:
-        content = Path(path)
-    return LazyImage.missing(where) if content is None else LazyImage(content, str(where))
+    stored = record[field] or {"bytes": None, "path": None}
+    if stored["bytes"] is None and stored["path"] is None:
+        return LazyImage.missing(where)
+    return LazyImage(Path(stored["path"]) if stored["bytes"] is None else stored["bytes"], str(where))
 
 
-def _text(record: Any, field: str, label: Any, where: Location) -> str | list[str]:
-    if label is None:
-        return field_at(record, field, where)
+def _labels(field: str, labels: Any, record: Any, where: Location) -> str | list[str]:
+    """Return the name of a class index, or the names of a list of them."""
+
+    def name(value: Any, path: str) -> str:
+        if value is None or not 0 <= value < labels.num_classes:
+            raise DataError(f"{where}: field {path!r} is not a label ({value})")
+        return str(labels.int2str(value))
+
     value = record[field]
     if isinstance(value, list):
-        return [_label(each, f"{field}.{number}", label, where) for number, each in enumerate(value)]
-    return _label(value, field, label, where)
-
-
-def _label(value: Any, field: str, label: Any, where: Location) -> str:
-    if value is None or not 0 <= value < label.num_classes:
-        raise DataError(f"{where}: field {field!r} is not a label ({value})")
-    name: str = label.int2str(value)
-    return name
+        return [name(each, f"{field}.{number}") for number, each in enumerate(value)]
+    return name(value, field)

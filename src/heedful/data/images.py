@@ -5,7 +5,7 @@ may have any of the `FORMATS`, whatever their names, and at most `MAX_PIXELS`. O
 """
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -73,7 +73,13 @@ class LazyImage:
         if isinstance(given, bytes):
             return cls(given, name)
         if not isinstance(given, np.ndarray):
-            given = _pixels_of(given, name)
+            from PIL import Image, ImageOps
+
+            if not isinstance(given, Image.Image):
+                raise DataError(f"{name}: expected a path, an array or an image, got {type(given).__name__}")
+            with _as_data_errors(name):
+                _refuse_large(given)
+                given = np.asarray(_on_white(ImageOps.exif_transpose(given), "RGB"))
         if given.dtype != np.uint8 or given.ndim not in {2, 3} or given.shape[2:] not in {(), (1,), (3,)}:
             raise DataError(
                 f"{name}: an image array must be uint8 of shape [H, W] or [H, W, 3], got {given.dtype} of "
@@ -100,10 +106,17 @@ class LazyImage:
         Raises:
             DataError: if it cannot be read, or has more than `MAX_PIXELS` pixels; the message names it.
         """
-        ready = self._ready(size, channels)
-        if ready is not None:
-            return ready
-        fitted = self._read(lambda image: _fitted(image, size, MODES[channels]))
+        from PIL import Image, ImageOps
+
+        content = self.content
+        if isinstance(content, np.ndarray) and content.shape[:2] == (size, size):
+            planes = content[None] if content.ndim == 2 else content.transpose(2, 0, 1)
+            if len(planes) == channels:  # nothing to convert
+                return planes
+        with self._opened() as image:
+            ImageOps.exif_transpose(image, in_place=True)
+            bilinear = Image.Resampling.BILINEAR
+            fitted = ImageOps.fit(_on_white(image, MODES[channels]), (size, size), bilinear)
         return np.ascontiguousarray(np.asarray(fitted).reshape(size, size, channels).transpose(2, 0, 1))
 
     @property
@@ -113,7 +126,8 @@ class LazyImage:
         Raises:
             DataError: if it cannot be read.
         """
-        (width, height), mode = self._read(lambda image: (image.size, image.mode))
+        with self._opened() as image:
+            (width, height), mode = image.size, image.mode
         grey = mode in {"1", "L", "LA", "La"} or mode.startswith("I")
         return f"{width} x {height} pixels in {'grey' if grey else 'colours'}"
 
@@ -142,27 +156,22 @@ class LazyImage:
     def __str__(self) -> str:
         return self.name
 
-    def _ready(self, size: int, channels: int) -> UInt8[np.ndarray, "C H W"] | None:
-        """Return the pixels if no conversion is needed."""
-        content = self.content
-        if not isinstance(content, np.ndarray) or content.shape[:2] != (size, size):
-            return None
-        planes = content[None] if content.ndim == 2 else content.transpose(2, 0, 1)
-        return planes if len(planes) == channels else None
-
-    def _read(self, use: "Callable[[Image], Any]") -> Any:
+    @contextmanager
+    def _opened(self) -> "Iterator[Image]":
+        """Open the image; errors inside the block become `DataError`."""
         from PIL import Image
 
         content = self.content
-        if isinstance(content, bytes) and not content:
-            raise DataError(f"{self.name}: the image is missing")
         with _as_data_errors(self.name):
+            if isinstance(content, np.ndarray):
+                yield Image.fromarray(content[..., 0] if content.shape[2:] == (1,) else content)
+                return
             if isinstance(content, Path):
                 require_end(content)
-            if isinstance(content, np.ndarray):
-                return use(Image.fromarray(content[..., 0] if content.shape[2:] == (1,) else content))
+            elif not content:
+                raise DataError(f"{self.name}: the image is missing")
             with _open_file(content) as image:
-                return use(image)
+                yield image
 
 
 def _open_file(content: Path | bytes) -> "Image":
@@ -201,36 +210,14 @@ def _as_data_errors(name: str) -> Iterator[None]:
         yield
     except DataError:
         raise
+    except FileNotFoundError:
+        raise DataError(f"{name}: no such file") from None
     except Exception as error:
-        raise DataError(_unreadable(name, error)) from None
-
-
-def _unreadable(name: str, error: Exception) -> str:
-    if isinstance(error, FileNotFoundError):
-        return f"{name}: no such file"
-    if type(error).__name__ == "UnidentifiedImageError":
-        return f"{name}: not an image of a supported format ({', '.join(FORMATS)})"
-    reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
-    return f"{name}: cannot be read as an image ({reason})"
-
-
-def _pixels_of(given: Any, name: str) -> UInt8[np.ndarray, "H W C"]:
-    """Return the pixels of a Pillow image."""
-    from PIL import Image, ImageOps
-
-    if not isinstance(given, Image.Image):
-        raise DataError(f"{name}: expected a path, an array or an image, got {type(given).__name__}")
-    with _as_data_errors(name):
-        _refuse_large(given)
-        return np.asarray(_on_white(ImageOps.exif_transpose(given), "RGB"))
-
-
-def _fitted(image: "Image", size: int, mode: str) -> "Image":
-    """Convert an image to grey or RGB and resize its centre square to ``size``."""
-    from PIL import Image, ImageOps
-
-    ImageOps.exif_transpose(image, in_place=True)
-    return ImageOps.fit(_on_white(image, mode), (size, size), Image.Resampling.BILINEAR)
+        if type(error).__name__ == "UnidentifiedImageError":
+            formats = ", ".join(FORMATS)
+            raise DataError(f"{name}: not an image of a supported format ({formats})") from None
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{name}: cannot be read as an image ({reason})") from None
 
 
 def _on_white(image: "Image", mode: str) -> "Image":

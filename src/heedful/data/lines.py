@@ -1,4 +1,4 @@
-r"""Lines of text files, plain or gzip, each with its location.
+r"""Rows with their locations, the base of data sources, and lines of text files, plain or gzip.
 
 A line ends only at ``\n``: U+2028, U+0085, vertical tabs and form feeds are text, so that files that are
 line-aligned for other tools stay aligned. One ``\r`` before the ``\n`` and a byte order mark at the start of
@@ -9,10 +9,14 @@ import gzip
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Annotated, ClassVar, Generic, NamedTuple, TypeVar
 
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from heedful.config import Config
 from heedful.errors import DataError, nearest
 from heedful.files import require_end
 from heedful.typing import JsonObject
@@ -42,11 +46,63 @@ class LocatedRow(NamedTuple, Generic[RowT]):
     where: Location
 
 
-class TextFile(NamedTuple):
+Rows = Iterator[LocatedRow[Row]]
+
+Paths = str | Annotated[list[str], Field(min_length=1)]
+"""One path, or several that are read one after another."""
+
+
+class Source(Config):
+    """Settings of every source.
+
+    Args:
+        skip: the number of rows to skip at the beginning.
+        limit: the maximum number of rows after those.
+    """
+
+    together: ClassVar[str | None] = None
+    """A column: consecutive rows with the same value in it count as one and are never separated."""
+
+    skip: NonNegativeInt = 0
+    limit: PositiveInt | None = None
+
+    def open(self, root: Path) -> Rows:
+        """Yield all rows, before ``skip`` and ``limit``.
+
+        Missing files are reported at once, other errors when they are reached.
+
+        Args:
+            root: the folder that relative paths are resolved against, that of the recipe.
+
+        Raises:
+            DataError: if a file is missing or unreadable, or its content is not as configured.
+        """
+        raise NotImplementedError
+
+
+class File(NamedTuple):
     """An existing file: its path, and its name in messages."""
 
     path: Path
     name: str
+
+
+class Folder(NamedTuple):
+    """A folder: its path, and its name in messages."""
+
+    path: Path
+    name: str
+
+    def files(self) -> list[File]:
+        """Return its files and those of its subfolders sorted by name, hidden ones (``.name``) excluded."""
+        found = [
+            (path, path.relative_to(self.path)) for path in sorted(self.path.rglob("*")) if path.is_file()
+        ]
+        return [
+            File(path, str(Path(self.name) / below))
+            for path, below in found
+            if not any(part.startswith(".") for part in below.parts)
+        ]
 
 
 def expand(written: str) -> str:
@@ -64,7 +120,7 @@ def expand(written: str) -> str:
     return os.path.expanduser(_VARIABLE.sub(lambda _: folder, written))
 
 
-def find(written: str, root: Path) -> TextFile:
+def find(written: str, root: Path) -> File:
     """Find the file ``written`` in a recipe; a relative path is resolved against ``root``.
 
     Raises:
@@ -78,7 +134,7 @@ def find(written: str, root: Path) -> TextFile:
     if not path.exists():
         raise DataError(_missing(path))
     require_end(path)
-    return TextFile(path, name)
+    return File(path, name)
 
 
 def _missing(path: Path) -> str:
@@ -88,17 +144,33 @@ def _missing(path: Path) -> str:
     return f"{path}: no such file{nearest(path.name, (entry.name for entry in folder.iterdir()))}"
 
 
-def lines(file: TextFile) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file; a file whose name ends in ``.gz`` is decompressed.
+def find_all(paths: Paths, root: Path) -> list[File]:
+    """Find one or several files (see `find`)."""
+    return [find(path, root) for path in ([paths] if isinstance(paths, str) else paths)]
+
+
+def rows_of_all(paths: Paths, root: Path, read: Callable[[File], Rows]) -> Rows:
+    """Yield the rows of one or several files, which are found at once and read when reached."""
+    return chain.from_iterable(map(read, find_all(paths, root)))
+
+
+def located_lines(file: File) -> Iterator[tuple[Location, str]]:
+    """Yield the lines of a UTF-8 file with their locations; ``.gz`` files are decompressed.
 
     Raises:
         DataError: if the file is empty, cannot be read, is not UTF-8, or is named ``.gz`` and is not gzip.
     """
-    number = 0
+    where = None
     for number, raw in enumerate(raw_lines(file), start=1):
-        yield decoded(raw, Location(file.name, number))
-    if number == 0:
+        where = Location(file.name, number)
+        yield where, decoded(raw, where)
+    if where is None:
         raise DataError(f"{file.name}: the file is empty")
+
+
+def lines(file: File) -> Iterator[str]:
+    """Yield the lines of a file, as `located_lines` does."""
+    return (line for _, line in located_lines(file))
 
 
 def decoded(raw: bytes, where: Location) -> str:
@@ -115,11 +187,11 @@ def decoded(raw: bytes, where: Location) -> str:
     return line.removeprefix("\ufeff") if where.line == 1 else line
 
 
-def read_text(file: TextFile) -> str:
+def read_text(file: File) -> str:
     r"""Read a whole UTF-8 file; line ends become ``\n``, and a byte order mark is dropped.
 
     Raises:
-        DataError: as for `lines`.
+        DataError: as for `located_lines`.
     """
     raw = b"".join(raw_lines(file))
     try:
@@ -133,21 +205,7 @@ def read_text(file: TextFile) -> str:
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
-def read_bytes(file: TextFile) -> bytes:
-    """Read a whole file as bytes; a file whose name ends in ``.gz`` is decompressed.
-
-    Raises:
-        DataError: if it cannot be read, or is named ``.gz`` and is not gzip.
-    """
-    return b"".join(raw_lines(file))
-
-
-def count_lines(file: TextFile) -> int:
-    """Return the number of lines that `lines` yields."""
-    return sum(1 for _ in raw_lines(file))
-
-
-def raw_lines(file: TextFile) -> Iterator[bytes]:
+def raw_lines(file: File) -> Iterator[bytes]:
     """Yield undecoded lines with their ends; a file whose name ends in ``.gz`` is decompressed.
 
     Raises:
@@ -158,7 +216,10 @@ def raw_lines(file: TextFile) -> Iterator[bytes]:
             with file.path.open("rb") as stream:
                 yield from stream
         else:
-            _check_magic(file)
+            with file.path.open("rb") as stream:
+                magic = stream.read(2)
+            if magic and magic != b"\x1f\x8b":
+                raise DataError(f"{file.name}: named .gz but not a gzip file; compress it or rename it")
             with gzip.open(file.path, "rb") as stream:
                 yield from stream
     except EOFError:
@@ -167,13 +228,6 @@ def raw_lines(file: TextFile) -> Iterator[bytes]:
         raise DataError(f"{file.name}: the gzip file is damaged ({error})") from None
     except OSError as error:
         raise DataError(f"{file.name}: cannot be read ({error.strerror or error})") from None
-
-
-def _check_magic(file: TextFile) -> None:
-    with file.path.open("rb") as stream:
-        magic = stream.read(2)
-    if magic and magic != b"\x1f\x8b":
-        raise DataError(f"{file.name}: named .gz but not a gzip file; compress it or rename it")
 
 
 def looks_like_utf16(raw: bytes) -> bool:

@@ -13,29 +13,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.data.plan import Draw
+
 Ids = NDArray[np.int64]
-
-MASKS = 2
-"""Separates this random stream from those of plans and windows with the same seed and epoch."""
-
-
-class Draw:
-    """Random numbers that depend only on the key, from a stream that numpy keeps stable."""
-
-    def __init__(self, *key: int) -> None:
-        self._bits = np.random.Philox(np.random.SeedSequence(list(key), spawn_key=(MASKS,)))
-
-    def floats(self, n: int) -> NDArray[np.float64]:
-        """Draw ``n`` numbers in [0, 1)."""
-        return (self._bits.random_raw(n) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-    def below(self, size: int) -> int:
-        """Draw an integer from 0 to ``size`` - 1."""
-        return int(self.floats(1)[0] * size)
-
-    def permutation(self, n: int) -> Ids:
-        """Return the integers from 0 to ``n`` - 1 in random order."""
-        return np.argsort(self._bits.random_raw(n), kind="stable") if n else np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Filter rows and report how many were kept, dropped and truncated, by reason, with example lines."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -89,9 +89,7 @@ class Filter(Config):
 
     def limit(self, column: str) -> int | None:
         """Return the maximum number of ids of ``column``."""
-        if isinstance(self.max_length, dict):
-            return self.max_length.get(column)
-        return self.max_length
+        return self.max_length.get(column) if isinstance(self.max_length, dict) else self.max_length
 
     def limits(self, columns: Iterable[str]) -> list[Limit]:
         """Return the limits of some columns."""
@@ -178,43 +176,50 @@ class ColumnCounts:
         }
 
 
+def _tallies() -> dict[str, Tally]:
+    return defaultdict(Tally)
+
+
 @dataclass
 class DataReport:
     """Statistics that `keep` collects while rows are read.
 
     Args:
         unknown: the id of the unknown token of each column; columns without one are omitted.
+        rows, kept: the number of rows that were read and kept.
+        dropped, truncated: the rows that were dropped and truncated, by reason.
+        columns: the lengths of the kept rows in each column.
+        classes: the number of kept rows of each class, if classes are counted.
+        noted: findings in rows that are not a reason to drop them.
     """
 
     unknown: Mapping[str, int] = field(default_factory=dict)
     rows: int = 0
     kept: int = 0
-    dropped: dict[str, Tally] = field(default_factory=dict)
-    truncated: dict[str, Tally] = field(default_factory=dict)
-    columns: dict[str, ColumnCounts] = field(default_factory=dict)
+    dropped: dict[str, Tally] = field(default_factory=_tallies)
+    truncated: dict[str, Tally] = field(default_factory=_tallies)
+    columns: dict[str, ColumnCounts] = field(default_factory=lambda: defaultdict(ColumnCounts))
     classes: Counter[str] = field(default_factory=Counter)
-    """The number of kept rows of each class, if classes are counted."""
-    noted: dict[str, Tally] = field(default_factory=dict)
-    """Findings in rows that are not a reason to drop them."""
+    noted: dict[str, Tally] = field(default_factory=_tallies)
 
     def drop(self, reason: str, where: Location) -> None:
         """Record a dropped row."""
-        self.dropped.setdefault(reason, Tally()).add(where)
+        self.dropped[reason].add(where)
 
     def note(self, what: str, where: Location) -> None:
         """Record a finding in a row."""
-        self.noted.setdefault(what, Tally()).add(where)
+        self.noted[what].add(where)
 
     def count(self, located: Encoded) -> None:
         """Record a kept row."""
         self.kept += 1
         for column, ids in located.row.items():
-            counts = self.columns.setdefault(column, ColumnCounts())
+            counts = self.columns[column]
             counts.lengths[len(ids)] += 1
             if counts.longest is None or len(ids) > counts.longest.tokens:
                 counts.longest = Longest(column, len(ids), located.where)
             if column in self.unknown:
-                counts.unknown += _count(ids, self.unknown[column])
+                counts.unknown += int(np.count_nonzero(np.asarray(ids) == self.unknown[column]))
 
     @property
     def longest(self) -> Longest | None:
@@ -237,31 +242,18 @@ class DataReport:
     def lines(self) -> list[str]:
         """Format as lines of text."""
         n_dropped = sum(tally.count for tally in self.dropped.values())
-        head = f"rows: {self.rows:,} read, {self.kept:,} kept, {n_dropped:,} dropped"
-        return [
-            head,
-            *(f"  {tally.line('dropped', reason)}" for reason, tally in self.dropped.items()),
-            *(f"  {tally.line('truncated', reason)}" for reason, tally in self.truncated.items()),
-            *(f"  {tally.line('noted', what)}" for what, tally in self.noted.items()),
-            *(self._column_line(column, counts) for column, counts in self.columns.items()),
-            *([self._class_line()] if self.classes else []),
-        ]
-
-    def _class_line(self) -> str:
-        """Format the classes, the largest first."""
-        largest = self.classes.most_common(N_CLASSES)
-        more = f", and {len(self.classes) - N_CLASSES:,} more" if len(self.classes) > N_CLASSES else ""
-        return f"  classes: {', '.join(f'{name} {count:,}' for name, count in largest)}{more}"
-
-    def _column_line(self, column: str, counts: ColumnCounts) -> str:
-        facts = counts.to_dict()
-        lengths = ", ".join(f"{name} {value:.4g}" for name, value in facts["length"].items())
-        unknown = f"; {counts.unknown_rate:.2%} unknown" if column in self.unknown else ""
-        return f"  {column}: {counts.tokens:,} tokens; length {lengths}{unknown}"
-
-
-def _count(ids: Sequence[int], wanted: int) -> int:
-    return ids.count(wanted) if hasattr(ids, "count") else int(np.count_nonzero(np.asarray(ids) == wanted))
+        tallies = {"dropped": self.dropped, "truncated": self.truncated, "noted": self.noted}
+        text = [f"rows: {self.rows:,} read, {self.kept:,} kept, {n_dropped:,} dropped"]
+        text += [f"  {tally.line(what, r)}" for what, own in tallies.items() for r, tally in own.items()]
+        for column, counts in self.columns.items():
+            lengths = ", ".join(f"{k} {value:.4g}" for k, value in counts.to_dict()["length"].items())
+            unknown = f"; {counts.unknown_rate:.2%} unknown" if column in self.unknown else ""
+            text.append(f"  {column}: {counts.tokens:,} tokens; length {lengths}{unknown}")
+        if self.classes:
+            largest = ", ".join(f"{name} {n:,}" for name, n in self.classes.most_common(N_CLASSES))
+            n_more = len(self.classes) - N_CLASSES
+            text.append(f"  classes: {largest}{f', and {n_more:,} more' if n_more > 0 else ''}")
+        return text
 
 
 def keep(
@@ -326,6 +318,6 @@ def _cut(located: Encoded, limits: Sequence[Limit], report: DataReport) -> Encod
     row = located.row
     for limit in limits:
         if limit.over(row) is not None:
-            report.truncated.setdefault(limit.reason, Tally()).add(located.where)
+            report.truncated[limit.reason].add(located.where)
             row = limit.cut(row)
     return LocatedRow(row, located.where)

@@ -1,47 +1,62 @@
-"""Data sources: one configuration and one function for each kind."""
+"""All data sources, those that combine others, and the source for a user's own file."""
 
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from itertools import chain, groupby, islice, zip_longest
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, NonNegativeInt, field_validator
 
-from heedful.data.beside import put_beside
-from heedful.data.builtin import BuiltInSource, open_built_in
-from heedful.data.captioned_folder import CaptionedFolderSource, open_captioned_folder
-from heedful.data.conll import ConllSource, open_conll
-from heedful.data.files import FilesSource, open_files
-from heedful.data.folder import FolderSource, open_folder
-from heedful.data.hub import DatasetsSource, open_datasets
-from heedful.data.idx import IdxSource, open_idx
-from heedful.data.lines import LocatedRow, Location, Row
-from heedful.data.range import Ranged, ranged
-from heedful.data.squad import SquadSource, open_squad
-from heedful.data.tables import JsonlSource, TsvSource, open_jsonl, open_tsv
-from heedful.data.text import TextSource, open_text
+from heedful.data.annotated import ConllSource, IdxSource, SquadSource
+from heedful.data.corpora import open_corpus, require_corpus
+from heedful.data.folders import CaptionedFolderSource, FolderSource
+from heedful.data.hub import DatasetsSource
+from heedful.data.lines import File, LocatedRow, Location, Row, Rows, Source
+from heedful.data.tables import JsonlSource, TsvSource
+from heedful.data.text import FilesSource, TextSource
+from heedful.errors import DataError, RequestError, nearest
 
-__all__ = [
-    "BesideSource",
-    "BuiltInSource",
-    "CaptionedFolderSource",
-    "ChainSource",
-    "ConllSource",
-    "DatasetsSource",
-    "FilesSource",
-    "FolderSource",
-    "IdxSource",
-    "JsonlSource",
-    "LocatedRow",
-    "Location",
-    "Row",
-    "SourceConfig",
-    "SquadSource",
-    "TextSource",
-    "TsvSource",
-    "kept_lists",
-    "open_source",
-]
+T = TypeVar("T")
+
+
+class BuiltInSource(Source):
+    """A corpus that is included in the package: no download, always the same.
+
+    Args:
+        name: the corpus, a key of `heedful.data.corpora.CORPORA`.
+        split: ``train``, ``valid`` or ``test``.
+        seed: the seed of a generated corpus; published scores refer to 0.
+        columns: maps each column to one of the corpus: ``{text: source}`` takes one side of a translation
+            corpus. Empty: all columns of the corpus under their own names.
+    """
+
+    kind: Literal["built-in"] = "built-in"
+    name: str
+    split: Literal["train", "valid", "test"]
+    seed: NonNegativeInt = 0
+    columns: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("name")
+    @classmethod
+    def _exists(cls, name: str) -> str:
+        try:
+            require_corpus(name)
+        except RequestError as error:
+            raise ValueError(str(error)) from None
+        return name
+
+    def open(self, root: Path) -> Rows:
+        """Yield the rows, located by row number."""
+        label = f"{self.name}/{self.split}"
+        rows = open_corpus(self.name, self.split, seed=self.seed)
+        return (LocatedRow(self._select(row, label), Location(label, n)) for n, row in enumerate(rows, 1))
+
+    def _select(self, row: Row, label: str) -> Row:
+        for column in self.columns.values():
+            if column not in row:
+                raise DataError(f"{label}: no column {column!r}{nearest(column, row)}")
+        return {name: row[column] for name, column in self.columns.items()} if self.columns else row
+
 
 _OneSource = (
     FilesSource
@@ -58,7 +73,7 @@ _OneSource = (
 )
 
 
-class BesideSource(Ranged):
+class BesideSource(Source):
     """Join row n of every source into one row, for columns that are in different files.
 
     Args:
@@ -68,17 +83,27 @@ class BesideSource(Ranged):
     kind: Literal["beside"] = "beside"
     sources: list[Annotated[_OneSource, Field(discriminator="kind")]] = Field(min_length=2)
 
+    def open(self, root: Path) -> Rows:
+        """Yield the joined rows of the sources, located by the first source."""
+        return self._joined([open_source(source, root) for source in self.sources])
 
-def open_beside(config: BesideSource, root: Path) -> Iterator[LocatedRow[Row]]:
-    """Yield the joined rows of the sources, located by the first source.
+    def _joined(self, sources: Sequence[Rows]) -> Rows:
+        for number, parts in enumerate(zip_longest(*sources), start=1):
+            if None in parts:
+                ended = parts.index(None)
+                raise DataError(
+                    "sources joined by kind=beside must have the same number of rows: "
+                    f"source {ended + 1} ({self.sources[ended].kind}) ends after {number - 1:,}"
+                )
+            row: Row = {}
+            for part in parts:
+                if duplicates := row.keys() & part.row.keys():
+                    raise DataError(f"{part.where}: column {min(duplicates)!r} is also in another source")
+                row |= part.row
+            yield LocatedRow(row, parts[0].where)
 
-    Raises:
-        DataError: if two sources have a column of the same name, or different numbers of rows.
-    """
-    return put_beside([(source.kind, open_source(source, root)) for source in config.sources])
 
-
-class ChainSource(Ranged):
+class ChainSource(Source):
     """Concatenate the rows of several sources, to train on several corpora.
 
     Args:
@@ -88,29 +113,12 @@ class ChainSource(Ranged):
     kind: Literal["chain"] = "chain"
     sources: list[Annotated[_OneSource | BesideSource, Field(discriminator="kind")]] = Field(min_length=2)
 
-
-def open_chain(config: ChainSource, root: Path) -> Iterator[LocatedRow[Row]]:
-    """Yield the rows of the sources in order; missing files of any source are reported at once."""
-    return chain.from_iterable([open_source(source, root) for source in config.sources])
+    def open(self, root: Path) -> Rows:
+        """Yield the rows of the sources in order; missing files of any source are reported at once."""
+        return chain.from_iterable([open_source(source, root) for source in self.sources])
 
 
 SourceConfig = Annotated[_OneSource | BesideSource | ChainSource, Field(discriminator="kind")]
-
-OPENERS: dict[str, Callable[[Any, Path], Iterator[LocatedRow[Row]]]] = {
-    "files": open_files,
-    "text": open_text,
-    "tsv": open_tsv,
-    "jsonl": open_jsonl,
-    "conll": open_conll,
-    "squad": open_squad,
-    "datasets": open_datasets,
-    "built-in": open_built_in,
-    "idx": open_idx,
-    "folder": open_folder,
-    "captioned-folder": open_captioned_folder,
-    "beside": open_beside,
-    "chain": open_chain,
-}
 
 
 def kept_lists(config: Any) -> Iterator[str]:
@@ -120,15 +128,80 @@ def kept_lists(config: Any) -> Iterator[str]:
         yield from kept_lists(source)
 
 
-def open_source(config: Ranged, root: Path) -> Iterator[LocatedRow[Row]]:
-    """Yield the rows of a source.
+def open_source(config: Source, root: Path) -> Rows:
+    """Yield the rows of a source, from ``skip`` on, at most ``limit``.
 
     Args:
-        config: one of `SourceConfig`; its ``kind`` selects the function.
+        config: one of `SourceConfig`.
         root: the folder that relative paths are resolved against, that of the recipe.
 
     Raises:
-        DataError: if a file is missing (at once), or its content is not as configured (when reached).
+        DataError: if a file is missing (at once), its content is not as configured, or ``skip`` skips all
+            rows (when reached).
     """
-    rows = OPENERS[config.kind](config, root)  # type: ignore[attr-defined]
-    return ranged(rows, config)
+    rows, column = config.open(root), config.together
+    parts: Iterator[tuple[LocatedRow[Row], ...]]
+    if column is None:
+        parts = ((row,) for row in rows)
+    else:
+        parts = (tuple(same) for _, same in groupby(rows, lambda row: row.row[column]))
+    return chain.from_iterable(islice(_after_skipped(parts, config), config.limit))
+
+
+def _after_skipped(parts: Iterator[T], config: Source) -> Iterator[T]:
+    n_skipped = sum(1 for _ in islice(parts, config.skip))
+    is_empty = True
+    for part in parts:
+        is_empty = False
+        yield part
+    if is_empty and n_skipped:
+        unit = f"{config.together or 'row'}s"
+        raise DataError(f"skip: {config.skip} leaves no rows: there are only {n_skipped:,} {unit}")
+
+
+OwnTable = TsvSource | JsonlSource | ConllSource | SquadSource
+"""The sources that can read a user's file."""
+
+
+def own_table(path: Path, columns: Sequence[str], like: object = None) -> OwnTable:
+    """Return the source for a user's file: JSON lines, or a table whose header names the columns.
+
+    Args:
+        path: the file.
+        columns: the required columns.
+        like: the source of the run's data. If it is a `ConllSource` or `SquadSource`, the file has the same
+            format. If it is a `TsvSource`, these are tried in order: its separator with a header that names
+            the columns; tabs, then commas with quotes, with such a header; its own format.
+    """
+    where, named = str(path.resolve()), {column: column for column in columns}
+    if path.name.removesuffix(".gz").endswith(".jsonl"):
+        return JsonlSource(paths=where, columns=named)
+    if isinstance(like, ConllSource | SquadSource):
+        return like.model_copy(update={"paths": where, "skip": 0, "limit": None})
+    tabs = TsvSource(paths=where, columns={**named}, header=True)
+    forms = [tabs, tabs.model_copy(update={"separator": ",", "quotes": True})]
+    own = None
+    if isinstance(like, TsvSource):
+        own = like.model_copy(update={"paths": where, "skip": 0, "limit": None})
+        forms = [own.model_copy(update={"columns": named, "header": True}), *forms]
+    if not path.is_file():
+        return forms[0]
+    found = next((form for form in forms if _has_header(path, form, columns)), own)
+    if found is None:
+        names = " and ".join(columns)
+        raise DataError(
+            f"{path}:1: expected a header with the columns {names}, separated by tabs or commas; "
+            "add one, or use JSON lines (.jsonl)"
+        )
+    return found
+
+
+def _has_header(path: Path, like: TsvSource, columns: Sequence[str]) -> bool:
+    """Whether the first line of a file names the columns."""
+    try:
+        _, first = next(like.records(File(path, path.name)))
+    except DataError:
+        if not like.quotes:
+            raise
+        return False  # a quote may be text in this file
+    return set(columns) <= set(first)

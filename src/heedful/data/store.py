@@ -5,21 +5,56 @@ A folder contains ``header.json`` and, for each column, the concatenated ids of 
 under a temporary name, synced and renamed, so that a folder under its final name is complete.
 """
 
+import glob
+import hashlib
+import json
+import secrets
+import shutil
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, ValidationError
 
-from heedful.data import store_folder
-from heedful.errors import RequestError
+from heedful.config import Config
+from heedful.data.lines import LocatedRow, Row
+from heedful.errors import DamagedError, RequestError
+from heedful.files import os_errors_raised, parse_json, sha256, sync
 
 Ids = NDArray[np.int64]
 EncodedRow = Mapping[str, Sequence[int] | np.ndarray]
 
+HEADER = "header.json"
+FORMAT = "heedful token store"
+VERSION = 1
+OFFSET_TYPE = np.dtype("<i8")
+
 _FLUSH = 1 << 18
 """The number of buffered ids at which a column is written."""
+
+
+class Column(Config):
+    """One column: column n has its ids in ``n.ids`` and its offsets in ``n.offsets``."""
+
+    name: str
+    dtype: str = Field(pattern=r"^(\|u1|<u2|<i4)$")
+    tokens: int = Field(ge=0)
+    ids_sha256: str
+    offsets_sha256: str
+
+
+class Header(Config):
+    """The content of ``header.json``."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    key: str
+    rows: int = Field(ge=0)
+    columns: list[Column] = Field(min_length=1)
 
 
 class TokenStore:
@@ -59,12 +94,18 @@ class TokenStore:
             raise ValueError("a store must have at least one column")
         ranges = {column: n_ids if isinstance(n_ids, int) else n_ids[column] for column in columns}
         if path is None:
-            chunks = {column: [np.zeros(0, _type(n))] for column, n in ranges.items()}
-            offsets = _stream(rows, ranges, lambda column, ids: chunks[column].append(ids))
-            return cls({column: np.concatenate(parts) for column, parts in chunks.items()}, offsets)
-        types = {column: _type(n) for column, n in ranges.items()}
-        with store_folder.writing(path, types, key) as folder:
-            folder.publish(_stream(rows, ranges, folder.append))
+            buffers = {column: _Buffer(n) for column, n in ranges.items()}
+            _fill(buffers, rows)
+            ids = {column: np.concatenate(buffer.chunks) for column, buffer in buffers.items()}
+            return cls(ids, {column: buffer.offsets for column, buffer in buffers.items()})
+        with _replacing(path) as folder:
+            buffers = {c: _Buffer(n, folder / f"{i}.ids", path) for i, (c, n) in enumerate(ranges.items())}
+            _fill(buffers, rows)
+            with os_errors_raised(path):
+                stored = [buffer.finish(column) for column, buffer in buffers.items()]
+                header = Header(key=key, rows=len(buffers[columns[0]].lengths), columns=stored)
+                (folder / HEADER).write_text(header.model_dump_json(indent=1), encoding="utf-8")
+                sync(folder / HEADER)
         return cls.open(path, key)
 
     @classmethod
@@ -75,22 +116,22 @@ class TokenStore:
             RequestError: if there is no store, or it was built with another ``key`` or by another version.
             DamagedError: if a file is missing or does not match its hash (all are checked).
         """
-        header = store_folder.read_header(path)
+        header = _read_header(path)
         if header.key != key:
             raise RequestError(
                 f"{path}: built from other data or with another tokenizer (expected key {key!r}, got "
                 f"{header.key!r}); rebuild it"
             )
-        columns = list(enumerate(header.columns))
-        return cls(
-            {column.name: store_folder.read_ids(path, n, column) for n, column in columns},
-            {column.name: store_folder.read_offsets(path, n, column, header.rows) for n, column in columns},
-        )
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of the columns."""
-        return tuple(self._ids)
+        ids: dict[str, np.ndarray] = {}
+        offsets: dict[str, Ids] = {}
+        for number, column in enumerate(header.columns):
+            dtype, file = np.dtype(column.dtype), path / f"{number}.ids"
+            _check(file, column.tokens * dtype.itemsize, column.ids_sha256)
+            ids[column.name] = np.memmap(file, dtype, mode="r") if column.tokens else np.zeros(0, dtype)
+            file = path / f"{number}.offsets"
+            _check(file, (header.rows + 1) * OFFSET_TYPE.itemsize, column.offsets_sha256)
+            offsets[column.name] = np.fromfile(file, dtype=OFFSET_TYPE).astype(np.int64, copy=False)
+        return cls(ids, offsets)
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -122,50 +163,185 @@ class TokenStore:
         return np.array(self._ids[column][start:end], dtype=np.int64)
 
 
-def _type(n_ids: int) -> np.dtype:
-    return np.dtype("|u1" if n_ids <= 1 << 8 else "<u2" if n_ids <= 1 << 16 else "<i4")
-
-
-def _stream(
-    rows: Iterable[EncodedRow], ranges: Mapping[str, int], write: Callable[[str, np.ndarray], None]
-) -> dict[str, Ids]:
-    """Write the ids in large chunks; return the offsets."""
-    buffers = {column: _Buffer(n_ids) for column, n_ids in ranges.items()}
-    lengths = {column: array("q") for column in ranges}
-    for row in rows:
-        for column, buffer in buffers.items():
-            lengths[column].append(buffer.append(row[column]))
-            if buffer.count >= _FLUSH:
-                write(column, buffer.flush())
-    for column, buffer in buffers.items():
-        write(column, buffer.flush())
-    return {column: _offsets(counts) for column, counts in lengths.items()}
-
-
 class _Buffer:
-    """Ids of one column that are not written yet."""
+    """The ids of one column while a store is built: checked, and stored in large chunks.
 
-    def __init__(self, n_ids: int) -> None:
-        self.n_ids, self.count = n_ids, 0
+    Args:
+        n_ids: see `TokenStore.build`.
+        file: the file for the ids; None keeps them in memory.
+        path: the path of the store, for messages.
+    """
+
+    def __init__(self, n_ids: int, file: Path | None = None, path: Path | None = None) -> None:
+        self.n_ids, self.file, self.path = n_ids, file, path
+        self.dtype = np.dtype("|u1" if n_ids <= 1 << 8 else "<u2" if n_ids <= 1 << 16 else "<i4")
+        self.lengths = array("q")
+        self.chunks = [np.zeros(0, self.dtype)]
+        self._hash = hashlib.sha256()
         self._parts: list[np.ndarray] = []
+        self._n_buffered = 0
 
-    def append(self, ids: Sequence[int] | np.ndarray) -> int:
-        """Add the ids of a row; return their number."""
+    @property
+    def offsets(self) -> Ids:
+        """Where each row begins, and the end of the last, ``[rows + 1]``."""
+        return np.concatenate([[0], np.cumsum(np.frombuffer(self.lengths, np.int64), dtype=np.int64)])
+
+    def append(self, ids: Sequence[int] | np.ndarray) -> None:
+        """Add the ids of a row."""
         part = ids if isinstance(ids, np.ndarray) else np.array(ids, dtype=np.int64)
         self._parts.append(part)
-        self.count += len(part)
-        return len(part)
+        self.lengths.append(len(part))
+        self._n_buffered += len(part)
+        if self._n_buffered >= _FLUSH:
+            self.flush()
 
-    def flush(self) -> np.ndarray:
-        """Return all buffered ids, checked, in the type that they are stored in."""
-        values = np.concatenate([np.zeros(0, _type(self.n_ids)), *self._parts])
+    def flush(self) -> None:
+        """Check and store the buffered ids."""
+        values = np.concatenate([np.zeros(0, self.dtype), *self._parts])
         if len(values) and not (values.min() >= 0 and values.max() < self.n_ids):
             raise ValueError(f"ids must be 0 to {self.n_ids - 1}, got {values.min()} to {values.max()}")
-        self._parts, self.count = [], 0
-        return values.astype(_type(self.n_ids), copy=False)
+        self._parts, self._n_buffered = [], 0
+        chunk = values.astype(self.dtype, copy=False)
+        if self.file is None or self.path is None:
+            self.chunks.append(chunk)
+            return
+        self._hash.update(chunk.tobytes())
+        with os_errors_raised(self.path), self.file.open("ab") as stream:
+            stream.write(chunk.tobytes())
+
+    def finish(self, name: str) -> Column:
+        """Write the offsets, sync both files to disk and describe them for the header."""
+        assert self.file is not None
+        content, file = self.offsets.astype(OFFSET_TYPE).tobytes(), self.file.with_suffix(".offsets")
+        file.write_bytes(content)
+        sync(self.file)
+        sync(file)
+        return Column(
+            name=name,
+            dtype=self.dtype.str,
+            tokens=sum(self.lengths),
+            ids_sha256=self._hash.hexdigest(),
+            offsets_sha256=hashlib.sha256(content).hexdigest(),
+        )
 
 
-def _offsets(lengths: array) -> Ids:
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(np.frombuffer(lengths, dtype=np.int64), out=offsets[1:])
-    return offsets
+def _fill(buffers: Mapping[str, _Buffer], rows: Iterable[EncodedRow]) -> None:
+    for row in rows:
+        for column, buffer in buffers.items():
+            buffer.append(row[column])
+    for buffer in buffers.values():
+        buffer.flush()
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Yield an empty temporary folder that replaces the store ``path`` on exit, or is removed on an error.
+
+    Raises:
+        RequestError: if ``path`` exists and is not a store.
+        WorkError: if it cannot be written.
+    """
+    is_other = path.exists() and not (path / HEADER).is_file()
+    if is_other and (not path.is_dir() or any(path.iterdir())):
+        raise RequestError(f"{path}: already exists and is not a token store; use another folder")
+    folder = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    try:
+        with os_errors_raised(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for stale in path.parent.glob(f".{glob.escape(path.name)}.*"):  # of a killed process
+                shutil.rmtree(stale, ignore_errors=True)
+            folder.mkdir()
+        yield folder
+        with os_errors_raised(path):
+            sync(folder)
+            former = folder.with_name(folder.name + ".former")
+            if path.exists():
+                path.rename(former)
+            folder.rename(path)
+            sync(path.parent)
+            shutil.rmtree(former, ignore_errors=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _read_header(path: Path) -> Header:
+    """Read the header of a folder.
+
+    Raises:
+        RequestError: if it is not a store, or of another version.
+        DamagedError: if the header cannot be read.
+    """
+    if not (path / HEADER).is_file():
+        raise RequestError(f"{path}: not a token store (no {HEADER})")
+    try:
+        content = (path / HEADER).read_bytes()
+        record = parse_json(content)
+        if isinstance(record, dict) and record.get("version", VERSION) != VERSION:
+            raise RequestError(
+                f"{path}: unsupported token store version {record['version']}; expected version {VERSION}"
+            )
+        header = Header.model_validate_json(content)
+    except (OSError, ValueError, ValidationError) as error:
+        raise DamagedError(f"{path / HEADER}: is damaged; delete the folder and rebuild the store") from error
+    if header.format != FORMAT:
+        raise RequestError(f"{path}: not a token store: its format is {header.format!r}")
+    return header
+
+
+def _check(file: Path, size: int, expected_sha256: str) -> None:
+    try:
+        found = file.stat().st_size
+        digest = sha256(file) if found == size else ""
+    except OSError as error:
+        raise DamagedError(f"{file}: cannot be read ({error.strerror}); rebuild the store") from None
+    if found != size:
+        raise DamagedError(f"{file}: expected {size} bytes, got {found}; rebuild the store")
+    if digest != expected_sha256:
+        raise DamagedError(f"{file}: its content does not match its SHA-256; rebuild the store")
+
+
+_IMAGE, _LIST = 1 << 63, 1 << 62
+"""Added to the length of an image, and to the length of a list of texts."""
+
+
+class RowDigest:
+    """SHA-256 over a stream of rows: row order, column names and every character affect it.
+
+    How rows are stored (files, compression, line ends) does not. For images, every byte of the file does.
+    """
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def update(self, row: Row) -> None:
+        """Add one row. The order of its columns does not matter."""
+        parts = [len(row).to_bytes(8, "little")]
+        for column in sorted(row):
+            content, mark = _content(row[column])
+            name = _utf8(column)
+            parts += [len(name).to_bytes(8, "little"), name]
+            parts += [(len(content) + mark).to_bytes(8, "little"), content]
+        self._hash.update(b"".join(parts))
+
+    def through(self, rows: Iterable[LocatedRow[Row]]) -> Iterator[LocatedRow[Row]]:
+        """Add each row and pass it on."""
+        for located in rows:
+            self.update(located.row)
+            yield located
+
+    def hexdigest(self) -> str:
+        """Return the hash of the rows so far as 64 hexadecimal digits."""
+        return self._hash.hexdigest()
+
+
+def _content(value: Any) -> tuple[bytes, int]:
+    """Return the bytes of a value and a type mark, so that an image never equals a text of the same bytes."""
+    if isinstance(value, str):
+        return _utf8(value), 0
+    if isinstance(value, list):
+        return _utf8(json.dumps(value, ensure_ascii=False)), _LIST
+    return value.encoded(), _IMAGE
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

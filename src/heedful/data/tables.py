@@ -3,15 +3,24 @@
 import csv
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from heedful.data.files import Paths, in_turn
-from heedful.data.lines import LocatedRow, Location, Row, TextFile, lines
-from heedful.data.range import Ranged
+from heedful.data.lines import (
+    File,
+    LocatedRow,
+    Location,
+    Paths,
+    Row,
+    Rows,
+    Source,
+    lines,
+    located_lines,
+    rows_of_all,
+)
 from heedful.errors import DataError, nearest
 from heedful.files import parse_json
 from heedful.typing import JsonObject
@@ -25,7 +34,7 @@ LONGEST_FIELD = 2**31 - 1
 """Maximum field length in characters: an article may be one field, and Python's default is 131,072."""
 
 
-class TsvSource(Ranged):
+class TsvSource(Source):
     """Lines of separated fields (TSV, CSV).
 
     Args:
@@ -53,8 +62,83 @@ class TsvSource(Ranged):
             )
         return self
 
+    def open(self, root: Path) -> Rows:
+        """Yield the rows of files of separated fields."""
+        return rows_of_all(self.paths, root, self._rows)
 
-class JsonlSource(Ranged):
+    def _rows(self, file: File) -> Rows:
+        records = self.records(file)
+        header = next(records)[1] if self.header else []
+        fields = {column: self._number(field, header, file) for column, field in self.columns.items()}
+        last = max(fields.values())
+        for where, record in records:
+            if len(record) <= last:
+                hint = self._separator_hint(record) or self._quotes_hint(record)
+                raise DataError(too_few(where, record, last) + hint)
+            if self.header and any(field.strip() for field in record[len(header) :]):
+                counts = f"the header names {len(header)} fields, got {len(record)}"
+                raise DataError(f"{where}: {counts}{self._quotes_hint(record)}")
+            yield LocatedRow({column: record[number] for column, number in fields.items()}, where)
+
+    def records(self, file: File) -> Iterator[tuple[Location, list[str]]]:
+        """Yield the fields of each line of a file, the header included.
+
+        Raises:
+            DataError: if the file is unreadable, or quotes do not match.
+        """
+        if self.quotes:
+            return _quoted_records(file, self.separator)
+        return ((where, line.split(self.separator)) for where, line in located_lines(file))
+
+    def _number(self, field: int | str, header: list[str], file: File) -> int:
+        if isinstance(field, int):
+            return field
+        if field not in header:
+            raise DataError(
+                f"{file.name}:1: the header has no field {field!r}"
+                f"{nearest(field, header) or self._separator_hint(header)}"
+            )
+        if header.count(field) > 1:
+            raise DataError(
+                f"{file.name}:1: the header has the field {field!r} {header.count(field)} times; "
+                "use the number of the intended one (from 0), or rename it"
+            )
+        return header.index(field)
+
+    def _separator_hint(self, record: list[str]) -> str:
+        """Return a hint if the line was not split and contains another common separator."""
+        other = next((sign for sign in SEPARATORS if sign in record[0]), None) if len(record) == 1 else None
+        if other is None:
+            return ""
+        return f"; the separator is {self.separator!r}; if fields are separated by {other!r}, set `separator`"
+
+    def _quotes_hint(self, record: list[str]) -> str:
+        """Return a hint if a quoted field may have been split."""
+        if self.quotes or not any(field.startswith('"') for field in record):
+            return ""
+        return f"; if fields that contain {self.separator!r} or a line end are in quotes, set `quotes: true`"
+
+
+def too_few(where: Location, record: Sequence[str], number: int) -> str:
+    """Return the message for a record that has no field of this number."""
+    n = len(record)
+    return f"{where}: field number {number} (from 0) is required, got {n} field{'s' * (n > 1)}"
+
+
+def _quoted_records(file: File, separator: str) -> Iterator[tuple[Location, list[str]]]:
+    """Yield quoted records; one may span several lines and is located by its first."""
+    csv.field_size_limit(LONGEST_FIELD)
+    reader = csv.reader((line + "\n" for line in lines(file)), delimiter=separator, strict=True)
+    first = 1
+    try:
+        for record in reader:
+            yield Location(file.name, first), record
+            first = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(f"{file.name}:{first}: the quotes of this record do not match ({error})") from None
+
+
+class JsonlSource(Source):
     """One JSON object a line.
 
     Args:
@@ -75,113 +159,16 @@ class JsonlSource(Ranged):
             raise ValueError(f"column {min(duplicates)!r} must be in either columns or lists, got both")
         return self
 
+    def open(self, root: Path) -> Rows:
+        """Yield the rows of files of JSON lines."""
+        return rows_of_all(self.paths, root, self._rows)
 
-def open_tsv(config: TsvSource, root: Path) -> Iterator[LocatedRow[Row]]:
-    """Yield the rows of files of separated fields.
-
-    Raises:
-        DataError: if a file is missing or unreadable, a line has too few fields or more than the header
-            names, or the header lacks a field.
-    """
-    return in_turn(config.paths, root, lambda file: _tsv_rows(file, config))
-
-
-def open_jsonl(config: JsonlSource, root: Path) -> Iterator[LocatedRow[Row]]:
-    """Yield the rows of files of JSON lines.
-
-    Raises:
-        DataError: if a file is missing or unreadable, or a line is not an object with the required fields.
-    """
-    return in_turn(config.paths, root, lambda file: _jsonl_rows(file, config))
-
-
-def _tsv_rows(file: TextFile, config: TsvSource) -> Iterator[LocatedRow[Row]]:
-    records = records_of(file, config)
-    header = next(records)[1] if config.header else []
-    fields = {column: _number(field, header, file, config) for column, field in config.columns.items()}
-    needed = max(fields.values()) + 1
-    for where, record in records:
-        if len(record) < needed:
-            hint = _separator_hint(record, config) or _quotes_hint(record, config)
-            raise DataError(too_few(where, record, needed - 1) + hint)
-        if config.header and any(field.strip() for field in record[len(header) :]):
-            counts = f"the header names {len(header)} fields, got {len(record)}"
-            raise DataError(f"{where}: {counts}{_quotes_hint(record, config)}")
-        yield LocatedRow({column: record[number] for column, number in fields.items()}, where)
-
-
-def too_few(where: Location, record: Sequence[str], number: int) -> str:
-    """Return the message for a record that has no field of this number."""
-    return (
-        f"{where}: field number {number} (from 0) is required, got {len(record)} "
-        f"field{'s' * (len(record) > 1)}"
-    )
-
-
-def _number(field: int | str, header: list[str], file: TextFile, config: TsvSource) -> int:
-    if isinstance(field, int):
-        return field
-    if field not in header:
-        raise DataError(
-            f"{file.name}:1: the header has no field {field!r}"
-            f"{nearest(field, header) or _separator_hint(header, config)}"
-        )
-    if header.count(field) > 1:
-        raise DataError(
-            f"{file.name}:1: the header has the field {field!r} {header.count(field)} times; "
-            "use the number of the intended one (from 0), or rename it"
-        )
-    return header.index(field)
-
-
-def _separator_hint(record: list[str], config: TsvSource) -> str:
-    """Return a hint if the line was not split and contains another common separator."""
-    other = next((sign for sign in SEPARATORS if sign in record[0]), None) if len(record) == 1 else None
-    if other is None:
-        return ""
-    return f"; the separator is {config.separator!r}; if fields are separated by {other!r}, set `separator`"
-
-
-def _quotes_hint(record: list[str], config: TsvSource) -> str:
-    """Return a hint if a quoted field may have been split."""
-    if config.quotes or not any(field.startswith('"') for field in record):
-        return ""
-    return f"; if fields that contain {config.separator!r} or a line end are in quotes, set `quotes: true`"
-
-
-def records_of(file: TextFile, config: TsvSource) -> Iterator[tuple[Location, list[str]]]:
-    """Yield the fields of each line of a file, the header included, split according to ``config``.
-
-    Raises:
-        DataError: if the file is unreadable, or quotes do not match.
-    """
-    if config.quotes:
-        yield from _quoted_records(file, config.separator)
-    else:
-        for number, line in enumerate(lines(file), start=1):
-            yield Location(file.name, number), line.split(config.separator)
-
-
-def _quoted_records(file: TextFile, separator: str) -> Iterator[tuple[Location, list[str]]]:
-    """Yield quoted records; one may span several lines and is located by its first."""
-    csv.field_size_limit(LONGEST_FIELD)
-    reader = csv.reader((line + "\n" for line in lines(file)), delimiter=separator, strict=True)
-    first = 1
-    try:
-        for record in reader:
-            yield Location(file.name, first), record
-            first = reader.line_num + 1
-    except csv.Error as error:
-        raise DataError(f"{file.name}:{first}: the quotes of this record do not match ({error})") from None
-
-
-def _jsonl_rows(file: TextFile, config: JsonlSource) -> Iterator[LocatedRow[Row]]:
-    for number, line in enumerate(lines(file), start=1):
-        where = Location(file.name, number)
-        record = record_of(line, where)
-        row: Row = {column: field_at(record, path, where) for column, path in config.columns.items()}
-        row |= {column: texts_at(record, path, where) for column, path in config.lists.items()}
-        yield LocatedRow(row, where)
+    def _rows(self, file: File) -> Rows:
+        for where, line in located_lines(file):
+            record = record_of(line, where)
+            row: Row = {column: field_at(record, path, where) for column, path in self.columns.items()}
+            row |= {column: texts_at(record, path, where) for column, path in self.lists.items()}
+            yield LocatedRow(row, where)
 
 
 def record_of(line: str, where: Location) -> JsonObject:
@@ -215,23 +202,6 @@ def field_at(record: Any, path: str, where: Location) -> str | list[str]:
     return _text(value, path, where)
 
 
-def _text(value: Any, path: str, where: Location) -> str:
-    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
-        return json.dumps(value)
-    if not isinstance(value, str):
-        raise DataError(f"{where}: field {path!r} must be text, got {_described(value)}")
-    if not value.isascii():
-        _check_unicode(value, path, where)
-    return value
-
-
-def _described(value: Any) -> str:
-    """Describe a value that is not text; some programs write NaN for a missing value."""
-    if value is None or isinstance(value, float):
-        return f"{json.dumps(value)}; remove such rows"
-    return "an object" if isinstance(value, dict) else f"a {type(value).__name__}"
-
-
 def texts_at(record: Any, path: str, where: Location) -> list[str]:
     """Return the texts of the field ``path`` as a list, of one entry if it is a single text.
 
@@ -251,20 +221,23 @@ def _value_at(value: Any, path: str, where: Location) -> Any:
         elif isinstance(value, list) and name.isdecimal() and int(name) < len(value):
             value = value[int(name)]
         else:
-            raise DataError(f"{where}: no field {path!r}{_nearest_field(name, value)}")
+            hint = nearest(name, value) if isinstance(value, dict) else ""
+            raise DataError(f"{where}: no field {path!r}{hint}")
     return value
 
 
-def _nearest_field(name: str, value: Any) -> str:
-    names: Iterable[str] = value if isinstance(value, dict) else ()
-    return nearest(name, names)
-
-
-def _check_unicode(text: str, path: str, where: Location) -> None:
-    """Refuse lone surrogates, which JSON can contain."""
+def _text(value: Any, path: str, where: Location) -> str:
+    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+        return json.dumps(value)
+    if not isinstance(value, str):
+        kind = "an object" if isinstance(value, dict) else f"a {type(value).__name__}"
+        if value is None or isinstance(value, float):  # some programs write NaN for a missing value
+            kind = f"{json.dumps(value)}; remove such rows"
+        raise DataError(f"{where}: field {path!r} must be text, got {kind}")
     try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:  # JSON can contain lone surrogates
         raise DataError(
             f"{where}: field {path!r} contains half of a surrogate pair at character {error.start + 1}"
         ) from None
+    return value

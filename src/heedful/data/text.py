@@ -1,22 +1,68 @@
-"""Running text: files that are split into documents."""
+"""Plain text: line-aligned files, one for each column, and running text that is split into documents."""
 
 import re
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from heedful.data.files import Paths
-from heedful.data.lines import LocatedRow, Location, Row, TextFile, expand, find, lines, read_text
-from heedful.data.range import Ranged
+from heedful.data.lines import (
+    File,
+    Folder,
+    LocatedRow,
+    Location,
+    Paths,
+    Rows,
+    Source,
+    expand,
+    find,
+    find_all,
+    located_lines,
+    raw_lines,
+    read_text,
+)
 from heedful.errors import DataError
 
 TEXT = "text"
 """The one column of running text."""
 
 
-class TextSource(Ranged):
+class FilesSource(Source):
+    """Line n of every column belongs to row n.
+
+    Args:
+        columns: for each column, one path or several, read one after another; plain or ``.gz``.
+    """
+
+    kind: Literal["files"] = "files"
+    columns: dict[str, Paths] = Field(min_length=1)
+
+    def open(self, root: Path) -> Rows:
+        """Yield rows that are located by the line of their first column."""
+        return _aligned({column: find_all(paths, root) for column, paths in self.columns.items()})
+
+
+def _aligned(files: dict[str, list[File]]) -> Rows:
+    columns = ((entry for file in several for entry in located_lines(file)) for several in files.values())
+    for entries in zip_longest(*columns):
+        if None in entries:
+            raise DataError(_unequal(files))
+        row = {column: text for column, (_, text) in zip(files, entries, strict=True)}
+        yield LocatedRow(row, entries[0][0])
+
+
+def _unequal(files: dict[str, list[File]]) -> str:
+    parts = []
+    for column, several in files.items():
+        counts = [sum(1 for _ in raw_lines(file)) for file in several]
+        detail = " + ".join(f"{file.name} {n}" for file, n in zip(several, counts, strict=True))
+        parts.append(f"{column} has {sum(counts)} lines ({detail})")
+    return f"the columns are not line-aligned: {', '.join(parts)}"
+
+
+class TextSource(Source):
     """Files of text, each document a row with the column ``text``.
 
     Args:
@@ -53,77 +99,56 @@ class TextSource(Ranged):
             raise ValueError(f"begins requires documents=file, got documents={self.documents}")
         return self
 
+    def open(self, root: Path) -> Rows:
+        """Yield documents that are located by their first line."""
+        written = [self.paths] if isinstance(self.paths, str) else self.paths
+        found = [file for path in written for file in self._files(path, root)]
+        return (LocatedRow({TEXT: text}, where) for file in found for where, text in self._documents(file))
 
-def open_text(config: TextSource, root: Path) -> Iterator[LocatedRow[Row]]:
-    """Yield the documents of text files. Missing files are reported at once, other errors when reached.
+    def _files(self, written: str, root: Path) -> list[File]:
+        """Find the file, or the files in the folder, ``written`` in a recipe."""
+        name = expand(written)
+        folder = root / name
+        if not folder.is_dir():
+            return [find(written, root)]
+        suffixes = tuple(self.suffixes)
+        files = Folder(folder, name).files()
+        kept = [file for file in files if file.path.name.removesuffix(".gz").endswith(suffixes)]
+        if not kept:
+            known = " or ".join(suffixes)
+            raise DataError(f"{folder}: no file in this folder ends in {known}; set `suffixes`")
+        return kept
 
-    Raises:
-        DataError: if a file is missing, empty or unreadable, or a folder has no matching file.
-    """
-    written = [config.paths] if isinstance(config.paths, str) else config.paths
-    found = [file for path in written for file in _files(path, root, tuple(config.suffixes))]
-    return (row for file in found for row in _documents(file, config))
-
-
-def _files(written: str, root: Path, suffixes: tuple[str, ...]) -> list[TextFile]:
-    """Find the file, or the files in the folder, ``written`` in a recipe."""
-    name = expand(written)
-    folder = root / name
-    if not folder.is_dir():
-        return [find(written, root)]
-    found = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    # Hidden files (environments, editor backups) are not the user's text.
-    paths = [
-        path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    ]
-    kept = [path for path in paths if path.name.removesuffix(".gz").endswith(suffixes)]
-    if not kept:
-        known = " or ".join(suffixes)
-        raise DataError(f"{folder}: no file in this folder ends in {known}; set `suffixes`")
-    return [TextFile(path, str(Path(name) / path.relative_to(folder))) for path in kept]
+    def _documents(self, file: File) -> Iterator[tuple[Location, str]]:
+        if self.begins is not None:
+            return _chapters(file, re.compile(self.begins, re.MULTILINE))
+        if self.documents == "file":
+            return iter([(Location(file.name, 1), read_text(file))])
+        return located_lines(file) if self.documents == "line" else _paragraphs(file)
 
 
-def _documents(file: TextFile, config: TextSource) -> Iterator[LocatedRow[Row]]:
-    """Yield the documents of one file, located by their first line."""
-    if config.begins is not None:
-        yield from _chapters(file, re.compile(config.begins, re.MULTILINE))
-    elif config.documents == "file":
-        yield LocatedRow({TEXT: read_text(file)}, Location(file.name, 1))
-    elif config.documents == "line":
-        for number, line in enumerate(lines(file), 1):
-            yield LocatedRow({TEXT: line}, Location(file.name, number))
-    else:
-        yield from _paragraphs(file)
-
-
-def _chapters(file: TextFile, begins: re.Pattern[str]) -> Iterator[LocatedRow[Row]]:
+def _chapters(file: File, begins: re.Pattern[str]) -> Iterator[tuple[Location, str]]:
     """Split the file before every line at which ``begins`` matches."""
     text = read_text(file)
     begin, number = 0, 1
-    for line, start in enumerate(_line_starts(text), 1):
+    line_starts = [0, *(match.end() for match in re.finditer("\n", text) if match.end() < len(text))]
+    for line, start in enumerate(line_starts, 1):
         if begins.match(text, start) and text[begin:start].strip():
-            yield LocatedRow({TEXT: text[begin:start]}, Location(file.name, number))
+            yield Location(file.name, number), text[begin:start]
             begin, number = start, line
-    yield LocatedRow({TEXT: text[begin:]}, Location(file.name, number))
+    yield Location(file.name, number), text[begin:]
 
 
-def _line_starts(text: str) -> Iterator[int]:
-    """Yield where lines begin; none begins at the end of the text."""
-    start = 0
-    while start < len(text):
-        yield start
-        start = (text.find("\n", start) + 1) or len(text)
-
-
-def _paragraphs(file: TextFile) -> Iterator[LocatedRow[Row]]:
+def _paragraphs(file: File) -> Iterator[tuple[Location, str]]:
+    """Split the file at blank lines."""
     paragraph: list[str] = []
-    first = 1
-    for number, line in enumerate(lines(file), 1):
+    first = Location(file.name, 1)
+    for where, line in located_lines(file):
         if line.strip():
-            first = first if paragraph else number
+            first = first if paragraph else where
             paragraph.append(line)
         elif paragraph:
-            yield LocatedRow({TEXT: "\n".join(paragraph)}, Location(file.name, first))
+            yield first, "\n".join(paragraph)
             paragraph = []
     if paragraph:
-        yield LocatedRow({TEXT: "\n".join(paragraph)}, Location(file.name, first))
+        yield first, "\n".join(paragraph)

@@ -54,31 +54,27 @@ class Vectors:
         """The width of the vectors."""
         return self.matrix.shape[1]
 
-
-@dataclass(frozen=True)
-class Coverage:
-    """How many words have a vector, and which do not."""
-
-    n_words: int
-    n_found: int
-    missing: tuple[str, ...]
-
     def __str__(self) -> str:
-        share = self.n_found / self.n_words if self.n_words else 0.0
-        return f"{self.n_found:,} of {self.n_words:,} words have a pretrained vector ({share:.1%})"
+        n_found, n = len(self.found), len(self.found) + len(self.missing)
+        return f"{n_found:,} of {n:,} words have a pretrained vector ({n_found / max(n, 1):.1%})"
 
 
 def read_vectors(path: str | Path, words: Mapping[str, int]) -> Vectors:
-    """Read the vectors of ``words`` (word to id) from a word2vec or GloVe file.
+    """Read the vectors of ``words`` (word to id) from a word2vec or GloVe file; it is read and checked whole.
 
     Words are compared exactly, including case. If a word occurs twice, its first vector is used.
 
     Raises:
         DataError: if the file is missing or damaged, or not a file of vectors.
     """
+    wanted = {word.encode(errors="surrogatepass"): word for word in words}
+    rows: dict[str, np.ndarray] = {}
     with _readable(path), _opened(path) as stream:
         source = _detect_format(stream, str(path))
-        rows = _wanted_rows(source, words)
+        for record in source.records:
+            word = wanted.get(record.word)
+            if word is not None and word not in rows:
+                rows[word] = _parsed(record, source.parse)
     found = tuple(word for word in words if word in rows)
     matrix = np.stack([rows[word] for word in found]) if found else np.zeros((0, source.d), np.float32)
     return Vectors(
@@ -99,16 +95,7 @@ def width_of_vectors(path: str | Path) -> int:
         return _detect_format(stream, str(path)).d
 
 
-@contextmanager
-def _readable(path: str | Path) -> Iterator[None]:
-    """Raise a `DataError` if a file cannot be read."""
-    try:
-        yield
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-
-
-def fill_embedding(weight: Float[Tensor, "V d"], vectors: Vectors, scale: float = 1.0) -> Coverage:
+def fill_embedding(weight: Float[Tensor, "V d"], vectors: Vectors, scale: float = 1.0) -> None:
     """Copy the vectors into the rows of ``weight`` given by their ids; leave the other rows unchanged.
 
     Args:
@@ -131,8 +118,6 @@ def fill_embedding(weight: Float[Tensor, "V d"], vectors: Vectors, scale: float 
         raise ValueError(f"an id is outside the {n_rows} rows of the embedding")
     with torch.no_grad():
         weight[vectors.ids.to(weight.device)] = (vectors.matrix / scale).to(weight)
-    n_found = len(vectors.found)
-    return Coverage(n_found + len(vectors.missing), n_found, vectors.missing)
 
 
 class _Record(NamedTuple):
@@ -149,6 +134,15 @@ class _Source(NamedTuple):
     d: int
     records: Iterator[_Record]
     parse: Callable[[bytes], np.ndarray]
+
+
+@contextmanager
+def _readable(path: str | Path) -> Iterator[None]:
+    """Raise a `DataError` if a file cannot be read."""
+    try:
+        yield
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _opened(path: str | Path) -> io.BufferedReader:
@@ -194,44 +188,35 @@ def _is_binary(ahead: bytes, n: int, d: int, path: str) -> bool:
         d: the width.
         path: the path of the file.
     """
-    if not _may_be_text(ahead, d):
-        return True
-    with _opened(path) as stream:
-        stream.readline(_CHUNK)
-        # Words of a binary file contain no line break: this stops reading most text files early.
-        if not _all(_binary_records(stream, n, d, path), lambda record: b"\n" not in record.word):
-            return False
-    with _opened(path) as stream:
-        stream.readline(_CHUNK)
-        return not _all(_counted(_text_records(stream, 2, d, path), n, path), _has_numbers_in_text)
-
-
-def _may_be_text(ahead: bytes, d: int) -> bool:
-    """Whether the bytes after the first word are UTF-8 without control characters."""
-    sample = ahead.partition(b" ")[2][: 4 * d]
-    if any(byte < 32 and byte not in b"\t\n\r" for byte in sample):
-        return False
+    sample = ahead.partition(b" ")[2][: 4 * d]  # what follows the first word
     try:
         codecs.getincrementaldecoder("utf-8")().decode(sample)
     except UnicodeDecodeError:
+        return True
+    if any(byte < 32 and byte not in b"\t\n\r" for byte in sample):
+        return True
+    # Words of a binary file contain no line break: this stops reading most text files early.
+    if not _fits(path, lambda s: _binary_records(s, n, d, path), lambda record: b"\n" not in record.word):
         return False
-    return True
+    return not _fits(
+        path,
+        lambda s: _counted(_text_records(s, 2, d, path), n, path),
+        lambda record: _floats_of_text(record.numbers) is not None,
+    )
 
 
-def _all(records: Iterable[_Record], holds: Callable[[_Record], bool]) -> bool:
-    """Whether the records can be read, and the predicate holds for each."""
-    try:
-        return all(map(holds, records))
-    except DataError:
-        return False
-
-
-def _has_numbers_in_text(record: _Record) -> bool:
-    try:
-        _floats_of_text(record.numbers)
-    except ValueError:
-        return False
-    return True
+def _fits(
+    path: str,
+    read: Callable[[io.BufferedReader], Iterator[_Record]],
+    holds: Callable[[_Record], bool],
+) -> bool:
+    """Whether all records after the first line can be read and parsed, and the predicate holds for each."""
+    with _opened(path) as stream:
+        stream.readline(_CHUNK)
+        try:
+            return all(map(holds, read(stream)))
+        except (DataError, ValueError):
+            return False
 
 
 def _text_records(lines: Iterable[bytes], first: int, d: int, path: str) -> Iterator[_Record]:
@@ -276,17 +261,6 @@ def _binary_records(stream: io.BufferedReader, n: int, d: int, path: str) -> Ite
         at = end
     if (held[at:] + stream.read(_CHUNK)).strip():
         raise DataError(f"{path}: has more content after the {n} words that the first line announces")
-
-
-def _wanted_rows(source: _Source, words: Iterable[str]) -> dict[str, np.ndarray]:
-    """Parse the vectors of those of ``words`` that occur; the whole file is read and checked."""
-    wanted = {word.encode(errors="surrogatepass"): word for word in words}
-    rows: dict[str, np.ndarray] = {}
-    for record in source.records:
-        word = wanted.get(record.word)
-        if word is not None and word not in rows:
-            rows[word] = _parsed(record, source.parse)
-    return rows
 
 
 def _parsed(record: _Record, parse: Callable[[bytes], np.ndarray]) -> np.ndarray:

@@ -14,7 +14,7 @@ import torch
 
 from heedful.data.batch import Batch
 from heedful.data.corpora.grammar import Clause, Nominal, Pair, Sentence
-from heedful.data.corpora.lexicon_english import TITLES, VERBS
+from heedful.data.corpora.lexicon import TITLES, VERBS
 from heedful.data.corpora.phrasebook import LECTURE_SENTENCE, write
 from heedful.lab.drawing import Bars, Matrix, Panel
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size

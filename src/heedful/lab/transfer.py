@@ -17,9 +17,9 @@ from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.data.corpora import english
+from heedful.data.corpora.derivations import derivations
 from heedful.data.corpora.grammar import Sentence
-from heedful.data.corpora.lexicon_english import NOUNS
-from heedful.data.corpora.phrasebook import derivations
+from heedful.data.corpora.lexicon import NOUNS
 from heedful.lab.drawing import Curves
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
 from heedful.lab.seeds import cache, generator_from, seed_of, seeded
@@ -77,7 +77,7 @@ def class_of(sentence: Sentence) -> int | None:
     thing = sentence.main.object
     if sentence.other is not None or thing is None or thing.noun not in NOUNS:
         return None
-    categories = set(NOUNS[thing.noun][1])
+    categories = set(NOUNS[thing.noun].classes)
     return next((label for label, own in enumerate(CLASSES) if categories & set(own)), None)
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Literal
 
 from heedful.artifacts.run_folder import RunFolder
-from heedful.data.builtin import BuiltInSource
 from heedful.data.corpora.baselines import monotone, word_by_word
 from heedful.data.corpora.grammar import Pair
 from heedful.data.corpora.phrasebook import LECTURE_SENTENCE, Language, phrasebook
+from heedful.data.sources import BuiltInSource
 from heedful.errors import RequestError
 from heedful.recipes.schema import Recipe
 from heedful.runs.evaluate import evaluate

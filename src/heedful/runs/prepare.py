@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from heedful.artifacts.run_folder import RunFolder, read_json, write_json
-from heedful.data.digest import RowDigest
 from heedful.data.images import opened
 from heedful.data.sources import LocatedRow, Row, SourceConfig, kept_lists, open_source
-from heedful.data.store import TokenStore
+from heedful.data.store import RowDigest, TokenStore
 from heedful.errors import DataError, RequestError
 from heedful.recipes.schema import Recipe
 from heedful.tasks.base import Columns, Log, PreparedData

@@ -220,7 +220,7 @@ class Answerer(Reader):
 
     def _log_probs(self, windows: Sequence[_Window]) -> Tensor:
         """``[B, S, 2]``, on the CPU."""
-        batch = Batch.framed(
+        batch = Batch.with_special_tokens(
             [(each.question, each.passage) for each in windows],
             classify=SPECIALS.classify,
             separate=SPECIALS.separate,

@@ -18,11 +18,10 @@ from heedful.artifacts.run_folder import RunFolder
 from heedful.config import Config
 from heedful.data.augmentation import Augmentation, augmented
 from heedful.data.batch import Batch
-from heedful.data.captioned_folder import CAPTION
+from heedful.data.folders import CAPTION
 from heedful.data.images import IMAGE
-from heedful.data.own_table import OwnTable, own_table
 from heedful.data.report import DataReport, Encoded, Filter, Tally, keep
-from heedful.data.sources import CaptionedFolderSource, LocatedRow, Location, Row
+from heedful.data.sources import CaptionedFolderSource, LocatedRow, Location, OwnTable, Row, own_table
 from heedful.data.store import Ids
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
@@ -57,9 +56,8 @@ from heedful.tasks.text_generation import Captioner
 from heedful.tasks.unknown import unknown_notes
 from heedful.tasks.vectors import fill_vectors
 from heedful.tasks.warm_start import own_tokenizer
-from heedful.text.encoded import Encoded as EncodedTexts
 from heedful.text.specials import SPECIALS
-from heedful.text.tokenizer import Tokenizer
+from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.typing import JsonMapping
 
 COLUMNS = (IMAGE, CAPTION)

@@ -23,7 +23,7 @@ from heedful.tasks.prediction import Prediction
 from heedful.tasks.running_text import TextProcessor
 from heedful.tasks.streaming import OnText, Spelling, Streaming, telling
 from heedful.tasks.unknown import joined, unknown_note
-from heedful.text.long import encode_long
+from heedful.text.parts import encode_long
 from heedful.text.tokenizer import Tokenizer
 
 

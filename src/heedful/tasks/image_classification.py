@@ -19,10 +19,9 @@ from heedful.config import Config
 from heedful.data.augmentation import Augmentation, augmented
 from heedful.data.batch import Batch
 from heedful.data.images import IMAGE, LazyImage
-from heedful.data.own_table import OwnTable, own_table
 from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded
-from heedful.data.sources import FolderSource, LocatedRow, Row
+from heedful.data.sources import FolderSource, LocatedRow, OwnTable, Row, own_table
 from heedful.data.store import TokenStore
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.data.batch import Batch
-from heedful.data.masking import Draw, Masking
-from heedful.data.plan import Lengths
-from heedful.data.sentences import Sentences
-from heedful.data.windows import Windows, ring
+from heedful.data.masking import Masking
+from heedful.data.plan import Draw, Lengths
+from heedful.data.windows import Sentences, Windows, ring
 from heedful.errors import RequestError, WorkError
 from heedful.models.base import Model
 from heedful.nn.layout import Tokens
@@ -29,7 +28,7 @@ from heedful.tasks.prediction import Prediction
 from heedful.tasks.running_text import TextProcessor
 from heedful.tasks.texts import WITH_CLASS, fitted
 from heedful.tasks.unknown import joined, unknown_note
-from heedful.text.gaps import around_gaps
+from heedful.text.parts import around_gaps
 from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer

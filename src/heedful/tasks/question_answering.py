@@ -186,7 +186,7 @@ class AnswerBatches:
         rows = self.store.gather([window.row for window in chosen])
         questions = [ids[: self.cutting.longest_question] for ids in rows[QUESTION]]
         passages = [ids[w.first : w.last] for ids, w in zip(rows[PASSAGE], chosen, strict=True)]
-        framed = Batch.framed(
+        framed = Batch.with_special_tokens(
             list(zip(questions, passages, strict=True)),
             classify=SPECIALS.classify,
             separate=SPECIALS.separate,

@@ -18,7 +18,7 @@ from heedful.recipes import schema
 from heedful.tasks.base import Log, Rows, Task
 from heedful.tasks.vectors import fill_vectors
 from heedful.tasks.warm_start import own_tokenizer
-from heedful.text.long import cut, encode_long
+from heedful.text.parts import cut, encode_long
 from heedful.text.tokenizer import Tokenizer
 
 

@@ -30,7 +30,7 @@ from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.translation import Language, check_language, quick_scores, reference_notes
 from heedful.tasks.sequence_formats import SequenceFormat
 from heedful.tasks.validation import means, micro_batch
-from heedful.text.encoded import Encoded
+from heedful.text.tokenizer import EncodedTexts
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
 from heedful.typing import JsonObject
@@ -247,7 +247,7 @@ def likelihood_of(
     model: Model,
     pairing: SequenceFormat,
     read: Callable[[Sequence[int]], list[Any]],
-    references: Encoded,
+    references: EncodedTexts,
     of_sources: str = "",
 ) -> list[Score]:
     """Perplexity of the references, per token of the run's own vocabulary.

@@ -55,8 +55,7 @@ from heedful.tasks.words import (
     stretches,
     words_and_tags,
 )
-from heedful.text.encoded import Encoded as EncodedTexts
-from heedful.text.tokenizer import Tokenizer
+from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.text.words import word_ids, word_ids_of_all
 from heedful.typing import JsonMapping, JsonObject
 

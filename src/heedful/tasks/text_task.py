@@ -11,10 +11,9 @@ from torch import nn
 
 from heedful.config import Config
 from heedful.data.batch import Batch
-from heedful.data.own_table import OwnTable, own_table
 from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded, Filter, Limit, keep
-from heedful.data.sources import LocatedRow, Row
+from heedful.data.sources import LocatedRow, OwnTable, Row, own_table
 from heedful.data.store import TokenStore
 from heedful.errors import RequestError
 from heedful.models.base import Model

@@ -45,7 +45,7 @@ class Template:
         """A batch of texts or pairs; no answer yet."""
         if not self.used:
             return Batch.bare([text if len(text) else [self.last] for (text,) in parts], samples)
-        return Batch.framed(parts, classify=self.first, separate=self.last, samples=samples)
+        return Batch.with_special_tokens(parts, classify=self.first, separate=self.last, samples=samples)
 
     def n_specials(self, n_texts: int) -> int:
         """The number of special tokens around ``n_texts`` texts that are read together."""

@@ -14,10 +14,9 @@ from torch import nn
 
 from heedful.config import Config
 from heedful.data.batch import Batch
-from heedful.data.files import FilesSource
 from heedful.data.links import ALIGNMENT
 from heedful.data.report import DataReport, Encoded, Filter, keep
-from heedful.data.sources import LocatedRow, Row
+from heedful.data.sources import FilesSource, LocatedRow, Row
 from heedful.data.store import Ids
 from heedful.data.text import TEXT
 from heedful.decoding.config import GreedyConfig
@@ -61,11 +60,10 @@ from heedful.tasks.unknown import unknown_notes
 from heedful.tasks.vectors import fill_vectors
 from heedful.tasks.warm_start import WarmStart, tokenizer_of
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
-from heedful.text.encoded import Encoded as EncodedTexts
 from heedful.text.merge_dropout import MergeDropout
 from heedful.text.normalisation import tokenise_for_bleu
 from heedful.text.specials import SPECIALS
-from heedful.text.tokenizer import Tokenizer
+from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.text.training import train_shared, train_tokenizer
 from heedful.typing import JsonMapping, JsonObject
 

@@ -4,9 +4,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from heedful.data.report import ColumnCounts
-from heedful.text.encoded import Encoded
 from heedful.text.specials import SPECIALS
-from heedful.text.tokenizer import Tokenizer
+from heedful.text.tokenizer import EncodedTexts, Tokenizer
 
 
 def unknown_note(
@@ -33,7 +32,7 @@ def is_of_unknown_words(note: str) -> bool:
     return _UNKNOWN.match(note) is not None
 
 
-def unknown_notes(side: str, rows: Encoded, *, predicted: bool = False) -> list[str]:
+def unknown_notes(side: str, rows: EncodedTexts, *, predicted: bool = False) -> list[str]:
     """How many words of one side of a data set are unknown; nothing if all are known.
 
     Args:
@@ -52,7 +51,9 @@ def unknown_in(tokenizer: Tokenizer, rows: Sequence[Mapping[str, str]]) -> list[
     """`unknown_notes` of each column of some rows of texts."""
     columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
     return [
-        note for name, texts in columns.items() for note in unknown_notes(name, Encoded.by(tokenizer, texts))
+        note
+        for name, texts in columns.items()
+        for note in unknown_notes(name, EncodedTexts.by(tokenizer, texts))
     ]
 
 

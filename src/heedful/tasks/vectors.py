@@ -53,7 +53,8 @@ def fill_vectors(
     check_vectors(recipe, model)
     for side, file, embedding in _filled(recipe, model):
         vectors = read_vectors(recipe.path(file), tokenizers[side].whole_words())
-        log(f"pretrained.{side}: {fill_embedding(embedding.weight, vectors, embedding.scale)}")
+        fill_embedding(embedding.weight, vectors, embedding.scale)
+        log(f"pretrained.{side}: {vectors}")
 
 
 def check_vectors(recipe: Recipe, model: nn.Module) -> None:

@@ -19,6 +19,7 @@ from functools import cached_property
 from tokenizers import Regex, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
+from heedful.files import json_sha256
 from heedful.text.configuration import (
     ByteConfig,
     CharacterConfig,
@@ -28,7 +29,6 @@ from heedful.text.configuration import (
 )
 from heedful.text.sentencepieces import Vocabulary, encoder, spelled_pieces
 from heedful.text.specials import SPECIALS
-from heedful.text.storage import sha256
 from heedful.typing import JsonObject
 
 Encode = Callable[[Sequence[str]], list[list[int]]]
@@ -132,7 +132,7 @@ class SubwordModel:
     @cached_property
     def fingerprint(self) -> str:
         """The SHA-256 of the configuration and the learned parameters, in hexadecimal."""
-        return sha256(self.content)
+        return json_sha256(self.content)
 
     @property
     def content(self) -> JsonObject:

@@ -1,20 +1,24 @@
 """The tokenizer: text to ids and back, with one side's pre-processing and a subword model."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 from pydantic import TypeAdapter
 
-from heedful.errors import DamagedError
+from heedful.errors import DamagedError, RequestError
+from heedful.files import json_sha256, parse_json, require_end, write_text
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig, WordConfig
 from heedful.text.normalisation import refuse_surrogates
 from heedful.text.specials import SPECIALS, Specials
-from heedful.text.storage import read_content, sha256, write_content
 from heedful.text.subwords import SubwordModel, build, words_of
 from heedful.typing import JsonObject
 
 NO_WORD = -1
+FORMAT, VERSION = "heedful-tokenizer", 1
 _CONFIG: TypeAdapter[TokenizerConfig] = TypeAdapter(TokenizerConfig)
 
 
@@ -170,15 +174,17 @@ class Tokenizer:
     @cached_property
     def fingerprint(self) -> str:
         """The SHA-256 of `content`, in hexadecimal."""
-        return sha256(self.content)
+        return json_sha256(self.content)
 
     def save(self, path: str | Path) -> None:
-        """Write one JSON file atomically.
+        """Write one JSON file atomically: format, version, SHA-256 and content.
 
         Raises:
             WorkError: if the file cannot be written.
         """
-        write_content(Path(path), self.content)
+        content = self.content
+        record = {"format": FORMAT, "version": VERSION, "sha256": json_sha256(content), "content": content}
+        write_text(Path(path), json.dumps(record, ensure_ascii=False) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
@@ -188,7 +194,12 @@ class Tokenizer:
             RequestError: if the file is missing, or is not a tokenizer of a supported version.
             DamagedError: if the content does not match its hash or is invalid.
         """
-        content = read_content(Path(path))
+        record = _read_record(Path(path))
+        content = record.get("content")
+        if not isinstance(content, dict) or json_sha256(content) != record.get("sha256"):
+            raise DamagedError(
+                f"{path}: the tokenizer is damaged: its SHA-256 does not match the one in the file"
+            )
         try:
             config = _CONFIG.validate_python(content["config"])
             preprocessing = PreprocessingConfig.model_validate(content["preprocessing"])
@@ -210,6 +221,26 @@ class Tokenizer:
         return pieces
 
 
+@dataclass(frozen=True)
+class EncodedTexts:
+    """Texts of one side (source or target) and their token ids.
+
+    Args:
+        tokenizer: the tokenizer of this side.
+        texts: the texts.
+        ids: the token ids of each text.
+    """
+
+    tokenizer: Tokenizer
+    texts: Sequence[str]
+    ids: Sequence[list[int]]
+
+    @classmethod
+    def by(cls, tokenizer: Tokenizer, texts: Sequence[str]) -> Self:
+        """Encode the texts."""
+        return cls(tokenizer, texts, tokenizer.encode_batch(texts))
+
+
 def _word_of_each_byte(spelled: bytes) -> list[int]:
     """Return for each byte the index of its whitespace-separated word, or `NO_WORD`."""
     numbers: list[int] = []
@@ -220,3 +251,24 @@ def _word_of_each_byte(spelled: bytes) -> list[int]:
         inside = not is_space
         numbers += [NO_WORD if is_space else word] * len(sign.encode("utf-8", "surrogateescape"))
     return numbers
+
+
+def _read_record(path: Path) -> JsonObject:
+    require_end(path)
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise RequestError(f"{path}: cannot read the tokenizer: {error.strerror}") from error
+    try:
+        record = parse_json(raw)
+    except ValueError as error:
+        if FORMAT.encode() in raw[:100]:
+            raise DamagedError(f"{path}: the tokenizer is damaged: {error}") from error
+        raise RequestError(f"{path}: not a heedful tokenizer (not JSON)") from error
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise RequestError(f"{path}: not a heedful tokenizer")
+    if record.get("version") != VERSION:
+        raise RequestError(
+            f"{path}: unsupported tokenizer version {record.get('version')!r}; expected version {VERSION}"
+        )
+    return record

@@ -27,7 +27,6 @@ from heedful.text.configuration import (
     WordConfig,
     WordPieceConfig,
 )
-from heedful.text.counting import count_characters, count_words, most_frequent, repeated, restricted
 from heedful.text.normalisation import refuse_surrogates
 from heedful.text.specials import SPECIALS
 from heedful.text.subwords import (
@@ -47,6 +46,9 @@ from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonObject
 
 Words = Counter[str]
+
+MAX_WORDS = 4_000_000
+"""Maximum number of distinct words in memory; about 150 bytes each, so at most 600 MB."""
 
 
 def train_tokenizer(
@@ -259,3 +261,59 @@ def _trained(library: Library, trainer: trainers.Trainer, words: Words) -> JsonO
     library.train_from_iterator(repeated(words), trainer)
     model: JsonObject = json.loads(library.to_str())["model"]
     return model
+
+
+def count_words(
+    lines: Iterable[str], cut: Callable[[str], Iterable[str]], max_words: int = MAX_WORDS
+) -> Words:
+    """Count the words of all lines.
+
+    When there are more than ``max_words`` distinct words, the rarest are dropped (first those with count
+    1, the next time those with count 2, and so on). The same lines in the same order give the same
+    counts.
+    """
+    counts: Words = Counter()
+    floor = 0
+    for line in lines:
+        counts.update(cut(line))
+        while len(counts) > max_words:
+            floor += 1
+            counts = Counter({word: n for word, n in counts.items() if n > floor})
+    return counts
+
+
+def count_characters(words: Words) -> Words:
+    """Count characters, weighted by the counts of their words."""
+    counts: Words = Counter()
+    for word, n in words.items():
+        for letter in word:
+            counts[letter] += n
+    return counts
+
+
+def most_frequent(counts: Words, at_most: int | None, min_frequency: int) -> list[str]:
+    """Return the keys counted at least ``min_frequency`` times, by frequency, ties in code-point order."""
+    frequent = [key for key, n in counts.items() if n >= min_frequency]
+    return sorted(frequent, key=lambda key: (-counts[key], key))[:at_most]
+
+
+def restricted(words: Words, alphabet: Iterable[str]) -> Words:
+    """Split the words at every character outside the alphabet."""
+    letters = frozenset(alphabet)
+    counts: Words = Counter()
+    for word, n in words.items():
+        for run in [word] if letters.issuperset(word) else _runs(word, letters):
+            counts[run] += n
+    return counts
+
+
+def _runs(word: str, letters: frozenset[str]) -> list[str]:
+    return "".join(letter if letter in letters else "\0" for letter in word).split("\0")
+
+
+def repeated(words: Words, chunk: int = 1000) -> Iterator[list[str]]:
+    """Yield every word as often as it was counted, in code-point order, for trainers that count again."""
+    for word in sorted(words):
+        whole, rest = divmod(words[word] if word else 0, chunk)
+        yield from ([word] * chunk for _ in range(whole))
+        yield [word] * rest

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from heedful.data.batch import Batch
-from heedful.data.cursor import Cursor, updates
-from heedful.data.plan import Lengths, Samples, plan, split
+from heedful.data.plan import Cursor, Lengths, Samples, plan, split, updates
 from heedful.typing import JsonMapping
 
 

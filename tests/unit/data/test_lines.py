@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from heedful.data.lines import Location, TextFile, count_lines, expand, find, lines
+from heedful.data.lines import File, Location, expand, find, lines, raw_lines
 from heedful.errors import DataError
 
 
 def read(path):
-    return list(lines(TextFile(path, path.name)))
+    return list(lines(File(path, path.name)))
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_written_lines_are_read_back(tmp_path, rows, packed):
     content = "".join(row + "\r\n" for row in rows).encode()
     path.write_bytes(b"\xef\xbb\xbf" + (content) if not packed else gzip.compress(b"\xef\xbb\xbf" + content))
     assert read(path) == rows
-    assert count_lines(TextFile(path, "x")) == len(rows)
+    assert sum(1 for _ in raw_lines(File(path, "x"))) == len(rows)
 
 
 def test_a_missing_file_is_named_with_its_nearest_neighbour(write, tmp_path):
@@ -166,5 +166,5 @@ def test_other_dollars_are_kept_and_the_home_folder_is_expanded(monkeypatch):
 
 def test_relative_paths_start_at_the_root_and_keep_their_name(write, tmp_path):
     path = write("a\n")
-    assert find("train.en", tmp_path) == TextFile(path, "train.en")
-    assert find(str(path), tmp_path / "elsewhere") == TextFile(path, str(path))
+    assert find("train.en", tmp_path) == File(path, "train.en")
+    assert find(str(path), tmp_path / "elsewhere") == File(path, str(path))

@@ -40,7 +40,6 @@ def built(tmp_path):
 def test_rows_lengths_and_gathered_rows(place):
     store = TokenStore.build(iter(ROWS), BOTH, place)
     assert len(store) == 3
-    assert store.columns == BOTH
     assert as_lists(store) == ROWS
     assert store.lengths("source").tolist() == [3, 0, 5]
     assert store.lengths("target").tolist() == [2, 1, 0]

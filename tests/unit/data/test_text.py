@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from heedful.data.lines import TextFile, read_text
+from heedful.data.lines import File, read_text
 from heedful.data.sources import SourceConfig, open_source
 from heedful.errors import DataError
 from heedful.runs.reading import read_recipe
@@ -166,7 +166,7 @@ def test_a_missing_file_is_reported_at_once(write):
 def test_malformed_text_is_named_with_its_line(write, content, message):
     root = write("t", content)
     with pytest.raises(DataError) as caught:
-        read_text(TextFile(root / "t", "t"))
+        read_text(File(root / "t", "t"))
     assert str(caught.value).startswith(message)
 
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from heedful.data.vectors import Coverage, fill_embedding, read_vectors
+from heedful.data.vectors import fill_embedding, read_vectors
 from heedful.errors import DataError
 
 D = 3
@@ -186,14 +186,15 @@ def test_a_missing_file_is_named(tmp_path):
 def test_fill_writes_the_rows_found_and_no_other(tmp_path):
     path = _written(tmp_path / "v", _text(VECTORS))
     weight = torch.nn.Parameter(torch.full((6, D), -9.0))
-    coverage = fill_embedding(weight, read_vectors(path, {"東京": 4, "absent": 2, "the": 1}))
+    vectors = read_vectors(path, {"東京": 4, "absent": 2, "the": 1})
+    fill_embedding(weight, vectors)
     expected = torch.full((6, D), -9.0)
     expected[4], expected[1] = torch.tensor(VECTORS["東京"]), torch.tensor(VECTORS["the"])
     assert torch.equal(weight.detach(), expected)
     assert weight.requires_grad
-    assert coverage == Coverage(n_words=3, n_found=2, missing=("absent",))
-    assert str(coverage) == "2 of 3 words have a pretrained vector (66.7%)"
-    assert str(Coverage(0, 0, ())) == "0 of 0 words have a pretrained vector (0.0%)"
+    assert vectors.missing == ("absent",)
+    assert str(vectors) == "2 of 3 words have a pretrained vector (66.7%)"
+    assert str(read_vectors(path, {})) == "0 of 0 words have a pretrained vector (0.0%)"
 
 
 def test_fill_keeps_the_type_of_the_embedding(tmp_path):

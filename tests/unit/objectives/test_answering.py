@@ -14,7 +14,7 @@ ANSWERS = [(3, 5), None]
 
 def batch():
     parts = [([7], [8, 9, 10]), ([7, 11], [12])]
-    return Batch.framed(parts, classify=4, separate=5).answered(ANSWERS)
+    return Batch.with_special_tokens(parts, classify=4, separate=5).answered(ANSWERS)
 
 
 @pytest.fixture

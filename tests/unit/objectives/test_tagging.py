@@ -15,7 +15,7 @@ PLACES, TAGS = [1, 3, 6], [2, 0, 1]
 
 def batch():
     texts = [[7, 8, 9], [10], []]
-    framed = Batch.framed([[text] for text in texts], classify=4, separate=5, samples=[3, 1, 2])
+    framed = Batch.with_special_tokens([[text] for text in texts], classify=4, separate=5, samples=[3, 1, 2])
     return framed.tagged(MARKS)
 
 

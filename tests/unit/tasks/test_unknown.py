@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from heedful.tasks.unknown import is_of_unknown_words, joined, unknown_in, unknown_note, unknown_notes
 from heedful.text.configuration import ByteConfig, CharacterConfig, PreprocessingConfig, WordConfig
-from heedful.text.encoded import Encoded
+from heedful.text.tokenizer import EncodedTexts
 from heedful.text.training import train_tokenizer
 
 KNOWN = ["the", "cat", "sat", "down"]
@@ -79,11 +79,11 @@ def test_special_tokens_among_the_ids_are_no_words():
 
 def test_a_data_set_is_counted_side_by_side():
     texts = ["the cat", "a zebra sat", "the unicorn"]
-    assert unknown_notes("target", Encoded.by(WORDS, texts), predicted=True) == [
+    assert unknown_notes("target", EncodedTexts.by(WORDS, texts), predicted=True) == [
         "3 of 7 target words (42.9%) are unknown to this run (the first: 'a'); "
         "the perplexity counts them as <unk>, whatever they are"
     ]
-    assert unknown_notes("source", Encoded.by(WORDS, ["the cat"])) == []
+    assert unknown_notes("source", EncodedTexts.by(WORDS, ["the cat"])) == []
     assert unknown_in(WORDS, [{"text": "the cat", "pair": "cat"}, {"text": "the", "pair": "dog sat"}]) == [
         "1 of 3 pair words (33.3%) is unknown to this run (the first: 'dog')"
     ]

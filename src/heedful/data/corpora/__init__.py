@@ -1,35 +1,59 @@
 """Built-in corpora, generated or included in a dependency: always the same, without a download."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
 
-from heedful.data.corpora import digits, phrasebook, repeats, reverse, scenes
-from heedful.data.corpora.grammar import Pair
-from heedful.data.corpora.questions import questions
+import numpy as np
+
+from heedful.data.corpora import phrasebook, questions, scenes, sequences
+from heedful.data.corpora.grammar import Pair, require_split
+from heedful.data.images import LazyImage
 from heedful.errors import RequestError, nearest
 from heedful.typing import JsonObject
 
 
-def _pair_rows(pairs: Callable[..., Iterator[Pair] | Sequence[Pair]], split: str, seed: int) -> Iterator[Any]:
-    return map(row, pairs(split, seed=seed))
+def _pairs(split: str, seed: int, *, of: Callable[..., Iterable[Pair]]) -> Iterator[JsonObject]:
+    return map(row, of(split=split, seed=seed))
 
 
-def _question_rows(split: str, seed: int, *, unanswerable: bool) -> Iterator[JsonObject]:
-    return (question._asdict() for question in questions(split, seed, unanswerable=unanswerable))
+def _questions(split: str, seed: int, *, unanswerable: bool) -> Iterator[JsonObject]:
+    return (question._asdict() for question in questions.questions(split, seed, unanswerable=unanswerable))
+
+
+def digits(split: str, seed: int = 0) -> Iterator[JsonObject]:
+    """Yield the 1,797 grey handwritten digits of 8 x 8 pixels that are included in scikit-learn.
+
+    Source: Alpaydin and Kaynak 1998, "Optical recognition of handwritten digits" (the test part of the UCI
+    data set). They are in the order of collection, so the last ones were written by other people than the
+    first: the splits are contiguous, without shuffling. The seed has no effect.
+
+    Returns:
+        Rows with an ``image`` and a ``label``, from 0 to 9.
+
+    Raises:
+        RequestError: if there is no such split.
+    """
+    require_split("digits", split)
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    brightest = 16  # each pixel counts the dark points in a 4 x 4 square
+    pixels = np.rint(data.images * (255 / brightest)).astype(np.uint8)
+    numbers = {"train": range(1197), "valid": range(1197, 1497), "test": range(1497, 1797)}[split]
+    return ({"image": LazyImage(pixels[i], f"digits {i + 1}"), "label": str(data.target[i])} for i in numbers)
 
 
 CORPORA: dict[str, Callable[[str, int], Iterator[JsonObject]]] = {
-    "phrasebook-ta": partial(_pair_rows, partial(phrasebook.phrasebook, "ta")),
-    "phrasebook-de": partial(_pair_rows, partial(phrasebook.phrasebook, "de")),
-    "phrasebook-questions": partial(_question_rows, unanswerable=False),
-    "phrasebook-questions-unanswerable": partial(_question_rows, unanswerable=True),
-    "reverse": partial(_pair_rows, partial(reverse.reverse, task="reverse")),
-    "copy": partial(_pair_rows, partial(reverse.reverse, task="copy")),
-    "sort": partial(_pair_rows, partial(reverse.reverse, task="sort")),
-    "repeats": partial(_pair_rows, partial(repeats.repeats, shortest=4, longest=16)),
-    "repeats-long": partial(_pair_rows, partial(repeats.repeats, shortest=17, longest=32)),
-    "digits": digits.digits,
+    "phrasebook-ta": partial(_pairs, of=partial(phrasebook.phrasebook, "ta")),
+    "phrasebook-de": partial(_pairs, of=partial(phrasebook.phrasebook, "de")),
+    "phrasebook-questions": partial(_questions, unanswerable=False),
+    "phrasebook-questions-unanswerable": partial(_questions, unanswerable=True),
+    "reverse": partial(_pairs, of=partial(sequences.reverse, task="reverse")),
+    "copy": partial(_pairs, of=partial(sequences.reverse, task="copy")),
+    "sort": partial(_pairs, of=partial(sequences.reverse, task="sort")),
+    "repeats": partial(_pairs, of=partial(sequences.repeats, shortest=4, longest=16)),
+    "repeats-long": partial(_pairs, of=partial(sequences.repeats, shortest=17, longest=32)),
+    "digits": digits,
     "scenes": scenes.rows,
 }
 

@@ -1,276 +1,375 @@
 """Draw derivations of the phrasebook grammar: the kinds of sentences and their frequencies.
 
-All languages share the kinds of sentences; the vocabulary of a language excludes those it cannot express.
+Both languages share the kinds of sentences; words that the target language does not have are not drawn.
 """
 
-from heedful.data.corpora.clauses import Clauses
+from collections.abc import Iterable
+
+from heedful.data.corpora.english import is_third_person
 from heedful.data.corpora.grammar import Clause, Nominal, Place, Sentence
-from heedful.data.corpora.lexicon_english import (
-    BEDS,
-    BLAME,
-    DIETS,
-    NOUNS,
-    PRAISE,
-    STATES,
-)
-from heedful.data.corpora.phrases import PERSONS, counted
+from heedful.data.corpora.lexicon import ADJECTIVES, ANIMALS, NOUNS, STATES, Language
+from heedful.data.corpora.phrases import PERSONS, Phrases, is_counted, is_living, pronoun_of
 
-CHEERFUL = ("write", "buy", "cook", "hear", "play.game", "play.instrument", "help", "eat", "drink")
+KINDS = {
+    "transitive": 50, "spoken_to": 12, "question": 10, "likes_doing": 3, "staying": 6, "going": 9,
+    "animal": 4, "giving": 6, "having": 9, "described": 7, "state": 5, "lying": 4, "reported": 14,
+    "reasoned": 5, "recalled": 5, "contrasted": 5, "requested": 5,
+}  # fmt: skip
+"""How often each kind of sentence, a method of `Derivations`, is drawn."""
+
+TIMES_OF = {
+    "present": ("today", "now", "every day", "morning", "evening", "night"),
+    "past": ("today", "yesterday", "last week", "yesterday"),
+    "future": ("today", "tomorrow", "next week", "tomorrow"),
+    "can": ("today", "tomorrow", "now"),
+    "must": ("today", "tomorrow", "now", "next week"),
+    "want": ("today", "tomorrow", "now"),
+    "like": ("morning", "evening", "night"),
+}
 OFTEN = (*("present", "past", "past", "future") * 3, "can", "must", "want")
-_NEW_AND_OLD = {"new", "old.thing"}
+CHEERFUL = ("write", "buy", "cook", "hear", "play.game", "play.instrument", "help", "eat", "drink")
+ASKED_FOR = ("read", "buy", "eat", "drink", "write", "see", "cook", "sell", "hear")  # with "what"
+IMPERATIVES = {
+    "de": ("read", "open", "close", "buy", "write", "give", "send", "call", "help", "wash"),
+    "ta": ("read", "look", "buy", "write", "give", "send", "help", "wash", "wash.cloth"),
+}
+LYING = ("key", "book", "letter", "shirt", "newspaper", "flower", "lamp", "light.lamp")
+SURFACES = ("table", "chair")
+CONTAINERS = ("bag", "kitchen", "room", "house", "car")
 
 
-class Drawing(Clauses):
+class Derivations(Phrases):
     """Draws sentences of one or two clauses."""
 
     def sentence(self, kind: str) -> Sentence:
         """Draw a sentence of a kind: the name of one of the methods below."""
-        s: Sentence = getattr(self, kind)()
+        drawn: Clause | Sentence = getattr(self, kind)()
+        s = Sentence("plain", drawn) if isinstance(drawn, Clause) else drawn
+        if s.kind == "request":
+            return s
         other = s.other and self.dated(s.other)
-        return s if s.kind == "request" else s._replace(main=self.dated(s.main), other=other)
+        return s._replace(main=self.dated(s.main), other=other)
 
-    def transitive(self) -> Sentence:
+    # Parts of clauses
+
+    def dated(self, clause: Clause) -> Clause:
+        """Give "they read" a time that shows its tense, which the verb does not."""
+        asked = clause.question not in ("", "subject")
+        if clause.verb != "read" or clause.negative or asked or clause.tense not in ("present", "past"):
+            return clause
+        if is_third_person(clause.subject) and not clause.subject.noun.startswith("you"):
+            return clause
+        times = {"past": ("yesterday", "last week"), "present": ("now", "every day", "evening", "night")}
+        fitting = times[clause.tense]
+        return clause if clause.time in fitting else clause._replace(time=self.pick(fitting))
+
+    def tense(self, subject: Nominal, tenses: tuple[str, ...]) -> str:
+        """Draw a tense; the past if the subject is not used with it."""
+        tense = self.pick(tenses)
+        return "past" if (tense == "can" and subject.is_joint) or not self.fits(subject, tense) else tense
+
+    def timed(self, clause: Clause, chance: float = 0.45, *, early: float = 0.4) -> Clause:
+        """Add a time that goes with the tense, at the end or at the start."""
+        if not self.chance(chance):
+            return clause
+        first = not clause.question and self.chance(early)
+        return clause._replace(time=self.pick(TIMES_OF[clause.tense]), early=first)
+
+    def action(self, subject: Nominal, tense: str, you: str = "") -> Clause:
+        """Draw an action with an object."""
+        verb = self.pick(self.everyday)
+        return Clause(subject, verb, self.object_of(verb, subject, you), tense=tense)
+
+    def dwelling(self) -> Clause:
+        """Draw a person who lives in a town."""
+        subject = self.subject()
+        if not self.fits(subject, "live"):
+            subject = Nominal(self.pick(self.names))
+        where = Nominal(self.pick(self.cities))
+        if self.chance(0.3):
+            where = Nominal("house", self.pick(("this", "a")))
+        clause = Clause(subject, "live", place=Place("in", where))
+        return clause._replace(time="now") if self.chance(0.3) else clause
+
+    def placed(self) -> Clause:
+        """Draw a thing or an animal and its place."""
+        nouns = [*(n for n in LYING if n in self.nouns), *self.animals[:2]]
+        subject = Nominal(self.pick(nouns), self.pick(("the", "my", "our", "this")))
+        is_alive = subject.noun in self.animals
+        relation = self.pick(("under", "in", "behind") if is_alive else ("on", "under", "in", "behind"))
+        inside = CONTAINERS[1:] if is_alive else CONTAINERS
+        grounds = {"on": SURFACES, "under": SURFACES, "in": inside, "behind": ("house", "door", "car")}
+        noun, determiner = self.pick(grounds[relation]), self.pick(("the", "the", "this", "my"))
+        ground = Nominal(noun, "the" if noun == "door" else determiner)
+        tense = self.pick(("present", "past"))
+        return Clause(subject, "be", place=Place(relation, ground), tense=tense, negative=self.chance(0.2))
+
+    def embedded(self) -> Clause:
+        """Draw a clause that can be thought, known or said."""
+        r = self.below(9)
+        if r < 2:
+            return self.described(asked=0.0)
+        if r == 2:
+            return self.placed()
+        if r == 3:
+            tense = self.pick(("present", "past"))
+            return Clause(self.subject(), "be", quality=self.pick(STATES), tense=tense)
+        if r == 4:
+            return self.dwelling()
+        subject = self.subject()
+        tense = self.tense(subject, ("past", "past", "future", "future", "can", "present", "present"))
+        return self.timed(self.action(subject, tense), 0.25, early=0.0)
+
+    # Sentences of one clause
+
+    def transitive(self) -> Clause:
         """Draw "in the evening my mother will read this book", "she did not see the dog"."""
         subject = self.subject()
-        tense = self.tense(subject, OFTEN)
-        clause = self.action(subject, tense)
-        deniable = tense in ("present", "past", "future", "can")
-        if deniable and self.draw.chance(0.15) and not counted(clause.object):
-            clause = self.timed(clause._replace(negative=True), 0.25)
-            often = clause.time == "every day"  # "not every day" could be read in two ways
-            return Sentence("plain", clause._replace(time="", early=False) if often else clause)
-        return Sentence("plain", self.timed(clause))
+        clause = self.action(subject, self.tense(subject, OFTEN))
+        is_deniable = clause.tense in ("present", "past", "future", "can")
+        if not is_deniable or not self.chance(0.15) or is_counted(clause.object):
+            return self.timed(clause)
+        clause = self.timed(clause._replace(negative=True), 0.25)
+        # "not every day" could be read in two ways.
+        return clause._replace(time="", early=False) if clause.time == "every day" else clause
 
     def spoken_to(self) -> Sentence:
         """Draw "children , you must read your book": the address settles what "you" and "your" mean."""
-        address = self.draw.pick(self.addresses)
-        you = self.words.you[address]
+        address = self.pick(self.addresses)
+        you = self.you[address]
         subject = Nominal(you)
-        if self.draw.chance(0.55):
-            tense = self.tense(subject, ("past", "past", "can", "want", "present"))
-            clause = self.action(subject, tense, you)._replace(question=self._question())
-            clause = self._ask(clause)
+        if self.chance(0.55):
+            clause = self.action(
+                subject, self.tense(subject, ("past", "past", "can", "want", "present")), you
+            )
+            question = self.pick(("whether", "whether", "object", "when", "why", "where"))
+            clause = self._ask(clause._replace(question=question))
         else:
-            tense = self.tense(subject, ("present", "past", "can", "must"))
-            clause = self.action(subject, tense, you)
+            clause = self.action(subject, self.tense(subject, ("present", "past", "can", "must")), you)
         return Sentence("plain", self.timed(clause, 0.25, early=0.0), address=address)
-
-    def _question(self) -> str:
-        return self.draw.pick(("whether", "whether", "object", "when", "why", "where"))
 
     def _ask(self, clause: Clause) -> Clause:
         if clause.question == "object":
-            return clause._replace(verb=self.draw.pick(self.what), object=Nominal("what"))
-        if clause.question == "where":
-            return clause._replace(tense="past")
-        return clause
+            verbs = [key for key in ASKED_FOR if key in self.everyday]
+            return clause._replace(verb=self.pick(verbs), object=Nominal("what"))
+        return clause._replace(tense="past") if clause.question == "where" else clause
 
-    def question(self) -> Sentence:
+    def question(self) -> Clause:
         """Draw "who bought the car ?", "what did she read yesterday ?", "does Anna want to drink milk ?"."""
-        kind = self.draw.pick(("subject", "object", "when", "why", "where", "whether", "whether"))
+        kind = self.pick(("subject", "object", "when", "why", "where", "whether", "whether"))
         subject = Nominal("who") if kind == "subject" else self.subject()
         if subject.noun in ("i", "we"):
-            subject = Nominal(self.draw.pick(("he", "she")))
+            subject = Nominal(self.pick(("he", "she")))
         if kind == "whether" and not self.fits(subject, "can"):
-            subject = Nominal(self.draw.pick(("he", "she")))
+            subject = Nominal(self.pick(("he", "she")))
         tense = self.tense(subject, ("past", "past", "can", "present") if kind != "when" else ("past",))
         if kind == "whether" and tense == "past" and not self.fits(subject, "whether"):
             tense = "can"
-        tense = tense if kind != "subject" or self.fits(subject, "who") or tense == "can" else "past"
+        if kind == "subject" and tense != "can" and not self.fits(subject, "who"):
+            tense = "past"
         clause = self._ask(self.action(subject, tense)._replace(question=kind))
-        return Sentence("plain", self.timed(clause, 0.0 if kind == "when" else 0.3))
+        return self.timed(clause, 0.0 if kind == "when" else 0.3)
 
-    def likes_doing(self) -> Sentence:
+    def likes_doing(self) -> Clause:
         """Draw "Anna likes to read books in the evening"."""
-        subject = self.subject()
-        if " and " in subject.noun:
-            subject = Nominal("they")
-        verb = self.draw.pick(
-            ("read", "write", "drink", "eat", "play.game", "play.instrument", "cook", "hear")
-        )
-        noun = self.draw.pick(self.objects[verb])
-        thing = self.thing(verb, noun, subject) if NOUNS[noun][1][0] in ("game", "instrument") else None
-        thing = thing or Nominal(noun, plural=NOUNS[noun][0] != "-")
-        return Sentence("plain", self.timed(Clause(subject, verb, thing, tense="like"), 0.4))
+        subject = self._joint_as_they()
+        verb = self.pick(("read", "write", "drink", "eat", "play.game", "play.instrument", "cook", "hear"))
+        noun = self.pick(self.objects[verb])
+        if NOUNS[noun].is_any("game", "instrument"):
+            thing = self.thing(verb, noun, subject)
+        else:
+            thing = Nominal(noun, plural=bool(NOUNS[noun].plural))
+        return self.timed(Clause(subject, verb, thing, tense="like"), 0.4)
 
-    def staying(self) -> Sentence:
+    def _joint_as_they(self) -> Nominal:
+        """Draw a subject; "they" instead of two names."""
+        subject = self.subject()
+        return Nominal("they") if subject.is_joint else subject
+
+    def staying(self) -> Clause:
         """Draw "my uncle lives in Berlin", "she worked at the bank", "they will sleep in the room"."""
-        if self.draw.chance(0.2):
-            return Sentence("plain", self.dwelling())
-        verb = self.draw.pick(self.lasting)
+        if self.chance(0.2):
+            return self.dwelling()
+        verb = self.pick(self.lasting)
         subject = self.subject()
         tense = self.tense(subject, ("present", "past", "future", "must"))
         place = self.location(verb)
-        if verb == "work" and self.draw.chance(0.4):
-            place = Place("in", Nominal(self.draw.pick(self.words.cities)))
-        noun = self.draw.pick(self.objects[verb]) if self.objects[verb] else ""
-        mass = noun and NOUNS[noun][0] == "-"
-        thing = Nominal(noun, "" if mass else "a") if noun else None
-        clause = Clause(subject, verb, thing, place=place, tense=tense)
-        return Sentence("plain", self.timed(clause))
+        if verb == "work" and self.chance(0.4):
+            place = Place("in", Nominal(self.pick(self.cities)))
+        thing = None
+        if self.objects[verb]:
+            noun = self.pick(self.objects[verb])
+            thing = Nominal(noun, "a" if NOUNS[noun].plural else "")
+        return self.timed(Clause(subject, verb, thing, place=place, tense=tense))
 
-    def going(self) -> Sentence:
+    def going(self) -> Clause:
         """Draw "we went to the station yesterday", "they will go to London": German "gehen" and "fahren"."""
         subject = self.subject()
-        far = self.draw.chance(0.4)
-        noun = self.draw.pick(self.words.cities if far else self.destinations)
-        verb = self.draw.pick(("go", "go", "come"))
-        if far and verb == "go" and "travel" in self.words.verbs:
-            verb = "travel"
-        place = Place("to", Nominal(noun, "" if far else "the"))
+        is_far = self.chance(0.4)
+        noun = self.pick(self.cities if is_far else self.destinations)
+        verb = self.pick(("go", "go", "come"))
+        if is_far and verb == "go":
+            verb = self.far_verb
+        place = Place("to", Nominal(noun, "" if is_far else "the"))
         tense = self.tense(subject, ("present", "past", "future", "must", "want", "can"))
-        negative = tense in ("past", "future", "can") and self.draw.chance(0.2)
-        if self.draw.chance(0.12) and subject.noun not in ("i", "we"):
+        negative = tense in ("past", "future", "can") and self.chance(0.2)
+        if self.chance(0.12) and subject.noun not in ("i", "we"):
             subject = subject if self.fits(subject, "whether") else Nominal("she")
-            asked = Clause(subject, verb, place=place, tense="past", question="whether")
-            return Sentence("plain", self.timed(asked))
-        return Sentence(
-            "plain", self.timed(Clause(subject, verb, place=place, tense=tense, negative=negative))
-        )
+            return self.timed(Clause(subject, verb, place=place, tense="past", question="whether"))
+        return self.timed(Clause(subject, verb, place=place, tense=tense, negative=negative))
 
-    def animal(self) -> Sentence:
+    def animal(self) -> Clause:
         """Draw "the dog ate the fish in the kitchen", "my cat sleeps at night"."""
-        subject = Nominal(self.draw.pick(self.animals), self.draw.pick(("the", "my", "our", "this", "a")))
-        tense = self.draw.pick(("present", "past"))
-        verb = self.draw.pick(("eat.animal", "drink.animal", "sleep"))
+        subject = Nominal(self.pick(self.animals), self.pick(("the", "my", "our", "this", "a")))
+        tense = self.pick(("present", "past"))
+        verb = self.pick(("eat.animal", "drink.animal", "sleep"))
         if verb == "sleep":
-            place = Place("in", Nominal(self.draw.pick(BEDS[subject.noun]), "the"))
-            return Sentence("plain", self.timed(Clause(subject, verb, place=place, tense=tense)))
+            place = Place("in", Nominal(self.pick(ANIMALS[subject.noun].beds), "the"))
+            return self.timed(Clause(subject, verb, place=place, tense=tense))
         if verb == "eat.animal":
-            noun = self.draw.pick(DIETS[subject.noun])
+            noun = self.pick(ANIMALS[subject.noun].food)
         else:
-            noun = "milk" if subject.noun == "cat" and self.draw.chance(0.7) else "water"
-        determiner = self.draw.pick(("the", "a", "a"))
-        if determiner == "a" and NOUNS[noun][0] == "-":
-            determiner = ""
-        thing = Nominal(noun, determiner)
-        return Sentence("plain", self.timed(Clause(subject, verb, thing, tense=tense)))
+            noun = "milk" if subject.noun == "cat" and self.chance(0.7) else "water"
+        determiner = self.pick(("the", "a", "a"))
+        thing = Nominal(noun, determiner if NOUNS[noun].plural or determiner == "the" else "")
+        return self.timed(Clause(subject, verb, thing, tense=tense))
 
-    def giving(self) -> Sentence:
+    def giving(self) -> Clause:
         """Draw "she gave my brother a red flower", "I will send her the letter"."""
         subject = self.subject()
-        verb = self.draw.pick(("give", "send"))
-        noun = self.draw.pick(self.objects[verb])
+        verb = self.pick(("give", "send"))
+        noun = self.pick(self.objects[verb])
         tense = self.tense(subject, ("present", "past", "past", "future", "must", "can"))
         recipient = self.someone(subject, "")
-        clause = Clause(subject, verb, self.thing(verb, noun, subject), recipient, tense=tense)
-        return Sentence("plain", self.timed(clause, 0.3))
+        return self.timed(Clause(subject, verb, self.thing(verb, noun, subject), recipient, tense=tense), 0.3)
 
-    def having(self) -> Sentence:
+    def having(self) -> Clause:
         """Draw "we have two cats", "I do not know him", "she wants a cup", "he likes this song"."""
-        subject = self.subject()
-        if " and " in subject.noun:
-            subject = Nominal("they")
+        subject = self._joint_as_they()
         if not self.fits(subject, "have"):
-            subject = Nominal(self.draw.pick(PERSONS))
-        verb = self.draw.pick(self.stative)
-        tense = self.draw.pick(("present", "past")) if verb == "have" else "present"
+            subject = Nominal(self.pick(PERSONS))
+        verb = self.pick(self.stative)
+        tense = self.pick(("present", "past")) if verb == "have" else "present"
         thing = self.object_of(verb, subject)
-        if verb == "have" and (thing.determiner not in ("a", "") and not counted(thing)):
-            thing = thing._replace(determiner="a" if NOUNS[thing.noun][0] != "-" else "", plural=False)
-        if verb == "like" and (thing.determiner == "a" or counted(thing)):
+        if verb == "have" and thing.determiner not in ("a", "") and not is_counted(thing):
+            thing = thing._replace(determiner="a" if NOUNS[thing.noun].plural else "", plural=False)
+        if verb == "like" and (thing.determiner == "a" or is_counted(thing)):
             thing = thing._replace(determiner="this", plural=False)
-        negative = not counted(thing) and self.draw.chance(0.3)
+        negative = not is_counted(thing) and self.chance(0.3)
         clause = Clause(subject, verb, thing, tense=tense, negative=negative)
-        plenty = verb == "have" and thing.plural
-        if not negative and not plenty and subject.noun not in ("i", "we") and self.draw.chance(0.2):
-            clause = clause._replace(question="whether")
-        return Sentence("plain", clause)
+        is_plenty = verb == "have" and thing.plural
+        if not negative and not is_plenty and subject.noun not in ("i", "we") and self.chance(0.2):
+            return clause._replace(question="whether")
+        return clause
 
-    def quality(self) -> Sentence:
+    def described(self, *, asked: float = 0.25) -> Clause:
         """Draw "this book is interesting", "was the soup hot ?", "my father is not old"."""
-        return Sentence("plain", self.described())
+        noun = self.pick(self.describable)
+        living = is_living(Nominal(noun))
+        determiner = self.pick(("my", "our", "his") if noun in self.kin else ("the", "this", "the", "the"))
+        plural = bool(NOUNS[noun].plural) and self.language == "de" and self.chance(0.25)
+        adjective = self.pick(self.predicated[noun])
+        tense = "present" if living else self.pick(("present", "present", "past"))
+        clause = Clause(Nominal(noun, determiner, plural=plural), "be", quality=adjective, tense=tense)
+        if not living and self.chance(asked):
+            return clause._replace(question="whether", tense="past")
+        return clause._replace(negative=tense == "present" and self.chance(0.25))
 
-    def state(self) -> Sentence:
+    def state(self) -> Clause | Sentence:
         """Draw "I was tired yesterday", "are you happy ?"."""
-        subject, state = self.subject(), self.draw.pick(STATES)
-        tense = self.draw.pick(("present", "past"))
-        clause = Clause(subject, "be", quality=state, tense=tense)
-        if self.draw.chance(0.3):
-            address = self.draw.pick(self.addresses)
-            asked = clause._replace(subject=Nominal(self.words.you[address]), question="whether")
+        subject, state = self.subject(), self.pick(STATES)
+        clause = Clause(subject, "be", quality=state, tense=self.pick(("present", "past")))
+        if self.chance(0.3):
+            address = self.pick(self.addresses)
+            asked = clause._replace(subject=Nominal(self.you[address]), question="whether")
             return Sentence("plain", asked, address=address)
-        if self.draw.chance(0.3):
-            return Sentence("plain", clause._replace(negative=True))
-        return Sentence("plain", self.timed(clause, 0.6))
+        return clause._replace(negative=True) if self.chance(0.3) else self.timed(clause, 0.6)
 
-    def lying(self) -> Sentence:
+    def lying(self) -> Clause:
         """Draw "the key is under the table", "was my book in the bag ?"."""
         clause = self.placed()
-        if self.draw.chance(0.25):
-            clause = clause._replace(question="whether", negative=False)
-        return Sentence("plain", clause)
+        return clause._replace(question="whether", negative=False) if self.chance(0.25) else clause
+
+    def requested(self) -> Sentence:
+        """Draw "please read this letter", "please give me the key"."""
+        verb = self.pick(IMPERATIVES[self.language])
+        subject = Nominal("you.formal" if self.formal else "you.many")
+        thing = self.object_of(verb, subject)
+        recipient = Nominal(self.pick(("i", "he", "she", "we"))) if verb in ("give", "send") else None
+        clause = Clause(subject, verb, thing, recipient)
+        if self.chance(0.25):
+            clause = clause._replace(time=self.pick(("today", "now")))
+        return Sentence("request", clause)
 
     # Sentences of two clauses
 
     def reported(self) -> Sentence:
         """Draw "I think that she bought the book", "he said that the film is good"."""
-        verb = self.draw.pick(("think", "know.fact", "say"))
-        matrix = Nominal(self.draw.pick((*PERSONS[:4], *self.names)))
+        verb = self.pick(("think", "know.fact", "say"))
+        matrix = Nominal(self.pick((*PERSONS[:4], *self.names)))
         inner = self.embedded()
         if inner.subject.noun == matrix.noun and matrix.noun != "i":
             matrix = Nominal("i")
-        tense = "past" if verb == "say" else "present"
-        return Sentence("that", Clause(matrix, verb, tense=tense), inner)
+        return Sentence("that", Clause(matrix, verb, tense="past" if verb == "say" else "present"), inner)
 
     def reasoned(self) -> Sentence:
         """Draw "Anna did not read the letter because she was tired"."""
         subject = self.subject()
-        own = self.words.names.get(subject.noun, subject.noun)
+        own = pronoun_of(subject)
         if own not in PERSONS:
-            own = "they" if " and " in own else "i"
+            own = "they" if subject.is_joint else "i"
             subject = subject if own == "they" else Nominal("i")
-        r = self.draw.below(10)
+        r = self.below(10)
         if r < 2:
             clause = Clause(subject, "sleep", place=self.location("sleep"), tense="past")
         else:
             clause = self.action(subject, "past")
-        while r >= 2 and (counted(clause.object) or (r >= 6 and clause.verb not in CHEERFUL)):
-            clause = self.action(subject, "past")
+            while is_counted(clause.object) or (r >= 6 and clause.verb not in CHEERFUL):
+                clause = self.action(subject, "past")
         clause = clause._replace(negative=2 <= r < 6)
-        state = "happy" if r >= 6 else "tired" if r < 2 else self.draw.pick(("tired", "sad"))
+        state = "happy" if r >= 6 else "tired" if r < 2 else self.pick(("tired", "sad"))
         return Sentence("because", clause, Clause(Nominal(own), "be", quality=state, tense="past"))
 
     def recalled(self) -> Sentence:
         """Draw "the film that we saw yesterday was interesting"."""
-        verb = self.draw.pick(tuple(self.made))
-        noun = self.draw.pick(self.made[verb])
-        adjectives = [a for a in self.suits[noun] if self.words.quality(a, False)]
-        head = Nominal(noun, "the")
-        tense = self.draw.pick(("present", "past"))
-        main = Clause(head, "be", quality=self.draw.pick(adjectives), tense=tense)
+        verb = self.pick(tuple(self.recalled_objects))
+        noun = self.pick(self.recalled_objects[verb])
+        head, tense = Nominal(noun, "the"), self.pick(("present", "past"))
+        main = Clause(head, "be", quality=self.pick(self.predicated[noun]), tense=tense)
         inner = self.timed(Clause(self.subject(), verb, head, tense="past"), 0.35, early=0.0)
         return Sentence("relative", main, inner)
 
     def contrasted(self) -> Sentence:
         """Draw "this bag is old , but it is beautiful", "I bought a car , but she does not like it"."""
         clause = self.described(asked=0.0)
-        while clause.quality not in (*PRAISE, *BLAME) or self.living(clause.subject) or clause.subject.plural:
+        while not _judgement(clause) or is_living(clause.subject) or clause.subject.plural:
             clause = self.described(asked=0.0)
         clause = clause._replace(negative=False)
-        noun, praised = clause.subject.noun, clause.quality in PRAISE
-        it = Nominal(self.words.antecedent(noun))
-        opposite = [a for a in self.suits[noun] if a in (BLAME if praised else PRAISE)]
+        noun, is_praised = clause.subject.noun, _judgement(clause) == "praise"
+        it = Nominal(f"it.{NOUNS[noun].gender}" if self.language == "de" else "it")
         opposite = [
-            a for a in opposite if self.words.quality(a, False) and {a, clause.quality} != _NEW_AND_OLD
+            a
+            for a in self.predicated[noun]
+            if ADJECTIVES[a].judgement == ("blame" if is_praised else "praise")
+            and {a, clause.quality} != {"new", "old.thing"}
         ]
-        if self.draw.chance(0.5) or not opposite:
-            who = Nominal(self.draw.pick((*PERSONS, *self.names)))
-            other = Clause(who, "like", it, negative=praised)
-            return Sentence("but", clause._replace(tense="present"), other)
-        return Sentence("but", clause, Clause(it, "be", quality=self.draw.pick(opposite), tense=clause.tense))
+        if self.chance(0.5) or not opposite:
+            liking = Clause(Nominal(self.pick((*PERSONS, *self.names))), "like", it, negative=is_praised)
+            return Sentence("but", clause._replace(tense="present"), liking)
+        return Sentence("but", clause, Clause(it, "be", quality=self.pick(opposite), tense=clause.tense))
 
-    def requested(self) -> Sentence:
-        """Draw "please read this letter", "please give me the key"."""
-        verb = self.draw.pick(self.words.imperatives)
-        subject = Nominal("you.formal") if "you.formal" in self.words.you.values() else Nominal("you.many")
-        noun = self.draw.pick(self.objects[verb])
-        if {"person", "kin"} & set(NOUNS[noun][1]):
-            thing = self.someone(subject, "")
-        else:
-            thing = self.thing(verb, noun, subject)
-        recipient = Nominal(self.draw.pick(("i", "he", "she", "we"))) if verb in ("give", "send") else None
-        clause = Clause(subject, verb, thing, recipient)
-        if self.draw.chance(0.25):
-            clause = clause._replace(time=self.draw.pick(("today", "now")))
-        return Sentence("request", clause)
+
+def _judgement(clause: Clause) -> str:
+    return ADJECTIVES[clause.quality].judgement
+
+
+def derivations(language: Language, seed: int, count: int) -> Iterable[Sentence]:
+    """Yield ``count`` different derivations that English and ``language`` can express."""
+    draw = Derivations(language, seed)
+    table = [name for name, weight in KINDS.items() for _ in range(weight)]
+    seen: set[Sentence] = set()
+    while len(seen) < count:
+        s = draw.sentence(draw.pick(table))
+        if s not in seen:
+            seen.add(s)
+            yield s

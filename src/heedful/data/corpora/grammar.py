@@ -13,9 +13,43 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple, TypeVar
 
+from heedful.errors import RequestError, nearest
+
 T = TypeVar("T")
 
-Alignment = tuple[tuple[int, int], ...]
+SPLITS = ("train", "valid", "test")
+
+
+def require_split(corpus: str, split: str) -> None:
+    """Raise an error if there is no such split.
+
+    Raises:
+        RequestError: lists the available splits.
+    """
+    if split not in SPLITS:
+        known = ", ".join(map(repr, SPLITS))
+        raise RequestError(
+            f"{corpus}: there is no split {split!r}{nearest(split, SPLITS)}; there are {known}"
+        )
+
+
+class Draw:
+    """Random choices, equal on every machine: Python guarantees the sequence of ``random()``."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed).random
+
+    def below(self, n: int) -> int:
+        """Return an integer from 0 to ``n - 1``."""
+        return int(self._random() * n)
+
+    def pick(self, options: Sequence[T]) -> T:
+        """Return one of ``options``."""
+        return options[int(self._random() * len(options))]
+
+    def chance(self, probability: float) -> bool:
+        """Return True with this probability."""
+        return self._random() < probability
 
 
 @dataclass(frozen=True)
@@ -32,7 +66,7 @@ class Pair:
 
     source: str
     target: str
-    alignment: Alignment
+    alignment: tuple[tuple[int, int], ...]
     source_tags: tuple[str, ...]
     target_tags: tuple[str, ...]
 
@@ -56,6 +90,11 @@ class Nominal(NamedTuple):
     adjective: str = ""
     plural: bool = False
     title: str = ""
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether it consists of two names joined by "and"."""
+        return " and " in self.noun
 
 
 class Place(NamedTuple):
@@ -113,54 +152,32 @@ class Sentence(NamedTuple):
     address: str = ""
 
 
-class Draw:
-    """Random choices, equal on every machine: Python guarantees the sequence of ``random()``."""
-
-    def __init__(self, seed: int) -> None:
-        self._random = Random(seed).random
-
-    def below(self, n: int) -> int:
-        """Return an integer from 0 to ``n - 1``."""
-        return int(self._random() * n)
-
-    def pick(self, options: Sequence[T]) -> T:
-        """Return one of ``options``."""
-        return options[int(self._random() * len(options))]
-
-    def chance(self, probability: float) -> bool:
-        """Return True with this probability."""
-        return self._random() < probability
+def word(text: str, tag: str, *nodes: str) -> Tokens:
+    """Return one token."""
+    return (Token(text, tag, nodes),)
 
 
 def pattern(text: str, role: str) -> Tokens:
     """Read tokens from ``word/TAG/nodes`` with one digit a node: ``am/ADP/12 Morgen/NOUN/3``."""
-    tokens = []
-    for item in text.split():
-        word, tag, digits = item.split("/")
-        tokens.append(Token(word, tag, tuple(f"{role}.{digit}" for digit in digits)))
-    return tuple(tokens)
+    parts = (item.split("/") for item in text.split())
+    return tuple(
+        Token(text, tag, tuple(f"{role}.{digit}" for digit in digits)) for text, tag, digits in parts
+    )
 
 
-def align(source: Sequence[Token], target: Sequence[Token]) -> Alignment:
-    """Return the index pairs of all tokens that share a node, sorted."""
+def pair(source: Tokens, target: Tokens) -> Pair:
+    """Join two token rows of one derivation to a `Pair`; tokens that share a node are aligned."""
     positions: dict[str, list[int]] = {}
     for j, token in enumerate(target):
         for node in token.nodes:
             positions.setdefault(node, []).append(j)
-    links: set[tuple[int, int]] = set()
-    for i, token in enumerate(source):
-        for node in token.nodes:
-            for j in positions.get(node, ()):
-                links.add((i, j))
-    return tuple(sorted(links))
-
-
-def pair(source: Sequence[Token], target: Sequence[Token]) -> Pair:
-    """Join two token rows of one derivation to a `Pair`."""
+    links = {
+        (i, j) for i, token in enumerate(source) for node in token.nodes for j in positions.get(node, ())
+    }
     return Pair(
         " ".join([token.text for token in source]),
         " ".join([token.text for token in target]),
-        align(source, target),
+        tuple(sorted(links)),
         tuple([token.tag for token in source]),
         tuple([token.tag for token in target]),
     )

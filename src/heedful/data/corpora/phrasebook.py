@@ -11,121 +11,43 @@ frequent in training, but no training sentence contains both. Every test sentenc
 validation pair, and vice versa.
 """
 
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
 from functools import cache
-from typing import Literal, NamedTuple
 
-from heedful.data.corpora import english, german, lexicon_german, lexicon_tamil, tamil
-from heedful.data.corpora.derivations import Drawing
-from heedful.data.corpora.grammar import Clause, Draw, Nominal, Pair, Sentence, lemma, pair
-from heedful.data.corpora.lexicon_english import NOUNS
-from heedful.data.corpora.phrases import Vocabulary
+from heedful.data.corpora import english, german, tamil
+from heedful.data.corpora.derivations import derivations
+from heedful.data.corpora.grammar import Clause, Nominal, Pair, Sentence, lemma, pair, require_split
+from heedful.data.corpora.lexicon import Language, read_rows
 from heedful.errors import RequestError, nearest
 
-Language = Literal["ta", "de"]
-Split = Literal["train", "valid", "test"]
-
+LANGUAGES = {"ta": tamil, "de": german}
 DERIVATIONS = 36_000
 HELD_OUT_PAIRS = 1_000
 LEAST_OCCURRENCES = 30
 
-# Pairs of lemmas that share no training sentence.
-HELD_OUT: dict[str, dict[str, tuple[tuple[str, str], ...]]] = {
-    "ta": {
-        "valid": (
-            ("eat", "mango"), ("send", "letter"), ("look", "dog"), ("buy", "picture"),
-            ("see", "house"), ("small", "dog"), ("new", "shirt"), ("old", "man"),
-            ("bright", "boy"), ("interesting", "newspaper"), ("beautiful", "bird"), ("hot", "tea"),
-        ),
-        "test": (
-            ("read", "newspaper"), ("drink", "milk"), ("look", "cat"), ("buy", "chair"),
-            ("see", "bicycle"), ("big", "mango"), ("new", "song"), ("old", "table"),
-            ("bright", "teacher"), ("beautiful", "girl"), ("light", "chair"), ("good", "film"),
-        ),
-    },
-    "de": {
-        "valid": (
-            ("eat", "apple"), ("send", "letter"), ("look", "key"), ("buy", "picture"),
-            ("see", "house"), ("small", "dog"), ("new", "shirt"), ("old", "man"),
-            ("bright", "boy"), ("interesting", "newspaper"), ("beautiful", "bird"), ("hot", "soup"),
-        ),
-        "test": (
-            ("read", "newspaper"), ("drink", "tea"), ("look", "cat"), ("buy", "chair"),
-            ("see", "bicycle"), ("big", "apple"), ("new", "song"), ("old", "table"),
-            ("bright", "kitchen"), ("beautiful", "girl"), ("new", "car"), ("hot", "milk"),
-            ("good", "film"),
-        ),
-    },
-}  # fmt: skip
-
-KINDS = (
-    ("transitive", 50), ("spoken_to", 12), ("question", 10), ("likes_doing", 3), ("staying", 6), ("going", 9),
-    ("animal", 4), ("giving", 6), ("having", 9), ("quality", 7), ("state", 5), ("lying", 4), ("reported", 14),
-    ("reasoned", 5), ("recalled", 5), ("contrasted", 5), ("requested", 5),
-)  # fmt: skip
-
-
-def _german() -> Vocabulary:
-    words = lexicon_german
-    nouns = tuple(key for key in NOUNS if key in words.NOUNS)
-    you = dict.fromkeys(words.NAMES, "you.one")
-    you |= {"children": "you.many", "Mrs Weber": "you.formal", "Mr Klein": "you.formal"}
-    return Vocabulary(
-        nouns=nouns,
-        verbs=tuple(words.VERBS),
-        names=words.NAMES,
-        formal=tuple(words.FORMAL),
-        cities=words.CITIES,
-        you=you,
-        quality=lambda adjective, plural: plural or adjective in words.ADJECTIVES,
-        adjectives=tuple(words.ADJECTIVES),
-        subjects={},
-        plural=lambda verb, determiner: True,
-        imperatives=("read", "open", "close", "buy", "write", "give", "send", "call", "help", "wash"),
-        antecedent=lambda noun: f"it.{words.NOUNS[noun].gender}",
-        write=german.sentence,
-    )
-
-
-_TAMIL_SUBJECTS = {
-    "present": ("i", "he", "she"),
-    "future": ("i", "he", "she"),
-    "can": ("i", "he", "she", "we", "they", "you.one", "you.many", "who"),
-    "have": ("i", "he", "she", "we", "they"),
-    "live": ("i", "he", "she"),
-    "whether": (),
-    "who": (),
+HELD_OUT = {
+    language: {
+        split: [(first, second) for *of, first, second in read_rows("held_out") if of == [language, split]]
+        for split in ("valid", "test")
+    }
+    for language in LANGUAGES
 }
+"""For each language and split, the pairs of lemmas that share no training sentence."""
 
 
-def _tamil() -> Vocabulary:
-    words = lexicon_tamil
-    nouns = tuple(key for key in NOUNS if key in words.NOUNS)
-    you = dict.fromkeys(words.NAMES, "you.one") | dict.fromkeys(words.ADDRESSES, "you.many")
-    return Vocabulary(
-        nouns=nouns,
-        verbs=(*words.VERBS, *words.PLEASING),
-        names=words.NAMES,
-        formal=(),
-        cities=words.CITIES,
-        you=you,
-        quality=lambda adjective, plural: not plural and adjective not in words.NOT_PREDICATED,
-        adjectives=tuple(words.ADJECTIVES),
-        subjects=_TAMIL_SUBJECTS,
-        plural=lambda verb, determiner: determiner != "the" and verb not in words.MARKED,
-        imperatives=("read", "look", "buy", "write", "give", "send", "help", "wash", "wash.cloth"),
-        antecedent=lambda noun: "it",
-        write=tamil.sentence,
-    )
+@cache
+def _partners(language: str) -> dict[str, list[tuple[str, str]]]:
+    """Return for the first lemma of every held-out pair the second, and the split that has the pair."""
+    partners: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for split, pairs in HELD_OUT[language].items():
+        for first, second in pairs:
+            partners[first].append((second, split))
+    return dict(partners)
 
 
-_VOCABULARIES = {"ta": _tamil, "de": _german}
-
-
-def lexemes(s: Sentence) -> frozenset[str]:
-    """Return the English lemmas of all nouns, adjectives and verbs of a sentence."""
-    found: set[str] = set()
+def split_of(s: Sentence, language: Language) -> str | None:
+    """Return the split of a sentence by the held-out pairs it has, or None if it has pairs of two splits."""
+    found: set[str] = set()  # the English lemmas of all nouns, adjectives and verbs
     for clause in (s.main, s.other):
         if clause is not None:
             found |= {lemma(clause.verb), lemma(clause.quality)}
@@ -133,24 +55,9 @@ def lexemes(s: Sentence) -> frozenset[str]:
             for phrase in (clause.subject, clause.object, clause.recipient, place):
                 if phrase is not None:
                     found |= {lemma(phrase.noun), lemma(phrase.adjective)}
-    return frozenset(found)
-
-
-@cache
-def _partners(language: str) -> dict[str, tuple[tuple[str, str], ...]]:
-    """Return for the first lemma of every held-out pair the second, and the split that has the pair."""
-    partners: dict[str, tuple[tuple[str, str], ...]] = {}
-    for split, pairs in HELD_OUT[language].items():
-        for first, second in pairs:
-            partners[first] = (*partners.get(first, ()), (second, split))
-    return partners
-
-
-def split_of(s: Sentence, language: Language) -> str | None:
-    """Return the split of a sentence by the held-out pairs it has, or None if it has pairs of two splits."""
-    found, partners = lexemes(s), _partners(language)
+    partners = _partners(language)
     held = {
-        split for word in found if word in partners for second, split in partners[word] if second in found
+        split for first in found & partners.keys() for second, split in partners[first] if second in found
     }
     if len(held) == 2:
         return None
@@ -162,26 +69,17 @@ def write(s: Sentence, language: Language) -> Pair:
     source = english.sentence(s)
     if language == "ta":
         source = tuple(token for token in source if token.tag != "PUNCT")
-    target = tamil.sentence(s) if language == "ta" else german.sentence(s)
-    return pair(source, target)
+    return pair(source, LANGUAGES[language].sentence(s))
 
 
 _LECTURE = Sentence(
     "plain", Clause(Nominal("i"), "enjoy", Nominal("film", "the", title="transformers"), tense="past")
 )
-# The sentence of the lectures, derived by the grammar and in no split.
 LECTURE_SENTENCE = write(_LECTURE, "ta")
+"""The sentence of the lectures, derived by the grammar and in no split."""
 
 
-class Phrasebook(NamedTuple):
-    """The three splits of one language."""
-
-    train: tuple[Pair, ...]
-    valid: tuple[Pair, ...]
-    test: tuple[Pair, ...]
-
-
-def phrasebook(language: Language, split: Split, seed: int = 0) -> tuple[Pair, ...]:
+def phrasebook(language: Language, split: str, seed: int = 0) -> tuple[Pair, ...]:
     """Return a split of the phrasebook corpus; the same for a seed on every machine.
 
     Args:
@@ -192,51 +90,17 @@ def phrasebook(language: Language, split: Split, seed: int = 0) -> tuple[Pair, .
     Raises:
         RequestError: if there is no such language or split.
     """
-    if language not in _VOCABULARIES:
+    if language not in LANGUAGES:
         raise RequestError(
-            f"phrasebook: there is no language {language!r}{nearest(language, _VOCABULARIES)};"
+            f"phrasebook: there is no language {language!r}{nearest(language, LANGUAGES)};"
             " there are 'ta' and 'de'"
         )
-    if split not in Phrasebook._fields:
-        raise RequestError(
-            f"phrasebook: there is no split {split!r}{nearest(split, Phrasebook._fields)};"
-            " there are 'train', 'valid' and 'test'"
-        )
-    return getattr(_splits(language, seed), split)
+    require_split("phrasebook", split)
+    return _splits(language, seed)[split]
 
 
 @cache
-def _splits(language: Language, seed: int) -> Phrasebook:
-    written = _derive(language, seed)
-    train = _frequent(written["train"])
-    known = [set(_words(train, side)) for side in ("source", "target")]
-    seen = ({p.source for p in train}, {p.target for p in train})
-    held = {}
-    for split in ("valid", "test"):
-        pairs = [
-            p
-            for p in written[split]
-            if known[0].issuperset(p.source.split())
-            and known[1].issuperset(p.target.split())
-            and p.target not in seen[1]
-        ]
-        held[split] = tuple(pairs[:HELD_OUT_PAIRS])
-    return Phrasebook(tuple(train), held["valid"], held["test"])
-
-
-def derivations(language: Language, seed: int, count: int) -> Iterable[Sentence]:
-    """Yield ``count`` different derivations."""
-    drawing = Drawing(_VOCABULARIES[language](), Draw(seed))
-    table = [name for name, weight in KINDS for _ in range(weight)]
-    seen: set[Sentence] = set()
-    while len(seen) < count:
-        s = drawing.sentence(drawing.draw.pick(table))
-        if s not in seen:
-            seen.add(s)
-            yield s
-
-
-def _derive(language: Language, seed: int) -> dict[str, list[Pair]]:
+def _splits(language: Language, seed: int) -> dict[str, tuple[Pair, ...]]:
     written: dict[str, list[Pair]] = {"train": [], "valid": [], "test": []}
     sources = {LECTURE_SENTENCE.source}
     for s in derivations(language, seed, DERIVATIONS):
@@ -247,16 +111,27 @@ def _derive(language: Language, seed: int) -> dict[str, list[Pair]]:
         if made.source not in sources:
             sources.add(made.source)
             written[split].append(made)
-    return written
+    train = _frequent(written["train"])
+    known = [{word for p in train for word in getattr(p, side).split()} for side in ("source", "target")]
+    targets = {p.target for p in train}
 
+    def held_out(split: str) -> tuple[Pair, ...]:
+        """Return the sentences of known words whose translation is not in the training data."""
+        kept = [
+            p
+            for p in written[split]
+            if known[0].issuperset(p.source.split())
+            and known[1].issuperset(p.target.split())
+            and p.target not in targets
+        ]
+        return tuple(kept[:HELD_OUT_PAIRS])
 
-def _words(pairs: Iterable[Pair], side: str) -> Counter[str]:
-    return Counter(word for p in pairs for word in getattr(p, side).split())
+    return {"train": tuple(train), "valid": held_out("valid"), "test": held_out("test")}
 
 
 def _frequent(pairs: list[Pair]) -> list[Pair]:
     """Drop sentences with rare words until every word occurs at least `LEAST_OCCURRENCES` times."""
-    sides = [([p.source.split() for p in pairs]), ([p.target.split() for p in pairs])]
+    sides = [[p.source.split() for p in pairs], [p.target.split() for p in pairs]]
     counts = [Counter(word for words in side for word in words) for side in sides]
     kept = list(range(len(pairs)))
     while True:

@@ -13,19 +13,15 @@ from functools import cache
 from typing import NamedTuple
 
 from heedful.data.corpora import english
-from heedful.data.corpora.grammar import Clause, Draw, Nominal, Sentence, Tokens
-from heedful.data.corpora.lexicon_english import NOUNS, PRONOUNS, VERBS
-from heedful.data.corpora.phrasebook import DERIVATIONS, derivations, split_of
-from heedful.errors import RequestError, nearest
+from heedful.data.corpora.derivations import derivations
+from heedful.data.corpora.grammar import Clause, Draw, Nominal, Sentence, Tokens, require_split
+from heedful.data.corpora.lexicon import NOUNS, PRONOUNS, VERBS
+from heedful.data.corpora.phrasebook import DERIVATIONS, split_of
 
 COUNTS = {"train": 8_000, "valid": 500, "test": 500}
 FEWEST, MOST = 2, 4
 UNANSWERABLE = 0.25
 """The share of questions without an answer in the corpus that has them."""
-
-_SEEDS = {"train": 1, "valid": 2, "test": 3}
-_PERSONS = {"person", "kin"}
-_LIVING = {"person", "kin", "animal"}
 
 
 class Question(NamedTuple):
@@ -49,10 +45,10 @@ def asked(statement: Clause) -> list[tuple[Clause, tuple[str, ...]]]:
     plain = statement._replace(time="", early=False)
     found: list[tuple[Clause, tuple[str, ...]]] = []
     subject, thing = statement.subject.noun, statement.object
-    if subject not in PRONOUNS and (subject not in NOUNS or _PERSONS & set(NOUNS[subject][1])):
+    if subject not in PRONOUNS and (subject not in NOUNS or NOUNS[subject].is_any("person", "kin")):
         question = plain._replace(subject=Nominal("who"), question="subject")
         found.append((question, ("subject.", "and", "partner.")))
-    if thing is not None and thing.noun in NOUNS and not _LIVING & set(NOUNS[thing.noun][1]):
+    if thing and thing.noun in NOUNS and not NOUNS[thing.noun].is_any("person", "kin", "animal"):
         found.append((plain._replace(object=Nominal("what"), question="object"), ("object.",)))
     if statement.place is not None:
         found.append((plain._replace(place=None, question="where"), ("place",)))
@@ -70,16 +66,13 @@ def questions(split: str, seed: int = 0, *, unanswerable: bool = False) -> Itera
     Raises:
         RequestError: if there is no such split.
     """
-    if split not in COUNTS:
-        raise RequestError(
-            f"there is no split {split!r}{nearest(split, COUNTS)}; there are {', '.join(COUNTS)}"
-        )
-    pools, draw = _statements(seed), Draw(4 * seed + _SEEDS[split])
+    require_split("phrasebook-questions", split)
+    pools, draw = _statements(seed), Draw(4 * seed + 1 + list(COUNTS).index(split))
     return (_question(draw, pools[split], pools["train"], unanswerable) for _ in range(COUNTS[split]))
 
 
 @cache
-def _statements(seed: int) -> dict[str, tuple[Clause, ...]]:
+def _statements(seed: int) -> dict[str, list[Clause]]:
     """Return the clauses of each split that answer a question."""
     found: dict[str, list[Clause]] = {split: [] for split in COUNTS}
     for s in derivations("de", seed, DERIVATIONS):
@@ -87,12 +80,10 @@ def _statements(seed: int) -> dict[str, tuple[Clause, ...]]:
         is_statement = s.kind == "plain" and not s.address and not clause.question and not clause.negative
         if is_statement and split is not None and asked(clause):
             found[split].append(clause)
-    return {split: tuple(clauses) for split, clauses in found.items()}
+    return found
 
 
-def _question(
-    draw: Draw, candidates: tuple[Clause, ...], others: tuple[Clause, ...], unanswerable: bool
-) -> Question:
+def _question(draw: Draw, candidates: list[Clause], others: list[Clause], unanswerable: bool) -> Question:
     chosen = [draw.pick(candidates)]
     verbs, wanted = _verbs(chosen[0]), FEWEST + draw.below(MOST - FEWEST + 1)
     while len(chosen) < wanted:
@@ -105,15 +96,15 @@ def _question(
         return Question(_text(_written(question)), " ".join(_text(_written(c)) for c in chosen[1:]), "", "")
     place = draw.below(len(chosen))
     statements = [*chosen[1 : place + 1], chosen[0], *chosen[place + 1 :]]
-    before = "".join(_text(_written(c)) + " " for c in statements[:place])
+    texts = [_text(_written(c)) for c in statements]
     answer, start = _cut(_written(chosen[0]), roles)
-    passage = " ".join(_text(_written(c)) for c in statements)
-    return Question(_text(_written(question)), passage, answer, str(len(before) + start))
+    start += sum(len(text) + 1 for text in texts[:place])
+    return Question(_text(_written(question)), " ".join(texts), answer, str(start))
 
 
 def _verbs(clause: Clause) -> frozenset[str]:
     """Return the verbs that identify the statement a question refers to."""
-    verb = VERBS[clause.verb].base if clause.verb in VERBS else clause.verb
+    verb = VERBS[clause.verb].base
     return frozenset({verb, clause.tense} & {verb, "want", "like"})
 
 

@@ -14,15 +14,19 @@ validation combination, and vice versa.
 Each image of a split is drawn from its own stream of choices, so any image can be drawn by itself.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import NamedTuple
 
-from heedful.data.corpora import drawing
-from heedful.data.corpora.drawing import Colour, Pixels
-from heedful.data.corpora.grammar import Draw
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.data.corpora.grammar import SPLITS, Draw, require_split
 from heedful.data.images import LazyImage
-from heedful.errors import RequestError, nearest
 from heedful.typing import JsonObject
+
+Pixels = NDArray[np.uint8]
+Colour = tuple[int, int, int]
 
 SIDE = 48
 """Pixels along each side of an image."""
@@ -49,6 +53,15 @@ HELD_OUT = {
 """Combinations of colour and shape that no training image contains."""
 
 SINGLE = 0.2  # the share of images with one group
+
+POINTS = 4  # sample points along each side of a pixel: antialiasing with 16 points per pixel
+INSIDE: dict[str, Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.bool_]]] = {
+    "circle": lambda u, v: u**2 + v**2 <= 1,
+    "square": lambda u, v: np.maximum(abs(u), abs(v)) <= 1,
+    "triangle": lambda u, v: 2 * abs(u) <= v + 1,
+    "cross": lambda u, v: np.minimum(abs(u), abs(v)) <= 1 / 3,
+}
+"""Which points of the square from -1 to 1 belong to a shape; u runs to the right, v downwards."""
 
 
 class Box(NamedTuple):
@@ -86,22 +99,17 @@ def rows(split: str, seed: int = 0) -> Iterator[JsonObject]:
     Raises:
         RequestError: if there is no such split.
     """
-    if split not in N_IMAGES:
-        known = ", ".join(map(repr, N_IMAGES))
-        raise RequestError(
-            f"scenes: there is no split {split!r}{nearest(split, N_IMAGES)}; there are {known}"
-        )
-    return (_row(split, number, seed) for number in range(N_IMAGES[split]))
-
-
-def _row(split: str, number: int, seed: int) -> JsonObject:
-    s = scene(split, number, seed)
-    return {"image": LazyImage(pixels(s), f"scenes/{split}:{number + 1}"), "caption": caption(s)}
+    require_split("scenes", split)
+    drawn = ((number, scene(split, number, seed)) for number in range(N_IMAGES[split]))
+    return (
+        {"image": LazyImage(pixels(s), f"scenes/{split}:{number + 1}"), "caption": caption(s)}
+        for number, s in drawn
+    )
 
 
 def scene(split: str, number: int, seed: int = 0) -> Scene:
     """Return scene ``number`` of a split, counted from 0."""
-    draw = Draw(3 * (seed * 1_000_000 + number) + list(N_IMAGES).index(split))
+    draw = Draw(3 * (seed * 1_000_000 + number) + SPLITS.index(split))
     while True:
         found = _scene(draw)
         if split_of(found) == split:
@@ -118,22 +126,41 @@ def split_of(s: Scene) -> str | None:
 
 def pixels(s: Scene) -> Pixels:
     """Return the pixels of a scene, ``[48, 48, 3]``."""
-    drawn = drawing.ground(SIDE, s.grey)
+    image = np.full((SIDE, SIDE, 3), s.grey, np.uint8)
     for group in s.groups:
         for box in group.boxes:
-            drawing.draw(drawn, group.shape, group.shade, *box)
-    return drawn
+            draw_shape(image, group.shape, group.shade, *box)
+    return image
+
+
+def draw_shape(image: Pixels, shape: str, colour: Colour, left: int, top: int, side: int) -> None:
+    """Draw a shape onto ``image [H, W, 3]``, into the square of ``side`` pixels at (left, top).
+
+    Shapes are drawn from their inequalities, so results are identical on every machine. A pixel at the edge
+    is a mix of both colours, weighted by the share of its points inside the shape.
+    """
+    share = _coverage(shape, side)
+    window = image[top : top + side, left : left + side]
+    window[...] = np.floor(window + share[:, :, None] * (np.asarray(colour) - window.astype(float)) + 0.5)
+
+
+@cache
+def _coverage(shape: str, side: int) -> NDArray[np.float64]:
+    """Return the share of each pixel that the shape covers, ``[side, side]``."""
+    at = (2 * np.arange(side * POINTS) + 1) / (side * POINTS) - 1
+    inside = INSIDE[shape](at[None, :], at[:, None])
+    return np.broadcast_to(inside, (len(at), len(at))).reshape(side, POINTS, side, POINTS).mean((1, 3))
 
 
 def caption(s: Scene) -> str:
     """Return the caption of a scene."""
     groups = sorted(s.groups, key=lambda g: (g.size != "large", -len(g.boxes)))
     if len(groups) == 1:
-        return phrase(groups[0])
-    return f"{phrase(groups[0])} {relation(*groups)} {phrase(groups[1])}"
+        return _phrase(groups[0])
+    return f"{_phrase(groups[0])} {relation(*groups)} {_phrase(groups[1])}"
 
 
-def phrase(group: Group) -> str:
+def _phrase(group: Group) -> str:
     """Return number, size, colour and shape of a group."""
     number = len(group.boxes)
     noun = group.shape if number == 1 else SHAPES[group.shape]
@@ -150,15 +177,16 @@ def relation(one: Group, other: Group) -> str | None:
 
 def _apart(one: Group, other: Group, axis: int) -> tuple[bool, bool]:
     """Return whether one group is entirely before the other along an axis, and whether entirely after."""
-    (begin, end), (other_begin, other_end) = _span(one, axis), _span(other, axis)
+    (begin, end), (other_begin, other_end) = (
+        (min(b[axis] for b in group.boxes), max(b[axis] + b.side for b in group.boxes))
+        for group in (one, other)
+    )
     return end <= other_begin, other_end <= begin
 
 
-def _span(group: Group, axis: int) -> tuple[int, int]:
-    return min(b[axis] for b in group.boxes), max(b[axis] + b.side for b in group.boxes)
+# Random choices
 
-
-# Random choices -------------------------------------------------------------------------------------------
+Cell = tuple[int, int, int, int]  # left, top, width, height
 
 
 def _scene(draw: Draw) -> Scene:
@@ -168,9 +196,13 @@ def _scene(draw: Draw) -> Scene:
     first = second = _things(draw)
     while second[0][1:3] == first[0][1:3]:  # colour and shape
         second = _things(draw)
-    halves = _halves(upright=draw.chance(0.5))
+    half = SIDE // 2
+    if draw.chance(0.5):  # upper and lower, with three cells side by side each
+        halves = [_cells((0, top), (SIDE, half), 3, 1) for top in (0, half)]
+    else:
+        halves = [_cells((left, 0), (half, SIDE), 1, 3) for left in (0, half)]
     while True:
-        one, other = (_placed(draw, *t, half) for t, half in zip((first, second), halves, strict=True))
+        one, other = (_placed(draw, *t, cells) for t, cells in zip((first, second), halves, strict=True))
         if relation(one, other):
             return Scene((one, other), grey)
 
@@ -182,21 +214,10 @@ def _things(draw: Draw) -> tuple[Group, int]:
     return Group(size, colour, shape, (red, green, blue), ()), 1 + draw.below(len(NUMBERS))
 
 
-Cell = tuple[int, int, int, int]  # left, top, width, height
-
-
-def _halves(*, upright: bool) -> tuple[list[Cell], list[Cell]]:
-    """Return the cells of two halves: upper and lower, with three side by side each; or left and right."""
-    half = SIDE // 2
-    if upright:
-        return _cells((0, 0), (SIDE, half), 3, 1), _cells((0, half), (SIDE, half), 3, 1)
-    return _cells((0, 0), (half, SIDE), 1, 3), _cells((half, 0), (half, SIDE), 1, 3)
-
-
 def _cells(corner: tuple[int, int], size: tuple[int, int], columns: int, rows: int) -> list[Cell]:
-    width, height = size[0] // columns, size[1] // rows
+    (left, top), width, height = corner, size[0] // columns, size[1] // rows
     return [
-        (corner[0] + width * column, corner[1] + height * row, width, height)
+        (left + width * column, top + height * row, width, height)
         for row in range(rows)
         for column in range(columns)
     ]

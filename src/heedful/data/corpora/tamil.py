@@ -2,27 +2,16 @@
 
 from functools import cache
 
-from heedful.data.corpora.grammar import Clause, Nominal, Place, Sentence, Token, Tokens, pattern
-from heedful.data.corpora.lexicon_english import NOUNS as ENGLISH_NOUNS
-from heedful.data.corpora.lexicon_english import NUMBERS
-from heedful.data.corpora.lexicon_tamil import (
-    ADDRESSES,
+from heedful.data.corpora.grammar import Clause, Nominal, Place, Sentence, Tokens, pattern, word
+from heedful.data.corpora.lexicon import (
     ADJECTIVES,
-    BEFORE_NOUN,
     DETERMINERS,
-    ENDINGS,
-    LOCATIVE_ALWAYS,
-    MARKED,
+    NAMES,
     NOUNS,
-    PLEASING,
+    NUMBERS,
     PRONOUNS,
-    QUESTIONS,
-    RELATIONS,
     STATES,
-    THERE,
     TIMES,
-    TITLES,
-    UNMARKED,
     VERBS,
 )
 
@@ -35,28 +24,33 @@ SUFFIXES = {
     "with": "idam",
     "and": "um",
 }
-_CASES = ("nominative", "accusative", "dative", "instrumental", "with")
+# "To be" of one thing and of several: present, past.
+THERE = {False: ("irukkiradhu", "irundhadhu"), True: ("irukkindrana", "irundhana")}
+QUESTIONS = {"where": "enge", "when": "eppodhu", "why": "en"}
+# Postpositions, and the case they require.
+RELATIONS = {"on": ("mel", "genitive"), "under": ("kiizh", "genitive"), "behind": ("pinnaal", "dative")}
 
 
 @cache
 def inflected(noun: str, case: str, *, plural: bool = False) -> str:
-    """Return a noun in a case: ``padam`` gives ``padaththai``, ``kadai`` gives ``kadaiyai``."""
-    entry = NOUNS[noun]
-    word = entry.plural if plural else entry.nominative
+    """Return a noun or name in a case: ``padam`` gives ``padaththai``, ``kadai`` gives ``kadaiyai``."""
+    entry = NOUNS.get(noun)
+    singular = (entry or NAMES[noun]).tamil.split()[-1]
+    text = entry.tamil_plural if entry and plural else singular
     if case == "nominative":
-        return word
+        return text
     suffix = SUFFIXES[case]
-    if not plural and entry.oblique and case != "and":
-        return entry.oblique + suffix
-    if word.endswith("am") and case != "and":
-        return word[:-1] + "thth" + suffix
-    if word.endswith(("i", "y")) and case == "dative":
-        return word + "kku"
-    if word.endswith("i"):
-        return word + "y" + suffix
-    if word.endswith("aa"):
-        return word + "v" + suffix
-    return (word[:-1] if word.endswith("u") else word) + suffix
+    if entry and not plural and entry.tamil_oblique and case != "and":
+        return entry.tamil_oblique + suffix
+    if text.endswith("am") and case != "and":
+        return text[:-1] + "thth" + suffix
+    if text.endswith(("i", "y")) and case == "dative":
+        return text + "kku"
+    if text.endswith("i"):
+        return text + "y" + suffix
+    if text.endswith("aa"):
+        return text + "v" + suffix
+    return text.removesuffix("u") + suffix
 
 
 @cache
@@ -64,162 +58,144 @@ def nominal(phrase: Nominal, case: str, role: str, relation: str = "") -> Tokens
     """Write a noun phrase in a case; the noun also expresses the node ``relation``, if it is given."""
     nodes = (f"{role}.noun", relation) if relation else (f"{role}.noun",)
     if phrase.noun in PRONOUNS:
-        return (Token(PRONOUNS[phrase.noun][_CASES.index(case)], "PRON", nodes),)
-    tokens = []
-    if phrase.determiner in DETERMINERS:
-        tokens.append(_determiner(phrase.determiner, f"{role}.determiner"))
+        return word(getattr(PRONOUNS[phrase.noun], f"tamil_{case}"), "PRON", *nodes)
+    tokens: Tokens = ()
+    if phrase.determiner and DETERMINERS[phrase.determiner].tamil:
+        determiner = DETERMINERS[phrase.determiner]
+        tokens += word(determiner.tamil, determiner.tag, f"{role}.determiner")
     if phrase.adjective:
-        tokens.append(Token(ADJECTIVES[phrase.adjective], "ADJ", (f"{role}.adjective",)))
+        tokens += word(ADJECTIVES[phrase.adjective].tamil, "ADJ", f"{role}.adjective")
     if phrase.title:
-        tokens.append(Token(TITLES[phrase.title], "PROPN", (f"{role}.title",)))
-    if phrase.noun in BEFORE_NOUN:
-        tokens.append(Token(BEFORE_NOUN[phrase.noun], "NOUN", (f"{role}.noun",)))
-    tag = "NOUN" if phrase.noun in ENGLISH_NOUNS else "PROPN"
-    tokens.append(Token(inflected(phrase.noun, case, plural=phrase.plural), tag, nodes))
-    return tuple(tokens)
-
-
-def _determiner(key: str, node: str) -> Token:
-    tag = "NUM" if key in NUMBERS else "DET" if key in ("a", "this") else "PRON"
-    return Token(DETERMINERS[key], tag, (node,))
+        tokens += word(NAMES[phrase.title].tamil, "PROPN", f"{role}.title")
+    if phrase.noun in NOUNS:
+        for before in NOUNS[phrase.noun].tamil.split()[:-1]:
+            tokens += word(before, "NOUN", f"{role}.noun")
+    tag = "NOUN" if phrase.noun in NOUNS else "PROPN"
+    return tokens + word(inflected(phrase.noun, case, plural=phrase.plural), tag, *nodes)
 
 
 def place(where: Place, role: str) -> Tokens:
-    """Write a place: a case suffix for in, at and to; else a postposition after the noun."""
+    """Write a place: a case suffix for in, at, to and on the bank; else a postposition after the noun."""
     noun = where.nominal
-    if where.relation in RELATIONS and noun.noun not in LOCATIVE_ALWAYS:
-        word, case = RELATIONS[where.relation]
-        return (*nominal(noun, case, role), Token(word, "ADP", (role,)))
+    if where.relation in RELATIONS and noun.noun != "bank.river":
+        text, case = RELATIONS[where.relation]
+        return (*nominal(noun, case, role), *word(text, "ADP", role))
     return nominal(noun, "dative" if where.relation == "to" else "locative", role, role)
 
 
 def person(subject: Nominal) -> str:
-    """Return the key of the verb ending that a subject takes."""
-    if " and " in subject.noun:
+    """Return the person that determines the ending of a verb: a pronoun, or "honoured"."""
+    if subject.is_joint:
         return "they"
     if subject.noun in PRONOUNS:
         return subject.noun
-    pronoun = NOUNS[subject.noun].pronoun
+    if subject.noun in NAMES:
+        return NAMES[subject.noun].pronoun
+    pronoun = NOUNS[subject.noun].tamil_person
     return "they" if subject.plural and pronoun != "it" else pronoun
 
 
-def conjugated(verb: str, tense: str, who: str) -> str:
+def _ending(subject: Nominal) -> str:
+    who = person(subject)
+    return "aar" if who == "honoured" else PRONOUNS[who].tamil_ending
+
+
+def conjugated(verb: str, tense: str, subject: Nominal) -> str:
     """Return a finite form: ``padiththen``, ``padikkiraal``, ``vaangiyadhu``, ``povaargal``."""
     forms = VERBS[verb]
-    if who == "it" and tense == "past" and forms.past.endswith("in"):
-        return forms.past[:-1] + "yadhu"
-    stem = {"present": forms.present, "past": forms.past, "future": forms.future}[tense]
-    return stem + ENDINGS[who]
-
-
-def participle(verb: str) -> str:
-    """Return the past relative participle: ``padiththa``, ``vaangiya``."""
-    past = VERBS[verb].past
-    return past[:-1] + "ya" if past.endswith("in") else past + "a"
-
-
-def asked(word: str) -> str:
-    """Add the suffix of yes/no questions."""
-    if word.endswith("aai"):
-        return word[:-1] + "yaa"
-    if word.endswith("i"):
-        return word + "yaa"
-    return (word[:-1] if word.endswith("u") else word) + "aa"
+    if person(subject) == "it" and tense == "past" and forms.tamil_past.endswith("in"):
+        return forms.tamil_past[:-1] + "yadhu"
+    stem = {"present": forms.tamil, "past": forms.tamil_past, "future": forms.tamil_future}[tense]
+    return stem + _ending(subject)
 
 
 def predicate(c: Clause, at: str) -> Tokens:
     """Return the verb with its inseparable parts, which end the clause."""
     tokens = _predicate(c, at)
-    if c.question == "whether":
-        last = tokens[-1]
-        tokens = (*tokens[:-1], last._replace(text=asked(last.text)))
-    return tokens
+    if c.question != "whether":
+        return tokens
+    return (*tokens[:-1], tokens[-1]._replace(text=_asked(tokens[-1].text)))
+
+
+def _asked(text: str) -> str:
+    """Add the suffix of yes/no questions."""
+    if text.endswith("aai"):
+        return text[:-1] + "yaa"
+    return text + "yaa" if text.endswith("i") else text.removesuffix("u") + "aa"
 
 
 def _predicate(c: Clause, at: str) -> Tokens:
-    verb, finite, denied = f"{at}verb", f"{at}finite", f"{at}not"
-    nodes = (verb, finite, denied) if c.negative else (verb, finite)
+    nodes = (f"{at}verb", f"{at}finite", f"{at}not")[: 3 if c.negative else 2]
+    forms = VERBS[c.verb]
     if c.quality and c.quality not in STATES:
         return _quality(c, at)
     if c.tense in ("can", "must", "want", "like") or (c.tense == "future" and c.negative):
         return _infinitive(c, at)
-    if c.verb in PLEASING:
-        present, no, past, never = PLEASING[c.verb]
-        word = (never if c.negative else past) if c.tense == "past" else (no if c.negative else present)
-        return (Token(word, "VERB", nodes),)
+    if forms.tamil_pleasing:
+        pleasing = (forms.tamil, *forms.tamil_pleasing)
+        return word(pleasing[2 * (c.tense == "past") + c.negative], "VERB", *nodes)
     if c.verb in ("have", "be"):
-        return _there(c, at)
+        return _there(c, at, nodes)
     if not c.negative:
-        return (Token(conjugated(c.verb, c.tense, person(c.subject)), "VERB", nodes),)
-    forms = VERBS[c.verb]
-    word = forms.future + "adhillai" if c.tense == "present" else forms.infinitive + "villai"
-    return (Token(word, "VERB", nodes),)
+        text = conjugated(c.verb, c.tense, c.subject)
+    elif c.tense == "present":
+        text = forms.tamil_future + "adhillai"
+    else:
+        text = forms.tamil_infinitive + "villai"
+    return word(text, "VERB", *nodes)
 
 
 def _infinitive(c: Clause, at: str) -> Tokens:
     """Return an infinitive and the verb that governs it: "can", "must", "want", "like", "will not"."""
     finite = (f"{at}finite", f"{at}not") if c.negative else (f"{at}finite",)
-    words = {
+    texts = {
         "can": "mudiyaadhu" if c.negative else "mudiyum",
         "must": "vendum",
-        "like": "pidikkum",
-        "want": conjugated("want", "present", person(c.subject)),
-        "future": "maatt" + ENDINGS[person(c.subject)],
+        "like": VERBS["like"].tamil,
+        "want": conjugated("want", "present", c.subject),
+        "future": "maatt" + _ending(c.subject),
     }
-    infinitive = Token(VERBS[c.verb].infinitive, "VERB", (f"{at}verb", f"{at}to"))
-    tag = "VERB" if c.tense in ("want", "like") else "AUX"
-    return (infinitive, Token(words[c.tense], tag, finite))
+    infinitive = word(VERBS[c.verb].tamil_infinitive, "VERB", f"{at}verb", f"{at}to")
+    return infinitive + word(texts[c.tense], "VERB" if c.tense in ("want", "like") else "AUX", *finite)
 
 
-def _there(c: Clause, at: str) -> Tokens:
-    nodes = (f"{at}verb", f"{at}finite", *((f"{at}not",) if c.negative else ()))
+def _there(c: Clause, at: str, nodes: tuple[str, ...]) -> Tokens:
     if c.negative:
-        word = "irukkavillai" if c.tense == "past" else "illai"
+        text = "irukkavillai" if c.tense == "past" else "illai"
     elif c.verb == "have":
-        word = THERE[bool(c.object and c.object.plural)][c.tense == "past"]
+        text = THERE[bool(c.object and c.object.plural)][c.tense == "past"]
     else:
-        word = conjugated("be", c.tense, person(c.subject))
-    verb = Token(word, "VERB" if c.verb == "have" or c.place else "AUX", nodes)
-    if not c.quality:
-        return (verb,)
-    return (Token(STATES[c.quality], "ADV", (f"{at}quality",)), verb)
+        text = conjugated("be", c.tense, c.subject)
+    state = word(ADJECTIVES[c.quality].tamil, "ADV", f"{at}quality") if c.quality else ()
+    return state + word(text, "VERB" if c.verb == "have" or c.place else "AUX", *nodes)
 
 
 def _quality(c: Clause, at: str) -> Tokens:
     """Return a predicative adjective: "periyadhu" now, "periyadhaaga irundhadhu" then."""
-    word, who, node = ADJECTIVES[c.quality], person(c.subject), f"{at}quality"
+    text, who, node = ADJECTIVES[c.quality].tamil, person(c.subject), f"{at}quality"
+    verb = (f"{at}verb", f"{at}finite")
     if c.tense == "past":
-        manner = "nandraaga" if c.quality == "good" else word[:-1] + "adhaaga"
-        manner = word[:-2] + "ga" if word.endswith("aana") else manner
-        was = Token(conjugated("be", "past", who), "AUX", (f"{at}verb", f"{at}finite"))
-        return (Token(manner, "ADV", (node,)), was)
-    noun = word[:-1] + "adhu"
+        manner = "nandraaga" if c.quality == "good" else text[:-1] + "adhaaga"
+        manner = text[:-2] + "ga" if text.endswith("aana") else manner
+        return word(manner, "ADV", node) + word(conjugated("be", "past", c.subject), "AUX", *verb)
+    noun = text[:-1] + "adhu"
     if who != "it":
-        noun = word + {"he": "van", "she": "val", "honoured": "var", "they": "vargal"}[who]
-    no = (Token("alla", "AUX", (f"{at}verb", f"{at}finite", f"{at}not")),) if c.negative else ()
-    return (Token(noun, "NOUN", (node,)), *no)
+        noun = text + {"he": "van", "she": "val", "honoured": "var", "they": "vargal"}[who]
+    return word(noun, "NOUN", node) + (word("alla", "AUX", *verb, f"{at}not") if c.negative else ())
 
 
 def subject_of(c: Clause, at: str) -> Tokens:
     """Write the subject in the case that the verb gives it."""
     role = f"{at}subject"
-    first, joined, second = c.subject.noun.partition(" and ")
-    if joined:
-        both = ((first, role), (second, f"{at}partner"))
-        return tuple(
-            Token(inflected(name, "and"), "PROPN", (f"{node}.noun", f"{at}and")) for name, node in both
-        )
+    if c.subject.is_joint:
+        names = zip(c.subject.noun.split(" and "), (role, f"{at}partner"), strict=True)
+        both = [word(inflected(name, "and"), "PROPN", f"{node}.noun", f"{at}and") for name, node in names]
+        return both[0] + both[1]
     if c.tense == "can":
         return nominal(c.subject, "instrumental", role)
-    if c.tense == "like" or c.verb in PLEASING:
+    if c.tense == "like" or VERBS[c.verb].tamil_pleasing:
         return nominal(c.subject, "dative", role)
     return nominal(c.subject, "with" if c.verb == "have" else "nominative", role)
-
-
-def _object(c: Clause, at: str) -> Tokens:
-    if c.object is None:
-        return ()
-    return nominal(c.object, object_case(c), f"{at}object")
 
 
 def object_case(c: Clause) -> str:
@@ -228,68 +204,52 @@ def object_case(c: Clause) -> str:
         return "nominative"
     if c.verb == "help":
         return "dative"
-    noun = c.object.noun
-    animate = noun in PRONOUNS or noun not in ENGLISH_NOUNS or _animate(noun)
-    if animate and c.verb != "need":
+    noun = NOUNS.get(c.object.noun)
+    if c.verb != "need" and (noun is None or noun.is_any("person", "kin", "animal")):
         return "accusative"
-    definite = c.object.determiner not in ("", "a", *NUMBERS)
-    return "accusative" if c.verb in MARKED or (definite and c.verb not in UNMARKED) else "nominative"
-
-
-@cache
-def _animate(noun: str) -> bool:
-    return bool({"person", "kin", "animal"} & set(ENGLISH_NOUNS[noun][1]))
+    kind = VERBS[c.verb].tamil_object
+    is_definite = c.object.determiner not in ("", "a", *NUMBERS)
+    return "accusative" if kind == "marked" or (is_definite and kind != "unmarked") else "nominative"
 
 
 def clause(c: Clause, at: str = "", *, subject: Tokens | None = None) -> Tokens:
     """Write a clause: time, subject, place, recipient, object, verb; a question word before the verb."""
-    time = pattern(TIMES[c.time], f"{at}time") if c.time else ()
+    time = pattern(TIMES[c.time].tamil, f"{at}time") if c.time else ()
     early, late = (time, ()) if c.early else ((), time)
     who = subject_of(c, at) if subject is None else subject
     where = place(c.place, f"{at}place") if c.place else ()
     recipient = nominal(c.recipient, "dative", f"{at}recipient") if c.recipient else ()
-    ask = (Token(QUESTIONS[c.question], "ADV", (f"{at}asked",)),) if c.question in QUESTIONS else ()
-    return (*early, *who, *late, *where, *recipient, *_object(c, at), *ask, *predicate(c, at))
+    thing = nominal(c.object, object_case(c), f"{at}object") if c.object else ()
+    ask = word(QUESTIONS[c.question], "ADV", f"{at}asked") if c.question in QUESTIONS else ()
+    return (*early, *who, *late, *where, *recipient, *thing, *ask, *predicate(c, at))
 
 
 def sentence(s: Sentence) -> Tokens:
     """Write a whole sentence, without punctuation."""
-    return (*_address(s), *_body(s))
-
-
-def _address(s: Sentence) -> Tokens:
     if not s.address:
-        return ()
-    if s.address in ADDRESSES:
-        return (Token(ADDRESSES[s.address], "NOUN", ("address.noun",)),)
-    return nominal(Nominal(s.address), "nominative", "address")
+        return _body(s)
+    tag = "NOUN" if NAMES[s.address].kind == "address" else "PROPN"
+    return (*word(NAMES[s.address].tamil, tag, "address.noun"), *_body(s))
 
 
 def _body(s: Sentence) -> Tokens:
+    main = s.main
     if s.kind == "request":
-        return _request(s.main)
+        please = word("thayavu", "NOUN", "please") + word("seydhu", "VERB", "please")
+        imperative = word(VERBS[main.verb].tamil_imperative, "VERB", "verb", "finite")
+        return (*please, *clause(main, subject=())[:-1], *imperative)
     if s.other is None:
-        return clause(s.main)
+        return clause(main)
     if s.kind == "relative":
         inner = s.other._replace(object=None)
-        before = clause(inner, "other.")
-        end = Token(participle(inner.verb), "VERB", ("other.verb", "other.finite", "other.that"))
-        return (*before[:-1], end, *clause(s.main))
-    if s.kind == "because":
-        return _because(s.main, s.other)
+        past = VERBS[inner.verb].tamil_past
+        participle = past[:-1] + "ya" if past.endswith("in") else past + "a"  # "padiththa", "vaangiya"
+        end = word(participle, "VERB", "other.verb", "other.finite", "other.that")
+        return (*clause(inner, "other.")[:-1], *end, *clause(main))
+    if s.kind == "because":  # "kalaippaaga irundhadhaal"; the shared subject is written once
+        state = word(ADJECTIVES[s.other.quality].tamil, "ADV", "other.quality")
+        being = word("irundhadhaal", "VERB", "other.verb", "other.finite", "joint")
+        return (*subject_of(main, ""), *state, *being, *clause(main, subject=()))
     if s.kind == "but":
-        return (*clause(s.main), Token("aanaal", "CCONJ", ("joint",)), *clause(s.other, "other."))
-    return (*clause(s.other, "other."), Token("endru", "SCONJ", ("joint",)), *clause(s.main))
-
-
-def _because(main: Clause, reason: Clause) -> Tokens:
-    """Join by the causal participle: "kalaippaaga irundhadhaal"; the shared subject is written once."""
-    state = Token(STATES[reason.quality], "ADV", ("other.quality",))
-    being = Token("irundhadhaal", "VERB", ("other.verb", "other.finite", "joint"))
-    return (*subject_of(main, ""), state, being, *clause(main, subject=()))
-
-
-def _request(c: Clause) -> Tokens:
-    please = (Token("thayavu", "NOUN", ("please",)), Token("seydhu", "VERB", ("please",)))
-    before = clause(c, subject=())[:-1]
-    return (*please, *before, Token(VERBS[c.verb].imperative, "VERB", ("verb", "finite")))
+        return (*clause(main), *word("aanaal", "CCONJ", "joint"), *clause(s.other, "other."))
+    return (*clause(s.other, "other."), *word("endru", "SCONJ", "joint"), *clause(main))

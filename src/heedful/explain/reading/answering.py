@@ -33,7 +33,9 @@ def read_answer(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
         )
     answer: Any = predicted(run, given, asked)
     asked_ids = asked_ids[: windows.longest_question]
-    batch = Batch.framed([(asked_ids, read.ids)], classify=SPECIALS.classify, separate=SPECIALS.separate)
+    batch = Batch.with_special_tokens(
+        [(asked_ids, read.ids)], classify=SPECIALS.classify, separate=SPECIALS.separate
+    )
     ids = ids_in(batch)
     covering = None if answer.start is None else read.covering((answer.start, answer.end))
     ends = (0, 0) if covering is None else tuple(len(asked_ids) + 2 + place for place in covering)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from heedful.errors import DamagedError, RequestError, WorkError
+from heedful.files import json_sha256 as sha256
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
-from heedful.text.storage import sha256
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.training import train_tokenizer
 

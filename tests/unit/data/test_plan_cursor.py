@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.data.cursor import Cursor, Segment, updates
-from heedful.data.plan import plan, split
+from heedful.data.plan import Cursor, Segment, plan, split, updates
 from heedful.errors import RequestError
 
 LENGTHS = np.array(

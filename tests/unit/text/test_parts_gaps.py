@@ -14,7 +14,7 @@ from heedful.text.configuration import (
     UnigramConfig,
     WordConfig,
 )
-from heedful.text.gaps import around_gaps
+from heedful.text.parts import around_gaps
 from heedful.text.training import train_tokenizer
 
 TEXTS = ["the old cat sat on the mat.", "a cat, the old mat; (a hat) and that's that."] * 20

@@ -7,10 +7,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.data.digest import RowDigest
-from heedful.data.files import FilesSource, open_files
 from heedful.data.images import LazyImage
 from heedful.data.lines import LocatedRow, Location
+from heedful.data.sources import FilesSource
+from heedful.data.store import RowDigest
 
 row_lists = st.lists(
     st.dictionaries(st.text(max_size=3), st.text(st.characters(), max_size=3), max_size=3), max_size=5
@@ -71,7 +71,7 @@ def test_rows_pass_through_and_storage_does_not_matter(tmp_path):
     found = []
     for name in ("plain", "packed.gz"):
         hashed = RowDigest()
-        rows = list(hashed.through(open_files(FilesSource(columns={"text": name}), tmp_path)))
+        rows = list(hashed.through(FilesSource(columns={"text": name}).open(tmp_path)))
         assert rows == [LocatedRow({"text": t}, Location(name, n)) for n, t in enumerate(("one", "two"), 1)]
         found.append(hashed.hexdigest())
     assert found[0] == found[1] == digest([{"text": "one"}, {"text": "two"}])

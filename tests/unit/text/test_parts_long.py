@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from heedful.text.configuration import TokenizerConfig
-from heedful.text.long import cut, encode_long
+from heedful.text.parts import cut, encode_long
 from heedful.text.training import train_tokenizer
 
 LINES = [

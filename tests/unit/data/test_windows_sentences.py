@@ -8,7 +8,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from heedful.data.masking import Draw
-from heedful.data.sentences import Sentences, document_beginnings
+from heedful.data.windows import Sentences, document_beginnings
 from heedful.text.configuration import TokenizerConfig
 from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS

@@ -3,7 +3,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.text.counting import count_characters, count_words, most_frequent, repeated, restricted
+from heedful.text.training import count_characters, count_words, most_frequent, repeated, restricted
 
 WORDS = st.dictionaries(st.text("abcd", min_size=1, max_size=5), st.integers(1, 250), max_size=8).map(Counter)
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from heedful.data.builtin import BuiltInSource, open_built_in
+from heedful.data.sources import BuiltInSource
 from heedful.errors import DataError
 
 
 def first(**columns):
     source = BuiltInSource(name="phrasebook-de", split="valid", columns=columns)
-    return list(islice(open_built_in(source, Path()), 3))
+    return list(islice(source.open(Path()), 3))
 
 
 def test_columns_keep_their_names_unless_others_are_given():

@@ -1,0 +1,203 @@
+"""Folders of images: with one subfolder for each class, or with captions."""
+
+import os
+from collections.abc import Iterator
+from itertools import chain, islice, zip_longest
+from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple
+
+from heedful.data.images import IMAGE, SUFFIXES, LazyImage
+from heedful.data.lines import File, Folder, LocatedRow, Location, Rows, Source, expand, located_lines
+from heedful.data.tables import TsvSource, field_at, record_of, texts_at
+from heedful.errors import DataError, nearest
+from heedful.files import is_unicode
+
+LABEL, CAPTION = "label", "caption"
+
+METADATA, TABLE, BESIDE = "metadata.jsonl", "captions.txt", ".txt"
+FILE, TEXTS = "file_name", ("text", "caption")
+"""Fields of `METADATA`: the image, and its caption or captions."""
+
+FILE_HEADERS, TEXT_HEADERS = {"image", "picture", "file", "file_name", "filename"}, {"caption", "text"}
+"""Accepted names of the two fields in the header of `TABLE`."""
+
+TABBED = TsvSource(paths=TABLE, columns={IMAGE: 0, CAPTION: 1})
+COMMAS = TABBED.model_copy(update={"separator": ",", "quotes": True})
+
+
+def _find(written: str, root: Path) -> Folder:
+    """Find the folder ``written`` in a recipe.
+
+    Raises:
+        DataError: if there is no such folder; the message suggests the nearest name.
+    """
+    name = expand(written)
+    folder = root / name
+    if not folder.is_dir():
+        siblings = folder.parent.iterdir() if folder.parent.is_dir() else ()
+        raise DataError(f"{folder}: no such folder{nearest(folder.name, (path.name for path in siblings))}")
+    return Folder(folder, name)
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES
+
+
+class FolderSource(Source):
+    """Every file in a class's folder and its subfolders is an image of that class.
+
+    Rows alternate between classes, and the images of a class are sorted by file name. So if all classes have
+    the same size, ``limit`` and ``skip`` take equal parts of each. Files whose names begin with a dot are
+    ignored.
+
+    Args:
+        path: the folder; the names of its subfolders are the labels.
+    """
+
+    kind: Literal["folder"] = "folder"
+    path: str
+
+    def open(self, root: Path) -> Rows:
+        """Yield rows with an ``image``, not opened yet, and a ``label``."""
+        classes = _classes(_find(self.path, root))
+        turns = zip_longest(*([(label, file) for file in files] for label, files in classes.items()))
+        return (
+            LocatedRow({IMAGE: LazyImage(*file), LABEL: label}, Location(file.name))
+            for label, file in filter(None, chain.from_iterable(turns))
+        )
+
+
+def _classes(folder: Folder) -> dict[str, list[File]]:
+    """Return the files of each class."""
+    found = sorted(path for path in folder.path.iterdir() if not path.name.startswith("."))
+    classes = {
+        path.name: Folder(path, str(Path(folder.name) / path.name)).files() for path in found if path.is_dir()
+    }
+    if not classes:
+        raise DataError(f"{folder.path}: has no subfolders; expected one for each class, named by its label")
+    for path in found:
+        if path.is_file() and _is_image(path):
+            raise DataError(f"{path}: image outside the class folders; move it into one, or elsewhere")
+    if invalid := [label for label in classes if not is_unicode(label)]:
+        raise DataError(f"{folder.path / invalid[0]}: the class name is not UTF-8; rename the folder")
+    if empty := [label for label, files in classes.items() if not files]:
+        raise DataError(f"{folder.path / empty[0]}: the class has no images; add some, or remove the folder")
+    return classes
+
+
+class CaptionedFolderSource(Source):
+    """A row for each caption of each image in a folder and its subfolders.
+
+    Captions are read from the first of these that exists. ``metadata.jsonl`` has one object a line, with a
+    ``file_name`` and a ``text`` or ``caption``, which may be a list: the layout of the datasets library's
+    imagefolder. ``captions.txt`` has a line for each caption: the image, a tab and the caption; or, below a
+    header ``image,caption``, comma-separated values with double quotes around a caption that contains a
+    comma, as in Flickr8k. Otherwise ``NAME.txt`` next to ``NAME.jpg`` has one caption a line.
+
+    Images are sorted by file name, and the captions of an image keep their order; ``limit`` and ``skip``
+    count images. An image without a caption is a row with an empty caption. Files whose names begin with a
+    dot are ignored.
+
+    Args:
+        path: the folder.
+    """
+
+    together: ClassVar[str | None] = IMAGE
+
+    kind: Literal["captioned-folder"] = "captioned-folder"
+    path: str
+
+    def open(self, root: Path) -> Rows:
+        """Yield rows with an ``image``, not opened yet, and a ``caption``."""
+        folder = _find(self.path, root)
+        files = folder.files()
+        images = [file.path for file in files if _is_image(file.path)]
+        return _captioned(_captions(files, images, folder), images, folder)
+
+
+class Caption(NamedTuple):
+    """A caption: the path of its image in the folder, its text and its location."""
+
+    file: str
+    text: str
+    where: Location
+
+
+def _captioned(captions: Iterator[Caption], images: list[Path], folder: Folder) -> Rows:
+    """Yield the captions of each image; an image without one gets an empty caption."""
+    found: dict[str, list[Caption]] = {str(path.relative_to(folder.path)): [] for path in images}
+    for caption in captions:
+        if not caption.file:
+            raise DataError(f"{caption.where}: the image name is empty")
+        found.setdefault(os.path.relpath(folder.path / caption.file, folder.path), []).append(caption)
+    for file in sorted(found, key=Path):
+        name = str(Path(folder.name) / file)
+        image = LazyImage(folder.path / file, name)
+        for caption in found[file] or [Caption(file, "", Location(name))]:
+            yield LocatedRow({IMAGE: image, CAPTION: caption.text}, caption.where)
+
+
+def _captions(files: list[File], images: list[Path], folder: Folder) -> Iterator[Caption]:
+    """Read the captions in the first format that exists; missing files are reported at once."""
+    by_path = {file.path: file for file in files}
+    for table, read in ((METADATA, _of_metadata), (TABLE, _of_table)):
+        if folder.path / table in by_path:
+            return read(by_path[folder.path / table])
+    texts = [file for file in files if file.path.suffix.lower() == BESIDE]
+    if {file.path.with_suffix("") for file in texts} & {path.with_suffix("") for path in images}:
+        return _of_text_files(texts, images, folder)
+    below = next((path for path in by_path if path.name in (METADATA, TABLE)), None)
+    hint = "" if below is None else f"; found {below}: did you mean its folder?"
+    raise DataError(
+        f"{folder.path}: no {METADATA}, no {TABLE}, and no image with a {BESIDE} file of the same name{hint}"
+    )
+
+
+def _of_metadata(file: File) -> Iterator[Caption]:
+    for where, line in located_lines(file):
+        record = record_of(line, where)
+        fields = [field for field in TEXTS if field in record]
+        if len(fields) != 1:
+            raise DataError(
+                f"{where}: expected exactly one of the fields {' and '.join(TEXTS)}, got "
+                f"{'both' if fields else 'neither'}; for other fields use a source with kind=jsonl"
+            )
+        name = field_at(record, FILE, where)
+        if not isinstance(name, str):
+            raise DataError(f"{where}: field {FILE!r} must name one image, got a list")
+        for text in texts_at(record, fields[0], where) or [""]:
+            yield Caption(name, text, where)
+
+
+def _of_table(file: File) -> Iterator[Caption]:
+    _, first = next(located_lines(file))
+    words = [word.strip().strip('"').lower() for word in first.split(",")]
+    is_header = len(words) == 2 and words[0] in FILE_HEADERS and words[1] in TEXT_HEADERS
+    if "\t" in first:
+        records, separator, hint = TABBED.records(file), "tab", ""
+    elif is_header:
+        records, separator = islice(COMMAS.records(file), 1, None), "comma"
+        hint = "; put a caption that contains a comma in double quotes"
+    else:
+        raise DataError(
+            f"{file.name}:1: expected an image, a tab and a caption, or the header 'image,caption' of a "
+            "comma-separated table"
+        )
+    for where, record in records:
+        if len(record) != 2:
+            fields = f"{len(record)} field{'s' * (len(record) != 1)}"
+            raise DataError(f"{where}: expected an image, a {separator} and a caption, got {fields}{hint}")
+        yield Caption(record[0], record[1], where)
+
+
+def _of_text_files(texts: list[File], images: list[Path], folder: Folder) -> Iterator[Caption]:
+    """Read captions from text files; one without an image is reported as a missing image."""
+    by_stem: dict[Path, list[Path]] = {}
+    for path in images:
+        by_stem.setdefault(path.with_suffix(""), []).append(path)
+    for file in texts:
+        stem = file.path.with_suffix("")
+        captions = list(located_lines(file)) if file.path.stat().st_size else []
+        for image in by_stem.get(stem, [stem]):
+            for where, text in captions:
+                yield Caption(str(image.relative_to(folder.path)), text, where)
