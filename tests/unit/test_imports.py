@@ -19,8 +19,9 @@ BELOW: dict[str, set[str]] = {name: set() for name in BASE} | {
     "memory": {"errors"},
 }
 BELOW["nn"] = BELOW["text"] = BELOW["artifacts"] = BASE
-BELOW["models"] = BELOW["objectives"] = {*BASE, "nn"}
+BELOW["models"] = {*BASE, "nn"}
 BELOW["data"] = {*BASE, "nn", "text"}
+BELOW["objectives"] = {*BASE, "nn", "data"}
 BELOW["engine"] = {*BASE, "nn", "models"}
 BELOW["decoding"] = {*BASE, "nn", "engine"}
 BELOW["training"] = {*BELOW["data"], *BELOW["engine"], "data", "objectives", "engine", "artifacts"}
@@ -88,7 +89,7 @@ def test_no_modules_import_each_other():
             else:
                 names |= {alias.name for alias in statement.names}
         found[module] = names & known.keys() - {module}
-    assert len(found) > 400
+    assert len(found) > 250
     assert found["heedful.cli.train"] >= {"heedful.cli.output", "heedful.runs.train"}
     list(TopologicalSorter(found).static_order())  # raises CycleError, which names the modules
 

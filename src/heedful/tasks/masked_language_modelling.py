@@ -31,9 +31,9 @@ from heedful.models.encoder import EncoderConfig, class_head
 from heedful.models.registry import build_model
 from heedful.nn.output import BoundaryHead, MaskedHead
 from heedful.objectives.classification import SequenceClass, class_logits
-from heedful.objectives.masked import Several, SpanBoundary
+from heedful.objectives.cross_entropy import SpanBoundary
 from heedful.objectives.registry import MASKED_TOKEN, Losses
-from heedful.objectives.terms import Objective
+from heedful.objectives.terms import Objective, Several
 from heedful.recipes import schema
 from heedful.tasks.base import Columns, PreparedData, Rows, TaskInfo
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict
