@@ -13,9 +13,16 @@ from torch import nn
 
 from heedful import __version__
 from heedful.artifacts.environment import choose_device, environment
-from heedful.artifacts.lock import held, nothing_half_made
-from heedful.artifacts.run_folder import FORMAT, RunFolder, write_card, write_json, write_text
-from heedful.artifacts.weights import fit, save_weights
+from heedful.artifacts.run_folder import (
+    FORMAT,
+    RunFolder,
+    emptied_on_failure,
+    locked,
+    write_card,
+    write_json,
+    write_text,
+)
+from heedful.artifacts.weights import load_tensors, save_weights
 from heedful.errors import DamagedError, RequestError
 from heedful.files import is_temporary, remove_temporaries
 from heedful.memory import keep_freed_memory, room_for
@@ -96,7 +103,7 @@ def train_run(
         if ended is not None:
             return Trained(folder, ended, distribution.is_first())
         cleans_up = distribution.is_first() and not resume
-        with nothing_half_made(folder.path) if cleans_up else nullcontext():
+        with emptied_on_failure(folder.path) if cleans_up else nullcontext():
             ready = _set_up(recipe, folder, place, stack, resume=resume, log=quiet)
             observers = callbacks(folder)
         recipe, step = ready.recipe, ready.step
@@ -113,7 +120,7 @@ def train_run(
             frozen=ready.frozen,
         )
         if distribution.is_first():
-            fit(*final_weights(folder.path, recipe.training), step.model, "the final weights")
+            load_tensors(*final_weights(folder.path, recipe.training), step.model, "the final weights")
             _keep_the_better(folder, recipe.training, step.model, ready.validate, result, quiet)
             log_warm_up(step.model, quiet)
             finish(folder, recipe, step.model, result)
@@ -201,7 +208,7 @@ def _keep_the_better(
     better = is_better(best.metric, metric, settings.direction)
     if better:
         path = checkpoints.path_of(folder.path, best.update)
-        fit(*average([path / "model.safetensors"]), model, str(path))
+        load_tensors(*average([path / "model.safetensors"]), model, str(path))
     log(
         f"validation {settings.metric}: {metric:.4g} of the average of checkpoints, {best.metric:.4g} of the "
         f"best one (update {best.update:,}); the run keeps the {'best one' if better else 'average'}"
@@ -316,7 +323,7 @@ def _own(folder: RunFolder, resume: bool) -> Iterator[None]:
     else:
         _refuse_what_saved_nothing(folder)
         _refuse_to_overwrite(folder)
-    with held(folder.path):
+    with locked(folder.path):
         if not resume:
             _refuse_to_overwrite(folder)  # what another made in between
         remove_temporaries(folder.path)
@@ -366,7 +373,7 @@ def _prepare_card(folder: RunFolder) -> None:
 def _refuse_what_saved_nothing(folder: RunFolder) -> None:
     """Tell a training that ended before its first checkpoint from a run, unless another process is at it."""
     if folder.recipe.exists() and not (folder.has_ended or folder.has_checkpoints):
-        with held(folder.path):
+        with locked(folder.path):
             raise RequestError(
                 f"{folder.path}: a training was begun here, and nothing of it was saved; delete the folder, "
                 "or choose another with --out (--resume begins the same training again)"

@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 from heedful.artifacts.weights import (
-    fit,
+    load_tensors,
     load_weights,
     named_tensors,
     read_tensors,
@@ -77,7 +77,7 @@ class Checkpoint:
                 f"{self.path}: saved with optimizer {self.optimizer_class}; it cannot be resumed with "
                 f"{type(optimizer).__name__}"
             )
-        fit(*read_tensors(self.path / "model.safetensors"), model, str(self.path))
+        load_tensors(*read_tensors(self.path / "model.safetensors"), model, str(self.path))
         tensors, _ = read_tensors(self.path / "optimizer.safetensors")
         load_state_tensors(optimizer, model, tensors)
 
