@@ -36,11 +36,10 @@ from heedful.tasks.translation import (
 from heedful.text.configuration import WordConfig
 from heedful.training.averaging import average
 from heedful.training.callbacks import TensorBoard
-from heedful.training.checkpoints import path_of, paths
+from heedful.training.checkpoints import TrainingState, path_of, paths
 from heedful.training.feed import PlannedData
 from heedful.training.loop import TrainingResult
 from heedful.training.schedules import ConstantConfig, LinearConfig
-from heedful.training.state import TrainingState
 
 
 def recipe(**training):
@@ -675,8 +674,10 @@ def test_pretrained_vectors_fill_their_rows_at_the_start_and_are_not_needed_to_g
     trained = train_run(settings, corpus / "run", device="cpu", log=told.append)
     assert [line for line in told if line.startswith("pretrained.source: 1 of")]
     tokenizers = load(trained.folder.path).processor
-    first = module.build_step(Translation(settings, tokenizers), torch.device("cpu"), lambda line: None).model
-    plain = module.build_step(Translation(settings, tokenizers), torch.device("cpu")).model
+    first = module.build_module(
+        Translation(settings, tokenizers), torch.device("cpu"), lambda line: None
+    ).model
+    plain = module.build_module(Translation(settings, tokenizers), torch.device("cpu")).model
     row = tokenizers.source.whole_words()["word"]
     filled = first.source_embedding.weight
     assert (filled[row] * first.source_embedding.scale).tolist() == [1, 2, 3, 4]
