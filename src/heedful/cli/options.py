@@ -21,6 +21,10 @@ Precision = Annotated[
     str, typer.Option(help="Weight precision for decoding: auto (fp32), fp32, bf16 or int8.")
 ]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N.")]
+DecodingOverrides = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE", help="Override a decoding setting; may be repeated."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -29,10 +33,7 @@ class Decoding:
     """Options for decoding."""
 
     beam: Beam = None
-    decoding: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Override a decoding setting; may be repeated."),
-    ] = None
+    decoding: DecodingOverrides = None
     precision: Precision = "auto"
 
     def settings(self, own: Any) -> Any:
