@@ -77,7 +77,10 @@ def grouped(verb: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(verb)
     def flat(**values: Any) -> None:
-        instances = {name: group(**_pop_fields(group, values)) for name, group in groups.items()}
+        instances = {
+            name: group(**{each.name: values.pop(each.name) for each in fields(group)})
+            for name, group in groups.items()
+        }
         verb(**instances, **values)
 
     parameters = [one for each in original.values() for one in _expand(each, groups)]
@@ -96,8 +99,3 @@ def _expand(parameter: Parameter, groups: JsonObject) -> Iterator[Parameter]:
     for each in fields(group):
         default = Parameter.empty if each.default is MISSING else each.default
         yield Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[each.name])
-
-
-def _pop_fields(group: Any, values: JsonObject) -> JsonObject:
-    """Remove the fields of the group from `values` and return them."""
-    return {each.name: values.pop(each.name) for each in fields(group)}

@@ -159,7 +159,10 @@ def save(run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: T
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         _write(temporary, model, optimizer, state)
-        _sync(temporary)
+        for name in (*_FILES, "manifest.json"):
+            sync(temporary / name)
+        sync(temporary)
+        fault_point("after-sync")
         fault_point("before-rename")
         _publish(temporary, target)
     except OSError as error:
@@ -177,10 +180,6 @@ def _temporary(target: Path) -> Path:
     return target.with_name(f".{target.name}.tmp")
 
 
-def _replaced(target: Path) -> Path:
-    return target.with_name(f".{target.name}.replaced")
-
-
 def _write(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState) -> None:
     write_tensors(folder / "model.safetensors", *named_tensors(model))
     fault_point("after-model-written")
@@ -196,16 +195,9 @@ def _write_json(path: Path, values: JsonObject) -> None:
     path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
 
 
-def _sync(folder: Path) -> None:
-    for name in (*_FILES, "manifest.json"):
-        sync(folder / name)
-    sync(folder)
-    fault_point("after-sync")
-
-
 def _publish(temporary: Path, target: Path) -> None:
     """Rename ``temporary`` to ``target``; an existing target is renamed first, so `clean` can restore it."""
-    backup = _replaced(target)
+    backup = target.with_name(f".{target.name}.replaced")
     if target.exists():
         target.rename(backup)
         fault_point("while-replacing")
@@ -310,7 +302,10 @@ def _load(path: Path) -> Checkpoint:
         )
     for name in _FILES:
         _verify(path / name, files.get(name, {}))
-    return _parse(path / "state.json", lambda values: _checkpoint(path, values))
+    return _parse(
+        path / "state.json",
+        lambda values: Checkpoint(path, TrainingState.from_json(values["training"]), values["optimizer"]),
+    )
 
 
 def _manifest(values: JsonObject) -> tuple[Any, dict[str, JsonObject]]:
@@ -318,10 +313,6 @@ def _manifest(values: JsonObject) -> tuple[Any, dict[str, JsonObject]]:
     if version == VERSION and not is_intact(values):
         raise ValueError("its checksum does not match its content")
     return version, {name: dict(entry) for name, entry in dict(values["files"]).items()}
-
-
-def _checkpoint(path: Path, values: JsonObject) -> Checkpoint:
-    return Checkpoint(path, TrainingState.from_json(values["training"]), values["optimizer"])
 
 
 def _parse(path: Path, make: Callable[[Any], Any]) -> Any:
