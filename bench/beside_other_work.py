@@ -170,12 +170,12 @@ def _training(recipe: str) -> tuple[int, Callable[[], Any]]:
 
     from heedful.data.batch import Batch
     from heedful.runs.reading import read_recipe
-    from heedful.runs.train import new_step
+    from heedful.runs.train import new_module
     from heedful.tasks.registry import task_for
     from heedful.training import distribution
     from heedful.training.feed import PlannedData
     from heedful.training.optimizers import build_optimizer
-    from heedful.training.update import Updater
+    from heedful.training.update import update_weights
 
     name, *changes = recipe.split()
     read, _ = read_recipe(name, ["training.compile=off", *changes])
@@ -198,22 +198,17 @@ def _training(recipe: str) -> tuple[int, Callable[[], Any]]:
             return Batch.windows(text[list(samples)])
 
         sizes, lengths = [vocabulary], np.full((len(text), 1), context)
-    step = new_step(task_for(read), sizes, device)
-    step.train()
-    update = Updater(
-        step,
-        distribution.wrap(step),
-        build_optimizer(read.optimizer, step.model, {}),
-        PlannedData(lengths, make, budget, seed=1),
-        read.training.accumulate,
-        1,
-        read.training.clip_norm,
-        device,
-    )
+    module = new_module(task_for(read), sizes, device).train()
+    forward = distribution.wrap(module)
+    optimizer = build_optimizer(read.optimizer, module.model, {})
+    data = PlannedData(lengths, make, budget, seed=1)
     samples = list(range(len(lengths)))
 
     def work() -> None:
-        update(samples, epoch=0, update=1, rate=1e-6, run=Path("bad-batch-of-the-bench"))
+        update_weights(
+            forward, optimizer, data, read.training, samples,
+            epoch=0, update=1, rate=1e-6, run=Path("bad-batch-of-the-bench"),
+        )  # fmt: skip
 
     return int(lengths[:, -1].sum()), work
 

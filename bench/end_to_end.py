@@ -56,10 +56,10 @@ def course(recipe: Any, run: Path) -> tuple[Bare, list[tuple[Any, float]]]:
     from heedful.runs import train
 
     bare, events = Bare(), []
-    build_step, build_optimizer = train.build_step, train.build_optimizer
+    build_module, build_optimizer = train.build_module, train.build_optimizer
 
     def watched_step(*arguments: Any) -> Any:
-        step = build_step(*arguments)
+        step = build_module(*arguments)
         step.register_forward_pre_hook(bare.begin)
         return step
 
@@ -68,7 +68,7 @@ def course(recipe: Any, run: Path) -> tuple[Bare, list[tuple[Any, float]]]:
         optimizer.register_step_post_hook(bare.end)
         return optimizer
 
-    train.build_step, train.build_optimizer = watched_step, watched_optimizer
+    train.build_module, train.build_optimizer = watched_step, watched_optimizer
     train.train_run(
         recipe,
         run,

@@ -61,7 +61,7 @@ def milliseconds(work: Any) -> dict[str, float]:
 if __name__ == "__main__":
     chosen = options(__doc__, rounds=1)
     ours.prepare()
-    from heedful.training.precision import choose_precision
+    from heedful.training.fast_paths import choose_precision
 
     precision = choose_precision("auto", "cpu")
     shapes = {

@@ -123,11 +123,11 @@ def _train(
     model: Any, batches: list[Any], smoothing: float, device: str, precision: Any, compiled: bool
 ) -> Work:
     from heedful.objectives.cross_entropy import NextToken
+    from heedful.training.model_with_loss import ModelWithLoss
     from heedful.training.optimizers import AdamWConfig, build_optimizer, set_rate
-    from heedful.training.step import Step
 
     torch.manual_seed(0)
-    step = Step(model.to(device).train(), NextToken(smoothing), precision)
+    step = ModelWithLoss(model.to(device).train(), NextToken(smoothing), precision)
     if compiled:
         step.compile()
     optimizer = build_optimizer(AdamWConfig(beta2=0.98, weight_decay=0.01), model)

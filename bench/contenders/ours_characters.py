@@ -46,6 +46,8 @@ def characters(text: Text, seed: int, means: Means = MUON) -> Course:
     from heedful.data.batch import Batch
     from heedful.models.language_model import LanguageModelConfig, build
     from heedful.objectives.cross_entropy import NextToken
+    from heedful.training.fast_paths import choose_precision
+    from heedful.training.model_with_loss import ModelWithLoss
     from heedful.training.optimizers import (
         AdamWConfig,
         MuonConfig,
@@ -54,8 +56,6 @@ def characters(text: Text, seed: int, means: Means = MUON) -> Course:
         gradient_norm,
         set_rate,
     )
-    from heedful.training.precision import choose_precision
-    from heedful.training.step import Step
 
     torch.manual_seed(seed)
     draw = np.random.default_rng(seed)
@@ -67,7 +67,7 @@ def characters(text: Text, seed: int, means: Means = MUON) -> Course:
         ),
         len(text.characters),
     )
-    step = Step(model.train(), NextToken(), choose_precision("auto", "cpu"))
+    step = ModelWithLoss(model.train(), NextToken(), choose_precision("auto", "cpu"))
     config = MuonConfig(weight_decay=0.1) if means.muon else AdamWConfig(beta2=0.99, weight_decay=0.1)
     optimizer = build_optimizer(config, model)
     parameters = list(model.parameters())

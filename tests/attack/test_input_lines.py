@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from heedful.cli import main, source
+from heedful.cli import inputs, main
 from heedful.runs import run as runs
 from heedful.tasks.base import Columns
 from heedful.tasks.prediction import Prediction
@@ -319,7 +319,7 @@ def steering(shown: str) -> set[str]:
 @pytest.fixture
 def command(tmp_path, capsys, monkeypatch):
     """Runs ``heedful predict`` in this process: content of the input → status, output, messages."""
-    monkeypatch.setattr(source, "BLOCK", 7)
+    monkeypatch.setattr(inputs, "BLOCK", 7)
 
     def predict(content: bytes, *, jsonl: bool, packed: bool, run: str = "run") -> tuple[int, str, str]:
         path = tmp_path / f"in.{'jsonl' if jsonl else 'txt'}{'.gz' * packed}"

@@ -8,7 +8,7 @@ import time
 import pytest
 from killing import ELSEWHERE, begin, finish, outcome
 
-from heedful.training.faults import POINTS
+from heedful.training.signals import POINTS
 
 REACHED = [point for point in POINTS if point not in ELSEWHERE]
 LONGEST = 0.6

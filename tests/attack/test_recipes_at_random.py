@@ -20,7 +20,7 @@ from heedful.runs.reading import read_recipe
 from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.tasks.registry import TASKS
-from heedful.training.events import Updated
+from heedful.training.callbacks import Updated
 
 SENTENCES = ["a red dog runs", "the blue cat", "green birds eat", "dog", "a cat sleeps here", "red red bird"]
 CHOICES = {

@@ -11,7 +11,7 @@ import time
 import pytest
 from killing import ELSEWHERE, begin, finish, outcome, wait_for
 
-from heedful.training.faults import POINTS
+from heedful.training.signals import POINTS
 
 
 @pytest.mark.parametrize("point", [point for point in POINTS if point not in ELSEWHERE])

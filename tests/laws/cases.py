@@ -59,8 +59,8 @@ from heedful.nn.recurrent import (
 )
 from heedful.nn.state import KeyValueCache
 from heedful.objectives.classification import SequenceClass
-from heedful.objectives.cross_entropy import NextToken
-from heedful.objectives.masked import MaskedToken, Several, SpanBoundary
+from heedful.objectives.cross_entropy import MaskedToken, NextToken, SpanBoundary
+from heedful.objectives.terms import Several
 from heedful.recipes.schema import ClassObjectiveConfig, ObjectiveConfig, TokenObjectiveConfig
 from heedful.tasks.masked_language_modelling import ObjectiveConfig as MaskedTokenObjectiveConfig
 from heedful.tasks.question_answering import ObjectiveConfig as AnswerObjectiveConfig

@@ -28,7 +28,7 @@ from torch._dynamo.utils import counters
 from heedful.nn.dropout import Dropout
 from heedful.nn.taps import capture, recording, taps
 from heedful.objectives.cross_entropy import NextToken
-from heedful.training.step import Step
+from heedful.training.model_with_loss import ModelWithLoss
 
 
 def examples(name, model):
@@ -70,7 +70,7 @@ def with_dropout(model):
 
 def blocks(name, model, backend):
     """Compile as training does; every kind of block is one graph, whatever the lengths."""
-    step = Step(with_dropout(model), NextToken())
+    step = ModelWithLoss(with_dropout(model), NextToken())
     batch, other = examples(name, model)
     eager = run(step, batch), run(step, other)
     step.compile(backend)
@@ -97,7 +97,7 @@ def compare(name, backend):
     if not backend.startswith("whole "):
         blocks(name, model, backend)
     else:
-        step, (batch, _) = Step(model, NextToken()), examples(name, model)
+        step, (batch, _) = ModelWithLoss(model, NextToken()), examples(name, model)
         call = torch.compile(model, backend=backend.removeprefix("whole "))
         agree(run(step, batch, call), run(step, batch))
 

@@ -13,8 +13,8 @@ from tiers import sampled
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.declarations import claims
 from heedful.objectives.cross_entropy import NextToken
-from heedful.training.compilation import find_compiler
-from heedful.training.step import Step
+from heedful.training.fast_paths import find_compiler
+from heedful.training.model_with_loss import ModelWithLoss
 
 # What a model may declare that keeps it from being compiled.
 REASONS = ("couples_batch", "eager")
@@ -48,7 +48,7 @@ def any_model(name):
 
 def is_compiled(model):
     """Whether training compiles something of it."""
-    step = Step(model, NextToken())
+    step = ModelWithLoss(model, NextToken())
     step.compile("eager")
     return step.compiled
 

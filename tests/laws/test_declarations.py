@@ -26,7 +26,7 @@ from heedful.nn.layout import Layout
 from heedful.nn.taps import recording, taps
 from heedful.objectives.cross_entropy import NextToken
 from heedful.objectives.terms import total
-from heedful.training.step import Step
+from heedful.training.model_with_loss import ModelWithLoss
 
 COUPLED = [name for name in MODELS if name not in keeping("couples_batch")]
 AHEAD = [name for name in MIXERS if "reads_ahead" in declared(mixer_of(name))]
@@ -125,7 +125,10 @@ def test_without_the_noise_training_equals_evaluation(name, monkeypatch):
 def updates(name, parts, without):
     """Gradients of one update in these micro-batches, of all terms but some."""
     model = model_of(name).train()
-    step, batches = Step(model, NextToken(smoothing=0.1)), [batch_for(model, *zip(*p)) for p in parts]
+    step, batches = (
+        ModelWithLoss(model, NextToken(smoothing=0.1)),
+        [batch_for(model, *zip(*p)) for p in parts],
+    )
     counts = Counter()
     for batch in batches:
         counts.update(step.counts(batch))

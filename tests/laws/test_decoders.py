@@ -21,8 +21,9 @@ from cases import (
     vocabularies,
 )
 
-from heedful.decoding.config import BeamConfig, GnmtLengthConfig, GreedyConfig, decode
+from heedful.decoding.config import BeamConfig, GreedyConfig, decode
 from heedful.decoding.protocol import Request
+from heedful.decoding.scoring import GnmtLength
 from heedful.errors import RequestError
 from heedful.models.registry import build_model
 from heedful.nn.layout import Tokens
@@ -65,7 +66,7 @@ def score_of(config, log_probs, coverage):
     """From the equations of Wu et al. 2016 and Vaswani et al. 2017; without penalties, the sum."""
     divisor = 1.0
     if isinstance(config, BeamConfig):
-        assert config.length_penalty == GnmtLengthConfig(alpha=0.6)
+        assert config.length_penalty == GnmtLength(alpha=0.6)
         divisor = ((5 + len(log_probs)) / 6) ** 0.6
     return sum(log_probs) / divisor + coverage
 

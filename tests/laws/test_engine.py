@@ -24,11 +24,9 @@ from writing import check_decodings, cuts_of, decodings, extend, written
 from heedful.decoding.config import BeamConfig, decode
 from heedful.decoding.protocol import Request
 from heedful.engine.compiled import CompiledModel
-from heedful.engine.engine import compiled
-from heedful.engine.native_library import library
-from heedful.engine.packing import quantised
-from heedful.engine.program import UnfitError
-from heedful.engine.running import ROWS
+from heedful.engine.native import library
+from heedful.engine.program import UnsupportedError, quantised
+from heedful.engine.running import ROWS, compile_model
 from heedful.errors import RequestError
 from heedful.nn.layout import Tokens
 from heedful.nn.residual import PreNorm
@@ -61,14 +59,14 @@ some_fit = pytest.mark.parametrize("name", ["transformer", "pre-norm", "grouped 
 
 
 def engine_of(model, precision="fp32"):
-    return CompiledModel(compiled(model, precision))
+    return CompiledModel(compile_model(model, precision))
 
 
 @pytest.mark.parametrize("name", sorted({*MODELS} - {*FIT, *CAUSAL}))
 def test_other_models_are_refused(name):
     """So every model either passes what follows or goes the plain way."""
-    with pytest.raises(UnfitError, match="unsupported"):
-        compiled(model_of(name), "fp32")
+    with pytest.raises(UnsupportedError, match="unsupported"):
+        compile_model(model_of(name), "fp32")
 
 
 @every_fit
@@ -194,14 +192,17 @@ def test_kinds_made_from_those_that_are_known_are_refused(path):
     model = model_of("transformer")
     part = model.get_submodule(path)
     part.__class__ = type("Other", (type(part),), {})
-    with pytest.raises(UnfitError, match=r"unsupported .*: Other"):
-        compiled(model, "fp32")
+    with pytest.raises(UnsupportedError, match=r"unsupported .*: Other"):
+        compile_model(model, "fp32")
 
 
 def test_where_somebody_listens_the_engine_does_not_run():
     model = model_of("transformer")
-    with recording(model, model.alignment_taps[:1]), pytest.raises(UnfitError, match="a tap is attached"):
-        compiled(model, "fp32")
+    with (
+        recording(model, model.alignment_taps[:1]),
+        pytest.raises(UnsupportedError, match="a tap is attached"),
+    ):
+        compile_model(model, "fp32")
 
 
 def decoded(model, config):

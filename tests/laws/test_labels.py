@@ -29,7 +29,7 @@ from heedful.nn.declarations import declared, without_gradient
 from heedful.nn.layout import Tokens
 from heedful.nn.patches import Images
 from heedful.objectives.classification import SequenceClass, class_logits
-from heedful.training.step import Step
+from heedful.training.model_with_loss import ModelWithLoss
 
 NAN = float("nan")
 UNCOUPLED = [name for name, case in LABELLED.items() if case.get("norm", "layer") not in ("batch", "power")]
@@ -148,7 +148,7 @@ def test_accumulated_micro_batches_equal_one_large_step(name):
     model = labelled_model(name).train()
 
     def gradients(parts):
-        step = Step(model, SequenceClass(0.1))
+        step = ModelWithLoss(model, SequenceClass(0.1))
         batches = [labelled_batch(name, part) for part in parts]
         counts = {"class": len(LABELS), "correct": len(LABELS)}
         model.zero_grad()
@@ -209,7 +209,7 @@ def test_bf16_is_near_fp32(name):
     model, batch = labelled_model(name).train(), labelled_batch(name)
 
     def loss_and_gradient(precision):
-        step = Step(model, SequenceClass(), precision)
+        step = ModelWithLoss(model, SequenceClass(), precision)
         model.zero_grad()
         loss, _ = step(batch, step.counts(batch))
         loss.backward()

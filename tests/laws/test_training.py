@@ -18,7 +18,7 @@ from heedful.nn.declarations import without_gradient
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.layout import Tokens
 from heedful.objectives.cross_entropy import NextToken
-from heedful.training.step import Step
+from heedful.training.model_with_loss import ModelWithLoss
 
 PAIRS = [([3, 4, 5], [6, 7]), ([8, 9], [10, 11, 12, 13]), ([14], []), ([15, 16, 17, 18], [19, 20, 21])]
 
@@ -30,7 +30,7 @@ def batch_of(model, pairs):
 
 def gradients(model, parts):
     """Of one update whose micro-batches are ``parts``."""
-    step, batches = Step(model, NextToken(smoothing=0.1)), [batch_of(model, part) for part in parts]
+    step, batches = ModelWithLoss(model, NextToken(smoothing=0.1)), [batch_of(model, part) for part in parts]
     each = [step.counts(batch) for batch in batches]
     counts = {name: sum(count[name] for count in each) for name in each[0]}
     model.zero_grad()

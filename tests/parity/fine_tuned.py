@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from heedful.runs.reading import read_recipe
 from heedful.runs.run import Run, load
-from heedful.runs.train import build_step, train_run
-from heedful.training.events import Event, Updated
+from heedful.runs.train import build_module, train_run
+from heedful.training.callbacks import Event, Updated
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def fine_tune(folder: Path, source: dict[str, Any], **sections: Any) -> FineTune
     said: list[str] = []
     train_run(read, folder / "fine", device="cpu", callbacks=lambda _: [events.append], log=said.append)
     run = load(folder / "fine", device="cpu")
-    first = build_step(run.task, torch.device("cpu"), lambda line: None).model
+    first = build_module(run.task, torch.device("cpu"), lambda line: None).model
     return FineTuned(run, first, [e.loss for e in events if isinstance(e, Updated)], said)
 
 

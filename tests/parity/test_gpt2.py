@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from heedful.decoding.beam import beam_search
+from heedful.decoding.beam import BeamConfig, beam_search
 from heedful.decoding.protocol import Request
 from heedful.decoding.scoring import AverageLength
 from heedful.models.language_model import LanguageModelConfig, build
@@ -91,7 +91,9 @@ def test_a_beam_search_that_keeps_unfinished_hypotheses_is_that_of_transformers(
     generator = Generator(ours)
     first = generator.prefill(None, Tokens.of(prompts))
     request = Request(first, generator.step, end=end, max_lengths=[most] * len(prompts))
-    found = beam_search(request, beam=beam, n_best=beam, length=AverageLength(), unfinished="keep")
+    found = beam_search(
+        request, BeamConfig(beam=beam, n_best=beam, length_penalty=AverageLength(), unfinished="keep")
+    )
     hypotheses = [h for each in found for h in each]
     assert {h.finished for h in hypotheses} == {False, True}
     written = [[*h.ids, *([end] if h.finished else [])] for h in hypotheses]

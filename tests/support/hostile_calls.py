@@ -19,10 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from heedful.engine import native_build
-from heedful.engine import native_library as native
-from heedful.engine.engine import Engine, compiled
-from heedful.engine.running import Room, Rows, Runner
+from heedful.engine import native
+from heedful.engine.running import Engine, KeyValueCaches, Rows, Runner, compile_model
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 
@@ -40,7 +38,7 @@ def engine_of(library: native.Library, precision: str, norm: str) -> Engine:
     before, native.library = native.library, lambda: library
     config = TransformerConfig(d_model=14, d_ff=19, n_heads=2, n_layers=1, dropout=0.0, norm=norm)
     try:
-        return compiled(build_model(config, V, V).eval(), precision)
+        return compile_model(build_model(config, V, V).eval(), precision)
     finally:
         native.library = before
 
@@ -50,7 +48,7 @@ class Made:
     """A call that can be carried out, and what it is made of."""
 
     runner: Runner
-    rooms: tuple[Room, Room]
+    rooms: tuple[KeyValueCaches, KeyValueCaches]
     rows: Rows
 
     @property
@@ -82,8 +80,8 @@ def made(engine: Engine, n: int, n_threads: int = 1) -> Made:
     draw = np.random.default_rng(n)
     small = lambda high, *shape: draw.integers(0, high, shape, dtype=np.int32)  # noqa: E731
     own, source = (
-        Room(engine.own_caches, LINES, CAPACITY),
-        Room(engine.source_caches, SOURCE_LINES, SOURCE_CAPACITY),
+        KeyValueCaches(engine.own_caches, LINES, CAPACITY),
+        KeyValueCaches(engine.source_caches, SOURCE_LINES, SOURCE_CAPACITY),
     )
     for tensor in (*own.keys, *own.values, *source.keys, *source.values):
         tensor.normal_()
@@ -244,8 +242,8 @@ def main() -> None:
     """See above."""
     flags, n, seed = json.loads(sys.argv[1])
     try:
-        library = native.Library(native_build.build(flags))
-    except native_build.UnavailableError as error:
+        library = native.Library(native.build(flags))
+    except native.UnavailableError as error:
         print(json.dumps({"unavailable": str(error)}))
         return
     print(json.dumps(sweep(library, n, seed)), flush=True)

@@ -17,11 +17,11 @@ from heedful.nn.layout import Tokens
 from heedful.objectives.terms import Term
 from heedful.training.callbacks import JsonLines
 from heedful.training.feed import PlannedData
-from heedful.training.loop import TrainingResult, train
+from heedful.training.loop import TrainingResult, fit
+from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import AdamConfig, build_optimizer
 from heedful.training.schedules import Plateau
 from heedful.training.settings import TrainingConfig
-from heedful.training.step import Step
 
 VOCAB, WIDTH = 11, 5
 LENGTHS = np.array([(7 * i) % 13 + 1 for i in range(23)])
@@ -93,7 +93,7 @@ class Toy:
     data: Any = field(default_factory=toy_data)
 
     def __post_init__(self) -> None:
-        self.step = Step(ToyModel(self.dropout, self.tied), ToyObjective())
+        self.step = ModelWithLoss(ToyModel(self.dropout, self.tied), ToyObjective())
         self.optimizer = build_optimizer(AdamConfig(), self.step.model)
         # Reduces after every validation that brings nothing better, which this high rate makes common.
         self.schedule = Plateau(peak=0.3, factor=0.5, patience=0, direction="lower", warmup=3)
@@ -101,7 +101,7 @@ class Toy:
     def train(self, resume: bool = False) -> TrainingResult:
         defaults = {"max_updates": 17, "validate_every": 3, "save_every": 2, "keep_last": 2}
         settings = TrainingConfig(**{**defaults, **self.settings})
-        return train(
+        return fit(
             self.step,
             self.data,
             self.optimizer,

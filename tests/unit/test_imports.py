@@ -19,8 +19,9 @@ BELOW: dict[str, set[str]] = {name: set() for name in BASE} | {
     "memory": {"errors"},
 }
 BELOW["nn"] = BELOW["text"] = BELOW["artifacts"] = BASE
-BELOW["models"] = BELOW["objectives"] = {*BASE, "nn"}
+BELOW["models"] = {*BASE, "nn"}
 BELOW["data"] = {*BASE, "nn", "text"}
+BELOW["objectives"] = {*BASE, "nn", "data"}
 BELOW["engine"] = {*BASE, "nn", "models"}
 BELOW["decoding"] = {*BASE, "nn", "engine"}
 BELOW["training"] = {*BELOW["data"], *BELOW["engine"], "data", "objectives", "engine", "artifacts"}

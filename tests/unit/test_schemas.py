@@ -12,8 +12,7 @@ from jsonschema import Draft202012Validator, ValidationError
 from heedful.tasks.metrics.classification import classification_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.prediction import Prediction
-from heedful.training.callbacks import JsonLines
-from heedful.training.events import Started, Stopped, StopReason, Updated, Validated
+from heedful.training.callbacks import JsonLines, Started, Stopped, StopReason, Updated, Validated
 
 FOLDER = Path(__file__).parents[2] / "docs" / "schemas"
 SCHEMAS = {path.name.removesuffix(".schema.json"): path for path in sorted(FOLDER.glob("*.json"))}

@@ -1,4 +1,4 @@
-"""What a run was made with: versions, machine, device, command."""
+"""Choice of the device, and the record of versions, machine and command in a run's folder."""
 
 import os
 import platform
@@ -17,10 +17,10 @@ PACKAGES = ("torch", "tokenizers", "numpy", "safetensors", "sacrebleu", "sacremo
 
 
 def choose_device(wanted: str) -> torch.device:
-    """Settle ``auto``: a GPU where there is one.
+    """Resolve ``auto``: a GPU if there is one, else the CPU.
 
     Raises:
-        RequestError: the device is unknown, or not on this machine.
+        RequestError: the device is unknown, or this machine does not have it.
     """
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -36,7 +36,7 @@ def choose_device(wanted: str) -> torch.device:
 
 
 def environment(device: torch.device) -> JsonObject:
-    """JSON-ready facts for ``environment.json``."""
+    """Return the content of ``environment.json``."""
     return {
         "version": 1,
         "heedful": __version__,

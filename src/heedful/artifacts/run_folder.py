@@ -1,22 +1,27 @@
-"""The layout of a run's folder, and how its small files are written.
+"""The folder of a run: the names of its files, reading and writing the small ones, and locking it.
 
-run.json              what this is: format version, task, created, files with their hashes, its own hash
-started.json          while a training is under way: the hashes of its recipe and its tokenizers, labels …
-recipe.yaml           the resolved recipe
-source.tokenizer.json, target.tokenizer.json (text.tokenizer.json of one text, caption… of captions)
-labels.json           of a classifier or tagger
-scale.json            of a regression: the mean and the deviation of its numbers
-images.json         how images are read, where some are
-weights.safetensors   what predict uses: best, last or averaged, as the recipe says
-metrics.jsonl         what happened, one JSON object a line
-data.json             the data report, with hashes of what was read
-environment.json      versions, machine, command
-checkpoints/          to resume from
-cache/                tokenised training data; may be deleted
-tensorboard/          where asked for
+| file | content |
+|---|---|
+| ``run.json`` | the card: format version, task, date, the other files with their hashes, its own hash |
+| ``started.json`` | during a training: the hashes of its recipe and of what its processor stores |
+| ``recipe.yaml`` | the resolved recipe |
+| ``source.tokenizer.json``, ``target.tokenizer.json`` | tokenizers (``text…``: of one text, ``caption…``) |
+| ``labels.json`` | of a classifier or tagger: the labels in the order of their indices |
+| ``scale.json`` | of a regression: mean and standard deviation of the training data |
+| ``images.json`` | of a task with images: their size, mean and standard deviation |
+| ``weights.safetensors`` | the weights for prediction: best, last or averaged, as the recipe says |
+| ``metrics.jsonl`` | the events of the training, one JSON object per line |
+| ``data.json`` | the data report: what was read, kept and dropped, with hashes |
+| ``environment.json`` | versions, machine, command |
+| ``checkpoints/`` | needed to resume |
+| ``cache/`` | tokenised training data; may be deleted |
+| ``tensorboard/`` | TensorBoard's event files, if requested |
 """
 
-from collections.abc import Iterable
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,95 +29,57 @@ from heedful.errors import DamagedError, HeedfulError, RequestError
 from heedful.files import is_intact, json_text, parse_json, require_end, sha256, stamped, write_text
 from heedful.typing import JsonMapping, JsonObject
 
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
+
 FORMAT = 1
 T = TypeVar("T")
 
 
 class RunFolder:
-    """Paths inside a run."""
+    """Paths of the files in a run's folder; the module docstring describes them."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-
-    @property
-    def card(self) -> Path:
-        """``run.json``: its presence is what makes a folder a run."""
-        return self.path / "run.json"
-
-    @property
-    def started(self) -> Path:
-        """``started.json``: what a training that is under way, or was interrupted, is made from."""
-        return self.path / "started.json"
-
-    @property
-    def recipe(self) -> Path:
-        """The resolved recipe."""
-        return self.path / "recipe.yaml"
-
-    @property
-    def weights(self) -> Path:
-        """The weights that predictions use."""
-        return self.path / "weights.safetensors"
-
-    @property
-    def metrics(self) -> Path:
-        """Events, one JSON object a line."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def data_report(self) -> Path:
-        """What was read, kept and dropped."""
-        return self.path / "data.json"
-
-    @property
-    def environment(self) -> Path:
-        """Versions and machine."""
-        return self.path / "environment.json"
-
-    @property
-    def cache(self) -> Path:
-        """Tokenised training data."""
-        return self.path / "cache"
-
-    @property
-    def tensorboard(self) -> Path:
-        """TensorBoard's event files."""
-        return self.path / "tensorboard"
+        self.card = self.path / "run.json"
+        self.started = self.path / "started.json"
+        self.recipe = self.path / "recipe.yaml"
+        self.labels = self.path / "labels.json"
+        self.scale = self.path / "scale.json"
+        self.images = self.path / "images.json"
+        self.weights = self.path / "weights.safetensors"
+        self.metrics = self.path / "metrics.jsonl"
+        self.data_report = self.path / "data.json"
+        self.environment = self.path / "environment.json"
+        self.cache = self.path / "cache"
+        self.tensorboard = self.path / "tensorboard"
 
     def tokenizer(self, side: str) -> Path:
-        """The tokenizer of ``source`` or ``target``."""
+        """Return the path of the tokenizer of ``source``, ``target``, ``text`` or ``caption``."""
         return self.path / f"{side}.tokenizer.json"
 
     @property
-    def labels(self) -> Path:
-        """The labels of a classifier or tagger, in the order of their numbers."""
-        return self.path / "labels.json"
-
-    @property
-    def scale(self) -> Path:
-        """The mean and the deviation of the numbers that a regression learned from."""
-        return self.path / "scale.json"
-
-    @property
-    def images(self) -> Path:
-        """How images are read: their size, mean and deviation."""
-        return self.path / "images.json"
-
-    @property
     def has_ended(self) -> bool:
-        """Whether a training or an import wrote its result here, even if the card is missing now.
+        """Return whether a training or an import wrote its result here, even if the card is missing now.
 
-        A training that is killed between new weights and new card leaves ``started.json``: it has not ended.
+        A training that is killed between writing weights and card leaves ``started.json``: it has not ended.
         """
         return self.card.is_file() or (self.weights.is_file() and not self.started.is_file())
 
     @property
     def has_checkpoints(self) -> bool:
-        """Whether there is any checkpoint, good or not."""
+        """Return whether there is a checkpoint, intact or damaged."""
         return any((self.path / "checkpoints").glob("step-*"))
 
     def require(self) -> JsonObject:
-        """The run's card; an error that says what is missing when this is no run."""
+        """Return the run's card.
+
+        Raises:
+            RequestError: the folder is not a run, or has another format version.
+            DamagedError: the card is missing or damaged.
+        """
         if not self.path.exists():
             raise RequestError(f"{self.path}: no such run")
         if self.path.is_file():
@@ -120,31 +87,28 @@ class RunFolder:
             instead = f" {self.path.parent}" if there else ""
             raise RequestError(f"{self.path} is not a run: it is a file; give the run's folder{instead}")
         if not self.card.is_file():
-            raise self._no_card()
+            raise self._missing_card()
         card = read_json(self.card)
         if not isinstance(card, dict):
-            raise DamagedError(f"{self.card}: damaged: it holds no JSON object; {self._advice}")
+            raise self._damaged_card("it holds no JSON object")
         version = card.get("version")
         if not isinstance(version, int):
-            raise DamagedError(
-                f"{self.card}: damaged: it does not say of which format version it is; {self._advice}"
-            )
+            raise self._damaged_card("it does not say of which format version it is")
         if version != FORMAT:
             newer = "; a newer heedful has made it: upgrade heedful" if version > FORMAT else ""
             raise RequestError(
                 f"{self.card}: format version {version}, but this heedful reads {FORMAT}{newer}"
             )
         if not is_intact(card):
-            raise DamagedError(f"{self.card}: damaged: its content is not what was written; {self._advice}")
+            raise self._damaged_card("its content is not what was written")
         if not isinstance(card.get("files"), dict):
-            raise DamagedError(f"{self.card}: damaged: it does not list the run's files; {self._advice}")
+            raise self._damaged_card("it does not list the run's files")
         return card
 
-    def _no_card(self) -> HeedfulError:
-        """The error for a folder without ``run.json``."""
+    def _missing_card(self) -> HeedfulError:
         if self.has_ended:
             return DamagedError(
-                f"{self.card}: missing, though the run has {self.weights.name}; {self._advice}"
+                f"{self.card}: missing, though the run has {self.weights.name}; {self._remedy}"
             )
         if self.recipe.is_file():
             return RequestError(
@@ -153,16 +117,20 @@ class RunFolder:
             )
         return RequestError(f"{self.path} is not a run: it has no {self.card.name}")
 
+    def _damaged_card(self, problem: str) -> DamagedError:
+        return DamagedError(f"{self.card}: damaged: {problem}; {self._remedy}")
+
     @property
-    def _advice(self) -> str:
-        """How a damaged card comes back."""
-        return "restore it from a copy" + (
-            ", or train with --resume to write it again" if self.has_checkpoints else ""
-        )
+    def _remedy(self) -> str:
+        again = ", or train with --resume to write it again" if self.has_checkpoints else ""
+        return f"restore it from a copy{again}"
 
     def hashes(self, paths: Iterable[Path]) -> dict[str, JsonObject]:
-        """Size and hash of some of the run's files, by their names, as the card lists them."""
+        """Return hash and size of files of the run by name, as the card lists them."""
         return {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in paths}
+
+
+# Reading and writing ----------------------------------------------------------------------------------------
 
 
 def write_card(path: Path, card: JsonMapping) -> None:
@@ -171,7 +139,7 @@ def write_card(path: Path, card: JsonMapping) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write indented JSON, whole or not at all."""
+    """Write indented JSON atomically."""
     write_text(path, json_text(value, indent=2) + "\n")
 
 
@@ -179,7 +147,8 @@ def read_text(path: Path) -> str:
     """Read a text file of a run.
 
     Raises:
-        RequestError: there is no such file, or a device in its place.
+        RequestError: the file does not exist.
+        DataError: it is a device.
         DamagedError: it cannot be read, or is not UTF-8.
     """
     require_end(path)
@@ -195,7 +164,7 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file of a run; raises like `read_text`."""
+    """Read a JSON file of a run; raises the same errors as `read_text`."""
     try:
         return parse_json(read_text(path))
     except ValueError as error:
@@ -203,10 +172,10 @@ def read_json(path: Path) -> Any:
 
 
 def read_entry(path: Path, key: str, kind: type[T]) -> T:
-    """What a JSON file of a run has under ``key``.
+    """Return the value of ``key`` in a JSON file of a run.
 
     Raises:
-        DamagedError: nothing, or a value of another kind.
+        DamagedError: there is no such key, or its value is not a ``kind``.
     """
     value = read_json(path)
     found = value.get(key) if isinstance(value, dict) else None
@@ -216,12 +185,83 @@ def read_entry(path: Path, key: str, kind: type[T]) -> T:
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
-    """The labels of a run, in the order of their numbers.
+    """Return the labels of a run, in the order of their indices.
 
     Raises:
-        DamagedError: the file holds none.
+        DamagedError: the file has no labels.
     """
     labels = read_entry(path, "labels", list)
     if not labels or not all(isinstance(label, str) for label in labels):
         raise DamagedError(f"{path}: damaged: its labels are no texts; restore the file from a copy")
     return tuple(labels)
+
+
+# Locking ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a folder for this process; create it if it is missing, and remove it again if it is left empty.
+
+    The lock is advisory and kept by the system: it is released when the process ends, in whatever way. On
+    systems without such locks (Windows, some network file systems), nothing is locked.
+
+    Raises:
+        RequestError: another process has locked it, or the folder cannot be created.
+    """
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    handle = _lock(folder)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # not empty, or a parent is in use by others
+            for path in new:
+                path.rmdir()
+        if handle is not None:
+            os.close(handle)
+
+
+def _lock(folder: Path) -> int | None:
+    """Create, open and lock the folder; return None if the system has no locks."""
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RequestError(f"{folder}: the folder cannot be made ({error.strerror})") from None
+        if fcntl is None:
+            return None
+        try:
+            handle = os.open(folder, os.O_RDONLY)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever had locked the folder may have removed it before; then the lock is of no use.
+            if os.path.samestat(folder.stat(), os.fstat(handle)):
+                return handle
+        except BlockingIOError:
+            os.close(handle)
+            raise RequestError(
+                f"{folder}: another process writes in this folder; wait for it, or stop it"
+            ) from None
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # removed: create it again
+        except OSError:
+            os.close(handle)
+            return None
+        os.close(handle)
+
+
+@contextmanager
+def emptied_on_failure(folder: Path) -> Iterator[None]:
+    """Empty a folder if the work in it fails; only for a folder that was empty and is locked."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for path in folder.iterdir():
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+        raise

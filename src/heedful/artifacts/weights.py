@@ -130,19 +130,27 @@ def load_weights(path: Path, module: nn.Module) -> None:
         RequestError: names or shapes differ; the message lists every difference.
     """
     tensors, aliases = read_tensors(path)
-    fit(tensors, aliases, module, str(path))
+    load_tensors(tensors, aliases, module, str(path))
 
 
-def fit(tensors: Mapping[str, Tensor], aliases: Mapping[str, str], module: nn.Module, source: str) -> None:
+def load_tensors(
+    tensors: Mapping[str, Tensor], aliases: Mapping[str, str], module: nn.Module, source: str
+) -> None:
     """Copy tensors into a module after comparing names, shapes and ties.
 
     Raises:
         RequestError: they differ; the message names ``source`` and lists every difference.
     """
     own, own_aliases = named_tensors(module)
+    held, wanted = {*tensors, *aliases}, {*own, *own_aliases}
     problems = [
-        *_names(tensors, aliases, own, own_aliases),
-        *_shapes(tensors, own),
+        *(f"unknown: {name}{nearest(name, wanted - held)}" for name in sorted(held - wanted)),
+        *(f"missing: {name}" for name in sorted(wanted - held)),
+        *(
+            f"{name} has shape {list(tensor.shape)} in the file, {list(own[name].shape)} in the model"
+            for name, tensor in sorted(tensors.items())
+            if name in own and own[name].shape != tensor.shape
+        ),
         *_ties(tensors, aliases, own_aliases),
     ]
     if problems:
@@ -150,25 +158,6 @@ def fit(tensors: Mapping[str, Tensor], aliases: Mapping[str, str], module: nn.Mo
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(tensors[aliases.get(name, name)])
-
-
-def _names(
-    tensors: Mapping[str, Tensor],
-    aliases: Mapping[str, str],
-    own: Mapping[str, Tensor],
-    own_aliases: Mapping[str, str],
-) -> list[str]:
-    held, wanted = {*tensors, *aliases}, {*own, *own_aliases}
-    unknown = [f"unknown: {name}{nearest(name, wanted - held)}" for name in sorted(held - wanted)]
-    return unknown + [f"missing: {name}" for name in sorted(wanted - held)]
-
-
-def _shapes(tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> list[str]:
-    return [
-        f"{name} has shape {list(tensor.shape)} in the file, {list(own[name].shape)} in the model"
-        for name, tensor in sorted(tensors.items())
-        if name in own and own[name].shape != tensor.shape
-    ]
 
 
 def _ties(

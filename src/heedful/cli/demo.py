@@ -3,11 +3,10 @@
 import shlex
 import shutil
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
@@ -16,8 +15,10 @@ from heedful.cli.output import json_result, log, result
 from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
+    from heedful.data.corpora.grammar import Pair
     from heedful.data.corpora.phrasebook import Language
-    from heedful.explain.alignment import Choice, Weights
+    from heedful.explain.alignment import Attention, Weights
+    from heedful.explain.error_rates import Rated
     from heedful.runs.demo import Beginning, Comparison
     from heedful.runs.run import Run
     from heedful.tasks.prediction import Prediction
@@ -53,7 +54,7 @@ def demo(
     example = _aligned_example(run, to, JUDGED_QUICK if quick else JUDGED)
     _draw(example, folder / IMAGE)
     if as_json:
-        json_result(_plain(folder, to, quick, start, run, comparison, example))
+        json_result(_plain(folder, to, quick, start, comparison, example))
         return
     _show_translations(comparison)
     _show_scores(comparison, quick)
@@ -93,24 +94,18 @@ def _train(folder: Path, language: "Language", quick: bool, device: str) -> "Beg
     return start
 
 
-@dataclass(frozen=True)
-class _AlignedExample:
-    """One sentence, its translation, and the attention weights that align best."""
+class _AlignedExample(NamedTuple):
+    """A translated sentence with its attention, and the layer or head that aligns `judged` pairs best."""
 
-    source: str
-    reference: str
+    pair: "Pair"
     prediction: "Prediction"
-    source_words: tuple[str, ...]
-    target_words: tuple[str, ...]
-    weights: "Weights"
-    choice: "Choice"
-    error_rate: float
+    attention: "Attention"
+    best: "Rated"
     judged: int
 
-    @property
-    def note(self) -> str:
-        """Caption that names the layer or head."""
-        return f"attention of {self.choice}"
+    def heat_map(self) -> tuple[tuple[str, ...], tuple[str, ...], "Weights"]:
+        """Return source words, target words and weights."""
+        return self.attention.source, self.attention.target, self.attention.chosen(self.best.choice)
 
 
 def _aligned_example(run: "Run", language: "Language", judged: int) -> _AlignedExample:
@@ -125,33 +120,19 @@ def _aligned_example(run: "Run", language: "Language", judged: int) -> _AlignedE
     seen = teacher_forced(run.model, run.processor, [p.source for p in pairs], [p.target for p in pairs])
     gold = [Alignment(frozenset(p.alignment), frozenset()) for p in pairs]
     table = rated(links_of(seen), gold)
-    best = most_accurate(table)
     keep(run, table, len(pairs))  # `heedful explain` shows this head first
     pair = drawn_pair(language)
     prediction = run.predict([pair.source], alignment=True)[0]
-    own = from_prediction(prediction, run.processor)
-    return _AlignedExample(
-        pair.source,
-        pair.target,
-        prediction,
-        own.source,
-        own.target,
-        own.chosen(best.choice),
-        best.choice,
-        best.score.value,
-        len(pairs),
-    )
+    attention = from_prediction(prediction, run.processor)
+    return _AlignedExample(pair, prediction, attention, most_accurate(table), len(pairs))
 
 
 def _draw(example: _AlignedExample, path: Path) -> None:
     """Save the alignment heat map."""
     from heedful.explain.heat_map import heat_map, save
 
-    title = f"{example.source}\n{example.prediction.text}"
-    save(
-        heat_map(example.source_words, example.target_words, example.weights, title=title, note=example.note),
-        path,
-    )
+    title = f"{example.pair.source}\n{example.prediction.text}"
+    save(heat_map(*example.heat_map(), title=title, note=f"attention of {example.best.choice}"), path)
 
 
 def _show_translations(comparison: "Comparison") -> None:
@@ -199,11 +180,11 @@ def _show_alignment(example: _AlignedExample, image: Path) -> None:
 
     result("Attention of each target word over the source words")
     result("")
-    _show_pair(example.source, example.reference, example.prediction.text)
-    style = choose_style(sys.stdout)
-    result(heat_map(example.source_words, example.target_words, example.weights, style=style, width=_width()))
-    result(f"\n  Shown: {example.note}, which aligns words best")
-    result(f"  (alignment error rate {example.error_rate:.2f} on {example.judged} validation sentences).")
+    _show_pair(example.pair.source, example.pair.target, example.prediction.text)
+    result(heat_map(*example.heat_map(), style=choose_style(sys.stdout), width=_width()))
+    result(f"\n  Shown: attention of {example.best.choice}, which aligns words best")
+    error_rate = example.best.score.value
+    result(f"  (alignment error rate {error_rate:.2f} on {example.judged} validation sentences).")
     result(f"  Saved as an image: {image}\n")
 
 
@@ -232,31 +213,34 @@ def _plain(
     language: "Language",
     quick: bool,
     start: "Beginning",
-    run: "Run",
     comparison: "Comparison",
     example: _AlignedExample,
 ) -> JsonObject:
     """Return the result as described by ``docs/schemas/demo.schema.json``."""
-    names = {"source": "source", "reference": "reference", "translation": "text"}
+    source_words, target_words, weights = example.heat_map()
+    choice = example.best.choice
     return {
         "version": 1,
         "run": str(folder),
         "language": language,
         "quick": quick,
         "beginning": start,
-        "sentences": [{name: row[key] for name, key in names.items()} for row in comparison.rows],
+        "sentences": [
+            {"source": row["source"], "reference": row["reference"], "translation": row["text"]}
+            for row in comparison.rows
+        ],
         "exact": comparison.exact,
         "scores": {name: [s.to_dict() for s in scores] for name, scores in comparison.scores.items()},
         "alignment": {
-            "source": example.source,
-            "reference": example.reference,
+            "source": example.pair.source,
+            "reference": example.pair.target,
             "translation": example.prediction.text,
-            "source_words": list(example.source_words),
-            "target_words": list(example.target_words),
-            "weights": example.weights.tolist(),
-            "layer": example.choice.layer + 1,
-            "head": None if example.choice.head is None else example.choice.head + 1,
-            "error_rate": example.error_rate,
+            "source_words": list(source_words),
+            "target_words": list(target_words),
+            "weights": weights.tolist(),
+            "layer": choice.layer + 1,
+            "head": None if choice.head is None else choice.head + 1,
+            "error_rate": example.best.score.value,
             "image": str(folder / IMAGE),
         },
     }

@@ -57,12 +57,21 @@ class Sources:
         ),
     ] = None
 
-    def check(self) -> None:
-        """Raise `RequestError` if more than one data option is given."""
-        if len(given := self._given()) > 1:
+    def files(self) -> "dict[OwnData, Sequence[Path]]":
+        """Return the user's files by data option.
+
+        Raises:
+            RequestError: more than one data option is given.
+        """
+        forms: dict[OwnData, Sequence[Path] | None] = {"data": self.data, "text": self.text}
+        forms |= {"table": [self.table] if self.table else None}
+        forms |= {"folder": [self.folder] if self.folder else None}
+        given = {form: files for form, files in forms.items() if files}
+        if len(given) > 1:
             raise RequestError(
                 f"{' and '.join(f'--{form}' for form in given)}: expected only one of these options"
             )
+        return given
 
     def chosen(self, run: "Run") -> "dict[str, SourceConfig]":
         """Return the selected data sets by name.
@@ -73,7 +82,7 @@ class Sources:
         from heedful.data.lines import find
         from heedful.runs.evaluate import as_options, chosen_splits
 
-        given = self._given()
+        given = self.files()
         for form, files in given.items():
             if form not in run.task.info.own_data:
                 task, own = run.recipe.task.kind, as_options(run.task.info.own_data)
@@ -82,13 +91,6 @@ class Sources:
                 for file in files:
                     find(str(file), Path())
         return chosen_splits(run, self.split, next(iter(given.values()), None))
-
-    def _given(self) -> "dict[OwnData, Sequence[Path]]":
-        """Return the user's files by data option."""
-        table, folder = [self.table] if self.table else None, [self.folder] if self.folder else None
-        forms: dict[OwnData, Sequence[Path] | None]
-        forms = {"data": self.data, "text": self.text, "table": table, "folder": folder}
-        return {form: files for form, files in forms.items() if files}
 
 
 @dataclass(frozen=True)
@@ -229,7 +231,7 @@ def evaluate(
     from heedful.runs.evaluate import with_evaluation
     from heedful.runs.run import load
 
-    sources.check()
+    sources.files()  # refuse several data options before the run is loaded
     alignment_options.check(decoding, extent)
     loaded = load(run, device=device)
     if extent.evaluation:

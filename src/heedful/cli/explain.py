@@ -2,8 +2,9 @@
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 from pathlib import Path
 from shutil import get_terminal_size
@@ -12,16 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heedful.cli import options
-from heedful.cli.options import Device, Json, changed_decoding, from_command_line, grouped
-from heedful.cli.output import (
-    check_out,
-    log,
-    one_line,
-    result,
-    result_in_pieces,
-    whole_file,
-)
-from heedful.cli.source import Source
+from heedful.cli.inputs import Source
+from heedful.cli.options import DecodingOverrides, Device, Json, changed_decoding, from_command_line, grouped
+from heedful.cli.output import check_out, log, one_line, result, result_in_pieces, whole_file
 from heedful.errors import RequestError
 from heedful.explain.classes import MEANINGS
 from heedful.explain.views import ALL, VIEWS, check_image, check_names, view_module
@@ -89,7 +83,9 @@ class Inputs:
         """
         texts = self._texts()
         if not run.task.columns.images:
-            self._log_files()
+            for text in self.input or []:
+                if os.path.isfile(text):
+                    log(f"heedful: {text!r} is read as a text; to read the lines of this file, use --inputs")
             texts = [from_command_line(text) for text in texts]
         most = len(run.task.columns.inputs) + len(run.task.columns.optional_inputs)
         if self.pair is not None:
@@ -103,12 +99,6 @@ class Inputs:
         if most == 1:
             return list(texts)
         return [tuple(text.split("\t")) if "\t" in text else text for text in texts]
-
-    def _log_files(self) -> None:
-        """Log the text inputs that are also names of files."""
-        for text in self.input or []:
-            if os.path.isfile(text):
-                log(f"heedful: {text!r} is read as a text; to read the lines of this file, use --inputs")
 
     def _texts(self) -> list[str]:
         given = self.input or []
@@ -170,10 +160,7 @@ class Attention:
 class Answer:
     """Options for decoding and for choosing one of the answers."""
 
-    decoding: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Override a decoding setting; may be repeated."),
-    ] = None
+    decoding: DecodingOverrides = None
     alternative: Annotated[int, typer.Option(min=0, help="Rank of the answer to explain; 0 is the best.")] = 0
 
 
@@ -200,40 +187,29 @@ class Form:
     ] = None
     as_json: Json = False
 
-    @property
-    def memory(self) -> int:
-        """Memory limit in bytes.
+    def check(self, views: Sequence[str]) -> "tuple[int, list[Choice]]":
+        """Check, before any work, that the views exist and support the output format, and the options.
+
+        Returns:
+            The memory limit in bytes, and the heads whose weights are all included in the page.
 
         Raises:
-            RequestError: the limit is not a positive finite number.
+            RequestError: an option is not supported, or its value is invalid.
         """
+        check_out(self.out, SUFFIXES)
+        check_names(views)
+        suffix = None if self.out is None else self.out.suffix.lower()
+        if suffix in IMAGES:
+            check_image(views)
         if not 0 < self.limit * GIB < inf:
             raise RequestError(f"--limit must be a positive number of GiB, got {self.limit:g}")
-        return int(self.limit * GIB)
-
-    @property
-    def every_weight(self) -> "list[Choice]":
-        """Heads whose weights are all included in the page.
-
-        Raises:
-            RequestError: no page is written, or a name is invalid.
-        """
-        if not self.exact:
-            return []
-        if self.out is None or self.out.suffix.lower() != PAGE:
+        if self.exact and suffix != PAGE:
             raise RequestError(
                 f"--exact: requires a page (--out NAME{PAGE}); .json files contain every weight"
             )
         from heedful.explain.alignment import Choice
 
-        return [Choice.parse(name, "--exact") for name in self.exact]
-
-    def check(self, views: Sequence[str]) -> None:
-        """Check, before any work, that the views exist and support the output format."""
-        check_out(self.out, SUFFIXES)
-        check_names(views)
-        if self.out is not None and self.out.suffix.lower() in IMAGES:
-            check_image(views)
+        return int(self.limit * GIB), [Choice.parse(name, "--exact") for name in self.exact or []]
 
 
 def register(app: typer.Typer) -> None:
@@ -253,8 +229,7 @@ def explain(
     device: Device = "auto",
 ) -> None:
     """Show the attention of a run while it answers an input; layers and heads are counted from 1."""
-    form.check(attention.views)
-    memory, exact = form.memory, form.every_weight
+    memory, exact = form.check(attention.views)
     from heedful.runs.run import load
 
     seen = _seen(load(run, device=device), inputs, attention, answer, memory)
@@ -295,9 +270,6 @@ def _log_unavailable_views(seen: "Explanation") -> None:
             log(f"heedful: view {name} is not available: {seen.absent.get(name, f'it needs {view.needs}')}")
 
 
-# Files -----------------------------------------------------------------------------------------------------
-
-
 def _write(seen: "Explanation", out: Path, tokens: bool, exact: "Sequence[Choice]") -> None:
     """Write the explanation in the format given by the suffix of `out`."""
     if out.suffix.lower() in IMAGES:
@@ -306,22 +278,16 @@ def _write(seen: "Explanation", out: Path, tokens: bool, exact: "Sequence[Choice
 
         save(figure_of(seen, tokens=tokens), out)
         return
-    text = [_page(seen, exact)] if out.suffix.lower() == PAGE else _data(seen)
+    if out.suffix.lower() == PAGE:
+        from heedful.explain.page import page
+
+        text: Iterable[str] = [page(seen, exact=[head for choice in exact for head in _heads(seen, choice)])]
+    else:
+        from heedful.explain.jsonable import pieces
+
+        text = chain(pieces(seen), "\n")
     with whole_file(out) as file:
         file.writelines(text)
-
-
-def _data(seen: "Explanation") -> "Iterator[str]":
-    from heedful.explain.jsonable import pieces
-
-    yield from pieces(seen)
-    yield "\n"
-
-
-def _page(seen: "Explanation", exact: "Sequence[Choice]") -> str:
-    from heedful.explain.page import page
-
-    return page(seen, exact=[head for choice in exact for head in _heads(seen, choice)])
 
 
 def _heads(seen: "Explanation", choice: "Choice") -> list[tuple[str, int]]:
@@ -346,9 +312,6 @@ def _heads(seen: "Explanation", choice: "Choice") -> list[tuple[str, int]]:
             f"--exact {name}: this head is not shown; {shown if layers else 'no head is shown'}"
         )
     return found
-
-
-# The terminal ----------------------------------------------------------------------------------------------
 
 
 def _show(seen: "Explanation", tokens: bool) -> None:

@@ -1,15 +1,19 @@
-"""Parse input lines: one text, several texts separated by tabs, or a JSON object."""
+"""Inputs of commands: lines of a file or of standard input, and the texts or JSON objects in them."""
 
 import json
 import math
+import os
+import select
+import stat
 import sys
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from heedful.cli.source import Source
-from heedful.errors import DataError, nearest
+from heedful.errors import DataError, RequestError, nearest
 from heedful.files import is_unicode
 from heedful.typing import JsonMapping, JsonObject
 
@@ -17,16 +21,148 @@ if TYPE_CHECKING:
     from heedful.data.lines import Location
     from heedful.runs.run import Run
 
-# Example values in messages for keys that do not hold plain text.
-_EXAMPLES = {"image": "cat.png"}
+BLOCK = 2048
+"""Maximum number of inputs that are read, sorted by length and answered together."""
+PATIENCE = 0.05
+"""Seconds without new data from a pipe after which the lines read so far are processed."""
 LONGEST = 60
 """Maximum characters of a key or number quoted in messages."""
 DEEPEST = 200
 """Maximum nesting of lists and objects in a line, safely below the limit of Python's parser."""
-_NESTED = f"lists and objects must be nested at most {DEEPEST} deep"
-_GZIP = b"\x1f\x8b"
-# JSON names of values that are not strings.
-_NAMES = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", list: "a list"}
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The lines of a file or of standard input.
+
+    Args:
+        name: name in messages.
+        raw: lines with their line ends.
+        size: maximum number of lines per block.
+        ready: returns whether another line is available without waiting.
+    """
+
+    name: str
+    raw: Iterable[bytes]
+    size: int = BLOCK
+    ready: Callable[[], bool] = lambda: True
+
+    @classmethod
+    def of(cls, file: str) -> "Source":
+        """Open a file, or standard input if `file` is ``-``; at a terminal each line is its own block.
+
+        Raises:
+            RequestError: the file does not exist, or standard input is closed.
+        """
+        if file != "-":
+            from heedful.data.lines import find, raw_lines
+
+            found = find(file, Path())
+            return cls(found.name, raw_lines(found))
+        if sys.stdin is None:
+            raise RequestError("standard input is closed: expected input to read")
+        stream, name = sys.stdin.buffer, "standard input"
+        if (piped := Piped.of(stream)) is not None:
+            return cls(name, piped, ready=piped.ready)
+        return cls(name, stream, size=1 if sys.stdin.isatty() else BLOCK)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the decoded lines without line ends; only a newline ends a line.
+
+        Raises:
+            DataError: a line is not UTF-8, or the file cannot be read.
+        """
+        from heedful.data.lines import Location, decoded
+
+        return (decoded(raw, Location(self.name, number)) for number, raw in enumerate(self.raw, 1))
+
+    def text(self) -> str:
+        """Return the whole text without the last line end."""
+        return "\n".join(self.lines())
+
+    def joined(self) -> "Source":
+        """Return a source with the whole text as one line."""
+        return replace(self, raw=[f"{self.text()}\n".encode()])
+
+    def blocks(self, items: Iterator[Item]) -> Iterator[list[Item]]:
+        """Group items, one per line, into blocks that are answered together.
+
+        If reading fails, the items before the failure are yielded first.
+        """
+        for item in items:
+            block = [item]
+            try:
+                while len(block) < self.size and self.ready() and (another := next(items, None)) is not None:
+                    block.append(another)
+            except DataError:
+                yield block
+                raise
+            yield block
+
+
+def text_of(file: str) -> str:
+    """Return the whole text of a file; raise `DataError` if it is empty or cannot be read."""
+    from heedful.data.lines import find, read_text
+
+    return read_text(find(file, Path()))
+
+
+class Piped:
+    """Iterate over the lines of a pipe or socket, with their line ends, without waiting for later lines.
+
+    Args:
+        descriptor: file descriptor of the pipe; nothing else may read from it.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._ended = descriptor, False
+        self._lines: deque[bytes] = deque()
+        self._partial: list[bytes] = []
+
+    @classmethod
+    def of(cls, stream: IO[bytes]) -> "Piped | None":
+        """Return a reader for a stream that is a pipe and not yet read; None if it is not a pipe."""
+        try:
+            mode = os.fstat(stream.fileno()).st_mode
+        except OSError:  # it has no descriptor
+            return None
+        waits = os.name == "posix" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
+        return cls(stream.fileno()) if waits else None
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield every line; blocks until the next one arrives."""
+        while self._lines or self._read():
+            if self._lines:
+                yield self._lines.popleft()
+
+    def ready(self) -> bool:
+        """Return whether another line is available or arrives within `PATIENCE` seconds."""
+        until = monotonic() + PATIENCE
+        while not self._lines and not self._ended:
+            if not select.select([self._descriptor], [], [], max(0.0, until - monotonic()))[0]:
+                return False
+            self._read()
+        return bool(self._lines)
+
+    def _read(self) -> bool:
+        """Read the available data, blocking if there is none; return False at the end."""
+        if self._ended:
+            return False
+        chunk = os.read(self._descriptor, 1 << 16)
+        self._ended = not chunk
+        *complete, rest = chunk.split(b"\n")
+        for part in complete:
+            self._lines.append(b"".join([*self._partial, part, b"\n"]))
+            self._partial = []
+        self._partial.append(rest)
+        if self._ended and any(self._partial):
+            self._lines.append(b"".join(self._partial))
+        return True
+
+
+# Lines ------------------------------------------------------------------------------------------------------
 
 
 class _ValueRefusedError(DataError):
@@ -83,7 +219,7 @@ class InputFormat:
             try:
                 line = decoded(raw, location)
             except DataError as error:
-                if number == 1 and (looks_like_utf16(raw) or raw.startswith(_GZIP)):
+                if number == 1 and (looks_like_utf16(raw) or raw.startswith(b"\x1f\x8b")):  # or gzip
                     raise
                 yield Input({}, str(error))
             else:
@@ -116,40 +252,23 @@ class InputFormat:
         )
 
     def _in_object(self, line: str, location: "Location") -> Input:
-        record = self._object(line, location)
+        try:
+            record = _parse(line)
+        except _ValueRefusedError as error:
+            raise _ValueRefusedError(f"{location}: {error}") from None
+        except ValueError as error:
+            reason = str(error)
+            if isinstance(error, json.JSONDecodeError):
+                reason = f"{error.msg} at column {error.colno}"
+            example = {self.keys[0]: "cat.png" if self.keys[0] == "image" else "A man sleeps."}
+            hint = f"with --jsonl every line must be an object such as {json.dumps(example)}"
+            raise DataError(f"{location}: not JSON ({reason}); {hint}") from None
+        if not isinstance(record, dict):
+            raise DataError(f"{location}: {self._expected(self.keys[0])}, got {_type_name(record)}")
         for key in (*self.keys, *(key for key in self.more if key in record)):
             if why := self._problem(record, key):
                 return Input(record, f"{location}: {why}")
         return Input(record)
-
-    def _object(self, line: str, location: "Location") -> JsonObject:
-        """Parse a line as a JSON object with any keys.
-
-        Raises:
-            DataError: it is not a JSON object, or has values that cannot be written back.
-        """
-        try:
-            record = json.loads(
-                line,
-                parse_constant=_constant,
-                parse_float=_float,
-                parse_int=_integer,
-                object_pairs_hook=_unique,
-            )
-        except _ValueRefusedError as error:
-            raise _ValueRefusedError(f"{location}: {error}") from None
-        except RecursionError:
-            raise _ValueRefusedError(f"{location}: {_NESTED}") from None
-        except ValueError as error:
-            key = self.keys[0]
-            example = f'{{"{key}": "{_EXAMPLES.get(key, "A man sleeps.")}"}}'
-            hint = f"with --jsonl every line must be an object such as {example}"
-            raise DataError(f"{location}: not JSON ({_why(error)}); {hint}") from None
-        if line.count("[") + line.count("{") > DEEPEST and _depth(record) > DEEPEST:
-            raise _ValueRefusedError(f"{location}: {_NESTED}")
-        if not isinstance(record, dict):
-            raise DataError(f"{location}: {self._expected(self.keys[0])}, got {_name(record)}")
-        return record
 
     def _problem(self, record: JsonMapping, key: str) -> str | None:
         """Return why the value of `key` is not usable text, or None if it is."""
@@ -157,10 +276,9 @@ class InputFormat:
             return f"{self._expected(key)}, got no such key{nearest(key, record)}"
         value = record[key]
         is_list = self.listed and isinstance(value, list)
-        texts = value if is_list else [value]
-        for text in texts:
+        for text in value if is_list else [value]:
             if not isinstance(text, str):
-                return f"{self._expected(key)}, got {_name(text)}{' in the list' * is_list}"
+                return f"{self._expected(key)}, got {_type_name(text)}{' in the list' * is_list}"
             if not is_unicode(text):
                 return f'the value of "{key}" must be valid Unicode, got an unpaired surrogate'
         return None
@@ -169,14 +287,36 @@ class InputFormat:
         return f'expected an object with a string{" or a list of strings" * self.listed} under "{key}"'
 
 
-def _name(value: Any) -> str:
+def _type_name(value: Any) -> str:
     """Return the JSON name of the type of `value`."""
-    return "a string" if isinstance(value, str) else _NAMES.get(type(value), "an object")
+    names = {str: "a string", type(None): "null", bool: "a boolean", int: "a number", float: "a number"}
+    return {**names, list: "a list"}.get(type(value), "an object")
 
 
-def _why(error: Exception) -> str:
-    """Describe a JSON parsing error."""
-    return f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+# JSON that can be written back ------------------------------------------------------------------------------
+
+
+def _parse(line: str) -> Any:
+    """Parse JSON.
+
+    Raises:
+        _ValueRefusedError: it has a number that is out of range, a duplicate key, or is nested too deeply.
+        ValueError: it is not JSON.
+    """
+    nested = _ValueRefusedError(f"lists and objects must be nested at most {DEEPEST} deep")
+    try:
+        value = json.loads(
+            line,
+            parse_constant=_constant,
+            parse_float=_float,
+            parse_int=_integer,
+            object_pairs_hook=_unique,
+        )
+    except RecursionError:
+        raise nested from None
+    if line.count("[") + line.count("{") > DEEPEST and _depth(value) > DEEPEST:
+        raise nested
+    return value
 
 
 def _constant(written: str) -> None:
@@ -185,25 +325,15 @@ def _constant(written: str) -> None:
 
 
 def _float(written: str) -> float:
-    """Parse a finite float.
-
-    Raises:
-        _ValueRefusedError: it is too large.
-    """
     if not math.isfinite(number := float(written)):
         raise _ValueRefusedError(f"value out of range: {_short(written)}")
     return number
 
 
 def _integer(written: str) -> int:
-    """Parse an integer.
-
-    Raises:
-        _ValueRefusedError: it has more digits than Python converts.
-    """
     try:
         return int(written)
-    except ValueError:
+    except ValueError:  # more digits than Python converts
         most = sys.get_int_max_str_digits()
         digits = len(written.removeprefix("-"))
         why = f"integers must have at most {most:,} digits, got {digits:,}"
@@ -211,11 +341,7 @@ def _integer(written: str) -> int:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> JsonObject:
-    """Build a JSON object.
-
-    Raises:
-        _ValueRefusedError: a key is duplicated, so one of its values would be lost.
-    """
+    """Build a JSON object; refuse duplicate keys, since one of their values would be lost."""
     record = dict(pairs)
     if len(record) < len(pairs):
         (key, _), *_ = Counter(key for key, _ in pairs).most_common(1)

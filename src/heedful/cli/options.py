@@ -21,6 +21,10 @@ Precision = Annotated[
     str, typer.Option(help="Weight precision for decoding: auto (fp32), fp32, bf16 or int8.")
 ]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N.")]
+DecodingOverrides = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE", help="Override a decoding setting; may be repeated."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -29,10 +33,7 @@ class Decoding:
     """Options for decoding."""
 
     beam: Beam = None
-    decoding: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Override a decoding setting; may be repeated."),
-    ] = None
+    decoding: DecodingOverrides = None
     precision: Precision = "auto"
 
     def settings(self, own: Any) -> Any:
@@ -76,7 +77,10 @@ def grouped(verb: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(verb)
     def flat(**values: Any) -> None:
-        instances = {name: group(**_pop_fields(group, values)) for name, group in groups.items()}
+        instances = {
+            name: group(**{each.name: values.pop(each.name) for each in fields(group)})
+            for name, group in groups.items()
+        }
         verb(**instances, **values)
 
     parameters = [one for each in original.values() for one in _expand(each, groups)]
@@ -95,8 +99,3 @@ def _expand(parameter: Parameter, groups: JsonObject) -> Iterator[Parameter]:
     for each in fields(group):
         default = Parameter.empty if each.default is MISSING else each.default
         yield Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[each.name])
-
-
-def _pop_fields(group: Any, values: JsonObject) -> JsonObject:
-    """Remove the fields of the group from `values` and return them."""
-    return {each.name: values.pop(each.name) for each in fields(group)}

@@ -55,17 +55,6 @@ def json_text(value: Any) -> str:
     return files.json_text(value, allow_nan=False)
 
 
-def standard_input() -> IO[bytes]:
-    """Return standard input as a binary stream.
-
-    Raises:
-        RequestError: it is closed.
-    """
-    if sys.stdin is None:
-        raise RequestError("standard input is closed: expected input to read")
-    return sys.stdin.buffer
-
-
 def check_out(out: Path | None, suffixes: Sequence[str]) -> None:
     """Check the file name given by ``--out`` before any work.
 

@@ -2,19 +2,18 @@
 
 import os
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from heedful.cli import options
-from heedful.cli.inputs import Input, InputFormat
+from heedful.cli.inputs import Input, InputFormat, Source, text_of
 from heedful.cli.options import Beam, Device, Precision, changed_decoding, from_command_line, grouped
 from heedful.cli.output import json_result, log, one_line, result, write_result
-from heedful.cli.remarks import NoteLog
-from heedful.cli.source import Source, text_of
 from heedful.errors import DataError, RequestError, WorkError
 from heedful.tasks.prediction import Prediction
 from heedful.typing import JsonObject
@@ -22,7 +21,10 @@ from heedful.typing import JsonObject
 if TYPE_CHECKING:
     from heedful.runs.run import Run
     from heedful.tasks.base import Predictor
-    from heedful.tasks.streaming import Pieces, Streaming
+    from heedful.tasks.streaming import Streaming
+
+FIRST = 10
+"""Number of notes per sort that are logged in full."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +65,13 @@ class Inputs:
         return self.jsonl or self.file.endswith((".jsonl", ".jsonl.gz"))
 
     def read(self, source: Source, run: "Run") -> Iterator[Input]:
-        """Yield the inputs: one per line, or the file itself if it is an image."""
-        input_format = InputFormat.by(run)
-        if self._is_image(run):
-            return iter([Input({input_format.keys[0]: self.file})])
-        return input_format.read(source, structured=self.structured)
-
-    def _is_image(self, run: "Run") -> bool:
-        """Return whether the file is an image, not a list of image paths."""
+        """Yield the inputs: one per line, or the file itself if it is an image (not a list of paths)."""
         from heedful.data.images import SUFFIXES
 
-        return bool(run.task.columns.images) and self.file.lower().endswith(SUFFIXES)
+        input_format = InputFormat.by(run)
+        if run.task.columns.images and self.file.lower().endswith(SUFFIXES):
+            return iter([Input({input_format.keys[0]: self.file})])
+        return input_format.read(source, structured=self.structured)
 
 
 @dataclass(frozen=True)
@@ -118,11 +116,6 @@ class PredictOptions:
             help="Text that marks a gap in the inputs (masked language models). [default: [MASK]]",
         ),
     ] = None
-
-    def check(self, structured: bool) -> None:
-        """Raise `RequestError` for options that require JSON lines."""
-        if (self.alignment or self.n_best) and not structured:
-            raise RequestError("--n-best and --alignment require --jsonl")
 
     def _check_task_options(self, run: "Run") -> None:
         """Check that the run's task supports the options.
@@ -171,11 +164,6 @@ class Plain:
         bool, typer.Option("--whole", help="Read FILE as a single input, including line breaks.")
     ] = False
 
-    def check(self, structured: bool) -> None:
-        """Raise `RequestError` for options that JSON lines do not support."""
-        if (self.stream or self.whole) and structured:
-            raise RequestError("--stream and --whole require plain text; remove --jsonl")
-
 
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
@@ -194,8 +182,10 @@ def predict(
 
     Invalid inputs are reported and get an empty output; the exit status is then 1.
     """
-    task.check(inputs.structured)
-    plain.check(inputs.structured)
+    if (task.alignment or task.n_best) and not inputs.structured:
+        raise RequestError("--n-best and --alignment require --jsonl")
+    if (plain.stream or plain.whole) and inputs.structured:
+        raise RequestError("--stream and --whole require plain text; remove --jsonl")
     source = inputs.source(run)
     if plain.whole:
         source = source.joined()
@@ -206,103 +196,60 @@ def predict(
     predictor = task.predictor(loaded, precision)
     parsed = inputs.read(source, loaded)
     if plain.stream:
-        _stream(loaded, streaming(predictor, loaded.recipe.task.kind), parsed)
+        answers = _streamed(loaded, streaming(predictor, loaded.recipe.task.kind), parsed)
     else:
-        blocks = source.blocks(parsed)
-        _answer_all(loaded, predictor, blocks, alignment=task.alignment, structured=inputs.structured)
-
-
-def _answer_all(
-    run: "Run",
-    predictor: "Predictor",
-    blocks: Iterable[list[Input]],
-    *,
-    alignment: bool,
-    structured: bool,
-) -> None:
-    """Print the answers block by block.
-
-    Raises:
-        WorkError: some inputs could not be read; the others have been answered.
-    """
-    first, failed, notes = 0, 0, NoteLog()
-    keys = run.task.columns.inputs
-    columns = {*keys, *run.task.columns.required}
-    for block in blocks:
-        predictions = _answers(run, predictor, block, alignment=alignment, first=first)
-        first += len(block)
-        for given, prediction in zip(block, predictions, strict=True):
-            if structured:
-                json_result(_answer_record(given, prediction, columns))
-            else:
-                result(one_line(prediction.text))
-            failed += bool(prediction.error)
-            notes.add(prediction, given.record.get(keys[0]))
+        answers = _answers(loaded, predictor, source.blocks(parsed), task.alignment)
+    columns = {*loaded.task.columns.inputs, *loaded.task.columns.required}
+    n, failed, notes = 0, 0, NoteLog()
+    for given, prediction in answers:
+        if inputs.structured:
+            json_result(_answer_record(given, prediction, columns))
+        else:
+            result("" if plain.stream else one_line(prediction.text))
+        n, failed = n + 1, failed + bool(prediction.error)
+        notes.add(prediction, given.record.get(loaded.task.columns.inputs[0]))
     notes.summarize()
-    _check(failed, first)
-
-
-def _answers(
-    run: "Run", predictor: "Predictor", block: Sequence[Input], *, alignment: bool, first: int
-) -> list[Prediction]:
-    """Return the answers, or the errors of invalid inputs.
-
-    Invalid inputs are replaced by empty ones, so that the others keep their ordinals.
-    """
-    empty = dict.fromkeys(run.task.columns.inputs, "")
-    batch = [run.task.columns.input_of(empty if each.error else each.record) for each in block]
-    predictions = predictor.predict(batch, alignment=alignment, first=first)
-    return [
-        Prediction("", error=given.error) if given.error else prediction
-        for given, prediction in zip(block, predictions, strict=True)
-    ]
-
-
-def _check(failed: int, n: int) -> None:
-    """Raise `WorkError` if some of the `n` inputs could not be read."""
     if failed:
         raise WorkError(f"{failed} of {n} inputs could not be read")
 
 
-def _stream(run: "Run", predictor: "Streaming", inputs: Iterable[Input]) -> None:
-    """Answer the inputs one by one, printing each answer while it is generated.
+def _answers(
+    run: "Run", predictor: "Predictor", blocks: Iterable[Sequence[Input]], alignment: bool
+) -> Iterator[tuple[Input, Prediction]]:
+    """Yield each input with its answer, or with the error of an invalid input, block by block.
 
-    Raises:
-        WorkError: some inputs could not be read; the others have been answered.
+    Invalid inputs are replaced by empty ones, so that the others keep their ordinals.
     """
-    n, failed, notes = 0, 0, NoteLog()
+    first, columns = 0, run.task.columns
+    empty = dict.fromkeys(columns.inputs, "")
+    for block in blocks:
+        batch = [columns.input_of(empty if given.error else given.record) for given in block]
+        predictions = predictor.predict(batch, alignment=alignment, first=first)
+        for given, prediction in zip(block, predictions, strict=True):
+            yield given, Prediction("", error=given.error) if given.error else prediction
+        first += len(block)
+
+
+def _streamed(
+    run: "Run", predictor: "Streaming", inputs: Iterable[Input]
+) -> Iterator[tuple[Input, Prediction]]:
+    """Print each answer while it is generated, then yield its input and the answer or the error."""
     key = run.task.columns.inputs[0]
-    for given in inputs:
-        prediction = _stream_one(predictor, given, key, ordinal=n)
-        n, failed = n + 1, failed + bool(prediction.error)
-        result("")
-        notes.add(prediction, given.record.get(key))
-    notes.summarize()
-    _check(failed, n)
+    for ordinal, given in enumerate(inputs):
+        prediction = Prediction("", error=given.error)
+        if not given.error:
+            try:
+                pieces = predictor.stream(given.record[key], ordinal=ordinal)
+                while True:
+                    write_result(next(pieces))
+            except StopIteration as end:
+                prediction = end.value
+            except DataError as error:
+                prediction = Prediction("", error=str(error))
+        yield given, prediction
 
 
-def _stream_one(predictor: "Streaming", given: Input, key: str, *, ordinal: int) -> Prediction:
-    """Print the answer of one input while it is generated, and return it or its error."""
-    if given.error:
-        return Prediction("", error=given.error)
-    try:
-        return _print_pieces(predictor.stream(given.record[key], ordinal=ordinal))
-    except DataError as error:
-        return Prediction("", error=str(error))
-
-
-def _print_pieces(pieces: "Pieces") -> Prediction:
-    """Print the pieces as they arrive and return the complete prediction."""
-    while True:
-        try:
-            piece = next(pieces)
-        except StopIteration as end:
-            prediction: Prediction = end.value
-            return prediction
-        write_result(piece)
-
-
-def _answer_record(given: Input, prediction: Prediction, columns: Collection[str]) -> JsonObject:
+def _answer_record(given: Input, prediction: Prediction, columns: set[str]) -> JsonObject:
     """Merge the answer with the input's other keys; keys that clash with the answer go under ``input``.
 
     The task's ``columns`` also go under ``input`` if the input could not be read.
@@ -312,3 +259,33 @@ def _answer_record(given: Input, prediction: Prediction, columns: Collection[str
     nested = {key: value for key, value in given.record.items() if key in kept}
     other = {key: value for key, value in given.record.items() if key not in kept}
     return {**other, **({"input": nested} if nested else {}), **answer}
+
+
+class NoteLog:
+    """Log notes and errors of predictions: the first notes of each sort in full, the others as a count.
+
+    Errors are always logged. Unknown words and other notes are counted separately, so that many of one sort
+    do not hide the other.
+    """
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def add(self, prediction: Prediction, given: Any) -> None:
+        """Log the note or error of one prediction; ``given`` is its input."""
+        from heedful.tasks.unknown import is_of_unknown_words
+
+        if prediction.error:
+            log(f"heedful: {prediction.error}")
+        elif prediction.note:
+            sort = "unknown words" if is_of_unknown_words(prediction.note) else "a note"
+            self._counts[sort] += 1
+            if self._counts[sort] <= FIRST:
+                log(f"heedful: {prediction.note}: {given[:60]!r}{'…' * (len(given) > 60)}")
+
+    def summarize(self) -> None:
+        """Log how many further notes of each sort there were."""
+        for sort, n in self._counts.items():
+            if n > FIRST:
+                more = f"{n - FIRST:,} more input{'s' if n > FIRST + 1 else ''}"
+                log(f"heedful: … and {more} with {sort} (use --jsonl to get the note of every answer)")

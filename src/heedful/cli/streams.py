@@ -26,10 +26,11 @@ class _Guarded(RawIOBase):
 
     Args:
         stream: kept referenced, because closing it would close the descriptor.
+        raises: whether the first write error is raised.
     """
 
-    def __init__(self, stream: TextIOWrapper) -> None:
-        self._stream, self._descriptor = stream, stream.fileno()
+    def __init__(self, stream: TextIOWrapper, raises: bool) -> None:
+        self._stream, self._descriptor, self._raises = stream, stream.fileno(), raises
 
     def writable(self) -> bool:
         return True
@@ -41,45 +42,25 @@ class _Guarded(RawIOBase):
         return os.isatty(self._descriptor)
 
     def write(self, content: Any) -> int:
-        """Write as many bytes as the descriptor accepts; drop all of them on an error."""
+        """Write as many bytes as the descriptor accepts; drop all of them on an error.
+
+        Raises:
+            OutputClosedError: the reader is gone.
+            WorkError: writing failed for another reason.
+        """
         while True:
             try:
                 return os.write(self._descriptor, content)
             except BlockingIOError:  # another process may have made it non-blocking
                 select.select([], [self._descriptor], [])
             except OSError as error:
-                self._on_error(error)
-                return len(content)
-
-    def _on_error(self, error: OSError) -> None:
-        """Handle a write error; may raise."""
-
-
-class StandardError(_Guarded):
-    """Standard error that ignores write errors."""
-
-
-class StandardOutput(_Guarded):
-    """Standard output that raises on the first write error and ignores later ones."""
-
-    def __init__(self, stream: TextIOWrapper) -> None:
-        super().__init__(stream)
-        self._is_broken = False
-
-    def _on_error(self, error: OSError) -> None:
-        """Distinguish a closed reader from other write errors.
-
-        Raises:
-            OutputClosedError: the reader is gone.
-            WorkError: writing failed for another reason.
-        """
-        if self._is_broken:
-            return
-        self._is_broken = True
-        has_vanished = error.errno == errno.EIO and stat.S_ISCHR(os.fstat(self._descriptor).st_mode)
-        if has_vanished or isinstance(error, ConnectionError):
-            raise OutputClosedError from None
-        raise WorkError(f"standard output cannot be written: {error.strerror}") from None
+                if not self._raises:
+                    return len(content)
+                self._raises = False
+                has_vanished = error.errno == errno.EIO and stat.S_ISCHR(os.fstat(self._descriptor).st_mode)
+                if has_vanished or isinstance(error, ConnectionError):
+                    raise OutputClosedError from None
+                raise WorkError(f"standard output cannot be written: {error.strerror}") from None
 
 
 def open_streams() -> None:
@@ -91,18 +72,18 @@ def open_streams() -> None:
     while (handle := os.open(os.devnull, os.O_RDWR)) <= STANDARD_ERROR:
         pass
     os.close(handle)
-    sys.stdout = _guarded(sys.stdout, StandardOutput, "surrogateescape")
-    sys.stderr = _guarded(sys.stderr, StandardError, "backslashreplace")
+    sys.stdout = _guarded(sys.stdout, "surrogateescape", raises=True)
+    sys.stderr = _guarded(sys.stderr, "backslashreplace", raises=False)
 
 
-def _guarded(stream: TextIO | None, guard: type[_Guarded], errors: str) -> TextIO:
-    """Wrap a stream in `guard`, with UTF-8 and the encoding error handler ``errors``."""
+def _guarded(stream: TextIO | None, errors: str, *, raises: bool) -> TextIO:
+    """Guard a stream, with UTF-8 and the encoding error handler ``errors``."""
     if stream is None:
         stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if not isinstance(stream, TextIOWrapper):
         return stream
     return TextIOWrapper(
-        BufferedWriter(guard(stream)),
+        BufferedWriter(_Guarded(stream, raises)),
         encoding="utf-8",
         errors=errors,
         newline="\n",

@@ -52,6 +52,7 @@ def train(
 ) -> None:
     """Train a model from a recipe."""
     from heedful.artifacts.run_folder import RunFolder
+    from heedful.recipes.resolve import SUFFIXES, shipped_recipes
     from heedful.recipes.yaml import dump_yaml
     from heedful.runs.reading import read_recipe
 
@@ -64,8 +65,8 @@ def train(
             )
         settings, folder = _saved_recipe(Path(recipe), overrides or []), Path(recipe)
     else:
-        if resume:
-            _check_run_exists(recipe)
+        if resume and not (recipe.endswith(SUFFIXES) or Path(recipe).exists() or recipe in shipped_recipes()):
+            raise RequestError(f"{recipe}: no such run")
         if RunFolder(recipe).recipe.is_file():
             raise RequestError(
                 f"{recipe}: expected a recipe, got a run folder; to continue its training, add --resume"
@@ -76,14 +77,6 @@ def train(
         result(dump_yaml(settings.model_dump(mode="json")).rstrip())
         return
     train_into(folder, settings, resume=resume, device=device, tensorboard=tensorboard, as_json=as_json)
-
-
-def _check_run_exists(name: str) -> None:
-    """Raise `RequestError` if `name` is neither a run folder nor a recipe."""
-    from heedful.recipes.resolve import SUFFIXES, shipped_recipes
-
-    if not (name.endswith(SUFFIXES) or Path(name).exists() or name in shipped_recipes()):
-        raise RequestError(f"{name}: no such run")
 
 
 def _saved_recipe(folder: Path, overrides: list[str]) -> "Recipe":
@@ -120,21 +113,16 @@ def train_into(
     )
     was_stopped = trained.result.stopped == "signal"
     try:
-        if trained.is_first:
-            _report(folder, recipe.training, trained.result, as_json=as_json)
+        if trained.is_first and as_json:
+            json_result(_result_record(folder, recipe.training.metric, trained.result))
+        elif trained.is_first:
+            _log(folder, recipe.training, trained.result)
+            result(str(folder))
     except OutputClosedError:
         if not was_stopped:
             raise
     if was_stopped:
         raise typer.Exit(STOPPED)
-
-
-def _report(folder: Path, settings: "TrainingConfig", outcome: "TrainingResult", *, as_json: bool) -> None:
-    if as_json:
-        json_result(_result_record(folder, settings.metric, outcome))
-    else:
-        _log(folder, settings, outcome)
-        result(str(folder))
 
 
 def _result_record(folder: Path, metric: str, outcome: "TrainingResult") -> JsonObject:

@@ -1,43 +1,38 @@
-"""Greedy decoding, and the token-by-token loop that it shares with `sampling.sample`."""
+"""Greedy decoding, and the token-by-token loop that it shares with `heedful.decoding.sampling`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from heedful.config import Config
 from heedful.decoding.probabilities import no_token_left, ranked
-from heedful.decoding.protocol import Hypothesis, Request
+from heedful.decoding.protocol import Hypothesis, MaxLength, Request
 from heedful.decoding.scoring import NoPenalty, score
 
 Chosen = tuple[Int[np.ndarray, " N"], Float[np.ndarray, " N"]]
 """A token for each row, and the model's log-probability of it (at most 0)."""
 
+Choose = Callable[[Tensor, Tensor, Sequence[int], int], Chosen]
+"""Chooses the next tokens: ``choose(logits [N, V], forbidden [F], sentences, position)``.
 
-@runtime_checkable
-class Choose(Protocol):
-    """Chooses the next token of each row."""
-
-    def __call__(
-        self,
-        logits: Float[Tensor, "N V"],
-        forbidden: Int[Tensor, " F"],
-        sentences: Sequence[int],
-        position: int,
-    ) -> Chosen:
-        """Choose for the rows of ``sentences`` (the same number of rows each) after ``position`` tokens."""
-        ...
+The rows belong to ``sentences`` (the same number of rows each), after ``position`` generated tokens.
+"""
 
 
-def most_probable(
-    logits: Float[Tensor, "N V"], forbidden: Int[Tensor, " F"], sentences: Sequence[int], position: int
-) -> Chosen:
-    """Choose the most probable token; the lowest among ties."""
-    log_probs, ids = ranked(logits, forbidden, 1, position)
-    return ids[:, 0], log_probs[:, 0]
+class GreedyConfig(Config):
+    """Greedy decoding: the most probable token at every step (`heedful.decoding.greedy.greedy`).
+
+    Args:
+        max_length: maximum number of generated tokens.
+    """
+
+    kind: Literal["greedy"] = "greedy"
+    max_length: MaxLength = MaxLength()
 
 
 def greedy(request: Request) -> list[Hypothesis]:
@@ -49,7 +44,15 @@ def greedy(request: Request) -> list[Hypothesis]:
     Raises:
         WorkError: the logits are not a distribution, or only forbidden tokens are possible.
     """
-    return [hypothesis for (hypothesis,) in write(request, most_probable)]
+    return [hypothesis for (hypothesis,) in generate(request, most_probable)]
+
+
+def most_probable(
+    logits: Float[Tensor, "N V"], forbidden: Int[Tensor, " F"], sentences: Sequence[int], position: int
+) -> Chosen:
+    """Choose the most probable token; the lowest among ties."""
+    log_probs, ids = ranked(logits, forbidden, 1, position)
+    return ids[:, 0], log_probs[:, 0]
 
 
 @dataclass
@@ -65,19 +68,9 @@ class _Draft:
     def running(self) -> bool:
         return not self.finished and len(self.log_probs) < self.max_length
 
-    def add(self, token: int, log_prob: float, end: int) -> None:
-        self.log_probs.append(log_prob)
-        self.finished = token == end
-        if not self.finished:
-            self.ids.append(token)
-
-    def done(self) -> Hypothesis:
-        total = score(self.log_probs, NoPenalty())
-        return Hypothesis(tuple(self.ids), tuple(self.log_probs), self.finished, total)
-
 
 @torch.no_grad()
-def write(request: Request, choose: Choose, n: int = 1) -> list[list[Hypothesis]]:
+def generate(request: Request, choose: Choose, n: int = 1) -> list[list[Hypothesis]]:
     """Generate ``n`` hypotheses per sentence with tokens from ``choose``; see `greedy`.
 
     A sentence leaves the batch when all its hypotheses have finished.
@@ -98,7 +91,13 @@ def write(request: Request, choose: Choose, n: int = 1) -> list[list[Hypothesis]
             sentences = [sentences[i] for i in still]
         logits, state, _ = request.step(torch.from_numpy(ids).to(logits.device), state, None)
         position += 1
-    return [[draft.done() for draft in group] for group in drafts]
+    return [
+        [
+            Hypothesis(tuple(d.ids), tuple(d.log_probs), d.finished, score(d.log_probs, NoPenalty()))
+            for d in group
+        ]
+        for group in drafts
+    ]
 
 
 def _record(
@@ -115,6 +114,9 @@ def _record(
             continue
         if log_prob == float("-inf"):
             raise no_token_left(len(draft.log_probs))
-        draft.add(token, log_prob, request.end)
-        if request.on_token is not None and token != request.end:
-            request.on_token(sentence, token)
+        draft.log_probs.append(log_prob)
+        draft.finished = token == request.end
+        if not draft.finished:
+            draft.ids.append(token)
+            if request.on_token is not None:
+                request.on_token(sentence, token)

@@ -5,7 +5,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heedful.engine.native_library import library
+from heedful.engine.native import library
 from heedful.errors import WorkError
 
 NATIVE_MOST = 64

@@ -7,11 +7,38 @@ V the vocabulary; S positions of the longest source.
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Annotated, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
+from pydantic import Field
 from torch import Tensor
+
+from heedful.config import Config
+from heedful.decoding.scoring import NotNegative
+
+Width = Annotated[int, Field(ge=1, le=1000)]
+"""Hypotheses per sentence; each step ranks this number times the vocabulary size."""
+
+
+class MaxLength(Config):
+    """Maximum number of generated tokens: ``min(cap, int(ratio * source_length) + extra)``.
+
+    The end token counts. Without a source, ``source_length`` is 0: set ``extra``.
+
+    Args:
+        ratio: tokens per source token.
+        extra: additional tokens.
+        cap: upper limit.
+    """
+
+    ratio: NotNegative = 2.0
+    extra: int = Field(default=10, ge=0)
+    cap: int = Field(default=256, ge=0)
+
+    def of(self, source_length: int) -> int:
+        """Return the maximum length for a source of ``source_length`` tokens."""
+        return min(self.cap, int(self.ratio * source_length) + self.extra)
 
 
 @runtime_checkable
@@ -42,19 +69,12 @@ class StepOutput(NamedTuple):
     """Weights over the source with which ``logits`` were computed, if the model has any."""
 
 
-@runtime_checkable
-class StepFunction(Protocol):
-    """Appends one token to each hypothesis and predicts the next."""
+StepFunction = Callable[[Tensor, DecodingState, Tensor | None], StepOutput]
+"""Appends one token to each hypothesis and predicts the next: ``step(ids [N], state, parents [N] | None)``.
 
-    def __call__(
-        self, ids: Int[Tensor, " N"], state: DecodingState, parents: Int[Tensor, " N"] | None
-    ) -> StepOutput:
-        """Continue row ``parents[n]`` with ``ids[n]`` (None: row n continues row n).
-
-        ``parents`` stay within their sentence, so ``state.select(parents)`` suffices.
-        """
-        ...
-
+Row n continues row ``parents[n]`` with ``ids[n]`` (None: row n continues row n). ``parents`` stay within
+their sentence, so ``state.select(parents)`` suffices.
+"""
 
 OnToken = Callable[[int, int], None]
 """Called as ``on_token(sentence, id)`` as soon as a token is chosen; not for the end token."""
@@ -129,7 +149,7 @@ class Hypothesis:
         log_probs: natural logarithm of the model's probability of each generated token, including the end
             token if ``finished``; so ``len(log_probs) == len(ids) + finished``.
         finished: whether the end token was generated; otherwise truncated at the maximum length.
-        score: ``scoring.score(log_probs, length_penalty, coverage_penalty)``.
+        score: the result of `heedful.decoding.scoring.score`.
         coverage_penalty: coverage term of the score, at most 0; 0 without a coverage penalty.
     """
 

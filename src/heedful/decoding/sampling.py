@@ -1,105 +1,85 @@
 """Sampling from the model's distribution, with temperature, top-k, top-p and min-p."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from pydantic import Field
 from torch import Tensor
 
-from heedful.decoding.greedy import Chosen, most_probable, write
+from heedful.config import Config
+from heedful.decoding.greedy import Chosen, generate, most_probable
 from heedful.decoding.probabilities import best, log_probabilities
-from heedful.decoding.protocol import Hypothesis, Request
+from heedful.decoding.protocol import Hypothesis, MaxLength, Request, Width
+from heedful.decoding.scoring import NotNegative
 
 _NEVER = float("-inf")
+Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
-def sample(
-    request: Request,
-    *,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float = 1.0,
-    min_p: float = 0.0,
-    seed: int = 0,
-    n: int = 1,
-) -> list[list[Hypothesis]]:
-    """Sample ``n`` hypotheses for each sentence, token by token.
-
-    Log-probabilities are divided by ``temperature``; then `keep_top_k`, `keep_top_p` and `keep_min_p` are
-    applied in this order, and one token is drawn from the remaining ones. Samples depend only on (``seed``,
-    ordinal, index of the sample, position) and the model, not on the other sentences of the batch.
+class SampleConfig(Config):
+    """Sampling from the distribution of the model (`heedful.decoding.sampling.sample`).
 
     Args:
-        request: what to decode; ``on_token`` requires ``n=1``.
-        temperature: 0 or more; 0 selects the most probable token.
-        top_k: keep the k most probable tokens; None keeps all.
-        top_p: keep the most probable tokens with this total probability; 1 keeps all.
-        min_p: keep tokens with at least this probability relative to the largest; 0 keeps all.
-        seed: 0 or more.
-        n: number of samples per sentence.
+        max_length: maximum number of generated tokens; not supported for language models, which have
+            ``completion``.
+        temperature: divisor of log-probabilities; 0 selects the most probable token.
+        top_k: keep the k most probable tokens; null: all.
+        top_p: keep the most probable tokens with this total probability; 1: all.
+        min_p: keep tokens with at least this probability relative to the largest; 0: all.
+        seed: random seed.
+        n: number of samples per input.
+    """
+
+    kind: Literal["sample"] = "sample"
+    max_length: MaxLength = MaxLength()
+    temperature: NotNegative = 1.0
+    top_k: int | None = Field(default=None, ge=1)
+    top_p: Fraction = 1.0
+    min_p: Fraction = 0.0
+    seed: int = Field(default=0, ge=0)
+    n: Width = 1
+
+
+def sample(request: Request, config: SampleConfig) -> list[list[Hypothesis]]:
+    """Sample ``config.n`` hypotheses for each sentence, token by token.
+
+    Log-probabilities are divided by the temperature; then `keep_top_k`, `keep_top_p` and `keep_min_p` are
+    applied in this order, and one token is drawn from the remaining ones. Samples depend only on the seed,
+    the ordinal, the index of the sample, the position and the model, not on the other sentences of the
+    batch. ``request.on_token`` requires a single sample per sentence.
 
     Returns:
         For each sentence its samples, in order. ``log_probs`` are those of the model, before temperature and
         filters, and ``score`` is their sum.
 
     Raises:
-        WorkError: as in `greedy.greedy`.
+        WorkError: as in `heedful.decoding.greedy.greedy`.
     """
-    _check(temperature, top_k, top_p, min_p, seed, n)
-    if request.on_token is not None and n > 1:
-        raise ValueError(f"on_token requires n=1, got {n}")
-    if temperature == 0:
-        return write(request, most_probable, n)
-    most = request.max_lengths
-    ordinals = range(len(most)) if request.ordinals is None else request.ordinals
-    noise = uniforms(seed, ordinals, n, max(most, default=0))
-    return write(request, _Draw(noise, temperature, top_k, top_p, min_p), n)
+    if request.on_token is not None and config.n > 1:
+        raise ValueError(f"on_token requires n=1, got {config.n}")
+    if config.temperature == 0:
+        return generate(request, most_probable, config.n)
+    n_sentences, most = len(request.max_lengths), max(request.max_lengths, default=0)
+    ordinals = range(n_sentences) if request.ordinals is None else request.ordinals
+    noise = uniforms(config.seed, ordinals, config.n, most)
 
-
-def _check(temperature: float, top_k: int | None, top_p: float, min_p: float, seed: int, n: int) -> None:
-    limits = {
-        "temperature must be finite and at least 0": 0 <= temperature < float("inf"),
-        "top_k must be at least 1": top_k is None or top_k >= 1,
-        "top_p must be in [0, 1]": 0 <= top_p <= 1,
-        "min_p must be in [0, 1]": 0 <= min_p <= 1,
-        "seed must be at least 0": seed >= 0,
-        "n must be at least 1": n >= 1,
-    }
-    for message, holds in limits.items():
-        if not holds:
-            raise ValueError(message)
-
-
-@dataclass(frozen=True)
-class _Draw:
-    """Draws tokens with the uniform numbers in ``noise: [B, n, L]``."""
-
-    noise: Float[Tensor, "B n L"]
-    temperature: float
-    top_k: int | None
-    top_p: float
-    min_p: float
-
-    def __call__(
-        self,
-        logits: Float[Tensor, "N V"],
-        forbidden: Int[Tensor, " F"],
-        sentences: Sequence[int],
-        position: int,
-    ) -> Chosen:
+    def choose(logits: Tensor, forbidden: Tensor, sentences: Sequence[int], position: int) -> Chosen:
         log_probs = log_probabilities(logits, forbidden, position)
-        weights = sharpen(log_probs, self.temperature)
-        if self.top_k is not None:
-            weights = keep_top_k(weights, self.top_k)
-        if self.top_p < 1:
-            weights = keep_top_p(weights, self.top_p)
-        if self.min_p > 0:
-            weights = keep_min_p(weights, self.min_p)
-        ids = draw(weights, self.noise[list(sentences), :, position].flatten())
+        weights = sharpen(log_probs, config.temperature)
+        if config.top_k is not None:
+            weights = keep_top_k(weights, config.top_k)
+        if config.top_p < 1:
+            weights = keep_top_p(weights, config.top_p)
+        if config.min_p > 0:
+            weights = keep_min_p(weights, config.min_p)
+        ids = draw(weights, noise[list(sentences), :, position].flatten())
         chosen = log_probs.gather(1, ids[:, None]).flatten().clamp(max=0.0)
         return ids.cpu().numpy(), chosen.cpu().numpy()
+
+    return generate(request, choose, config.n)
 
 
 def sharpen(weights: Float[Tensor, "N V"], temperature: float) -> Float[Tensor, "N V"]:
@@ -150,11 +130,7 @@ def uniforms(seed: int, ordinals: Sequence[int], n: int, length: int) -> Float[T
 
     The bits come from Philox counters (Salmon et al. 2011); a shorter row is a prefix of a longer one.
     """
-    rows = [_stream(seed, ordinal, i, length) for ordinal in ordinals for i in range(n)]
-    return torch.from_numpy(np.array(rows).reshape(len(ordinals), n, length))
-
-
-def _stream(seed: int, ordinal: int, sample_index: int, length: int) -> np.ndarray:
-    key = np.random.SeedSequence(seed, spawn_key=(ordinal, sample_index))
-    bits = np.random.Philox(key).random_raw(length)
-    return (bits >> np.uint64(11)) * 2.0**-53
+    keys = [np.random.SeedSequence(seed, spawn_key=(o, i)) for o in ordinals for i in range(n)]
+    bits = np.array([np.random.Philox(key).random_raw(length) for key in keys], np.uint64)
+    rows = (bits >> np.uint64(11)) * 2.0**-53
+    return torch.from_numpy(rows.reshape(len(ordinals), n, length))

@@ -14,32 +14,27 @@ import os
 from collections.abc import Callable
 from operator import is_
 from threading import Lock, local
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import nn
 
 from heedful.engine.compiled import CompiledModel
-from heedful.engine.engine import Engine, compiled
-from heedful.engine.program import UnfitError, looked_into
+from heedful.engine.program import UnsupportedError, observer
+from heedful.engine.running import Engine, compile_model
 from heedful.errors import RequestError, nearest
 
 Precision = Literal["auto", "fp32", "bf16", "int8"]
 
 
 def checked(precision: str) -> Precision:
-    """Return the precision of this name.
-
-    Raises:
-        RequestError: the name is unknown.
-    """
-    for known in get_args(Precision):
-        if precision == known:
-            return known
-    names = get_args(Precision)
-    raise RequestError(
-        f"unknown precision {precision!r}{nearest(precision, names)}; take one of {', '.join(names)}"
-    )
+    """Return the precision of this name; raise `RequestError` if it is unknown."""
+    known = get_args(Precision)
+    if precision not in known:
+        raise RequestError(
+            f"unknown precision {precision!r}{nearest(precision, known)}; take one of {', '.join(known)}"
+        )
+    return cast(Precision, precision)
 
 
 class Inference:
@@ -85,10 +80,10 @@ class Inference:
             return
         self._engine, self._versions, self._parts = None, versions, parts
         try:
-            self._engine = compiled(self.model, "fp32" if self.precision == "auto" else self.precision)
-        except UnfitError as reason:
+            self._engine = compile_model(self.model, "fp32" if self.precision == "auto" else self.precision)
+        except UnsupportedError as reason:
             self._reason = str(reason)
-            if looked_into(self.model):
+            if observer(self.model):
                 self._parts = []  # try again when taps and hooks are gone
             if self.precision == "int8":
                 raise RequestError(
@@ -116,7 +111,7 @@ class Inference:
         Raises:
             RequestError: the precision is int8 and the engine cannot be used.
         """
-        engine = None if looked_into(self.model) else self._compile()
+        engine = None if observer(self.model) else self._compile()
         if engine is not None and not attention:
             if getattr(self._own, "engine", None) is not engine:
                 self._own.engine, self._own.model = engine, CompiledModel(engine)

@@ -1,20 +1,127 @@
 """A compiled model: the model contract (ARCHITECTURE.md) on the native engine."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int32
 from torch import Tensor
 
-from heedful.engine.engine import Engine
-from heedful.engine.running import ROWS, Room, Rows, Runner
-from heedful.engine.state import Hypotheses
+from heedful.engine.running import ROWS, Engine, KeyValueCaches, Numbers, Rows, Runner
 from heedful.nn.layout import Layout, Tokens
 
 FIRST_CAPACITY = 64
 """Initial capacity in positions; it is doubled when it is used up."""
+
+
+@dataclass
+class Hypotheses:
+    """N hypotheses, ``width`` per sentence. A state must not be used after it was passed to another step.
+
+    Args:
+        own: keys and values of their tokens.
+        source: keys and values of the sources, one line per source.
+        positions: number of tokens of each hypothesis.
+        places: the cache line that each hypothesis writes.
+        ancestors: ``[N, capacity]``: the cache line that holds each position.
+        sources, source_lengths: the source line that each hypothesis reads, and its length.
+        width: number of hypotheses per sentence.
+    """
+
+    own: KeyValueCaches
+    source: KeyValueCaches | None
+    positions: Numbers
+    places: Numbers
+    ancestors: Int32[np.ndarray, "N C"]
+    sources: Numbers
+    source_lengths: Numbers
+    width: int = 1
+
+    def __post_init__(self) -> None:
+        self.rows: Rows | None = None
+        """The rows of single steps, reused while the hypotheses stay the same."""
+        self.longest = int(self.positions.max(initial=0))
+        """Number of positions in use."""
+
+    @property
+    def n(self) -> int:
+        """Return the number of hypotheses N."""
+        return len(self.positions)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Return the number of tokens of each hypothesis."""
+        return tuple(self.positions.tolist())
+
+    @property
+    def device(self) -> torch.device:
+        """Return the CPU device."""
+        return torch.device("cpu")
+
+    def next_layout(self, lengths: Sequence[int]) -> Layout:
+        """Return the layout of ``lengths`` further tokens for each hypothesis."""
+        return Layout.of(lengths, self.lengths)
+
+    def advance(self, lengths: Int32[np.ndarray, " N"] | int) -> None:
+        """Count tokens appended to each hypothesis."""
+        self.positions += lengths
+        self.longest = (
+            self.longest + lengths if isinstance(lengths, int) else int(self.positions.max(initial=0))
+        )
+
+    def select(self, rows: Any) -> "Hypotheses":
+        """Make row n continue row ``rows[n]``, which must belong to the same sentence."""
+        parents = np.asarray(rows)
+        if len(parents) != self.n:
+            raise ValueError(f"expected {self.n} parents, got {len(parents)}; use `keep` to remove sentences")
+        used = self.longest
+        # In place: the rows of the next step refer to these arrays.
+        self.ancestors[:, :used] = self.ancestors[parents, :used]
+        self.positions[:] = self.positions[parents]
+        return self
+
+    def widen(self, width: int) -> "Hypotheses":
+        """Repeat every hypothesis ``width`` times in succession; all but the first get new cache lines."""
+        if width == 1:
+            return self
+        n, lines = self.n, self.own.lines
+        places = np.empty((n, width), np.int32)
+        places[:, 0] = self.places
+        places[:, 1:] = lines + np.arange(n * (width - 1), dtype=np.int32).reshape(n, width - 1)
+        used = self.longest
+        return Hypotheses(
+            self.own.grown(lines + n * (width - 1), self.own.capacity, used),
+            self.source,
+            self.positions.repeat(width),
+            places.reshape(-1),
+            self.ancestors.repeat(width, 0),
+            self.sources.repeat(width),
+            self.source_lengths.repeat(width),
+            self.width * width,
+        )
+
+    def keep(self, sentences: Sequence[int]) -> "Hypotheses":
+        """Keep only these sentences."""
+        rows = np.asarray(sentences, np.int64)[:, None] * self.width + np.arange(self.width)
+        rows = rows.reshape(-1)
+        return Hypotheses(
+            self.own, self.source, self.positions[rows], self.places[rows], self.ancestors[rows],
+            self.sources[rows], self.source_lengths[rows], self.width,
+        )  # fmt: skip
+
+    def reserve(self, length: int) -> None:
+        """Grow the caches, if needed, so that positions below ``length`` can be written."""
+        capacity = self.own.capacity
+        if length <= capacity:
+            return
+        used, capacity = self.longest, max(length, 2 * capacity)
+        self.own = self.own.grown(self.own.lines, capacity, used)
+        ancestors = np.zeros((self.n, capacity), np.int32)
+        ancestors[:, :used] = self.ancestors[:, :used]
+        self.ancestors, self.rows = ancestors, None
 
 
 class CompiledModel:
@@ -42,7 +149,7 @@ class CompiledModel:
         n = source if isinstance(source, int) else source.layout.n_sequences
         lengths = [0] * n if isinstance(source, int) else list(source.layout.lengths)
         return Hypotheses(
-            Room(self.engine.own_caches, n, FIRST_CAPACITY),
+            KeyValueCaches(self.engine.own_caches, n, FIRST_CAPACITY),
             memory,
             np.zeros(n, np.int32),
             _numbers(n),
@@ -51,18 +158,18 @@ class CompiledModel:
             np.array(lengths, np.int32),
         )
 
-    def _encode(self, source: Tokens) -> Room:
+    def _encode(self, source: Tokens) -> KeyValueCaches:
         """Encode the sources; return keys and values for every cross-attention layer, a line per source."""
         program, layout = self.engine.encoder, source.layout
         assert program is not None
-        memory = Room(self.engine.source_caches, layout.n_sequences, layout.max_length)
+        memory = KeyValueCaches(self.engine.source_caches, layout.n_sequences, layout.max_length)
         groups = list(_sentences(layout.lengths))
         starts = [0, *accumulate(layout.lengths)]
         n_rows = max((starts[g.stop] - starts[g.start] for g in groups), default=0)
         if self._reader is None or self._reader.n_rows < n_rows:
             self._reader = Runner(self.engine, program, max(ROWS, n_rows))
         lines = max((g.stop - g.start for g in groups), default=0)
-        own = Room([c for c in program.caches if not c.of_source], lines, layout.max_length)
+        own = KeyValueCaches([c for c in program.caches if not c.of_source], lines, layout.max_length)
         for group in groups:
             part = layout if len(groups) == 1 else layout.select(range(group.start, group.stop))
             ids = source.ids[starts[group.start] : starts[group.stop]]
@@ -75,7 +182,7 @@ class CompiledModel:
     def extend(self, tokens: Tokens, state: Hypotheses) -> tuple[Float[Tensor, "T d"], Hypotheses]:
         """Append tokens to every hypothesis; ``tokens.layout`` must come from `Hypotheses.next_layout`."""
         layout, longest = tokens.layout, tokens.layout.through.max_length
-        state.make_room(longest)
+        state.reserve(longest)
         sequences, positions = (x.numpy().astype(np.int32) for x in (layout.sequence, layout.positions))
         state.ancestors[sequences, positions] = state.places[sequences]
         rows = Rows(
@@ -119,7 +226,7 @@ class CompiledModel:
             hidden, state = self.extend(Tokens(ids, state.next_layout((1,) * state.n)), state)
             return self.logits(hidden), state
         longest = state.longest + 1
-        state.make_room(longest)
+        state.reserve(longest)
         rows = _single(ids, state)
         state.ancestors[rows.sequences, state.positions] = state.places
         self._runner.attach(state.own, state.source, longest)

@@ -1,17 +1,18 @@
 """Compile models to programs: lists of instructions for the native engine.
 
-The modules of the blocks determine the instructions. If a module has no instruction, `UnfitError` is raised,
-and the model is decoded on the plain path.
+The modules of the blocks determine the instructions. If a module has no instruction, `UnsupportedError` is
+raised, and the model is decoded on the plain path.
 """
 
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int8
 from torch import Tensor, nn
+from torch.nn import functional
 
-from heedful.engine import native_library as native
-from heedful.engine.packing import KINDS, Packed, pack
+from heedful.engine import native
 from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.scores import DotScore, ScaledDotScore
 from heedful.nn.attention.self_attention import SelfAttention
@@ -25,7 +26,7 @@ from heedful.nn.taps import attached
 from heedful.typing import JsonObject
 
 
-class UnfitError(Exception):
+class UnsupportedError(Exception):
     """The engine does not support a part of the model."""
 
 
@@ -88,20 +89,20 @@ class Program:
         """Append an instruction; tensors are kept in memory and passed as addresses and sizes.
 
         Raises:
-            UnfitError: a tensor has the wrong type, or a number does not fit in 32 bits.
+            UnsupportedError: a tensor has the wrong type, or a number does not fit in 32 bits.
         """
         instruction = native.Instruction(op=op, add=-1)
         for name, value in fields.items():
             if isinstance(value, Tensor):
                 kind = fields.get("kind", native.FP32) if name == "weights" else name
                 if value.dtype != _TYPES.get(kind, torch.float32) or value.device.type != "cpu":
-                    raise UnfitError(f"unsupported {name}: {value.dtype} on {value.device}")
+                    raise UnsupportedError(f"unsupported {name}: {value.dtype} on {value.device}")
                 value = value.contiguous()
                 self._kept.append(value)
                 setattr(instruction, f"n_{name}", value.nbytes)
                 value = value.data_ptr()
             elif isinstance(value, int) and not -(2**31) <= value < 2**31:  # ctypes would truncate it
-                raise UnfitError(f"{name} out of range: {value}")
+                raise UnsupportedError(f"{name} out of range: {value}")
             setattr(instruction, name, value)
         self.instructions.append(instruction)
         return instruction
@@ -115,7 +116,7 @@ class Program:
     def embed(self, part: nn.Module, target: int) -> None:
         """Append the embedding, the first instruction; the runner sets its table of positions."""
         if type(part) is not TokenEmbedding or type(part.positions) not in (Added, Concatenated):
-            raise UnfitError(f"unsupported embedding: {type(part).__name__}")
+            raise UnsupportedError(f"unsupported embedding: {type(part).__name__}")
         joined: Any = part.positions
         table = part.weight.detach()
         width = joined.output_width(table.shape[1])
@@ -128,19 +129,20 @@ class Program:
 
     def linear(
         self, part: nn.Linear, source: int, target: int, *, add: int = -1, activation: int = 0
-    ) -> Packed:
+    ) -> None:
         """Append ``target = activation(source W' + b) + add``."""
         if type(part) is not nn.Linear:
-            raise UnfitError(f"unsupported projection: {type(part).__name__}")
-        packed = pack(part.weight, part.bias, self.precision)
-        extra = {"scales": packed.scales, "sums": packed.sums, "bias": packed.bias}
+            raise UnsupportedError(f"unsupported projection: {type(part).__name__}")
+        fields = pack(part.weight.detach(), self.precision)
+        if part.bias is not None:
+            fields["bias"] = _whole_panels(part.bias.detach())
+        n_out, n_in = part.weight.shape
+        kind = {"fp32": native.FP32, "bf16": native.BF16, "int8": native.INT8}[self.precision]
         self.write(
-            native.LINEAR, source=source, target=target, add=add, n_in=packed.n_in, n_out=packed.n_out,
-            kind=KINDS[self.precision], activation=activation, weights=packed.weights,
-            **{name: value for name, value in extra.items() if value is not None},
+            native.LINEAR, source=source, target=target, add=add, n_in=n_in, n_out=n_out, kind=kind,
+            activation=activation, **fields,
         )  # fmt: skip
-        self.converted = max(self.converted, packed.n_in + -packed.n_in % 4)
-        return packed
+        self.converted = max(self.converted, n_in + -n_in % 4)
 
     def norm(self, part: nn.Module, source: int, target: int) -> int:
         """Append a norm in evaluation mode; return the buffer of its result (``source`` if no norm)."""
@@ -160,7 +162,7 @@ class Program:
     def residual(self, block: nn.Module, write: Any) -> None:
         """Append a residual connection; ``write(part, source, x)`` adds the part's result to buffer x."""
         if type(block) not in (PostNorm, PreNorm):
-            raise UnfitError(f"unsupported residual connection: {type(block).__name__}")
+            raise UnsupportedError(f"unsupported residual connection: {type(block).__name__}")
         residual: Any = block
         x = self.buffer("x", 0)
         if type(block) is PostNorm:
@@ -173,15 +175,15 @@ class Program:
     def self_attention(self, part: nn.Module, source: int, x: int, *, causal: bool) -> None:
         """Append self-attention: project, store keys and values, attend, project."""
         if type(part) is not SelfAttention:
-            raise UnfitError(f"unsupported mixer: {type(part).__name__}")
+            raise UnsupportedError(f"unsupported mixer: {type(part).__name__}")
         if part.window is not None or part.block is not None:
-            raise UnfitError(f"unsupported mixer: {type(part).__name__} with a window or blocks")
+            raise UnsupportedError(f"unsupported mixer: {type(part).__name__} with a window or blocks")
         if part.rotary is not None or part.score_bias is not None:
-            raise UnfitError(
+            raise UnsupportedError(
                 f"unsupported mixer: {type(part).__name__} with rotary positions or a score bias"
             )
         if part.causal is not causal:
-            raise UnfitError(f"self-attention must be {'causal' if causal else 'bidirectional'} here")
+            raise UnsupportedError(f"self-attention must be {'causal' if causal else 'bidirectional'} here")
         fused = self.buffer("qkv", sum(part.sizes))
         self.linear(part.qkv, source, fused)
         cache = self.store(part, fused, part.sizes[0])
@@ -201,7 +203,7 @@ class Program:
     def cross_attention(self, part: nn.Module, source: int, x: int) -> None:
         """Append cross-attention: project the queries, attend to the source, project."""
         if type(part) is not CrossAttention:
-            raise UnfitError(f"unsupported cross-attention: {type(part).__name__}")
+            raise UnsupportedError(f"unsupported cross-attention: {type(part).__name__}")
         queries = self.buffer("q", part.sizes[0])
         self.linear(part.q, source, queries)
         self.caches.append(CacheShape.of(part))
@@ -211,9 +213,9 @@ class Program:
         self, part: SelfAttention | CrossAttention, source: int, x: int, cache: int, *, reads_source: bool
     ) -> None:
         if type(part.score) not in (ScaledDotScore, DotScore):
-            raise UnfitError(f"unsupported attention score: {type(part.score).__name__}")
+            raise UnsupportedError(f"unsupported attention score: {type(part.score).__name__}")
         if part.d_k > native.WIDEST_KEY:
-            raise UnfitError(f"d_k must be at most {native.WIDEST_KEY}, got {part.d_k}")
+            raise UnsupportedError(f"d_k must be at most {native.WIDEST_KEY}, got {part.d_k}")
         mixed = self.buffer("z", part.n_heads * part.d_v)
         self.write(
             native.ATTEND, source=source, target=mixed, cache=cache, reads_source=reads_source,
@@ -225,7 +227,7 @@ class Program:
     def feed_forward(self, part: nn.Module, source: int, x: int) -> None:
         """Append a feed-forward network: up projection, activation, down projection."""
         if type(part) is not FeedForward:
-            raise UnfitError(f"unsupported feed-forward network: {type(part).__name__}")
+            raise UnsupportedError(f"unsupported feed-forward network: {type(part).__name__}")
         hidden = self.buffer("hidden", part.up.out_features)
         self.linear(part.up, source, hidden, activation=_activation(part.activation))
         self.linear(part.down, hidden, x, add=x)
@@ -254,11 +256,11 @@ class Program:
 def _blocks(stack: nn.Module, kind: type[nn.Module], block_kind: type[nn.Module]) -> list[Any]:
     """Return the blocks of a stack. Subclasses are refused, since they may compute something else."""
     if type(stack) is not kind:
-        raise UnfitError(f"unsupported stack: {type(stack).__name__}")
+        raise UnsupportedError(f"unsupported stack: {type(stack).__name__}")
     blocks: Any = stack.blocks
     for block in blocks:
         if type(block) is not block_kind:
-            raise UnfitError(f"unsupported block: {type(block).__name__}")
+            raise UnsupportedError(f"unsupported block: {type(block).__name__}")
     return list(blocks)
 
 
@@ -267,7 +269,7 @@ def _activation(part: nn.Module) -> int:
         return native.RELU
     if type(part) is nn.GELU:
         return native.GELU if part.approximate == "none" else native.GELU_TANH
-    raise UnfitError(f"unsupported activation: {type(part).__name__}")
+    raise UnsupportedError(f"unsupported activation: {type(part).__name__}")
 
 
 def _affine(part: nn.Module) -> tuple[Tensor, Tensor]:
@@ -278,13 +280,59 @@ def _affine(part: nn.Module) -> tuple[Tensor, Tensor]:
     if type(part) is PowerNorm and isinstance(part.scaling, nn.Identity):
         factor = part.weight * torch.rsqrt(part.running_quadratic_mean + part.eps)
         return factor.detach(), part.bias.detach()
-    raise UnfitError(f"unsupported norm: {type(part).__name__}")
+    raise UnsupportedError(f"unsupported norm: {type(part).__name__}")
 
 
-def looked_into(model: nn.Module) -> str:
-    """Return why taps or hooks require the plain path, or an empty string: the engine supports neither."""
+def observer(model: nn.Module) -> str:
+    """Return which tap or hook requires the plain path, or an empty string: the engine supports neither."""
     if attached(model):
         return "a tap is attached"
     if any(part._forward_hooks or part._forward_pre_hooks for part in model.modules()):
         return "a module has a hook"
     return ""
+
+
+# Packing of weights -----------------------------------------------------------------------------------------
+
+
+def pack(weight: Float[Tensor, "n_out n_in"], precision: str) -> dict[str, Tensor]:
+    """Pack a matrix for `source/linear.h`, as the fields of an instruction.
+
+    The matrix is split into panels of 32 outputs. Within a panel, the weights of the same 1 (fp32), 2 (bf16)
+    or 4 (int8) neighbouring inputs are adjacent, output after output. The last axes are zero-padded to whole
+    panels.
+
+    Returns:
+        ``weights``; for int8 also ``scales``, the quantisation step of each output, and ``sums``, -128 times
+        the sum of each output's weights.
+    """
+    if precision != "int8":
+        return {"weights": _panels(weight.bfloat16() if precision == "bf16" else weight, precision)}
+    steps, scales = quantised(weight)
+    sums = -128 * steps.sum(1, dtype=torch.int32)
+    return {
+        "weights": _panels(steps, precision),
+        "scales": _whole_panels(scales),
+        "sums": _whole_panels(sums),
+    }
+
+
+def quantised(
+    weight: Float[Tensor, "n_out n_in"],
+) -> tuple[Int8[Tensor, "n_out n_in"], Float[Tensor, " n_out"]]:
+    """Round to multiples, from -127 to 127, of one scale per output: max |weight| / 127."""
+    scales = weight.abs().amax(1) / 127
+    steps = weight / scales.masked_fill(scales == 0, 1.0)[:, None]
+    return steps.round().to(torch.int8), scales
+
+
+def _panels(weight: Tensor, precision: str) -> Tensor:
+    n_out, n_in = weight.shape
+    group_size = {"fp32": 1, "bf16": 2, "int8": 4}[precision]
+    full = functional.pad(weight, (0, -n_in % 4, 0, -n_out % native.PANEL))
+    panels = full.view(-1, native.PANEL, full.shape[1] // group_size, group_size)
+    return panels.transpose(1, 2).contiguous()
+
+
+def _whole_panels(x: Tensor) -> Tensor:
+    return functional.pad(x, (0, -len(x) % native.PANEL)).contiguous()

@@ -2,18 +2,19 @@
 
 import ctypes
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import ref
 
 import numpy as np
 import torch
-from jaxtyping import Int32
-from torch import Tensor
+from jaxtyping import Float, Int32
+from torch import Tensor, nn
 
-from heedful.engine import native_library as native
-from heedful.engine.engine import Engine
-from heedful.engine.program import CacheShape, Program
+from heedful.engine import native
+from heedful.engine.program import CacheShape, Program, UnsupportedError, observer
+from heedful.models.encoder_decoder import EncoderDecoder
+from heedful.models.language_model import LanguageModel
 
 ROWS = 256
 """Maximum number of rows per run of a program; more rows take several runs."""
@@ -21,7 +22,97 @@ ROWS = 256
 Numbers = Int32[np.ndarray, " R"]
 
 
-class Room:
+@dataclass(frozen=True, eq=False)
+class Engine:
+    """The programs of a model with weights of one precision. Running does not change it.
+
+    Args:
+        precision: fp32, bf16 or int8.
+        encoder: None for a model without a source.
+        decoder: the decoder stack, followed by the output head.
+        library: the native library.
+    """
+
+    precision: str
+    encoder: Program | None
+    decoder: Program
+    library: native.Library
+    _tables: dict[int, Tensor] = field(default_factory=dict)
+
+    def positions(self, program: Program, n: int) -> Float[Tensor, "P d"]:
+        """Return the vectors of at least the first ``n`` positions; the tensor is reused while large enough.
+
+        Raises:
+            RequestError: the model supports fewer positions.
+        """
+        table = self._tables.get(id(program))
+        if table is None or len(table) < n:
+            assert program.embedding is not None
+            joined: Any = program.embedding.positions
+            most = joined.positions.max_length
+            rows = max(n, 1 << max(8, n.bit_length())) if most is None else max(n, most)
+            # A copy: a module may return its own table, and replace it for more positions.
+            table = joined.positions(torch.arange(rows)).detach().float().clone()
+            self._tables[id(program)] = table
+        return table
+
+    @property
+    def own_caches(self) -> list[CacheShape]:
+        """Return the caches of the decoder for its own tokens, one per layer."""
+        return [shape for shape in self.decoder.caches if not shape.of_source]
+
+    @property
+    def source_caches(self) -> list[CacheShape]:
+        """Return the caches that the decoder reads of the source, one per layer."""
+        return [shape for shape in self.decoder.caches if shape.of_source]
+
+
+def compile_model(model: nn.Module, precision: str) -> Engine:
+    """Compile an encoder-decoder or a causal language model.
+
+    Raises:
+        UnsupportedError: the engine does not support a part of the model, or is not available.
+    """
+    library = native.library()
+    if library is None:
+        raise UnsupportedError(f"no native library: {native.unavailable()}")
+    if any(p.device.type != "cpu" or p.dtype != torch.float32 for p in model.parameters()):
+        raise UnsupportedError("weights must be float32 on the CPU")
+    if reason := observer(model):
+        raise UnsupportedError(reason)
+    program = Program(precision)
+    x = program.buffer("x", 0)
+    encoder = None
+    if type(model) is EncoderDecoder:
+        program.embed(model.target_embedding, x)
+        program.decoder_stack(model.decoder)
+        encoder = _encoder(model, precision)
+    elif type(model) is LanguageModel:
+        program.embed(model.embedding, x)
+        program.encoder_stack(model.stack, causal=True)
+    else:
+        raise UnsupportedError(f"unsupported model: {type(model).__name__}")
+    head: Any = model.heads
+    program.linear(head["token"], x, program.buffer("logits", head["token"].out_features))
+    return Engine(precision, encoder, program, library)
+
+
+def _encoder(model: EncoderDecoder, precision: str) -> Program:
+    """Compile the encoder, and the projections of its output to keys and values of every decoder layer."""
+    program = Program(precision)
+    x = program.buffer("x", 0)
+    program.embed(model.source_embedding, x)
+    program.encoder_stack(model.encoder, causal=False)
+    blocks: Any = model.decoder.blocks
+    for block in blocks:
+        part = block.cross_attention.part
+        memory = program.buffer("memory", sum(part.sizes[1:]))
+        program.linear(part.kv, x, memory)
+        program.store(part, memory, 0)
+    return program
+
+
+class KeyValueCaches:
     """Cache of keys and values: ``[lines, heads, capacity, width]`` for each layer."""
 
     def __init__(self, shapes: Sequence[CacheShape], lines: int, capacity: int) -> None:
@@ -29,16 +120,16 @@ class Room:
         self.keys = [torch.empty(lines, s.n_heads, capacity, s.d_k) for s in shapes]
         self.values = [torch.empty(lines, s.n_heads, capacity, s.d_v) for s in shapes]
 
-    def grown(self, lines: int, capacity: int, used: int) -> "Room":
+    def grown(self, lines: int, capacity: int, used: int) -> "KeyValueCaches":
         """Return a larger cache with the same content in the first ``used`` positions."""
-        larger = Room(self.shapes, lines, capacity)
+        larger = KeyValueCaches(self.shapes, lines, capacity)
         for old, new in zip((*self.keys, *self.values), (*larger.keys, *larger.values), strict=True):
             new[: self.lines, :, :used] = old[:, :, :used]
         return larger
 
-    def part(self, lines: slice) -> "Room":
+    def part(self, lines: slice) -> "KeyValueCaches":
         """Return a view of some of the lines."""
-        part = Room((), lines.stop - lines.start, self.capacity)
+        part = KeyValueCaches((), lines.stop - lines.start, self.capacity)
         part.shapes = self.shapes
         part.keys, part.values = [k[lines] for k in self.keys], [v[lines] for v in self.values]
         return part
@@ -110,7 +201,7 @@ class Runner:
         self._scores, self._caches = torch.empty(0), (native.Cache * len(program.caches))()
         self._table, self._longest = torch.empty(0), 0
         # Weak references, so that the caches of a batch are freed with its hypotheses.
-        self._rooms: tuple[ref[Room] | None, ...] = ()
+        self._rooms: tuple[ref[KeyValueCaches] | None, ...] = ()
         self._rows: Rows | None = None
         self.call = native.Call(
             n_threads=threads,
@@ -126,7 +217,7 @@ class Runner:
             row_scales=self._row_scales.data_ptr(),
         )
 
-    def attach(self, own: Room, source: Room | None, longest: int) -> None:
+    def attach(self, own: KeyValueCaches, source: KeyValueCaches | None, longest: int) -> None:
         """Use these caches at positions below ``longest``; the caller must keep them alive."""
         if longest > self._longest:
             self._table = self.engine.positions(self.program, longest)

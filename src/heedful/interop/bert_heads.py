@@ -13,8 +13,7 @@ from collections.abc import Collection
 from heedful.interop.checkpoint import Settings
 from heedful.interop.heads import Classes, Head, Numbers, Passages, Tags, class_lines, number_lines, of_texts
 from heedful.interop.names import linear
-from heedful.objectives.answering import ANSWER
-from heedful.objectives.tagging import TAG
+from heedful.objectives.classification import ANSWER, TAG
 
 _CLASSIFIER, _ANSWERS = "classifier", "qa_outputs"
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol
 from heedful.interop.checkpoint import Settings
 from heedful.interop.encoders import labels_of, written_labels
 from heedful.interop.names import Affine, Pair, linear, pair
-from heedful.objectives.answering import ANSWER
+from heedful.objectives.classification import ANSWER
 from heedful.objectives.regression import VALUE
 from heedful.runs.run import Run
 from heedful.tasks.answering import PASSAGE, QUESTION, PassageProcessor

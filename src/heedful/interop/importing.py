@@ -10,8 +10,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from heedful.artifacts.environment import environment
-from heedful.artifacts.lock import held, nothing_half_made
-from heedful.artifacts.run_folder import RunFolder, write_json, write_text
+from heedful.artifacts.run_folder import RunFolder, emptied_on_failure, locked, write_json, write_text
 from heedful.errors import RequestError
 from heedful.files import is_unicode
 from heedful.interop.checkpoint import CONFIG, Checkpoint
@@ -103,7 +102,7 @@ def filling(out: Path) -> Iterator[None]:
     Raises:
         RequestError: another process is writing there, or has written something.
     """
-    with held(out):
+    with locked(out):
         refuse_full(out)
-        with nothing_half_made(out):
+        with emptied_on_failure(out):
             yield

@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from heedful.artifacts.weights import fit, named_tensors
+from heedful.artifacts.weights import load_tensors, named_tensors
 from heedful.errors import RequestError, nearest
 
 MOST = 12
@@ -257,7 +257,7 @@ def give(table: Table, held: Mapping[str, Tensor], model: nn.Module, source: str
         line.ours: line.form.read([held[names[their]].float() for their in line.theirs])
         for line in table.pairs
     }
-    fit(found | {name: own[name] for name in own.keys() - found.keys()}, aliases, model, source)
+    load_tensors(found | {name: own[name] for name in own.keys() - found.keys()}, aliases, model, source)
 
 
 def take(table: Table, model: nn.Module) -> dict[str, Tensor]:

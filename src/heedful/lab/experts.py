@@ -30,9 +30,9 @@ from heedful.nn.norms import LayerNorm
 from heedful.nn.positions import Added, NoPositions
 from heedful.nn.residual import PreNorm
 from heedful.objectives.cross_entropy import NextToken
+from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import AdamConfig
 from heedful.training.schedules import Constant
-from heedful.training.step import Step
 
 # A language
 
@@ -130,7 +130,7 @@ def learned(network: nn.Module, symbols: int, updates: int) -> Learned:
         training = train(
             model, NextToken(), _texts(symbols, updates, generator), AdamConfig(), Constant(RATE, 20)
         )
-    step = Step(model, NextToken())
+    step = ModelWithLoss(model, NextToken())
     with torch.no_grad():
         _, terms = step(tested, step.counts(tested))
     means = {term.name: term.sum.item() / term.count for term in terms}

@@ -29,9 +29,9 @@ from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
 from heedful.nn.positions import Added, SinusoidalPositions
 from heedful.nn.residual import PostNorm
 from heedful.objectives.cross_entropy import NextToken
+from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import AdamConfig
 from heedful.training.schedules import Constant
-from heedful.training.step import Step
 
 # Models
 
@@ -136,7 +136,7 @@ def trained(norm: str, n_sentences: int, n_extra: int, seed: int) -> Trained:
 def mean_loss(model: nn.Module, given: Sequence[Batch], *, training: bool) -> float:
     """Return the loss in nats per token, computed on a copy so that running statistics are not changed."""
     own = copy.deepcopy(model).train(training)
-    step = Step(own, NextToken())
+    step = ModelWithLoss(own, NextToken())
     with torch.no_grad():
         sums = [step(batch, step.counts(batch))[0].item() * len(batch.targets) for batch in given]
     return sum(sums) / sum(len(batch.targets) for batch in given)

@@ -20,9 +20,9 @@ from heedful.nn.layout import Tokens
 from heedful.nn.patches import Images
 from heedful.nn.taps import capture
 from heedful.objectives.terms import Objective
+from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import OptimizerConfig, build_optimizer, gradient_norm, set_rate
 from heedful.training.schedules import Schedule
-from heedful.training.step import Step
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def train(
     schedule: Schedule,
 ) -> Training:
     """Train on each batch in turn, and leave the model in evaluation mode."""
-    step = Step(model.train(), objective)
+    step = ModelWithLoss(model.train(), objective)
     made = build_optimizer(optimizer, model)
     losses: list[float] = []
     norms: list[float] = []

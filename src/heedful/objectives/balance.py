@@ -19,9 +19,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from heedful.data.batch import Batch
 from heedful.nn.experts import Gate, NoisyTopKGate
 from heedful.nn.taps import recording
-from heedful.objectives.terms import Supervised, Term
+from heedful.objectives.terms import Term
 
 # Avoids division by zero if there are no tokens.
 EPSILON = 1e-10
@@ -47,13 +48,13 @@ class Balance:
             raise ValueError("all gates of a model must use the same importance and the same load weight")
         self.taps = [f"{name}.gates" for name in self.gates] + [f"{name}.chances" for name in self.noisy]
 
-    def counts(self, batch: Supervised) -> dict[str, int]:
+    def counts(self, batch: Batch) -> dict[str, int]:
         """Return the counts of all terms: the number of input tokens."""
         names = [name for name, weights in self.weights.items() if weights]
         return dict.fromkeys([*names, *(["max_load"] if self.gates else [])], batch.inputs.layout.n_tokens)
 
     @contextmanager
-    def attached(self, batch: Supervised) -> Iterator[Callable[[], list[Term]]]:
+    def attached(self, batch: Batch) -> Iterator[Callable[[], list[Term]]]:
         """Record the gates during one forward pass; yield a function that returns the terms."""
         if not self.gates:
             yield list

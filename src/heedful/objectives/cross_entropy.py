@@ -1,4 +1,4 @@
-"""Next-token prediction: label-smoothed cross-entropy, fused with the output layer and chunked.
+"""Prediction of tokens, next or masked: cross-entropy with label smoothing, fused with the output layer.
 
     q_t(v) = (1 - eps) [v = y_t] + eps / V
     loss   = - sum_t sum_v q_t(v) log p_t(v),     p_t = softmax(W h_t + b)
@@ -6,13 +6,15 @@
 Label smoothing: Szegedy et al. 2016, section 7; eps = 0.1 in Vaswani et al. 2017, section 5.4.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from heedful.objectives.terms import Supervised, Term
+from heedful.data.batch import Batch
+from heedful.objectives.terms import Term
 
 Loss = tuple[Float[Tensor, ""], Float[Tensor, ""]]
 
@@ -137,6 +139,7 @@ def linear_cross_entropy(
     return loss, nll.detach()
 
 
+@dataclass(frozen=True)
 class NextToken:
     """Next-token prediction at every position, or at the positions that the batch selects.
 
@@ -147,20 +150,71 @@ class NextToken:
         chunk: number of tokens whose logits are computed at once.
     """
 
-    def __init__(self, smoothing: float = 0.0, chunk: int = 1024) -> None:
-        if not 0 <= smoothing < 1:
-            raise ValueError(f"smoothing must be in [0, 1), got {smoothing}")
-        self.smoothing, self.chunk = smoothing, chunk
+    smoothing: float = 0.0
+    chunk: int = 1024
 
-    def counts(self, batch: Supervised) -> dict[str, int]:
+    def __post_init__(self) -> None:
+        if not 0 <= self.smoothing < 1:
+            raise ValueError(f"smoothing must be in [0, 1), got {self.smoothing}")
+
+    def counts(self, batch: Batch) -> dict[str, int]:
         """Return the counts of both terms: the number of target tokens."""
         return dict.fromkeys(("token", "nll"), len(batch.targets))
 
-    def __call__(self, hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, batch: Supervised) -> list[Term]:
+    def __call__(self, hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, batch: Batch) -> list[Term]:
         """Apply ``heads["token"]``, a linear layer, and compute the terms."""
+        return _token_terms(batch.picked(hidden), heads["token"], batch, self.smoothing, self.chunk)
+
+
+@dataclass(frozen=True)
+class MaskedToken:
+    """Predict each masked token from its own hidden state (Devlin et al. 2019, section 3.1).
+
+    Terms: ``token`` (the loss) and ``nll`` (reported only; the same value without smoothing).
+
+    Args:
+        chunk: number of tokens whose logits are computed at once.
+    """
+
+    chunk: int = 1024
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Return the counts of both terms: the number of masked tokens."""
+        return dict.fromkeys(("token", "nll"), len(batch.targets))
+
+    def __call__(self, hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, batch: Batch) -> list[Term]:
+        """Apply ``heads["token"]`` to the masked rows and compute the terms."""
         head: Any = heads["token"]
-        loss, nll = linear_cross_entropy(
-            batch.picked(hidden), head.weight, head.bias, batch.targets, self.smoothing, self.chunk
-        )
-        n = len(batch.targets)
-        return [Term("token", loss, n), Term("nll", nll, n, weight=0.0)]
+        return _token_terms(head.transform(batch.picked(hidden)), head.out, batch, 0.0, self.chunk)
+
+
+@dataclass(frozen=True)
+class SpanBoundary:
+    """Predict the tokens of a masked span from the tokens next to it (Joshi et al. 2020, section 3.2).
+
+    Term: ``boundary``.
+
+    Args:
+        chunk: number of tokens whose logits are computed at once.
+    """
+
+    chunk: int = 1024
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Return the count of the term: the number of masked tokens."""
+        return {"boundary": len(batch.targets)}
+
+    def __call__(self, hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, batch: Batch) -> list[Term]:
+        """Apply ``heads["boundary"]`` to the rows next to each span and compute the term."""
+        head: Any = heads["boundary"]
+        spans = batch.spans
+        assert spans is not None
+        x = head.transform(hidden[spans.before], hidden[spans.after], spans.within)
+        loss, _ = linear_cross_entropy(x, head.out.weight, head.out.bias, batch.targets, chunk=self.chunk)
+        return [Term("boundary", loss, len(batch.targets))]
+
+
+def _token_terms(x: Float[Tensor, "R d"], out: Any, batch: Batch, smoothing: float, chunk: int) -> list[Term]:
+    loss, nll = linear_cross_entropy(x, out.weight, out.bias, batch.targets, smoothing, chunk)
+    n = len(batch.targets)
+    return [Term("token", loss, n), Term("nll", nll, n, weight=0.0)]

@@ -21,8 +21,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from heedful.data.batch import Batch, TokenLinks
 from heedful.nn.taps import recording
-from heedful.objectives.terms import Linked, Supervised, Term
+from heedful.objectives.terms import Term
 
 ALIGNMENT = "alignment"
 DecoderStep = Literal["output", "input"]
@@ -67,12 +68,12 @@ class Guidance:
         # Row t predicts token t and row t + 1 reads it; the row after the last token predicts the end token.
         self.offset = 1 if step == "input" else 0
 
-    def counts(self, batch: Supervised) -> dict[str, int]:
+    def counts(self, batch: Batch) -> dict[str, int]:
         """Return the count of the term: the number of target tokens with a link."""
         return {} if batch.links is None else {ALIGNMENT: batch.links.n_tokens}
 
     @contextmanager
-    def attached(self, batch: Supervised) -> Iterator[Callable[[], list[Term]]]:
+    def attached(self, batch: Batch) -> Iterator[Callable[[], list[Term]]]:
         """Record the weights during one forward pass; yield a function that returns the term."""
         links = batch.links
         if links is None:
@@ -81,12 +82,12 @@ class Guidance:
         with recording(self.model, self.taps) as recorded:
             yield lambda: [self._term(recorded[self.taps[0]][-1], links)]
 
-    def _term(self, weights: Float[Tensor, "B H Q S"], links: Linked) -> Term:
+    def _term(self, weights: Float[Tensor, "B H Q S"], links: TokenLinks) -> Term:
         own = weights[:, self.head, self.offset :]
         return Term(ALIGNMENT, guided_loss(own, links), links.n_tokens, self.weight)
 
 
-def guided_loss(weights: Float[Tensor, "B Q S"], links: Linked) -> Float[Tensor, ""]:
+def guided_loss(weights: Float[Tensor, "B Q S"], links: TokenLinks) -> Float[Tensor, ""]:
     """Return the loss summed over linked target tokens, at least in fp32.
 
     Args:

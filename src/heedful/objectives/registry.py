@@ -17,38 +17,20 @@ from typing import Any
 
 import torch
 
-from heedful.objectives.answering import AnswerSpan
-from heedful.objectives.classification import SequenceClass
-from heedful.objectives.cross_entropy import NextToken
-from heedful.objectives.masked import MaskedToken
+from heedful.objectives.classification import AnswerSpan, SequenceClass, TokenClass
+from heedful.objectives.cross_entropy import MaskedToken, NextToken
 from heedful.objectives.regression import Huber, NumberError
-from heedful.objectives.tagging import TokenClass
 from heedful.objectives.terms import Objective
 
 Losses = Mapping[str, Callable[[Any], Objective]]
 
-NEXT_TOKEN: Losses = {
-    "cross-entropy": lambda c: NextToken(c.label_smoothing, c.chunk),
-}
-
-MASKED_TOKEN: Losses = {
-    "cross-entropy": lambda c: MaskedToken(c.chunk),
-}
-
-CLASS: Losses = {
-    "cross-entropy": lambda c: SequenceClass(c.label_smoothing),
-}
-
-TAG: Losses = {
-    "cross-entropy": lambda c: TokenClass(c.label_smoothing),
-}
-
+NEXT_TOKEN: Losses = {"cross-entropy": lambda c: NextToken(c.label_smoothing, c.chunk)}
+MASKED_TOKEN: Losses = {"cross-entropy": lambda c: MaskedToken(c.chunk)}
+CLASS: Losses = {"cross-entropy": lambda c: SequenceClass(c.label_smoothing)}
+TAG: Losses = {"cross-entropy": lambda c: TokenClass(c.label_smoothing)}
 NUMBER: Losses = {
     "squared-error": lambda c: NumberError(torch.square),
     "absolute-error": lambda c: NumberError(torch.abs),
     "huber": lambda c: NumberError(Huber(c.huber_delta)),
 }
-
-ANSWER: Losses = {
-    "cross-entropy": lambda c: AnswerSpan(),
-}
+ANSWER: Losses = {"cross-entropy": lambda c: AnswerSpan()}

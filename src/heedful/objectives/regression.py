@@ -10,6 +10,7 @@ Source: Huber 1964 (*Robust estimation of a location parameter*), where delta is
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,13 +18,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from heedful.objectives.terms import Supervised, Term
+from heedful.data.batch import Batch
+from heedful.objectives.terms import Term
 
 VALUE = "value"
 
-Penalty = Callable[[Tensor], Tensor]
 
-
+@dataclass(frozen=True)
 class Huber:
     """Huber penalty: quadratic near zero and linear beyond ``delta``, to limit the influence of outliers.
 
@@ -31,16 +32,18 @@ class Huber:
         delta: in units of the standard deviation; more than 0.
     """
 
-    def __init__(self, delta: float = 1.0) -> None:
-        if not delta > 0:
-            raise ValueError(f"delta must be more than 0, got {delta}")
-        self.delta = delta
+    delta: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.delta > 0:
+            raise ValueError(f"delta must be more than 0, got {self.delta}")
 
     def __call__(self, errors: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
         """Return the penalty of each error."""
         return functional.huber_loss(errors, torch.zeros_like(errors), reduction="none", delta=self.delta)
 
 
+@dataclass(frozen=True)
 class NumberError:
     """Regression loss for sequences with one number each, ``batch.values``. Term: ``value``.
 
@@ -48,14 +51,13 @@ class NumberError:
         penalty: penalty of each error.
     """
 
-    def __init__(self, penalty: Penalty) -> None:
-        self.penalty = penalty
+    penalty: Callable[[Tensor], Tensor]
 
-    def counts(self, batch: Supervised) -> dict[str, int]:
+    def counts(self, batch: Batch) -> dict[str, int]:
         """Return the count of the term: the number of sequences."""
         return {VALUE: batch.inputs.layout.n_sequences}
 
-    def __call__(self, hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, batch: Supervised) -> list[Term]:
+    def __call__(self, hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, batch: Batch) -> list[Term]:
         """Apply ``heads["pooled"]`` and ``heads["value"]``, and compute the term."""
         predicted, targets = values(hidden, heads, batch.inputs.layout), batch.values
         assert targets is not None

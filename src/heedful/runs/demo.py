@@ -20,7 +20,7 @@ from heedful.runs.train import Trained, train_run
 from heedful.tasks.evaluation import EvaluationOptions
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.translation import translation_scores
-from heedful.training.events import Callback
+from heedful.training.callbacks import Callback
 from heedful.typing import JsonMapping
 
 Beginning = Literal["new", "interrupted", "finished"]

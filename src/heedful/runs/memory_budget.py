@@ -17,8 +17,8 @@ from heedful.tasks.registry import task_for
 from heedful.tasks.vectors import check_vectors
 from heedful.text.specials import SPECIALS
 from heedful.training.feed import PlannedData
+from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import build_optimizer, fewest_states
-from heedful.training.step import Step
 
 TOO_LARGE = "model: does not fit in memory"
 WAY_OUT = "lower its sizes (`heedful describe` shows what it takes)"
@@ -128,7 +128,7 @@ def too_wide(recipe: Recipe, longest: Longest | None, held: str) -> str:
 
 
 def rehearse(
-    step: Step, data: PlannedData, n_parts: int, device: torch.device, words: Callable[[str], str]
+    module: ModelWithLoss, data: PlannedData, n_parts: int, device: torch.device, words: Callable[[str], str]
 ) -> None:
     """Run the widest micro-batch forward and backward first, so that memory runs out now or never.
 
@@ -142,8 +142,8 @@ def rehearse(
     part = max(data.split(max(data.epoch(0), key=rectangle).tolist(), n_parts), key=rectangle)
     batch = data.collate(part, 0).to(device)
     # Running statistics are put back; tables that only grew (positions) may stay.
-    kept = {name: value.clone() for name, value in step.model.state_dict().items()}
+    kept = {name: value.clone() for name, value in module.model.state_dict().items()}
     with room_for(words(f"{len(part)} sequences of up to {data.lengths[part].max()} tokens")):
-        step(batch, step.counts(batch))[0].backward()
-    step.model.load_state_dict(kept)
-    step.model.zero_grad(set_to_none=True)
+        module(batch, module.counts(batch))[0].backward()
+    module.model.load_state_dict(kept)
+    module.model.zero_grad(set_to_none=True)

@@ -10,7 +10,7 @@ import torch
 
 from heedful.artifacts.environment import choose_device
 from heedful.artifacts.run_folder import RunFolder, read_json
-from heedful.artifacts.weights import fit, load_weights
+from heedful.artifacts.weights import load_tensors, load_weights
 from heedful.decoding.config import DecodingConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import DamagedError, RequestError
@@ -203,7 +203,7 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True) -> Run:
         model = task.build_model()
     if unfinished:
         _refuse_damaged_checkpoints(folder)
-        fit(*final_weights(folder.path, recipe.training), model, str(folder.path))
+        load_tensors(*final_weights(folder.path, recipe.training), model, str(folder.path))
     else:
         load_weights(folder.weights, model)
     return Run(folder, task, model.to(place))

@@ -29,13 +29,13 @@ from heedful.memory import keep_freed_memory
 from heedful.recipes.schema import Recipe
 from heedful.runs.memory_budget import rehearse, too_wide
 from heedful.runs.prepare import prepare
-from heedful.runs.train import choose_fast_way, new_step
+from heedful.runs.train import choose_fast_path, new_module
 from heedful.runs.warm_start import rate_shares
 from heedful.tasks.base import PreparedData
 from heedful.tasks.registry import task_for
 from heedful.training.feed import PlannedData
 from heedful.training.optimizers import build_optimizer
-from heedful.training.update import Updater
+from heedful.training.update import update_weights
 from heedful.typing import JsonObject
 
 WARM_UP = 2
@@ -139,44 +139,37 @@ def time_updates(
     keep_freed_memory()
     place, settings = choose_device(device), recipe.training
     peak = _Peak(place)
-    step = new_step(task_for(recipe), sizes, place).to(place)
+    module = new_module(task_for(recipe), sizes, place).to(place)
     if prepared is None:
         data, updates = _made_up(recipe, sizes, length, source_length or length)
     else:
         data, updates = _own(prepared)
-    update = Updater(
-        step,
-        step,
-        build_optimizer(recipe.optimizer, step.model, rate_shares(recipe, step.model)),
-        data,
-        settings.accumulate,
-        settings.seed,
-        settings.clip_norm,
-        place,
-    )
-    step.train()
+    optimizer = build_optimizer(recipe.optimizer, module.model, rate_shares(recipe, module.model))
+    module.train()
     if prepared is not None:
-        rehearse(step, data, settings.accumulate, place, partial(too_wide, recipe, prepared.longest))
+        rehearse(module, data, settings.accumulate, place, partial(too_wide, recipe, prepared.longest))
 
     with tempfile.TemporaryDirectory() as nowhere:
         order, tokens = cycle(updates), list[int]()
 
         def work() -> None:
             samples = next(order)
-            update(samples, epoch=0, update=1, rate=RATE, run=Path(nowhere))
+            update_weights(
+                module, optimizer, data, settings, samples, epoch=0, update=1, rate=RATE, run=Path(nowhere)
+            )
             tokens.append(_target_tokens(data.lengths, samples))
 
         _warm_up(work)
         memory = peak.read()  # before there is a compiler, whose memory is not the update's
-        choose_fast_way(recipe, step, data, place, log)
+        choose_fast_path(recipe, module, data, place, log)
         _warm_up(work)
         seconds = list(_timed(work, place))
         process = peak.of_process()
     return Timing(
         device=place.type,
-        precision=step.precision,
+        precision=module.precision,
         threads=torch.get_num_threads(),
-        compiled=step.compiled,
+        compiled=module.compiled,
         own_data=prepared is not None,
         tokens=round(statistics.mean(tokens[-len(seconds) :])),
         seconds=statistics.median(seconds),

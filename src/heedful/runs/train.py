@@ -13,9 +13,16 @@ from torch import nn
 
 from heedful import __version__
 from heedful.artifacts.environment import choose_device, environment
-from heedful.artifacts.lock import held, nothing_half_made
-from heedful.artifacts.run_folder import FORMAT, RunFolder, write_card, write_json, write_text
-from heedful.artifacts.weights import fit, save_weights
+from heedful.artifacts.run_folder import (
+    FORMAT,
+    RunFolder,
+    emptied_on_failure,
+    locked,
+    write_card,
+    write_json,
+    write_text,
+)
+from heedful.artifacts.weights import load_tensors, save_weights
 from heedful.errors import DamagedError, RequestError
 from heedful.files import is_temporary, remove_temporaries
 from heedful.memory import keep_freed_memory, room_for
@@ -33,16 +40,15 @@ from heedful.tasks.registry import task_for
 from heedful.tasks.vectors import frozen_tables
 from heedful.training import checkpoints, distribution
 from heedful.training.averaging import average, final_weights
-from heedful.training.companions import choose_processes, companions
-from heedful.training.compilation import choose_compile, estimated_seconds
-from heedful.training.events import Callback
+from heedful.training.callbacks import Callback
+from heedful.training.fast_paths import choose_compile, choose_precision, choose_processes
 from heedful.training.feed import PlannedData
-from heedful.training.loop import TrainingResult, Validate, train
+from heedful.training.launch import launched, with_threads
+from heedful.training.loop import TrainingResult, Validate, fit
+from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import build_optimizer
-from heedful.training.precision import choose_precision
 from heedful.training.schedules import build_schedule, is_better
 from heedful.training.settings import TrainingConfig
-from heedful.training.step import Step
 from heedful.training.update import seed_of
 from heedful.typing import JsonMapping
 
@@ -96,12 +102,12 @@ def train_run(
         if ended is not None:
             return Trained(folder, ended, distribution.is_first())
         cleans_up = distribution.is_first() and not resume
-        with nothing_half_made(folder.path) if cleans_up else nullcontext():
+        with emptied_on_failure(folder.path) if cleans_up else nullcontext():
             ready = _set_up(recipe, folder, place, stack, resume=resume, log=quiet)
             observers = callbacks(folder)
-        recipe, step = ready.recipe, ready.step
-        result = train(
-            step,
+        recipe, module = ready.recipe, ready.module
+        result = fit(
+            module,
             ready.data,
             ready.optimizer,
             _schedule(recipe),
@@ -113,10 +119,10 @@ def train_run(
             frozen=ready.frozen,
         )
         if distribution.is_first():
-            fit(*final_weights(folder.path, recipe.training), step.model, "the final weights")
-            _keep_the_better(folder, recipe.training, step.model, ready.validate, result, quiet)
-            log_warm_up(step.model, quiet)
-            finish(folder, recipe, step.model, result)
+            load_tensors(*final_weights(folder.path, recipe.training), module.model, "the final weights")
+            _keep_the_better(folder, recipe.training, module.model, ready.validate, result, quiet)
+            log_warm_up(module.model, quiet)
+            finish(folder, recipe, module.model, result)
         return Trained(folder, result, distribution.is_first())
 
 
@@ -126,7 +132,7 @@ class _Ready:
 
     Args:
         recipe: with the number of processes.
-        step: the model with its first weights, and its objective.
+        module: the model with its first weights, and its objective.
         data: batches to train on.
         optimizer: of the model's parameters.
         validate: measures the model.
@@ -134,7 +140,7 @@ class _Ready:
     """
 
     recipe: Recipe
-    step: Step
+    module: ModelWithLoss
     data: PlannedData
     optimizer: torch.optim.Optimizer
     validate: Validate
@@ -150,7 +156,7 @@ def _set_up(
         recipe: validated.
         folder: of the run.
         place: where the model is trained.
-        stack: ends companion processes.
+        stack: ends the other processes.
         resume: whether the run goes on from a checkpoint.
         log: reports what is prepared.
     """
@@ -165,19 +171,20 @@ def _set_up(
     task = prepared.task
     for note in task.data_notes(prepared):
         log(note)
-    step, data = build_step(task, place, None if begun else log), task.training_data(prepared)
+    module, data = build_module(task, place, None if begun else log), task.training_data(prepared)
     _schedule(recipe)  # refuses a warm-up that does not fit
-    n_processes = _processes(recipe, step.model, data, place)
+    n_processes = choose_processes(recipe.training, module.model, _n_tokens(recipe, data), place)
     recipe = _settled(folder, recipe, n_processes)
-    others = stack.enter_context(companions(n_processes, folder.path, recipe.training.threads))
-    choose_fast_way(recipe, step, data, place, log)
+    n_threads = torch.get_num_threads()
+    stack.enter_context(launched(n_processes, folder.path, recipe.training.threads))
+    choose_fast_path(recipe, module, data, place, log)
     if not resume:
         n_parts = distribution.world() * recipe.training.accumulate
-        rehearse(step, data, n_parts, place, partial(too_wide, recipe, prepared.longest))
-    validate = others.alone(task.validator(prepared, step))
-    frozen = {p: n for p, n in frozen_tables(recipe, step.model).items() if n is not None}
-    optimizer = build_optimizer(recipe.optimizer, step.model, rate_shares(recipe, step.model), frozen)
-    return _Ready(recipe, step, data, optimizer, validate, frozen)
+        rehearse(module, data, n_parts, place, partial(too_wide, recipe, prepared.longest))
+    validate = with_threads(n_threads, task.validator(prepared, module))
+    frozen = {p: n for p, n in frozen_tables(recipe, module.model).items() if n is not None}
+    optimizer = build_optimizer(recipe.optimizer, module.model, rate_shares(recipe, module.model), frozen)
+    return _Ready(recipe, module, data, optimizer, validate, frozen)
 
 
 def _keep_the_better(
@@ -201,14 +208,14 @@ def _keep_the_better(
     better = is_better(best.metric, metric, settings.direction)
     if better:
         path = checkpoints.path_of(folder.path, best.update)
-        fit(*average([path / "model.safetensors"]), model, str(path))
+        load_tensors(*average([path / "model.safetensors"]), model, str(path))
     log(
         f"validation {settings.metric}: {metric:.4g} of the average of checkpoints, {best.metric:.4g} of the "
         f"best one (update {best.update:,}); the run keeps the {'best one' if better else 'average'}"
     )
 
 
-def build_step(task: Task, device: torch.device, log: Log | None = None) -> Step:
+def build_module(task: Task, device: torch.device, log: Log | None = None) -> ModelWithLoss:
     """Build the model with its first weights, and its objective.
 
     Args:
@@ -218,16 +225,16 @@ def build_step(task: Task, device: torch.device, log: Log | None = None) -> Step
             run, whose checkpoint has the weights, nothing of that is read.
     """
     recipe = task.recipe
-    step = new_step(task, task.processor.sizes, device)
+    module = new_module(task, task.processor.sizes, device)
     if log is not None:
-        taken = take_weights(recipe, step.model, partial(task.warm_start.weights, recipe))
+        taken = take_weights(recipe, module.model, partial(task.warm_start.weights, recipe))
         if recipe.start is not None:
             log(f"starting from the weights of {recipe.start.run}{taken}")
-        task.initialise(step.model, log)
-    return step.to(device)
+        task.initialise(module.model, log)
+    return module.to(device)
 
 
-def new_step(task: Task, sizes: Sequence[int], device: torch.device) -> Step:
+def new_module(task: Task, sizes: Sequence[int], device: torch.device) -> ModelWithLoss:
     """Build the freshly initialised model and its objective, for ``device``, to which it is not moved yet."""
     recipe = task.recipe
     require_room(recipe, sizes, device)
@@ -240,18 +247,19 @@ def new_step(task: Task, sizes: Sequence[int], device: torch.device) -> Step:
     except ValueError as error:
         raise RequestError(f"model: {error}") from None
     precision = choose_precision(recipe.training.precision, device)
-    return Step(model, task.objective(), precision, auxiliary)
+    return ModelWithLoss(model, task.objective(), precision, auxiliary)
 
 
-def choose_fast_way(recipe: Recipe, step: Step, data: PlannedData, device: torch.device, log: Log) -> None:
+def choose_fast_path(
+    recipe: Recipe, module: ModelWithLoss, data: PlannedData, device: torch.device, log: Log
+) -> None:
     """Compile where it pays, and tell all that was chosen."""
-    settings = recipe.training
-    if choose_compile(settings.compile, step.model, _n_tokens(recipe, data), settings.max_minutes, device):
-        step.compile()
-    how = "compiled (the first updates wait for it)" if step.compiled else "not compiled"
+    if choose_compile(recipe.training, module.model, _n_tokens(recipe, data), device):
+        module.compile()
+    how = "compiled (the first updates wait for it)" if module.compiled else "not compiled"
     together = f"processes: {distribution.world()}, " if distribution.world() > 1 else ""
     threads = f"threads{' of each' if together else ''}: {torch.get_num_threads()}"
-    log(f"training on {device.type} in {step.precision}, {together}{threads}, {how}")
+    log(f"training on {device.type} in {module.precision}, {together}{threads}, {how}")
 
 
 def _n_tokens(recipe: Recipe, data: PlannedData) -> int | None:
@@ -270,15 +278,6 @@ def _threads(wanted: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _processes(recipe: Recipe, model: nn.Module, data: PlannedData, device: torch.device) -> int:
-    settings = recipe.training
-    wanted = 1 if settings.processes == "auto" and settings.threads else settings.processes
-    seconds = estimated_seconds(model, _n_tokens(recipe, data), settings.max_minutes, device)
-    return choose_processes(
-        wanted, model, tokens_per_update=settings.tokens_per_update, seconds=seconds, device=device
-    )
 
 
 def _settled(folder: RunFolder, recipe: Recipe, n_processes: int) -> Recipe:
@@ -316,7 +315,7 @@ def _own(folder: RunFolder, resume: bool) -> Iterator[None]:
     else:
         _refuse_what_saved_nothing(folder)
         _refuse_to_overwrite(folder)
-    with held(folder.path):
+    with locked(folder.path):
         if not resume:
             _refuse_to_overwrite(folder)  # what another made in between
         remove_temporaries(folder.path)
@@ -366,7 +365,7 @@ def _prepare_card(folder: RunFolder) -> None:
 def _refuse_what_saved_nothing(folder: RunFolder) -> None:
     """Tell a training that ended before its first checkpoint from a run, unless another process is at it."""
     if folder.recipe.exists() and not (folder.has_ended or folder.has_checkpoints):
-        with held(folder.path):
+        with locked(folder.path):
             raise RequestError(
                 f"{folder.path}: a training was begun here, and nothing of it was saved; delete the folder, "
                 "or choose another with --out (--resume begins the same training again)"

@@ -19,7 +19,7 @@ from heedful.data.batch import Batch
 from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
 from heedful.models.base import Model
-from heedful.objectives.answering import answer_log_probs
+from heedful.objectives.classification import answer_log_probs
 from heedful.tasks.grouping import longest_first
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.reading import Progress, Reader

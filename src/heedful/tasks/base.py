@@ -36,7 +36,7 @@ from heedful.tasks.prediction import Prediction
 from heedful.tasks.warm_start import WarmStart
 from heedful.training.feed import PlannedData
 from heedful.training.loop import Validate
-from heedful.training.step import Step
+from heedful.training.model_with_loss import ModelWithLoss
 from heedful.typing import JsonMapping
 
 Log = Callable[[str], None]
@@ -286,7 +286,7 @@ class Task(ABC):
         """Return the training data in batches."""
 
     @abstractmethod
-    def validator(self, data: "PreparedData", step: Step) -> Validate:
+    def validator(self, data: "PreparedData", module: ModelWithLoss) -> Validate:
         """Return the function that computes the validation metrics of a model."""
 
     @abstractmethod

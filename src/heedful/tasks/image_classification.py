@@ -54,7 +54,7 @@ from heedful.tasks.reading import Progress, Reader
 from heedful.tasks.validation import Validator, micro_batch
 from heedful.tasks.warm_start import image_reader_of
 from heedful.training.feed import PlannedData
-from heedful.training.step import Step
+from heedful.training.model_with_loss import ModelWithLoss
 from heedful.typing import JsonMapping, JsonObject
 
 BUDGET = 8192
@@ -356,10 +356,10 @@ class ImageClassification(Task):
         )
         return PlannedData(make.lengths, make, training.tokens_per_update, training.seed)
 
-    def validator(self, data: PreparedData, step: Step) -> Validator:
+    def validator(self, data: PreparedData, module: ModelWithLoss) -> Validator:
         """Loss and accuracy, on images as they are."""
         make = ImageBatches(data.valid, self.processor, self.recipe.model.n_tokens)
-        return Validator(step, make, micro_batch(self.recipe), {"loss": "class", "accuracy": "correct"})
+        return Validator(module, make, micro_batch(self.recipe), {"loss": "class", "accuracy": "correct"})
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Noise; every image has its number of tokens, whatever ``length``."""

@@ -39,7 +39,7 @@ from heedful.tasks.unknown import counted_notes
 from heedful.tasks.validation import means, micro_batch
 from heedful.text.specials import SPECIALS
 from heedful.training.feed import PlannedData
-from heedful.training.step import Step
+from heedful.training.model_with_loss import ModelWithLoss
 from heedful.typing import JsonMapping
 
 TOKENS = 8192
@@ -175,9 +175,9 @@ class LanguageModelling(RunningTextTask):
 
         return PlannedData(windows.lengths, make, training.tokens_per_update, training.seed)
 
-    def validator(self, data: PreparedData, step: Step) -> "Validator":
+    def validator(self, data: PreparedData, module: ModelWithLoss) -> "Validator":
         """Loss and perplexity."""
-        return Validator(self.recipe, data, step)
+        return Validator(self.recipe, data, module)
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Windows of the model's context."""
@@ -252,8 +252,8 @@ def _documents(
 class Validator:
     """Loss and perplexity on the validation text, in windows that do not overlap."""
 
-    def __init__(self, recipe: LanguageModellingRecipe, data: PreparedData, step: Step) -> None:
-        self.recipe, self.step = recipe, step
+    def __init__(self, recipe: LanguageModellingRecipe, data: PreparedData, module: ModelWithLoss) -> None:
+        self.recipe, self.module = recipe, module
         self.ids = data.valid.stream(TEXT)
 
     def __call__(self, model: nn.Module) -> Mapping[str, float]:
@@ -261,7 +261,7 @@ class Validator:
         context = self.recipe.model.context
         n = min(len(self.ids), self.recipe.validation.tokens or len(self.ids))
         batches_of_spans = batches(self.ids, n, context, context, micro_batch(self.recipe))
-        found = means(self.step, (batch for batch, _ in batches_of_spans))
+        found = means(self.module, (batch for batch, _ in batches_of_spans))
         return {"loss": found["token"], "perplexity": math.exp(min(found["nll"], 700.0))}
 
 

@@ -31,9 +31,9 @@ from heedful.models.encoder import EncoderConfig, class_head
 from heedful.models.registry import build_model
 from heedful.nn.output import BoundaryHead, MaskedHead
 from heedful.objectives.classification import SequenceClass, class_logits
-from heedful.objectives.masked import Several, SpanBoundary
+from heedful.objectives.cross_entropy import SpanBoundary
 from heedful.objectives.registry import MASKED_TOKEN, Losses
-from heedful.objectives.terms import Objective
+from heedful.objectives.terms import Objective, Several
 from heedful.recipes import schema
 from heedful.tasks.base import Columns, PreparedData, Rows, TaskInfo
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict
@@ -46,7 +46,7 @@ from heedful.tasks.validation import means, micro_batch
 from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
 from heedful.training.feed import PlannedData
-from heedful.training.step import Step
+from heedful.training.model_with_loss import ModelWithLoss
 from heedful.typing import JsonMapping
 
 TOKENS = 8192
@@ -219,9 +219,9 @@ class MaskedLanguageModelling(RunningTextTask):
         make = maskings(self.recipe, self.processor, data.train.stream(TEXT), seed=training.seed)
         return PlannedData(make.lengths, make, training.tokens_per_update, training.seed)
 
-    def validator(self, data: PreparedData, step: Step) -> "Validator":
+    def validator(self, data: PreparedData, module: ModelWithLoss) -> "Validator":
         """Loss and perplexity of hidden tokens."""
-        return Validator(self, data, step)
+        return Validator(self, data, module)
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Windows of the longest sequences; where words begin is random too."""
@@ -339,14 +339,14 @@ def _hiding(
 class Validator:
     """Loss and perplexity of hidden tokens of the validation text, always the same ones."""
 
-    def __init__(self, task: MaskedLanguageModelling, data: PreparedData, step: Step) -> None:
-        self.step = step
+    def __init__(self, task: MaskedLanguageModelling, data: PreparedData, module: ModelWithLoss) -> None:
+        self.module = module
         self.make = maskings(task.recipe, task.processor, data.valid.stream(TEXT), seed=0)
         self.batches = in_order(self.make.lengths, micro_batch(task.recipe))
 
     def __call__(self, model: nn.Module) -> Mapping[str, float]:
         """See `heedful.training.loop.Validate`."""
-        found = means(self.step, (self.make(samples.tolist(), 0) for samples in self.batches))
+        found = means(self.module, (self.make(samples.tolist(), 0) for samples in self.batches))
         loss = sum(found[name] for name in ("token", "boundary", "next") if name in found)
         return {"loss": loss, "perplexity": math.exp(min(found["nll"], 700.0))}
 

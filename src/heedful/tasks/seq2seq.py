@@ -32,7 +32,7 @@ from heedful.tasks.sequence_formats import SequenceFormat
 from heedful.tasks.validation import means, micro_batch
 from heedful.text.tokenizer import EncodedTexts
 from heedful.training.feed import PlannedData
-from heedful.training.step import Step
+from heedful.training.model_with_loss import ModelWithLoss
 from heedful.typing import JsonObject
 
 Vary = Callable[[str, Sequence[Ids], Sequence[int], int], list[Ids]]
@@ -174,9 +174,9 @@ class Seq2SeqTask(Task):
         )
         return PlannedData(pairs.lengths, pairs, training.tokens_per_update, training.seed)
 
-    def validator(self, data: PreparedData, step: Step) -> "Validator":
+    def validator(self, data: PreparedData, module: ModelWithLoss) -> "Validator":
         """Loss and perplexity and, if the recipe asks for it, BLEU and chrF."""
-        return Validator(self, data, step)
+        return Validator(self, data, module)
 
     def quick_scores(self, texts: Sequence[str], references: Sequence[Any]) -> Mapping[str, float]:
         """BLEU and chrF of generated texts."""
@@ -190,12 +190,12 @@ class Validator:
     Args:
         task: of the run.
         data: its data.
-        step: runs the model and its objective.
+        module: runs the model and its objective.
     """
 
-    def __init__(self, task: Seq2SeqTask, data: PreparedData, step: Step) -> None:
+    def __init__(self, task: Seq2SeqTask, data: PreparedData, module: ModelWithLoss) -> None:
         recipe = task.recipe
-        self.task, self.step, self.settings = task, step, recipe.validation
+        self.task, self.module, self.settings = task, module, recipe.validation
         self.rows = task.validation_rows(data)
         self.pairs = Pairs(recipe.pairing, data.valid, task.sides)
         self.batches = in_order(self.pairs.lengths, micro_batch(recipe))
@@ -205,7 +205,7 @@ class Validator:
         return {**self._likelihood(), **self._generated(model)}
 
     def _likelihood(self) -> dict[str, float]:
-        found = means(self.step, (self.pairs.scored(samples.tolist()) for samples in self.batches))
+        found = means(self.module, (self.pairs.scored(samples.tolist()) for samples in self.batches))
         return {"loss": found["token"], "perplexity": math.exp(min(found["nll"], 700.0))}
 
     def _generated(self, model: Model) -> Mapping[str, float]:

@@ -30,9 +30,9 @@ from heedful.errors import DataError
 from heedful.models.base import Model
 from heedful.models.encoder import class_head
 from heedful.models.language_model import LanguageModelConfig
+from heedful.objectives.classification import TAG
 from heedful.objectives.registry import TAG as TAG_LOSSES
 from heedful.objectives.registry import Losses
-from heedful.objectives.tagging import TAG
 from heedful.recipes import schema
 from heedful.tasks.base import Columns, Log, Rows, TaskInfo
 from heedful.tasks.grouping import longest_first

@@ -29,7 +29,7 @@ from heedful.tasks.warm_start import own_tokenizer
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.feed import PlannedData
-from heedful.training.step import Step
+from heedful.training.model_with_loss import ModelWithLoss
 
 # Recipes ------------------------------------------------------------------------------------------------
 
@@ -249,9 +249,9 @@ class TextTask(Task):
         training = self.recipe.training
         return PlannedData(make.lengths, make, training.tokens_per_update, training.seed)
 
-    def validator(self, data: PreparedData, step: Step) -> Validator:
+    def validator(self, data: PreparedData, module: ModelWithLoss) -> Validator:
         """Means of the terms of the loss."""
-        return Validator(step, self.batches(data.valid), micro_batch(self.recipe), self.validation_terms)
+        return Validator(module, self.batches(data.valid), micro_batch(self.recipe), self.validation_terms)
 
     def source_from(self, files: Sequence[Path]) -> OwnTable:
         """A table with a header, or one like that to train on, or JSON lines, with the task's columns.

@@ -11,7 +11,7 @@ from heedful.data.plan import Lengths, in_order
 from heedful.errors import DataError
 from heedful.recipes.schema import Recipe
 from heedful.training import distribution
-from heedful.training.step import Step
+from heedful.training.model_with_loss import ModelWithLoss
 
 
 def micro_batch(recipe: Recipe) -> int:
@@ -37,30 +37,30 @@ class Validator:
     """Means of some terms of the loss over the validation data.
 
     Args:
-        step: with the model.
+        module: with the model.
         make: the batches.
         budget: tokens of each batch.
         terms: for each metric, the name of its term.
     """
 
-    def __init__(self, step: Step, make: Batches, budget: int, terms: Mapping[str, str]) -> None:
-        self.step, self.make, self.terms = step, make, terms
+    def __init__(self, module: ModelWithLoss, make: Batches, budget: int, terms: Mapping[str, str]) -> None:
+        self.module, self.make, self.terms = module, make, terms
         self.batches = in_order(make.lengths, budget)
 
     def __call__(self, model: nn.Module) -> Mapping[str, float]:
         """See `heedful.training.loop.Validate`."""
-        found = means(self.step, (self.make(samples.tolist(), 0) for samples in self.batches))
+        found = means(self.module, (self.make(samples.tolist(), 0) for samples in self.batches))
         return {metric: found[term] for metric, term in self.terms.items()}
 
 
-def means(step: Step, batches: Iterable[Batch]) -> dict[str, float]:
+def means(module: ModelWithLoss, batches: Iterable[Batch]) -> dict[str, float]:
     """Return each term of the loss by its name: its sum over all batches, divided by its count."""
-    device = next(step.parameters()).device
+    device = next(module.parameters()).device
     sums: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     for batch in batches:
         there = batch.to(device)
-        for term in step(there, step.counts(there))[1]:
+        for term in module(there, module.counts(there))[1]:
             sums[term.name] += term.sum.item()
             counts[term.name] += term.count
     if empty := [name for name in sums if not counts[name]]:

@@ -1,29 +1,108 @@
-"""Training callbacks: a progress bar, ``metrics.jsonl`` and TensorBoard."""
+"""Events of a training, and the callbacks that log them: ``metrics.jsonl``, a progress bar, TensorBoard."""
 
 import json
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from heedful.errors import RequestError, WorkError, escaped
 from heedful.files import is_unicode, require_end, write_text
-from heedful.training.events import Event, Saved, Started, Stopped, Updated, Validated
 from heedful.typing import JsonObject
 
 VERSION = 1
 """Format version of the lines in ``metrics.jsonl``."""
+
+StopReason = Literal["updates", "epochs", "minutes", "patience", "data", "signal"]
+"""Which condition ended the training: a limit, early stopping, no more data, or a signal."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """Training starts or resumes.
+
+    Args:
+        update: number of updates already made (0 for a new run).
+        validated: the last validated update.
+        max_updates: the last update, if limited.
+        world: number of processes.
+        damaged: error messages of the damaged checkpoints that were skipped.
+    """
+
+    update: int
+    validated: int = 0
+    max_updates: int | None = None
+    world: int = 1
+    damaged: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Updated:
+    """One update was made.
+
+    Args:
+        update: its number, starting at 1.
+        epoch: number of completed passes over the data.
+        loss: the weighted sum of the loss terms.
+        terms: the mean of each loss term over the update.
+        rate: the learning rate.
+        norm: the gradient norm before clipping.
+        tokens: number of tokens in the update, over all ranks.
+        seconds: duration of the update.
+        elapsed: total training time in seconds, including earlier parts of a resumed run.
+    """
+
+    update: int
+    epoch: int
+    loss: float
+    terms: dict[str, float]
+    rate: float
+    norm: float
+    tokens: int
+    seconds: float
+    elapsed: float
+
+
+@dataclass(frozen=True)
+class Validated:
+    """Validation ran after an update; ``best`` is true if its metric is the best so far."""
+
+    update: int
+    metrics: dict[str, float]
+    best: bool
+    elapsed: float
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint was written."""
+
+    update: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Training ended; ``reason`` is ``failed`` if an error ended it."""
+
+    update: int
+    reason: StopReason | Literal["failed"]
+    elapsed: float
+
+
+Event = Started | Updated | Validated | Saved | Stopped
+Callback = Callable[[Event], None]
 
 
 class JsonLines:
     """Append events to ``metrics.jsonl``: one JSON object per line, with ``version`` and ``event``.
 
     ``event`` is ``started``, ``updated``, ``validated`` or ``stopped``; the other keys are the fields
-    of the event class of that name in `heedful.training.events`. Non-finite values are written as null.
+    of the event class of that name in `heedful.training.callbacks`. Non-finite values are written as null.
     When a run resumes from a checkpoint, lines after that checkpoint are removed first, so no update
     or validation appears twice.
 

@@ -17,45 +17,92 @@ is therefore complete even if the process is killed at any point.
 import json
 import shutil
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import nn
 
-from heedful.artifacts.weights import (
-    fit,
-    load_weights,
-    named_tensors,
-    read_tensors,
-    save_tensors,
-    save_weights,
-    write_tensors,
-)
+from heedful.artifacts.weights import load_tensors, named_tensors, read_tensors, write_tensors
 from heedful.errors import DamagedError, DataError, RequestError, WorkError
 from heedful.files import is_intact, parse_json, require_end, sha256, stamped, sync
-from heedful.training.faults import fault_point
 from heedful.training.optimizers import load_state_tensors, state_tensors
-from heedful.training.state import TrainingState
-from heedful.typing import JsonObject
-
-__all__ = [
-    "VERSION",
-    "Checkpoint",
-    "clean",
-    "latest_good",
-    "load",
-    "load_weights",
-    "paths",
-    "prune",
-    "save",
-    "save_tensors",
-    "save_weights",
-]
+from heedful.training.signals import fault_point
+from heedful.typing import JsonMapping, JsonObject
 
 VERSION = 1
 _FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A checkpoint and its validation metric.
+
+    Args:
+        update: number of the update.
+        metric: the validation metric after it.
+        in_turn: whether the validation was a regular one, which an uninterrupted run also makes.
+    """
+
+    update: int
+    metric: float
+    in_turn: bool = True
+
+
+@dataclass
+class TrainingState:
+    """The training state saved as ``state.json`` in every checkpoint.
+
+    Args:
+        update: number of updates made; also the number of the last one, since they count from 1.
+        cursor: the position in the data after them, in the format of the training data.
+        validated: the update after which validation last ran; 0 before the first.
+        best: the best validated updates, best first: the kept regular ones, and the last update if training
+            ended there out of turn.
+        best_in_turn: the best metric of a regular validation so far.
+        bad_validations: number of consecutive regular validations without improvement.
+        schedule: the state of a schedule that observes metrics.
+        seconds: training time, including earlier parts of a resumed run.
+        tokens: number of tokens the model has processed, on both sides.
+        samples: number of samples it has processed.
+    """
+
+    update: int = 0
+    cursor: JsonObject | None = None
+    validated: int = 0
+    best: list[Scored] = field(default_factory=list)
+    best_in_turn: float | None = None
+    bad_validations: int = 0
+    schedule: JsonObject = field(default_factory=dict)
+    seconds: float = 0.0
+    tokens: int = 0
+    samples: int = 0
+
+    def advance(self, cursor: JsonMapping, n_samples: int, n_tokens: int) -> None:
+        """Count an update; a best checkpoint outside the regular validations is forgotten."""
+        self.update += 1
+        self.cursor = dict(cursor)
+        self.best = [scored for scored in self.best if scored.in_turn]
+        self.tokens += n_tokens
+        self.samples += n_samples
+
+    def to_json(self) -> JsonObject:
+        """Return the state as plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: JsonObject) -> Self:
+        """Build a state from the result of `to_json`; raise `ValueError` if keys are missing or unknown."""
+        names = {f.name for f in fields(cls)}
+        if set(values) != names:
+            raise ValueError(f"missing or unknown keys: {sorted(set(values) ^ names)}")
+        return cls(**{**values, "best": [Scored(**scored) for scored in values["best"]]})
+
+    @property
+    def epoch(self) -> int:
+        """Return the number of completed passes over the data."""
+        return 0 if self.cursor is None else int(self.cursor["epoch"])
 
 
 @dataclass(frozen=True)
@@ -77,7 +124,7 @@ class Checkpoint:
                 f"{self.path}: saved with optimizer {self.optimizer_class}; it cannot be resumed with "
                 f"{type(optimizer).__name__}"
             )
-        fit(*read_tensors(self.path / "model.safetensors"), model, str(self.path))
+        load_tensors(*read_tensors(self.path / "model.safetensors"), model, str(self.path))
         tensors, _ = read_tensors(self.path / "optimizer.safetensors")
         load_state_tensors(optimizer, model, tensors)
 
@@ -112,7 +159,10 @@ def save(run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: T
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         _write(temporary, model, optimizer, state)
-        _sync(temporary)
+        for name in (*_FILES, "manifest.json"):
+            sync(temporary / name)
+        sync(temporary)
+        fault_point("after-sync")
         fault_point("before-rename")
         _publish(temporary, target)
     except OSError as error:
@@ -130,10 +180,6 @@ def _temporary(target: Path) -> Path:
     return target.with_name(f".{target.name}.tmp")
 
 
-def _replaced(target: Path) -> Path:
-    return target.with_name(f".{target.name}.replaced")
-
-
 def _write(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState) -> None:
     write_tensors(folder / "model.safetensors", *named_tensors(model))
     fault_point("after-model-written")
@@ -149,16 +195,9 @@ def _write_json(path: Path, values: JsonObject) -> None:
     path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
 
 
-def _sync(folder: Path) -> None:
-    for name in (*_FILES, "manifest.json"):
-        sync(folder / name)
-    sync(folder)
-    fault_point("after-sync")
-
-
 def _publish(temporary: Path, target: Path) -> None:
     """Rename ``temporary`` to ``target``; an existing target is renamed first, so `clean` can restore it."""
-    backup = _replaced(target)
+    backup = target.with_name(f".{target.name}.replaced")
     if target.exists():
         target.rename(backup)
         fault_point("while-replacing")
@@ -263,7 +302,10 @@ def _load(path: Path) -> Checkpoint:
         )
     for name in _FILES:
         _verify(path / name, files.get(name, {}))
-    return _parse(path / "state.json", lambda values: _checkpoint(path, values))
+    return _parse(
+        path / "state.json",
+        lambda values: Checkpoint(path, TrainingState.from_json(values["training"]), values["optimizer"]),
+    )
 
 
 def _manifest(values: JsonObject) -> tuple[Any, dict[str, JsonObject]]:
@@ -271,10 +313,6 @@ def _manifest(values: JsonObject) -> tuple[Any, dict[str, JsonObject]]:
     if version == VERSION and not is_intact(values):
         raise ValueError("its checksum does not match its content")
     return version, {name: dict(entry) for name, entry in dict(values["files"]).items()}
-
-
-def _checkpoint(path: Path, values: JsonObject) -> Checkpoint:
-    return Checkpoint(path, TrainingState.from_json(values["training"]), values["optimizer"])
 
 
 def _parse(path: Path, make: Callable[[Any], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Distributed training: processes started by `torchrun` or by `heedful.training.companions`.
+"""Distributed training: processes started by `torchrun` or by `heedful.training.launch`.
 
 Every function also works in a single process without a process group, as a no-op.
 """
@@ -23,14 +23,14 @@ from torch.nn.parallel import DistributedDataParallel
 _TIMEOUT = timedelta(hours=12)
 
 STORE, PARENT = "HEEDFUL_STORE", "HEEDFUL_PARENT"
-"""Environment variables of a process started by `companions`: the rendezvous file, and the parent's PID."""
+"""Environment variables of a process started by `heedful.training.launch`: rendezvous file, parent PID."""
 
 _PR_SET_PDEATHSIG = 1  # from Linux's prctl.h
 
 
 @contextmanager
 def process_group(device: torch.device | str = "cpu") -> Iterator[torch.device]:
-    """Join the process group of `torchrun` or `heedful.training.companions` within the context.
+    """Join the process group of `torchrun` or `heedful.training.launch` within the context.
 
     Yield this rank's device: the CPU, or the CUDA device of its local rank. If ``WORLD_SIZE`` is not set
     or 1, yield ``device`` unchanged and join nothing.
@@ -102,19 +102,24 @@ def barrier() -> None:
         dist.barrier()
 
 
-def wrap(step: nn.Module) -> nn.Module:
-    """Wrap the step in `DistributedDataParallel` if there are several processes.
+def wrap(module: nn.Module) -> nn.Module:
+    """Wrap a module in `DistributedDataParallel` if there are several processes.
 
     Buffers are not broadcast: training only writes running statistics, and those of the first process are
     saved. Unused parameters are allowed: a tagger does not use the pooler of a pretrained encoder.
     """
     if world() == 1:
-        return step
-    device = next(step.parameters()).device
+        return module
+    device = next(module.parameters()).device
     devices = [device.index] if device.type == "cuda" else None
     return DistributedDataParallel(
-        step, device_ids=devices, broadcast_buffers=False, find_unused_parameters=True
+        module, device_ids=devices, broadcast_buffers=False, find_unused_parameters=True
     )
+
+
+def unwrap(module: Any) -> Any:
+    """Return the module that `wrap` was called with."""
+    return module.module if isinstance(module, DistributedDataParallel) else module
 
 
 def without_sync(forward: nn.Module) -> AbstractContextManager[Any]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from heedful.training import distribution
-from heedful.training.companions import FEWEST_TOKENS
-from heedful.training.events import Event, Stopped, Updated, Validated
+from heedful.training.callbacks import Event, Stopped, Updated, Validated
+from heedful.training.fast_paths import FEWEST_TOKENS
 
 WINDOW = 30.0
 """Seconds over which the waiting time is measured."""
@@ -42,7 +42,7 @@ class LossNotice:
         self.first: list[float] = []
 
     def __call__(self, event: Event) -> None:
-        """See `heedful.training.events.Callback`."""
+        """See `heedful.training.callbacks.Callback`."""
         if isinstance(event, Updated):
             self.first = [*self.first, event.loss] if len(self.first) < AVERAGED else self.first
             self.losses = [*self.losses[1 - AVERAGED :], event.loss]
@@ -89,7 +89,7 @@ class ContentionNotice:
         self.done = torch.get_num_threads() == 1 or distribution.world() > 1
 
     def __call__(self, event: Event) -> None:
-        """See `heedful.training.events.Callback`."""
+        """See `heedful.training.callbacks.Callback`."""
         if isinstance(event, Validated):
             self.begin = None  # do not measure validation
         if self.done or not isinstance(event, Updated):

@@ -3,23 +3,25 @@
 The schedule sets the learning rate before every update; optimizers are built here with a rate of 0.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Annotated, Literal
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal
 
 import torch
+from jaxtyping import Float
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 from torch import Tensor, nn
 
 from heedful.config import Config
 from heedful.errors import RequestError, nearest
-from heedful.training.muon import Muon, hidden_matrices
 from heedful.typing import JsonObject
 
+Decay = Annotated[float, Field(ge=0, lt=1)]
+"""Decay of a running mean or sum."""
 
-class AdamConfig(Config):
-    """Adam (Kingma and Ba 2015) with the values of Vaswani et al. 2017, section 5.3.
 
-    Lecture S0 lists a library's defaults instead (beta2 0.999, rate 0.001); S2 has the paper's values.
+class _AdamConfig(Config):
+    """Settings of Adam and its relatives.
 
     Args:
         beta1: decay of the running mean of the gradient.
@@ -27,34 +29,41 @@ class AdamConfig(Config):
         eps: added to the denominator, the root of the mean square.
     """
 
+    kind: str
+    beta1: Decay = 0.9
+    beta2: Decay
+    eps: PositiveFloat
+
+
+class AdamConfig(_AdamConfig):
+    """Adam (Kingma and Ba 2015) with the values of Vaswani et al. 2017, section 5.3.
+
+    Lecture S0 lists a library's defaults instead (beta2 0.999, rate 0.001); S2 has the paper's values.
+    """
+
     kind: Literal["adam"] = "adam"
-    beta1: float = Field(default=0.9, ge=0, lt=1)
-    beta2: float = Field(default=0.98, ge=0, lt=1)
+    beta2: Decay = 0.98
     eps: PositiveFloat = 1e-9
 
 
-class AdamWConfig(Config):
+class AdamWConfig(_AdamConfig):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
 
     Weight decay applies to matrices only (two axes or more: projections, embeddings, kernels), not to biases
     and gains.
 
     Args:
-        beta1: decay of the running mean of the gradient.
-        beta2: decay of the running mean of its square.
-        eps: added to the denominator, the root of the mean square.
         weight_decay: each update subtracts this share of a matrix, times the learning rate.
     """
 
     kind: Literal["adamw"] = "adamw"
-    beta1: float = Field(default=0.9, ge=0, lt=1)
-    beta2: float = Field(default=0.999, ge=0, lt=1)
+    beta2: Decay = 0.999
     eps: PositiveFloat = 1e-8
     weight_decay: NonNegativeFloat = 0.01
 
 
 class MuonConfig(Config):
-    """Muon for the matrices between embeddings and heads, AdamW for the rest (`heedful.training.muon`).
+    """Muon for the matrices between embeddings and heads, AdamW for the rest (`heedful.training.optimizers`).
 
     The schedule sets Muon's learning rate, usually 0.02 or more; AdamW uses ``adam_share`` times that.
 
@@ -66,10 +75,10 @@ class MuonConfig(Config):
     """
 
     kind: Literal["muon"] = "muon"
-    momentum: float = Field(default=0.95, ge=0, lt=1)
+    momentum: Decay = 0.95
     adam_share: PositiveFloat = 0.2
-    beta1: float = Field(default=0.9, ge=0, lt=1)
-    beta2: float = Field(default=0.99, ge=0, lt=1)
+    beta1: Decay = 0.9
+    beta2: Decay = 0.99
     eps: PositiveFloat = 1e-8
     weight_decay: NonNegativeFloat = 0.01
 
@@ -83,7 +92,7 @@ class SGDConfig(Config):
     """
 
     kind: Literal["sgd"] = "sgd"
-    momentum: float = Field(default=0.0, ge=0, lt=1)
+    momentum: Decay = 0.0
     nesterov: bool = False
 
     @model_validator(mode="after")
@@ -120,29 +129,19 @@ def build_optimizer(
     if not parameters:
         raise RequestError("the model has no trainable parameters")
     fused = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in parameters) or None
-    match config:
-        case AdamConfig():
-            betas = (config.beta1, config.beta2)
-            groups = _groups(parameters, 0.0, shares or {}, late)
-            return torch.optim.Adam(groups, lr=0.0, betas=betas, eps=config.eps, fused=fused)
-        case AdamWConfig():
-            betas = (config.beta1, config.beta2)
-            groups = _groups(parameters, config.weight_decay, shares or {}, late)
-            return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=config.eps, fused=fused)
-        case MuonConfig():
-            if shares:
-                raise RequestError(
-                    "start.layer_share is not supported by muon (one rate for all blocks); use adamw"
-                )
-            return _muon(config, model, parameters, fused)
-        case SGDConfig():
-            return torch.optim.SGD(
-                _groups(parameters, 0.0, shares or {}, late),
-                lr=0.0,
-                momentum=config.momentum,
-                nesterov=config.nesterov,
-                fused=fused,
+    if isinstance(config, MuonConfig):
+        if shares:
+            raise RequestError(
+                "start.layer_share is not supported by muon (one rate for all blocks); use adamw"
             )
+        return _muon(config, model, parameters, fused)
+    groups = _groups(parameters, getattr(config, "weight_decay", 0.0), shares or {}, late)
+    if isinstance(config, SGDConfig):
+        return torch.optim.SGD(
+            groups, lr=0.0, momentum=config.momentum, nesterov=config.nesterov, fused=fused
+        )
+    adam = torch.optim.Adam if isinstance(config, AdamConfig) else torch.optim.AdamW
+    return adam(groups, lr=0.0, betas=(config.beta1, config.beta2), eps=config.eps, fused=fused)
 
 
 def fewest_states(config: OptimizerConfig) -> int:
@@ -156,7 +155,7 @@ def fewest_states(config: OptimizerConfig) -> int:
             return 1 if config.momentum else 0
 
 
-def _muon(config: MuonConfig, model: nn.Module, parameters: list[nn.Parameter], fused: bool | None) -> Muon:
+def _muon(config: MuonConfig, model: nn.Module, parameters: list[nn.Parameter], fused: bool | None) -> "Muon":
     slices = dict(hidden_matrices(model))
     if not slices:
         raise RequestError("optimizer.kind: muon needs linear layers between embeddings and heads; use adamw")
@@ -244,3 +243,110 @@ def load_state_tensors(
     ordered = [names[p] for group in optimizer.param_groups for p in group["params"]]
     state = {i: by_name[name] for i, name in enumerate(ordered) if name in by_name}
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+# Muon -------------------------------------------------------------------------------------------------------
+
+# Five steps of this polynomial map any singular value in (0.002, 1] into [0.68, 1.14].
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+N_STEPS = 5
+
+
+def orthogonalised(matrices: Float[Tensor, "n rows columns"]) -> Float[Tensor, "n rows columns"]:
+    """Bring the singular values of each matrix near 1 by Newton-Schulz iteration.
+
+    X ← a X + (b A + c A²) X with A = X Xᵀ, which maps each singular value s to a s + b s³ + c s⁵.
+    """
+    x = matrices if matrices.shape[1] <= matrices.shape[2] else matrices.mT
+    x = x / (torch.linalg.matrix_norm(x, keepdim=True) + 1e-7)
+    a, b, c = COEFFICIENTS
+    for _ in range(N_STEPS):
+        squared = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(squared, squared, squared, beta=b, alpha=c), x, beta=a)
+    return x if matrices.shape[1] <= matrices.shape[2] else x.mT
+
+
+class Muon(torch.optim.AdamW):
+    """Muon for parameter groups with ``orthogonal`` set, fused AdamW for the others.
+
+    m ← μ m + g,  W ← (1 - rate·decay) W - rate · √max(1, rows / columns) · orthogonalised(g + μ m)
+
+    Muon is momentum SGD that replaces the update matrix M = U S Vᵀ by approximately U Vᵀ. Gradient updates of
+    a weight matrix usually have low rank: a few directions dominate. With Muon all directions are learned at
+    the same rate; small language models reach the same loss in a third of the updates that Adam needs
+    (`docs/performance.md`). Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural
+    networks". As there, Adam optimizes the other parameters (embeddings, output layer, biases, gains).
+
+    Args:
+        groups: parameter groups with the key ``orthogonal``.
+        slices: for parameters of orthogonal groups that stack several matrices (queries, keys, values), the
+            number of rows of each; other parameters are one matrix.
+        momentum: μ.
+        kept: arguments of AdamW, for the other groups.
+    """
+
+    def __init__(
+        self,
+        groups: list[JsonObject],
+        *,
+        slices: Mapping[nn.Parameter, list[int]],
+        momentum: float,
+        **kept: Any,
+    ) -> None:
+        self.slices, self.momentum = slices, momentum
+        super().__init__(groups, **kept)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Update all parameter groups."""
+        groups = self.param_groups
+        # AdamW.step would process every group in self.param_groups.
+        self.param_groups = [group for group in groups if not group["orthogonal"]]
+        try:
+            loss = super().step(closure)
+        finally:
+            self.param_groups = groups
+        for group in groups:
+            if group["orthogonal"]:
+                self._orthogonal_step(group)
+        return loss
+
+    def _orthogonal_step(self, group: JsonObject) -> None:
+        directions = []
+        for parameter in group["params"]:
+            if parameter.grad is None:
+                continue
+            state = self.state[parameter]
+            if "momentum_buffer" not in state:
+                state["momentum_buffer"] = torch.zeros_like(parameter)
+                state["step"] = torch.tensor(0.0)  # unused, but AdamW's state loading expects it
+            buffer = state["momentum_buffer"].mul_(self.momentum).add_(parameter.grad)
+            directions.append((parameter, parameter.grad.add(buffer, alpha=self.momentum)))
+            parameter.mul_(1 - group["lr"] * group["weight_decay"])
+        # Batch matrices of the same shape: a few large products instead of many small ones.
+        shapes: dict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+        for parameter, direction in directions:
+            sizes = self.slices.get(parameter, [parameter.shape[0]])
+            for rows, change in zip(parameter.split(sizes), direction.split(sizes), strict=True):
+                shapes[rows.shape].append((rows, change))
+        for shape, pairs in shapes.items():
+            scale = max(1.0, shape[0] / shape[1]) ** 0.5
+            changes = orthogonalised(torch.stack([change for _, change in pairs]))
+            for (rows, _), change in zip(pairs, changes, strict=True):
+                rows.sub_(change, alpha=group["lr"] * scale)
+
+
+def hidden_matrices(model: nn.Module) -> Iterator[tuple[nn.Parameter, list[int]]]:
+    """Yield the weight of each linear layer between embeddings and heads, and the rows of its matrices."""
+    heads = getattr(model, "heads", None)
+    outer = set() if heads is None else set(heads.modules())
+    tables = {p for m in model.modules() if not isinstance(m, nn.Linear) for p in m._parameters.values()}
+    seen = set()
+    for owner in model.modules():
+        slices = getattr(owner, "slices", {})
+        for name, layer in owner.named_children():
+            if not isinstance(layer, nn.Linear) or layer in outer or layer.weight in tables:
+                continue
+            if layer.weight.requires_grad and layer.weight not in seen:
+                seen.add(layer.weight)
+                yield layer.weight, slices.get(f"{name}.weight", [layer.weight.shape[0]])

@@ -7,8 +7,9 @@ factor ``d_model^-0.5`` of the paper's equation 3. Without it the peak at 4000 u
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, Protocol, runtime_checkable
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
@@ -17,31 +18,6 @@ from heedful.errors import RequestError
 from heedful.typing import JsonObject
 
 Direction = Literal["lower", "higher"]
-
-
-class Schedule(Protocol):
-    """Interface of learning rate schedules."""
-
-    def rate(self, step: int) -> float:
-        """Return the learning rate of update ``step`` (the first update is 1)."""
-        ...
-
-
-@runtime_checkable
-class Observing(Protocol):
-    """Interface of schedules that also depend on validation metrics, and so have a state."""
-
-    def observe(self, metric: float) -> None:
-        """Update the state with the metric of one validation."""
-        ...
-
-    def state_dict(self) -> JsonObject:
-        """Return the state to save in a checkpoint, as JSON values."""
-        ...
-
-    def load_state_dict(self, state: JsonObject) -> None:
-        """Load a state returned by `state_dict`."""
-        ...
 
 
 def is_better(metric: float, than: float | None, direction: Direction) -> bool:
@@ -53,13 +29,26 @@ def is_better(metric: float, than: float | None, direction: Direction) -> bool:
     return metric < than if direction == "lower" else metric > than
 
 
-def _ramp(step: int, warmup: int, start: float, peak: float) -> float:
-    """Interpolate linearly from ``start`` at update 0 to ``peak`` at update ``warmup``."""
-    return start + (peak - start) * step / warmup
+class Schedule(ABC):
+    """A learning rate schedule; those that depend on validation metrics also have a state."""
+
+    @abstractmethod
+    def rate(self, step: int) -> float:
+        """Return the learning rate of update ``step`` (the first update is 1)."""
+
+    def observe(self, metric: float) -> None:  # noqa: B027
+        """Update the state with the metric of one validation."""
+
+    def state_dict(self) -> JsonObject:
+        """Return the state to save in a checkpoint, as JSON values."""
+        return {}
+
+    def load_state_dict(self, state: JsonObject) -> None:  # noqa: B027
+        """Load a state returned by `state_dict`."""
 
 
 @dataclass(frozen=True)
-class Warmup:
+class Warmup(Schedule):
     """``factor * d_model^-0.5 * min(s^-0.5, s * warmup^-1.5)`` (Vaswani et al. 2017, eq. 3).
 
     Linear warm-up to update ``warmup``, where the rate peaks, then inverse square root decay.
@@ -75,7 +64,7 @@ class Warmup:
 
 
 @dataclass(frozen=True)
-class InverseSqrt:
+class InverseSqrt(Schedule):
     """Linear warm-up from ``warmup_from`` to ``peak`` at ``warmup``, then ``peak * sqrt(warmup / s)``."""
 
     peak: float
@@ -85,54 +74,12 @@ class InverseSqrt:
     def rate(self, step: int) -> float:
         """Return the learning rate of update ``step``."""
         if step < self.warmup:
-            return _ramp(step, self.warmup, self.warmup_from, self.peak)
+            return self.warmup_from + (self.peak - self.warmup_from) * step / self.warmup
         return self.peak * math.sqrt(self.warmup / step)
 
 
 @dataclass(frozen=True)
-class Cosine:
-    """Linear warm-up from 0 to ``peak``, then cosine decay to ``floor`` at ``updates``, then constant.
-
-    ``floor + (peak - floor) / 2 * (1 + cos(pi * (s - warmup) / (updates - warmup)))``
-    (Loshchilov and Hutter 2017, eq. 5, without restarts).
-    """
-
-    peak: float
-    updates: int
-    warmup: int = 0
-    floor: float = 0.0
-
-    def rate(self, step: int) -> float:
-        """Return the learning rate of update ``step``."""
-        if step < self.warmup:
-            return _ramp(step, self.warmup, 0.0, self.peak)
-        if step >= self.updates:
-            return self.floor
-        done = (step - self.warmup) / (self.updates - self.warmup)
-        return self.floor + (self.peak - self.floor) / 2 * (1 + math.cos(math.pi * done))
-
-
-@dataclass(frozen=True)
-class Linear:
-    """Linear warm-up from 0 to ``peak`` at ``warmup``, then linear decay to ``floor`` at ``updates``."""
-
-    peak: float
-    updates: int
-    warmup: int = 0
-    floor: float = 0.0
-
-    def rate(self, step: int) -> float:
-        """Return the learning rate of update ``step``."""
-        if step < self.warmup:
-            return _ramp(step, self.warmup, 0.0, self.peak)
-        if step >= self.updates:
-            return self.floor
-        done = (step - self.warmup) / (self.updates - self.warmup)
-        return self.peak + (self.floor - self.peak) * done
-
-
-@dataclass(frozen=True)
-class Constant:
+class Constant(Schedule):
     """Linear warm-up from 0 over the first ``warmup`` updates, then constant ``peak``."""
 
     peak: float
@@ -140,11 +87,51 @@ class Constant:
 
     def rate(self, step: int) -> float:
         """Return the learning rate of update ``step``."""
-        return _ramp(step, self.warmup, 0.0, self.peak) if step < self.warmup else self.peak
+        return self.peak * step / self.warmup if step < self.warmup else self.peak
+
+
+@dataclass(frozen=True)
+class _Decay(Schedule):
+    """Linear warm-up from 0 to ``peak`` at ``warmup``, then decay to ``floor`` at ``updates``."""
+
+    peak: float
+    updates: int
+    warmup: int = 0
+    floor: float = 0.0
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of update ``step``."""
+        if step < self.warmup:
+            return self.peak * step / self.warmup
+        if step >= self.updates:
+            return self.floor
+        return self._decayed((step - self.warmup) / (self.updates - self.warmup))
+
+    @abstractmethod
+    def _decayed(self, done: float) -> float:
+        """Return the rate after the share ``done`` of the decay."""
+
+
+class Cosine(_Decay):
+    """Linear warm-up from 0 to ``peak``, then cosine decay to ``floor`` at ``updates``, then constant.
+
+    ``floor + (peak - floor) / 2 * (1 + cos(pi * (s - warmup) / (updates - warmup)))``
+    (Loshchilov and Hutter 2017, eq. 5, without restarts).
+    """
+
+    def _decayed(self, done: float) -> float:
+        return self.floor + (self.peak - self.floor) / 2 * (1 + math.cos(math.pi * done))
+
+
+class Linear(_Decay):
+    """Linear warm-up from 0 to ``peak`` at ``warmup``, then linear decay to ``floor`` at ``updates``."""
+
+    def _decayed(self, done: float) -> float:
+        return self.peak + (self.floor - self.peak) * done
 
 
 @dataclass
-class Plateau:
+class Plateau(Schedule):
     """`Constant`, multiplied by ``factor`` after more than ``patience`` validations without improvement.
 
     A reduction resets the count of bad validations; the rate never falls below ``floor``.
@@ -182,6 +169,9 @@ class Plateau:
         self.scale, self.best, self.bad = state["scale"], state["best"], state["bad"]
 
 
+# Configurations ---------------------------------------------------------------------------------------------
+
+
 class WarmupConfig(Config):
     """Linear warm-up, then inverse square root decay, scaled by the model width (`Warmup`).
 
@@ -210,8 +200,8 @@ class InverseSqrtConfig(Config):
     warmup_from: NonNegativeFloat = 1e-7
 
 
-class CosineConfig(Config):
-    """Linear warm-up from 0 to ``peak`` at update ``warmup``, then cosine decay to ``floor``.
+class _DecayConfig(Config):
+    """Decay to ``floor`` at a last update.
 
     Args:
         peak: the largest rate.
@@ -219,29 +209,24 @@ class CosineConfig(Config):
         floor: the rate at the end of the decay and after it.
         updates: the update at which the decay ends; null: ``training.max_updates``.
     """
+
+    kind: str
+    peak: PositiveFloat = 5e-4
+    warmup: NonNegativeInt = 0
+    floor: NonNegativeFloat = 0.0
+    updates: PositiveInt | None = None
+
+
+class CosineConfig(_DecayConfig):
+    """Linear warm-up from 0 to ``peak`` at update ``warmup``, then cosine decay to ``floor``."""
 
     kind: Literal["cosine"] = "cosine"
-    peak: PositiveFloat = 5e-4
-    warmup: NonNegativeInt = 0
-    floor: NonNegativeFloat = 0.0
-    updates: PositiveInt | None = None
 
 
-class LinearConfig(Config):
-    """Linear warm-up from 0 to ``peak`` at update ``warmup``, then linear decay to ``floor``.
-
-    Args:
-        peak: the largest rate.
-        warmup: the update of the largest rate.
-        floor: the rate at the end of the decay and after it.
-        updates: the update at which the decay ends; null: ``training.max_updates``.
-    """
+class LinearConfig(_DecayConfig):
+    """Linear warm-up from 0 to ``peak`` at update ``warmup``, then linear decay to ``floor``."""
 
     kind: Literal["linear"] = "linear"
-    peak: PositiveFloat = 5e-4
-    warmup: NonNegativeInt = 0
-    floor: NonNegativeFloat = 0.0
-    updates: PositiveInt | None = None
 
 
 class ConstantConfig(Config):
@@ -301,21 +286,20 @@ def build_schedule(
     Raises:
         RequestError: the schedule needs a number of updates and none is set, or it ends within its warm-up.
     """
+    settings = config.model_dump(exclude={"kind"})
     match config:
         case WarmupConfig():
-            return Warmup(d_model, config.warmup, config.factor)
+            return Warmup(d_model, **settings)
         case InverseSqrtConfig():
-            return InverseSqrt(config.peak, config.warmup, config.warmup_from)
+            return InverseSqrt(**settings)
         case CosineConfig():
-            return Cosine(config.peak, last_update(config, max_updates), config.warmup, config.floor)
+            return Cosine(**{**settings, "updates": last_update(config, max_updates)})
         case LinearConfig():
-            return Linear(config.peak, last_update(config, max_updates), config.warmup, config.floor)
+            return Linear(**{**settings, "updates": last_update(config, max_updates)})
         case ConstantConfig():
-            return Constant(config.peak, config.warmup)
+            return Constant(**settings)
         case PlateauConfig():
-            return Plateau(
-                config.peak, config.factor, config.patience, direction, config.warmup, config.floor
-            )
+            return Plateau(direction=direction, **settings)
 
 
 def last_update(config: CosineConfig | LinearConfig, max_updates: int | None) -> int:

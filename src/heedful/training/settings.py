@@ -31,9 +31,9 @@ class TrainingConfig(Config):
         metric: the validation metric that selects the best checkpoint.
         direction: whether a ``lower`` or ``higher`` metric is better.
         precision: precision of matrix products; ``auto`` uses bf16 if the hardware is faster in it
-            (`heedful.training.precision`).
+            (`heedful.training.fast_paths`).
         processes: number of processes that train together on a CPU, each on a part of every update; ``auto``
-            uses one per core if the model is small and the training long (`heedful.training.companions`). The
+            uses one per core if the model is small and the training long (`heedful.training.fast_paths`). The
             run keeps the number: a different one on resume changes the last digits of the results. Several
             processes lose less speed beside other programs. Ignored under `torchrun`.
         threads: threads per process; null: all cores, divided among the processes. If it is set,

@@ -1,8 +1,9 @@
-"""One optimizer update over several micro-batches and ranks.
+"""One update of the weights: forward and backward passes of the micro-batches, clipping, an optimizer step.
 
-The samples of an update are split into (ranks times micro-batches) numbered parts, and torch's generator
-is seeded with (seed, update, part) before each. A resumed run therefore needs no saved generator state, and
-two ranks compute the same as one rank with twice the micro-batches, including dropout.
+The samples of an update are split into numbered micro-batches, as many as there are ranks times micro-batches
+per rank, and torch's generator is seeded with (seed, update, micro-batch) before each. A resumed run
+therefore needs no saved generator state, and two ranks compute the same as one rank with twice the
+micro-batches, including dropout.
 """
 
 import hashlib
@@ -11,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -22,25 +23,10 @@ from heedful.errors import WorkError
 from heedful.files import write_text
 from heedful.nn.layout import Tokens
 from heedful.training import distribution
-from heedful.training.feed import TrainingData
+from heedful.training.feed import PlannedData
+from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import clip, gradient_norm, set_rate
-from heedful.training.step import Step
-from heedful.typing import JsonObject
-
-
-@dataclass(frozen=True)
-class MicroBatch:
-    """The part of an update that one forward pass processes.
-
-    Args:
-        number: number of the part, over all ranks.
-        batch: the samples of the part.
-        share: 1; or 0 for a placeholder on a rank without samples, so that the other ranks do not block.
-    """
-
-    number: int
-    batch: Batch
-    share: int = 1
+from heedful.training.settings import TrainingConfig
 
 
 @dataclass(frozen=True)
@@ -59,111 +45,124 @@ class UpdateStats:
     norm: float
     tokens: int
 
-    @property
-    def finite(self) -> bool:
-        """Return whether the loss and the gradient norm are both finite."""
-        return math.isfinite(self.loss) and math.isfinite(self.norm)
-
 
 @dataclass(frozen=True)
-class Updater:
-    """Callable that makes one update of the weights.
+class MicroBatch:
+    """The samples of one forward pass.
 
     Args:
-        step: the model and its objective.
-        forward: ``step``, or its wrapper for distributed training.
-        optimizer: over the parameters of the step's model.
-        data: splits and collates samples.
-        accumulate: number of micro-batches per rank.
-        seed: seed of the model's randomness.
-        clip_norm: the largest gradient norm, or None for no clipping.
-        device: the model's device.
-        frozen: for each frozen parameter, the number of first updates in which it does not change.
+        number: number of the micro-batch in the update, over all ranks.
+        batch: the samples.
+        share: 1; or 0 for a placeholder on a rank without samples, so that the other ranks do not block.
     """
 
-    step: Step
-    forward: nn.Module
-    optimizer: torch.optim.Optimizer
-    data: TrainingData
-    accumulate: int
-    seed: int
-    clip_norm: float | None
-    device: torch.device
-    frozen: Mapping[nn.Parameter, int] = field(default_factory=dict)
+    number: int
+    batch: Batch
+    share: int = 1
 
-    def __call__(
-        self, samples: Sequence[int], *, epoch: int, update: int, rate: float, run: Path
-    ) -> UpdateStats:
-        """Update the weights once on ``samples`` and return the statistics.
 
-        Raises:
-            WorkError: the loss or the gradients are not finite. The weights are unchanged, and the samples
-                are saved to ``bad_batch.json`` in the folder ``run``.
-        """
-        micros = self._micro_batches(samples, epoch)
-        counts = distribution.sum_counts(_counts(self.step, micros))
-        sums, weights = self._backward(micros, counts, update)
-        for parameter, updates in self.frozen.items():
-            if update <= updates:
-                parameter.grad = None  # optimizers skip parameters without a gradient
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        norm = gradient_norm(parameters)
-        stats = _stats(sums, norm, weights, counts)
-        if stats.finite:
-            if self.clip_norm is not None:
-                clip(parameters, self.clip_norm, norm)
-            set_rate(self.optimizer, rate)
-            self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        if not stats.finite:
-            raise _non_finite_error(stats, update, samples, self.data.collate(samples, epoch), run)
-        return stats
+def update_weights(
+    forward: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    data: PlannedData,
+    settings: TrainingConfig,
+    samples: Sequence[int],
+    *,
+    epoch: int,
+    update: int,
+    rate: float,
+    run: Path,
+    frozen: Mapping[nn.Parameter, int] | None = None,
+) -> UpdateStats:
+    """Update the weights once on ``samples`` and return the statistics.
 
-    def _micro_batches(self, samples: Sequence[int], epoch: int) -> list[MicroBatch]:
-        """Return this rank's non-empty parts, or a placeholder if there are none."""
-        world, rank = distribution.world(), distribution.rank()
-        parts = list(enumerate(self.data.split(samples, world * self.accumulate)))[rank::world]
-        micros = [MicroBatch(n, self.data.collate(part, epoch)) for n, part in parts if len(part)]
-        return micros or [MicroBatch(parts[0][0], self.data.collate(samples[:1], epoch), share=0)]
+    Args:
+        forward: the `ModelWithLoss`, or its wrapper for distributed training.
+        optimizer: over the parameters of the model.
+        data: splits and collates samples.
+        settings: ``accumulate``, ``seed`` and ``clip_norm`` are used here.
+        samples: the samples of the update, over all ranks.
+        epoch: number of completed passes over the data.
+        update: number of the update, from 1.
+        rate: the learning rate.
+        run: the run folder.
+        frozen: for each frozen parameter, the number of first updates in which it does not change.
 
-    def _backward(
-        self, micros: Sequence[MicroBatch], counts: dict[str, int], update: int
-    ) -> tuple[Tensor, dict[str, float]]:
-        """Run forward and backward on every micro-batch; gradients are summed over micro-batches and ranks.
+    Raises:
+        WorkError: the loss or the gradients are not finite. The weights are unchanged, and the samples are
+            saved to ``bad_batch.json`` in the run folder.
+    """
+    module: ModelWithLoss = distribution.unwrap(forward)
+    micro_batches = _micro_batches(data, samples, epoch, settings.accumulate)
+    counts = _counts(module, micro_batches)
+    sums, weights = _accumulate_gradients(forward, micro_batches, counts, settings.seed, update)
+    for parameter, n_updates in (frozen or {}).items():
+        if update <= n_updates:
+            parameter.grad = None  # optimizers skip parameters without a gradient
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    norm = gradient_norm(parameters)
+    stats = _stats(sums, norm, weights, counts)
+    if is_finite := math.isfinite(stats.loss) and math.isfinite(stats.norm):
+        if settings.clip_norm is not None:
+            clip(parameters, settings.clip_norm, norm)
+        set_rate(optimizer, rate)
+        optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    if not is_finite:
+        raise _non_finite_error(stats, update, samples, data.collate(samples, epoch), run)
+    return stats
 
-        Returns:
-            The sums of the terms in the order of their names, followed by the number of tokens, over all
-            ranks, in fp64; and the weight of each term.
-        """
-        sums = {name: torch.zeros((), dtype=torch.float64, device=self.device) for name in sorted(counts)}
-        weights: dict[str, float] = {}
-        for micro in micros:
-            torch.manual_seed(seed_of(self.seed, update, micro.number))
-            last = micro is micros[-1]
-            with nullcontext() if last else distribution.without_sync(self.forward):
-                loss, terms = self.forward(micro.batch.to(self.device), counts)
-                # DistributedDataParallel averages gradients over ranks; this makes it a sum.
-                (loss * (micro.share * distribution.world())).backward()
-            for term in terms:
-                sums[term.name] += term.sum.double() * micro.share
-                weights[term.name] = term.weight
-        tokens = sum(micro.batch.n_tokens * micro.share for micro in micros)
-        row = torch.stack([*sums.values(), torch.tensor(float(tokens), dtype=torch.float64).to(self.device)])
-        return distribution.sum_over_ranks(row), weights
+
+def _micro_batches(
+    data: PlannedData, samples: Sequence[int], epoch: int, accumulate: int
+) -> list[MicroBatch]:
+    """Return this rank's non-empty micro-batches, or a placeholder if there are none."""
+    world, rank = distribution.world(), distribution.rank()
+    parts = list(enumerate(data.split(samples, world * accumulate)))[rank::world]
+    found = [MicroBatch(n, data.collate(part, epoch)) for n, part in parts if len(part)]
+    return found or [MicroBatch(parts[0][0], data.collate(samples[:1], epoch), share=0)]
+
+
+def _counts(module: ModelWithLoss, micro_batches: Sequence[MicroBatch]) -> dict[str, int]:
+    """Return the counts of the loss terms over the whole update."""
+    counts: Counter[str] = Counter()
+    for micro in micro_batches:
+        for name, count in module.counts(micro.batch).items():
+            counts[name] += count * micro.share
+    return distribution.sum_counts(counts)
+
+
+def _accumulate_gradients(
+    forward: nn.Module, micro_batches: Sequence[MicroBatch], counts: dict[str, int], seed: int, update: int
+) -> tuple[Tensor, dict[str, float]]:
+    """Run forward and backward on every micro-batch; gradients are summed over micro-batches and ranks.
+
+    Returns:
+        The sums of the terms in the order of their names, followed by the number of tokens, over all
+        ranks, in fp64; and the weight of each term.
+    """
+    device = next(forward.parameters()).device
+    sums = {name: torch.zeros((), dtype=torch.float64, device=device) for name in sorted(counts)}
+    weights: dict[str, float] = {}
+    for micro in micro_batches:
+        torch.manual_seed(seed_of(seed, update, micro.number))
+        is_last = micro is micro_batches[-1]
+        with nullcontext() if is_last else distribution.without_sync(forward):
+            loss, terms = forward(micro.batch.to(device), counts)
+            # DistributedDataParallel averages gradients over ranks; this makes it a sum.
+            (loss * (micro.share * distribution.world())).backward()
+        for term in terms:
+            sums[term.name] += term.sum.double() * micro.share
+            weights[term.name] = term.weight
+    tokens = sum(micro.batch.n_tokens * micro.share for micro in micro_batches)
+    row = torch.stack([*sums.values(), torch.tensor(float(tokens), dtype=torch.float64).to(device)])
+    return distribution.sum_over_ranks(row), weights
 
 
 def seed_of(*numbers: int) -> int:
     """Return a 63-bit seed that depends on all of the numbers and their order."""
     text = ",".join(str(number) for number in numbers).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1
-
-
-def _counts(step: Step, micros: Sequence[MicroBatch]) -> dict[str, int]:
-    counts: Counter[str] = Counter()
-    for micro in micros:
-        for name, count in step.counts(micro.batch).items():
-            counts[name] += count * micro.share
-    return dict(counts)
 
 
 def _stats(sums: Tensor, norm: Tensor, weights: dict[str, float], counts: dict[str, int]) -> UpdateStats:
@@ -179,6 +178,7 @@ def _non_finite_error(
 ) -> WorkError:
     """Save the batch of an update with a non-finite loss or gradient, and return the error to raise."""
     path = run / "bad_batch.json"
+    sides = {"inputs": batch.inputs, "source": batch.source}
     record = {
         "version": 1,
         "update": update,
@@ -186,7 +186,10 @@ def _non_finite_error(
         "terms": {name: str(value) for name, value in stats.terms.items()},
         "norm": str(stats.norm),
         "samples": [int(sample) for sample in samples],
-        "ids": _ids(batch),
+        "ids": {
+            "targets": batch.targets.tolist(),
+            **{side: tokens.split() for side, tokens in sides.items() if isinstance(tokens, Tokens)},
+        },
     }
     if distribution.is_first():
         write_text(path, json.dumps(record, indent=1) + "\n")
@@ -196,13 +199,3 @@ def _non_finite_error(
         f"to {path}. Inspect them, or set training.clip_norm or training.precision=fp32, or start a new run "
         "(--resume keeps the schedule) with a lower learning rate or more warm-up"
     )
-
-
-def _ids(batch: Batch) -> JsonObject:
-    """Return the token ids of every sequence of a batch, by side."""
-    ids: JsonObject = {"targets": batch.targets.tolist()}
-    for side in ("inputs", "source"):
-        tokens = getattr(batch, side)
-        if isinstance(tokens, Tokens):
-            ids[side] = tokens.split()
-    return ids

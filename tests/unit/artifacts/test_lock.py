@@ -1,4 +1,4 @@
-"""A run's folder is held by one process, as long as it lives."""
+"""A run's folder is locked by one process, as long as it lives."""
 
 import fcntl
 import os
@@ -8,15 +8,15 @@ import sys
 
 import pytest
 
-from heedful.artifacts.lock import held
+from heedful.artifacts.run_folder import locked
 from heedful.errors import RequestError
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from heedful.artifacts.lock import held
-with held(Path(sys.argv[1])):
-    print("held", flush=True)
+from heedful.artifacts.run_folder import locked
+with locked(Path(sys.argv[1])):
+    print("locked", flush=True)
     time.sleep(600)
 """
 
@@ -25,38 +25,38 @@ def test_another_is_refused_until_the_first_is_killed(tmp_path):
     folder = tmp_path / "runs" / "x"
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, folder], stdout=subprocess.PIPE, text=True)
     try:
-        assert holder.stdout.readline() == "held\n"
+        assert holder.stdout.readline() == "locked\n"
         (folder / "recipe.yaml").write_text("its own")
         with (
             pytest.raises(RequestError, match=r"runs/x: another process writes"),
-            held(folder),
+            locked(folder),
         ):
             pass
         assert [path.name for path in folder.iterdir()] == ["recipe.yaml"]
     finally:
         os.kill(holder.pid, signal.SIGKILL)
         holder.communicate()
-    with held(folder):
+    with locked(folder):
         pass
     assert (folder / "recipe.yaml").read_text() == "its own"
 
 
 def test_what_was_made_and_is_empty_goes_again(tmp_path):
     (tmp_path / "old").mkdir()
-    with held(tmp_path / "new" / "a"), held(tmp_path / "old"):
+    with locked(tmp_path / "new" / "a"), locked(tmp_path / "old"):
         assert (tmp_path / "new" / "a").is_dir()
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 
 def test_what_was_written_stays(tmp_path):
-    with held(tmp_path / "a"):
+    with locked(tmp_path / "a"):
         (tmp_path / "a" / "b").touch()
     assert (tmp_path / "a" / "b").exists()
 
 
 def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(RequestError, match="cannot be made"), held(tmp_path / "file" / "x"):
+    with pytest.raises(RequestError, match="cannot be made"), locked(tmp_path / "file" / "x"):
         pass
 
 
@@ -72,7 +72,7 @@ def test_a_folder_that_its_last_holder_removed_is_made_again_and_locked(tmp_path
         flock(handle, how)
 
     monkeypatch.setattr(fcntl, "flock", removed_just_before)
-    with held(folder):
+    with locked(folder):
         assert len(calls) == 2
-        with pytest.raises(RequestError, match="another process writes"), held(folder):
+        with pytest.raises(RequestError, match="another process writes"), locked(folder):
             pass

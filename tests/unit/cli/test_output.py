@@ -14,8 +14,7 @@ from heedful.cli import main, output
 from heedful.errors import escaped
 from heedful.explain.terminal import COLOUR, heat_map
 from heedful.files import is_unicode
-from heedful.training.callbacks import Progress
-from heedful.training.events import Started
+from heedful.training.callbacks import Progress, Started
 
 NASTY = "\x1b]0;owned\x07\x1b[2J\r\x9b31m\x7f\u202edrow\u2066\u2069 naïve நாய் 👩\u200d🔬 \u05d0\u200e"
 

@@ -8,14 +8,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.decoding.beam import beam_search
+from heedful.decoding.beam import BeamConfig, beam_search
 from heedful.decoding.greedy import greedy
 from heedful.decoding.protocol import Request, StepOutput
-from heedful.decoding.scoring import AverageLength, CoveragePenalty, GnmtLength, NoPenalty, score
+from heedful.decoding.scoring import AverageLength, GnmtLength, NoPenalty, score
 from heedful.errors import RequestError, WorkError
 from heedful.nn.state import KeyValueCache, State
 
-PENALTIES = [NoPenalty(), AverageLength(1.0), AverageLength(2.5), GnmtLength(0.6), GnmtLength(3.0)]
+PENALTIES = [
+    NoPenalty(),
+    *(AverageLength(alpha=alpha) for alpha in (1.0, 2.5)),
+    *(GnmtLength(alpha=alpha) for alpha in (0.6, 3.0)),
+]
 DIVISORS = {
     NoPenalty: lambda p, n: 1,
     AverageLength: lambda p, n: n**p.alpha,
@@ -91,7 +95,7 @@ def assert_same(got, expected):
 
 def search(model, keys, max_lengths, beta=0.0, forbidden=(), **asked):
     request = model.request(keys, max_lengths, forbidden=forbidden)
-    return beam_search(request, coverage=CoveragePenalty(beta) if beta else None, **asked)
+    return beam_search(request, BeamConfig(**{"length_penalty": NoPenalty(), "coverage": beta, **asked}))
 
 
 @pytest.mark.parametrize("unfinished", UNFINISHED)
@@ -99,7 +103,7 @@ def search(model, keys, max_lengths, beta=0.0, forbidden=(), **asked):
 @pytest.mark.parametrize("beta, impossible", [(0.0, 0.5), (0.4, 0.0)])
 def test_an_exhaustive_beam_equals_brute_force(toy, length, beta, impossible, unfinished):
     model, keys, most = toy(4, 17, impossible), [0, 1, 2, 3, 6], [4, 3, 1, 4, 2]
-    got = search(model, keys, most, beta, beam=4**4, n_best=7, length=length, unfinished=unfinished)
+    got = search(model, keys, most, beta, beam=4**4, n_best=7, length_penalty=length, unfinished=unfinished)
     for key, n, hypotheses in zip(keys, most, got, strict=True):
         assert_same(hypotheses, brute_force(model, key, n, length, beta, 7, unfinished=unfinished))
 
@@ -112,7 +116,9 @@ def test_an_unfinished_hypothesis_with_a_better_score_is_dropped_or_kept():
     def found(unfinished):
         first = StepOutput(row, State([], [KeyValueCache()], (0,)))
         request = Request(first, flat, end=2, max_lengths=[2])
-        return beam_search(request, beam=2, length=AverageLength(), unfinished=unfinished)[0][0]
+        return beam_search(
+            request, BeamConfig(beam=2, length_penalty=AverageLength(), unfinished=unfinished)
+        )[0][0]
 
     log_probs = row[0].tolist()
     assert (found("drop").ids, found("drop").finished) == ((0,), True)
@@ -133,7 +139,9 @@ def test_an_exhaustive_beam_equals_brute_force_with_forbidden_tokens(toy):
 @pytest.mark.parametrize("beam, n_best, beta", [(2, 1, 0.0), (3, 3, 0.4), (5, 2, 0.0), (7, 4, 0.4)])
 def test_stopping_early_changes_nothing(toy, length, beam, n_best, beta, unfinished):
     model, keys, most = toy(7, 29, 0.2, bias=0.5), list(range(5)), [5, 11, 3, 7, 8]
-    got = search(model, keys, most, beta, beam=beam, n_best=n_best, length=length, unfinished=unfinished)
+    got = search(
+        model, keys, most, beta, beam=beam, n_best=n_best, length_penalty=length, unfinished=unfinished
+    )
     for key, n, hypotheses in zip(keys, most, got, strict=True):
         expected = plain_beam_search(model, key, n, beam, length, beta, n_best, unfinished)
         assert_same(hypotheses, expected)
@@ -151,7 +159,7 @@ def test_stopping_early_changes_nothing(toy, length, beam, n_best, beta, unfinis
 )
 def test_any_search_equals_plain_loops(toy, seed, size, beam, most, length, impossible, unfinished):
     model = toy(size, seed, impossible)
-    asked = {"beam": beam, "n_best": beam, "length": length, "unfinished": unfinished}
+    asked = {"beam": beam, "n_best": beam, "length_penalty": length, "unfinished": unfinished}
     (got,) = search(model, [seed % 5], [most], **asked)
     assert_same(got, plain_beam_search(model, seed % 5, most, beam, length, 0.0, beam, unfinished))
 
@@ -161,7 +169,7 @@ def test_any_search_equals_plain_loops(toy, seed, size, beam, most, length, impo
 @pytest.mark.parametrize("bias", [-1.0, 1.0])
 def test_a_beam_of_one_is_greedy(toy, length, bias, unfinished):
     model, keys, most = toy(7, 31, bias=bias), list(range(11)), [13, 1, 0, 5, 7, 2, 13, 11, 3, 3, 5]
-    got = search(model, keys, most, beam=1, length=length, unfinished=unfinished)
+    got = search(model, keys, most, beam=1, length_penalty=length, unfinished=unfinished)
     expected = greedy(model.request(keys, most))
     assert any(h.finished for h in expected)
     for (h,), g in zip(got, expected, strict=True):
@@ -172,7 +180,7 @@ def test_a_beam_of_one_is_greedy(toy, length, bias, unfinished):
 @pytest.mark.parametrize("length", PENALTIES, ids=repr)
 def test_batched_equals_single_in_any_order(toy, length):
     model, keys, most = toy(7, 37, 0.1), [5, 0, 3, 3, 8, 2], [7, 11, 0, 4, 1, 7]
-    others = {"beam": 3, "n_best": 3, "length": length}
+    others = {"beam": 3, "n_best": 3, "length_penalty": length}
     got = search(model, keys, most, 0.3, **others)
     single = [search(model, [k], [m], 0.3, **others)[0] for k, m in zip(keys, most, strict=True)]
     assert got == single
@@ -183,7 +191,7 @@ def test_batched_equals_single_in_any_order(toy, length):
 @pytest.mark.parametrize("unfinished", UNFINISHED)
 def test_asking_for_more_does_not_change_the_first(toy, length, unfinished):
     model, keys, most = toy(7, 41, bias=1.0), list(range(5)), [9] * 5
-    asked = {"beam": 5, "length": length, "unfinished": unfinished}
+    asked = {"beam": 5, "length_penalty": length, "unfinished": unfinished}
     runs = [search(model, keys, most, n_best=k, **asked) for k in range(1, 6)]
     for k, run in enumerate(runs, 1):
         assert run == [hypotheses[:k] for hypotheses in runs[-1]]
@@ -193,7 +201,7 @@ def test_asking_for_more_does_not_change_the_first(toy, length, unfinished):
 @pytest.mark.parametrize("beta", [0.0, 0.2])
 def test_the_score_is_recomputable_from_what_is_returned(toy, length, beta):
     model = toy(7, 43)
-    got = search(model, [0, 1, 2], [9, 5, 7], beta, beam=4, n_best=4, length=length)
+    got = search(model, [0, 1, 2], [9, 5, 7], beta, beam=4, n_best=4, length_penalty=length)
     assert any(h.coverage_penalty for hypotheses in got for h in hypotheses) == (beta > 0)
     for hypotheses in got:
         assert len(hypotheses) == 4
@@ -224,8 +232,10 @@ def test_the_end_of_a_search_takes_no_step(toy):
 
 def test_the_state_of_the_models_serves(toy, with_real_state):
     model, keys, most = toy(7, 6), [3, 8, 1, 5, 5], [9, 4, 0, 19, 6]
-    asked = {"beam": 3, "n_best": 2, "length": AverageLength()}
-    assert beam_search(with_real_state(model, keys, most), **asked) == search(model, keys, most, **asked)
+    asked = {"beam": 3, "n_best": 2, "length_penalty": AverageLength()}
+    assert beam_search(with_real_state(model, keys, most), BeamConfig(**asked)) == search(
+        model, keys, most, **asked
+    )
 
 
 def test_nothing_in_nothing_out(toy):
@@ -241,7 +251,7 @@ def test_an_end_token_must_be_among_the_best_of_the_beam():
     flat = lambda ids, state, parents: StepOutput(row.expand(len(ids), 4), state)  # noqa: E731
     first = lambda: StepOutput(row, State([], [KeyValueCache()], (0,)))  # noqa: E731
     run = lambda beam: beam_search(  # noqa: E731
-        Request(first(), flat, end=2, max_lengths=[1]), beam=beam, n_best=beam
+        Request(first(), flat, end=2, max_lengths=[1]), BeamConfig(beam=beam, n_best=beam)
     )[0]
     assert [(h.ids, h.finished) for h in run(2)] == [((0,), False), ((1,), False)]
     assert [(h.ids, h.finished) for h in run(3)] == [((), True), ((0,), False), ((1,), False)]
@@ -250,7 +260,9 @@ def test_an_end_token_must_be_among_the_best_of_the_beam():
 def test_equals_are_decided_for_the_lowest():
     flat = lambda ids, state, parents: StepOutput(torch.zeros(len(ids), 11), state)  # noqa: E731
     first = StepOutput(torch.zeros(1, 11), State([], [KeyValueCache()], (0,)))
-    (got,) = beam_search(Request(first, flat, end=10, max_lengths=[3], forbidden=[0]), beam=5, n_best=5)
+    (got,) = beam_search(
+        Request(first, flat, end=10, max_lengths=[3], forbidden=[0]), BeamConfig(beam=5, n_best=5)
+    )
     assert [h.ids for h in got] == [(1, 1, i) for i in range(1, 6)]
 
 
@@ -268,7 +280,7 @@ def test_only_possible_hypotheses_are_continued(toy):
         n_idle += len(ids) - len({(n // state.width, p) for n, p in enumerate(output.state.prefixes)})
         return output
 
-    beam_search(replace(model.request([0, 1, 2], [5, 7, 3]), step=step), beam=11, n_best=11)
+    beam_search(replace(model.request([0, 1, 2], [5, 7, 3]), step=step), BeamConfig(beam=11, n_best=11))
     assert n_idle > 0
 
 
@@ -279,7 +291,7 @@ def test_fewer_than_asked_for_where_fewer_are_possible():
         torch.tensor([[never, never, 0.0]]).expand(len(ids), 3), state
     )
     first = StepOutput(torch.tensor([[0.0, never, never]]), State([], [KeyValueCache()], (0,)))
-    (got,) = beam_search(Request(first, after, end=2, max_lengths=[9]), beam=4, n_best=4)
+    (got,) = beam_search(Request(first, after, end=2, max_lengths=[9]), BeamConfig(beam=4, n_best=4))
     assert [(h.ids, h.finished, h.score) for h in got] == [((0,), True, 0.0)]
 
 
@@ -287,29 +299,36 @@ def test_nan_is_named_and_so_is_a_dead_end(toy):
     model = toy(5, bias=-50.0)
     broken = lambda *a: model.step(*a)._replace(logits=torch.full((6, 5), math.nan))  # noqa: E731
     with pytest.raises(WorkError, match="token 2 contain NaN"):
-        beam_search(replace(model.request([1, 2], [9, 9]), step=broken), beam=3)
+        beam_search(replace(model.request([1, 2], [9, 9]), step=broken), BeamConfig(beam=3))
     only_start = StepOutput(torch.tensor([[0.0, -math.inf, -math.inf]]), State([], [], (0,)))
     with pytest.raises(WorkError, match=r"position 1: .*forbidden"):
-        beam_search(Request(only_start, broken, end=2, max_lengths=[5], forbidden=[0]), beam=3)
+        beam_search(Request(only_start, broken, end=2, max_lengths=[5], forbidden=[0]), BeamConfig(beam=3))
 
 
 def test_coverage_needs_attention_and_lengths(toy):
     blind, seeing = (toy(5, attends=attends).request([1], [5]) for attends in (False, True))
-    asked = {"beam": 2, "coverage": CoveragePenalty(0.2)}
+    config = BeamConfig(beam=2, coverage=0.2)
     with pytest.raises(RequestError, match="requires attention"):
-        beam_search(blind, **asked)
+        beam_search(blind, config)
     with pytest.raises(RequestError, match="requires attention"):
-        beam_search(replace(seeing, step=blind.step), **asked)
+        beam_search(replace(seeing, step=blind.step), config)
     with pytest.raises(ValueError, match="requires source_lengths"):
-        beam_search(replace(seeing, source_lengths=None), **asked)
+        beam_search(replace(seeing, source_lengths=None), config)
     with pytest.raises(ValueError, match="must cover 6 source positions, got 5"):
-        beam_search(replace(seeing, source_lengths=[6]), **asked)
+        beam_search(replace(seeing, source_lengths=[6]), config)
 
 
-@pytest.mark.parametrize("beam, n_best", [(0, 1), (2, 3), (2, 0)])
-def test_impossible_widths_are_refused(toy, beam, n_best):
-    with pytest.raises(ValueError, match="n_best must be between 1 and beam"):
-        search(toy(5), [1], [5], beam=beam, n_best=n_best)
+@pytest.mark.parametrize(
+    "beam, n_best, why",
+    [
+        (0, 1, r"beam\n.*greater than or equal to 1"),
+        (2, 3, r"n_best must be at most beam \(2\), got 3"),
+        (2, 0, r"n_best\n.*greater than or equal to 1"),
+    ],
+)
+def test_impossible_widths_are_refused(beam, n_best, why):
+    with pytest.raises(ValueError, match=why):
+        BeamConfig(beam=beam, n_best=n_best)
 
 
 def test_a_beam_that_nothing_moves_in_is_not_copied(toy):
@@ -319,6 +338,6 @@ def test_a_beam_that_nothing_moves_in_is_not_copied(toy):
         given.append(parents)
         return model.step(ids, state, parents)
 
-    beam_search(replace(model.request([1, 2], [9, 9]), step=step), beam=1)
+    beam_search(replace(model.request([1, 2], [9, 9]), step=step), BeamConfig(beam=1))
     assert given
     assert all(parents is None for parents in given)

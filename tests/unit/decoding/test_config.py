@@ -1,11 +1,11 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from heedful.decoding.beam import beam_search
+from heedful.decoding.beam import BeamConfig, beam_search
 from heedful.decoding.config import DecodingConfig, MaxLength, decode
 from heedful.decoding.greedy import greedy
-from heedful.decoding.sampling import sample
-from heedful.decoding.scoring import AverageLength, CoveragePenalty, GnmtLength
+from heedful.decoding.sampling import SampleConfig, sample
+from heedful.decoding.scoring import AverageLength, GnmtLength
 from heedful.errors import RequestError
 
 READ = TypeAdapter(DecodingConfig).validate_python
@@ -23,15 +23,17 @@ def test_every_kind_is_carried_out(toy):
     beams = {"kind": "beam", "beam": 3, "n_best": 2, "coverage": 0.2}
     penalty = {"length_penalty": {"kind": "average", "alpha": 0.5}}
     assert decode(READ({**beams, **penalty}), request) == beam_search(
-        request, beam=3, n_best=2, length=AverageLength(0.5), coverage=CoveragePenalty(0.2)
+        request, BeamConfig(beam=3, n_best=2, length_penalty=AverageLength(alpha=0.5), coverage=0.2)
     )
     drawn = {"temperature": 0.8, "top_k": 5, "top_p": 0.9, "min_p": 0.01, "seed": 4, "n": 2}
-    assert decode(READ({"kind": "sample", **drawn}), request) == sample(request, **drawn)
+    assert decode(READ({"kind": "sample", **drawn}), request) == sample(request, SampleConfig(**drawn))
 
 
 def test_the_default_beam_is_the_papers(toy):
     request = toy(7, 3).request([0, 1], [5, 7])
-    assert decode(READ({"kind": "beam"}), request) == beam_search(request, beam=4, length=GnmtLength(0.6))
+    assert decode(READ({"kind": "beam"}), request) == beam_search(
+        request, BeamConfig(beam=4, length_penalty=GnmtLength(alpha=0.6))
+    )
 
 
 def test_coverage_of_zero_needs_no_attention(toy):

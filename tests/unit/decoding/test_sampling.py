@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from heedful.decoding.greedy import greedy
 from heedful.decoding.protocol import Request, StepOutput
-from heedful.decoding.sampling import draw, keep_min_p, keep_top_k, keep_top_p, sample, sharpen, uniforms
+from heedful.decoding.sampling import (
+    SampleConfig,
+    draw,
+    keep_min_p,
+    keep_top_k,
+    keep_top_p,
+    sample,
+    sharpen,
+    uniforms,
+)
 from heedful.errors import WorkError
 from heedful.nn.state import State
 
@@ -112,7 +121,9 @@ def test_uniforms_are_uniform():
 
 def test_samples_follow_the_distribution():
     first = StepOutput(torch.tensor([[0.1, 0.2, 0.3, 0.4]]).log(), State([], [], (0,)))
-    (drawn,) = sample(Request(first, _no_step, end=3, max_lengths=[1]), n=2000, seed=1)
+    (drawn,) = sample(
+        Request(first, _no_step, end=3, max_lengths=[1]), SampleConfig(seed=1).model_copy(update={"n": 2000})
+    )
     share = np.bincount([h.ids[0] if h.ids else 3 for h in drawn], minlength=4) / 2000
     np.testing.assert_allclose(share, [0.1, 0.2, 0.3, 0.4], atol=0.033)  # three standard deviations
 
@@ -123,22 +134,22 @@ def _no_step(ids, state, parents):
 
 def test_batched_equals_single(toy):
     model, keys, most = toy(7, 3), [4, 1, 1, 9, 2], [7, 2, 0, 5, 11]
-    cuts = {"temperature": 1.3, "top_k": 5, "top_p": 0.95, "min_p": 0.02, "seed": 8, "n": 3}
-    got = sample(model.request(keys, most, ordinals=range(20, 25)), **cuts)
+    cuts = SampleConfig(temperature=1.3, top_k=5, top_p=0.95, min_p=0.02, seed=8, n=3)
+    got = sample(model.request(keys, most, ordinals=range(20, 25)), cuts)
     for i in range(5):
-        (single,) = sample(model.request([keys[i]], [most[i]], ordinals=[20 + i]), **cuts)
+        (single,) = sample(model.request([keys[i]], [most[i]], ordinals=[20 + i]), cuts)
         assert got[i] == single
 
 
 def test_the_state_of_the_models_serves(toy, with_real_state):
     model, keys, most = toy(7, 6), [3, 8, 1, 5], [9, 4, 19, 6]
-    got = sample(with_real_state(model, keys, most), n=3, seed=2)
-    assert got == sample(model.request(keys, most), n=3, seed=2)
+    got = sample(with_real_state(model, keys, most), SampleConfig(n=3, seed=2))
+    assert got == sample(model.request(keys, most), SampleConfig(n=3, seed=2))
 
 
 def test_the_same_seed_gives_the_same_and_another_another(toy):
     model, keys, most = toy(11, 3), [4, 1, 9], [13, 13, 13]
-    run = lambda seed, n=1: sample(model.request(keys, most), seed=seed, n=n)  # noqa: E731
+    run = lambda seed, n=1: sample(model.request(keys, most), SampleConfig(seed=seed, n=n))  # noqa: E731
     assert run(1) == run(1)
     assert run(1) != run(2)
     assert run(1) == [samples[:1] for samples in run(1, n=4)]
@@ -153,7 +164,7 @@ def test_the_same_seed_gives_the_same_and_another_another(toy):
 def test_the_sharpest_sampling_is_greedy(toy, cut):
     model, keys, most = toy(7, 5), list(range(7)), [9, 3, 0, 7, 9, 1, 5]
     request = model.request(keys, most, forbidden=[2])
-    for (sampled,), best in zip(sample(request, **cut), greedy(request), strict=True):
+    for (sampled,), best in zip(sample(request, SampleConfig(**cut)), greedy(request), strict=True):
         assert (sampled.ids, sampled.finished) == (best.ids, best.finished)
         # The normaliser is summed up in another order.
         np.testing.assert_allclose(sampled.log_probs, best.log_probs, rtol=1e-6, atol=1e-7)
@@ -163,7 +174,7 @@ def test_log_probs_are_the_models_own(toy):
     model, keys = toy(7, 11), [3, 1]
     for key, samples in zip(
         keys,
-        sample(model.request(keys, [6, 8], forbidden=[0]), temperature=3.0, top_k=4, n=5),
+        sample(model.request(keys, [6, 8], forbidden=[0]), SampleConfig(temperature=3.0, top_k=4, n=5)),
         strict=True,
     ):
         for h in samples:
@@ -176,7 +187,7 @@ def test_log_probs_are_the_models_own(toy):
 
 def test_a_sentence_leaves_when_all_its_samples_have_ended(toy):
     model, keys = toy(7, 13, bias=1.5), list(range(5))
-    got = sample(model.request(keys, [23] * 5), n=3)
+    got = sample(model.request(keys, [23] * 5), SampleConfig(n=3))
     longest = [max(len(h.log_probs) for h in samples) for samples in got]
     assert model.rows == [3 * sum(n > t for n in longest) for t in range(1, max(longest))]
 
@@ -188,14 +199,14 @@ def test_impossible_requests_are_refused(toy):
         {"seed": -1}, {"n": 0}, {"n": 2},
     ):  # fmt: skip
         with pytest.raises(ValueError):
-            sample(request, **wrong)
+            sample(request, SampleConfig(**wrong))
 
 
 def test_only_forbidden_tokens_possible():
     first = StepOutput(torch.tensor([[0.0, -math.inf]]), State([], [], (0,)))
     with pytest.raises(WorkError, match="forbidden"):
-        sample(Request(first, _no_step, end=1, max_lengths=[1], forbidden=[0]), top_p=0.9)
+        sample(Request(first, _no_step, end=1, max_lengths=[1], forbidden=[0]), SampleConfig(top_p=0.9))
 
 
 def test_nothing_in_nothing_out(toy):
-    assert sample(toy(5).request([], []), n=2) == []
+    assert sample(toy(5).request([], []), SampleConfig(n=2)) == []

@@ -4,8 +4,8 @@ import platform
 
 import pytest
 
-from heedful.engine import native_library as native
-from heedful.engine.native_build import UnavailableError, build
+from heedful.engine import native
+from heedful.engine.native import UnavailableError, build
 
 # What is left where a processor has less: no products of bf16 and int8, and shorter vectors.
 _COMMON = ["-O2", "-ffp-contract=fast", "-std=gnu11", "-fPIC", "-shared", "-w"]

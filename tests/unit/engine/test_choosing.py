@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.engine import choosing, engine
-from heedful.engine import native_library as native
+from heedful.engine import choosing, native, running
 from heedful.engine.choosing import Autocast, Inference, checked
 from heedful.engine.compiled import CompiledModel
 from heedful.errors import RequestError
@@ -64,8 +63,8 @@ def test_threads_wait_for_the_engine_that_one_of_them_compiles(monkeypatch):
         time.sleep(0.2)
         return compiled(*arguments)
 
-    compiled = choosing.compiled
-    monkeypatch.setattr(choosing, "compiled", slowly)
+    compiled = choosing.compile_model
+    monkeypatch.setattr(choosing, "compile_model", slowly)
     with torch.no_grad():
         next(model.parameters()).add_(1)  # the engine has other weights now
     with ThreadPoolExecutor(4) as pool:
@@ -86,8 +85,8 @@ def test_another_model_goes_the_plain_way_and_says_why():
 
 
 def test_without_a_library_all_models_go_the_plain_way(monkeypatch):
-    monkeypatch.setattr(engine.native, "library", lambda: None)
-    monkeypatch.setattr(engine.native, "unavailable", lambda: "there is no C compiler")
+    monkeypatch.setattr(running.native, "library", lambda: None)
+    monkeypatch.setattr(running.native, "unavailable", lambda: "there is no C compiler")
     inference = Inference(model := model_of())
     assert inference.ready() is model
     assert inference.chosen == "fp32 on the plain path (no native library: there is no C compiler)"
@@ -106,7 +105,7 @@ def test_whoever_wants_weights_gets_the_model_itself():
 
 def test_autocast_computes_products_in_bf16(monkeypatch):
     monkeypatch.setattr(
-        choosing, "compiled", lambda *_: (_ for _ in ()).throw(choosing.UnfitError("not here"))
+        choosing, "compile_model", lambda *_: (_ for _ in ()).throw(choosing.UnsupportedError("not here"))
     )
     model = model_of()
     inference = Inference(model, "bf16")

@@ -15,8 +15,8 @@ import pytest
 import torch
 from hostile_calls import CAPACITY, LINES, SOURCE_CAPACITY, SOURCE_LINES, V, engine_of, made, put, sweep
 
-from heedful.engine import native_library as native
-from heedful.engine.program import Program, UnfitError
+from heedful.engine import native
+from heedful.engine.program import Program, UnsupportedError
 from heedful.engine.running import Rows
 
 LARGE = 2**31 - 1
@@ -209,7 +209,7 @@ def test_rows_must_be_arrays_of_one_length(base, name, wrong):
     ],
 )
 def test_programs_hold_no_number_or_tensor_that_the_engine_reads_otherwise(changed):
-    with pytest.raises(UnfitError):
+    with pytest.raises(UnsupportedError):
         Program("fp32").write(native.LINEAR, **changed)
 
 
@@ -303,8 +303,8 @@ def test_hostile_calls_neither_read_nor_write_outside_their_memory(sanitized, am
 TESTS = """
 import sys
 import pytest
-from heedful.engine import native_build
-native_build._ATTEMPTS = [sys.argv[1].split()]
+from heedful.engine import native
+native._ATTEMPTS = [sys.argv[1].split()]
 sys.exit(pytest.main([*sys.argv[2:], "-q", "-x", "-p", "no:cacheprovider", "-k", "not avx2 and not sse"]))
 """
 

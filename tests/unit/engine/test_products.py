@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from heedful.engine import native_library as native
-from heedful.engine.packing import quantised
-from heedful.engine.program import Program
+from heedful.engine import native
+from heedful.engine.program import Program, quantised
 from heedful.engine.running import Runner
 
 N_IN, N_OUT = 71, 101

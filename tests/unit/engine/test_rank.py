@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from heedful.decoding import probabilities
 from heedful.decoding.probabilities import NATIVE_MOST, ranked
-from heedful.engine import native_library as native
+from heedful.engine import native
 from heedful.errors import WorkError
 
 NEVER = -math.inf

@@ -5,10 +5,9 @@ import pytest
 import torch
 
 from heedful.engine.compiled import CompiledModel
-from heedful.engine.engine import compiled
-from heedful.engine.native_library import library
+from heedful.engine.native import library
 from heedful.engine.program import CacheShape
-from heedful.engine.running import Room, Rows
+from heedful.engine.running import KeyValueCaches, Rows, compile_model
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.layout import Tokens
@@ -25,7 +24,7 @@ def test_some_of_the_rows():
 
 
 def test_a_larger_room_has_the_same_content():
-    room = Room([CacheShape(2, 16, 32, False)] * 3, 5, 7)
+    room = KeyValueCaches([CacheShape(2, 16, 32, False)] * 3, 5, 7)
     for tensor in (*room.keys, *room.values):
         tensor.normal_()
     larger = room.grown(11, 13, 4)
@@ -37,7 +36,7 @@ def test_a_larger_room_has_the_same_content():
 @pytest.mark.skipif(library() is None, reason="no C compiler here")
 def test_the_memory_of_a_batch_goes_with_its_hypotheses():
     config = TransformerConfig(d_model=14, d_ff=19, n_heads=2, n_layers=1)
-    writer = CompiledModel(compiled(build_model(config, 31, 31).eval(), "fp32"))
+    writer = CompiledModel(compile_model(build_model(config, 31, 31).eval(), "fp32"))
     state = writer.start(Tokens.of([[3, 4, 5], [6]]))
     _, state = writer.step(torch.tensor([1, 1]), state)
     rooms = [ref(state.own), ref(state.source)]

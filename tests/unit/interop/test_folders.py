@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from heedful.artifacts.lock import held
+from heedful.artifacts.run_folder import locked
 from heedful.errors import RequestError
 from heedful.interop import exporting, importing
 from heedful.interop.exporting import export_run
@@ -49,7 +49,7 @@ def test_a_run_that_another_process_finishes_meanwhile_stays(write, tmp_path, mo
 def test_a_folder_that_another_process_holds_is_refused(write, tmp_path):
     act, _ = write
     out = tmp_path / "out"
-    with held(out):
+    with locked(out):
         with pytest.raises(RequestError, match="out: another process writes in this folder"):
             act(out)
         assert out.is_dir()

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from heedful.data.batch import Batch
-from heedful.objectives.answering import AnswerSpan, answer_log_probs
+from heedful.objectives.classification import AnswerSpan, answer_log_probs
 
 D = 5
 # <cls> 7 <sep> 8 9 10 <sep>; <cls> 7 11 <sep> 12 <sep>

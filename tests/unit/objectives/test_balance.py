@@ -12,7 +12,7 @@ from heedful.nn.experts import NoisyTopKGate, TopKGate
 from heedful.nn.taps import recording
 from heedful.objectives.balance import Balance, squared_variation
 from heedful.objectives.cross_entropy import NextToken
-from heedful.training.step import Step
+from heedful.training.model_with_loss import ModelWithLoss
 
 V = 17
 SMALL = {"d_model": 6, "d_ff": 7, "n_heads": 2, "n_layers": 3, "dropout": 0.0, "context": 9}
@@ -52,7 +52,7 @@ def test_the_squared_coefficient_of_variation():
 @torch.no_grad()
 def test_terms_are_those_of_equations_6_to_11(layers):
     model = model_of(layers=layers, importance=0.3, load=0.2).eval()
-    step = Step(model, NextToken())
+    step = ModelWithLoss(model, NextToken())
     taps = [f"{name}.{tap}" for name in Balance(model).gates for tap in ("gates", "chances")]
     with recording(model, taps) as seen:
         loss, terms = step(BATCH, step.counts(BATCH))
@@ -79,20 +79,20 @@ def test_terms_are_those_of_equations_6_to_11(layers):
 
 def test_without_noise_there_is_no_load_to_foretell():
     model = model_of(gate="top-k")
-    step = Step(model, NextToken())
+    step = ModelWithLoss(model, NextToken())
     terms = step(BATCH, step.counts(BATCH))[1]
     assert [term.name for term in terms] == ["token", "nll", "importance", "max_load"]
 
 
 def test_without_experts_there_is_nothing():
     model = build(LanguageModelConfig.model_validate(SMALL), V)
-    step = Step(model, NextToken())
+    step = ModelWithLoss(model, NextToken())
     assert step.counts(BATCH).keys() == {"token", "nll"}
     assert [term.name for term in step(BATCH, step.counts(BATCH))[1]] == ["token", "nll"]
 
 
 def gradients(model, batches):
-    step = Step(model, NextToken())
+    step = ModelWithLoss(model, NextToken())
     each = [step.counts(batch) for batch in batches]
     counts = {name: sum(count[name] for count in each) for name in each[0]}
     model.zero_grad()
@@ -130,7 +130,7 @@ def test_noise_is_all_that_tells_accumulated_micro_batches_from_one_large_step(m
 def test_the_balance_of_an_update_is_the_mean_over_its_micro_batches():
     """Weighted by their tokens: so two processes with a part each equal one with both parts."""
     model = model_of(gate="top-k")
-    step = Step(model, NextToken())
+    step = ModelWithLoss(model, NextToken())
     counts = {name: step.counts(PARTS[0])[name] + step.counts(PARTS[1])[name] for name in step.counts(BATCH)}
     total = sum(float(step(part, counts)[0]) for part in PARTS)
     alone = [{t.name: t for t in step(part, step.counts(part))[1]} for part in PARTS]
@@ -172,7 +172,7 @@ def test_gates_must_agree_on_their_weights():
 @torch.no_grad()
 def test_a_batch_without_tokens_has_no_terms_to_speak_of():
     model = model_of()
-    step = Step(model, NextToken())
+    step = ModelWithLoss(model, NextToken())
     empty = Batch(BATCH.inputs.__class__.of([[]]), torch.zeros(0, dtype=torch.int64))
     loss, terms = step(empty, {**dict.fromkeys(step.counts(empty), 1)})
     assert math.isfinite(float(loss))

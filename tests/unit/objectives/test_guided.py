@@ -15,7 +15,7 @@ from heedful.nn.taps import recording
 from heedful.objectives.cross_entropy import NextToken
 from heedful.objectives.guided import Guidance, guided_loss
 from heedful.objectives.terms import AuxiliaryLoss
-from heedful.training.step import Step
+from heedful.training.model_with_loss import ModelWithLoss
 
 V = 17
 TRANSFORMER = TransformerConfig(d_model=14, d_ff=19, n_heads=2, n_layers=3, dropout=0.0)
@@ -66,10 +66,10 @@ def by_loops(weights, later=0):
 )
 def test_the_term_is_the_cross_entropy_of_one_head(config, layer, head, decoder_step, later):
     model, batch = model_of(config), batch_of()
-    step = Step(model, NextToken(0.1), inside=[Guidance(model, 0.3, layer, head, decoder_step)])
+    step = ModelWithLoss(model, NextToken(0.1), auxiliary=[Guidance(model, 0.3, layer, head, decoder_step)])
     with recording(model, model.alignment_taps) as seen:
         loss, terms = step(batch, counts := step.counts(batch))
-    plain, _ = Step(model, NextToken(0.1))(batch, counts)
+    plain, _ = ModelWithLoss(model, NextToken(0.1))(batch, counts)
     total, n = by_loops(seen[model.alignment_taps[layer]][0][:, head].detach(), later)
     term = {each.name: each for each in terms}["alignment"]
     assert (term.count, term.weight, counts["alignment"]) == (n, 0.3, n) == (3, 0.3, 3)
@@ -132,7 +132,7 @@ def test_the_gradient_through_the_model_is_that_of_finite_differences(config):
 
 
 def gradients(model, batches, *inside):
-    step = Step(model, NextToken(0.1), inside=inside)
+    step = ModelWithLoss(model, NextToken(0.1), auxiliary=inside)
     each = [step.counts(batch) for batch in batches]
     counts = {name: sum(count[name] for count in each) for name in each[0]}
     model.zero_grad()
@@ -145,7 +145,7 @@ def test_a_weight_of_zero_changes_nothing_and_is_reported():
     model = model_of()
     plain, guided = gradients(model, [batch_of()]), gradients(model, [batch_of()], Guidance(model, 0.0))
     torch.testing.assert_close(guided, plain)
-    step = Step(model, NextToken(0.1), inside=[Guidance(model, 0.0)])
+    step = ModelWithLoss(model, NextToken(0.1), auxiliary=[Guidance(model, 0.0)])
     assert "alignment" in [term.name for term in step(batch_of(), step.counts(batch_of()))[1]]
     assert not all(
         torch.allclose(a, b)
@@ -166,9 +166,9 @@ def test_accumulated_micro_batches_equal_one_large_step():
 def test_without_links_the_model_runs_as_it_always_does():
     model = model_of()
     batch = Batch.forced(SOURCES, TARGETS, start=1, end=2)
-    step = Step(model, NextToken(), inside=[Guidance(model)])
+    step = ModelWithLoss(model, NextToken(), auxiliary=[Guidance(model)])
     assert step.counts(batch).keys() == {"token", "nll"}
-    attention = model.get_submodule(step.inside[1].taps[0].removesuffix(".weights"))
+    attention = model.get_submodule(step.auxiliary[1].taps[0].removesuffix(".weights"))
     listened = []
     attention.out.register_forward_pre_hook(lambda *_: listened.append(attention.weights.active))
     step(batch, step.counts(batch))
@@ -181,7 +181,7 @@ def test_bf16_is_near_fp32():
     model = model_of()
     found = []
     for precision in ("fp32", "bf16"):
-        step = Step(model, NextToken(0.1), precision, [Guidance(model, 1.0)])
+        step = ModelWithLoss(model, NextToken(0.1), precision, [Guidance(model, 1.0)])
         found.append(
             {t.name: float(t.sum) for t in step(batch_of(), step.counts(batch_of()))[1]}["alignment"]
         )
@@ -219,7 +219,7 @@ def test_descent_on_the_term_alone_brings_the_head_to_the_links(config, decoder_
 
 def test_only_a_stack_in_which_nobody_listens_is_compiled():
     model = model_of()
-    step = Step(model, NextToken(), inside=[Guidance(model)])
+    step = ModelWithLoss(model, NextToken(), auxiliary=[Guidance(model)])
     step.compile("eager")
     assert step.compiled
     assert model.encoder.compiled is not None

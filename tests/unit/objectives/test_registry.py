@@ -5,12 +5,9 @@ import torch
 
 from heedful.errors import RequestError
 from heedful.objectives import registry
-from heedful.objectives.answering import AnswerSpan
-from heedful.objectives.classification import SequenceClass
-from heedful.objectives.cross_entropy import NextToken
-from heedful.objectives.masked import MaskedToken
+from heedful.objectives.classification import AnswerSpan, SequenceClass, TokenClass
+from heedful.objectives.cross_entropy import MaskedToken, NextToken
 from heedful.objectives.regression import NumberError
-from heedful.objectives.tagging import TokenClass
 from heedful.objectives.terms import Objective
 from heedful.runs.reading import read_recipe
 from heedful.tasks.registry import TASKS, task_for

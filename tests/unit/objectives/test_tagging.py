@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from heedful.data.batch import Batch
-from heedful.objectives.tagging import TokenClass
+from heedful.objectives.classification import TokenClass
 
 D, N_TAGS = 5, 3
 # Places in [T]: 0 <cls> 1 2 3 <sep> 4, then 5 <cls> 6 <sep> 7, then 8 <cls> <sep> 9.

@@ -16,7 +16,7 @@ from heedful.models.vision import VisionConfig
 from heedful.nn.patches import Images
 from heedful.runs.reading import read_recipe
 from heedful.runs.run import load
-from heedful.runs.train import build_step, train_run
+from heedful.runs.train import build_module, train_run
 from heedful.tasks.captioning import CaptionProcessor
 from heedful.tasks.registry import task_for
 from heedful.text.configuration import WordConfig
@@ -80,7 +80,7 @@ def begun(folder, *overrides):
     """A captioner before its first update, its recipe, and what is said."""
     recipe, said = recipe_of(folder, *overrides), []
     processor = CaptionProcessor(train_tokenizer(WordConfig(kind="word"), ["all red gre blu"]))
-    model = build_step(task_for(recipe, processor), torch.device("cpu"), said.append).model.eval()
+    model = build_module(task_for(recipe, processor), torch.device("cpu"), said.append).model.eval()
     return model, recipe, said
 
 

@@ -14,7 +14,7 @@ from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
-from heedful.runs.train import new_step, train_run
+from heedful.runs.train import new_module, train_run
 from heedful.tasks.evaluation import EvaluationOptions
 from heedful.tasks.guidance import GuidedConfig
 from heedful.tasks.registry import task_for
@@ -120,8 +120,8 @@ def test_a_guided_run_goes_on_where_it_was_stopped(corpus):
 )
 def test_the_recipe_says_which_head_and_how_much(guided, layer, head):
     settings = recipe(guided)
-    step = new_step(task_for(settings), (17, 17), torch.device("cpu"))
-    (own,) = [each for each in step.inside if isinstance(each, Guidance)]
+    step = new_module(task_for(settings), (17, 17), torch.device("cpu"))
+    (own,) = [each for each in step.auxiliary if isinstance(each, Guidance)]
     assert own.taps == [step.model.alignment_taps[layer]]
     assert (own.head, own.weight) == (head, guided.get("weight", 0.05))
 
@@ -130,7 +130,7 @@ def test_without_it_nothing_listens_and_no_alignment_is_asked_for():
     settings = recipe_from(Tree.of({**plain(), "objective": {}}, Mark("r")))
     assert not any(
         isinstance(each, Guidance)
-        for each in new_step(task_for(settings), (17, 17), torch.device("cpu")).inside
+        for each in new_module(task_for(settings), (17, 17), torch.device("cpu")).auxiliary
     )
     assert task_for(settings).columns.training == ()
 

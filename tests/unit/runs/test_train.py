@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from heedful.artifacts.lock import held
+from heedful.artifacts.run_folder import locked
 from heedful.cli.train import nothing_to_do, train_into
 from heedful.data.lines import Location
 from heedful.data.report import Longest
@@ -36,11 +36,10 @@ from heedful.tasks.translation import (
 from heedful.text.configuration import WordConfig
 from heedful.training.averaging import average
 from heedful.training.callbacks import TensorBoard
-from heedful.training.checkpoints import path_of, paths
+from heedful.training.checkpoints import TrainingState, path_of, paths
 from heedful.training.feed import PlannedData
 from heedful.training.loop import TrainingResult
 from heedful.training.schedules import ConstantConfig, LinearConfig
-from heedful.training.state import TrainingState
 
 
 def recipe(**training):
@@ -102,7 +101,7 @@ def test_the_better_of_average_and_best_checkpoint_is_kept(corpus, monkeypatch, 
 
 def test_a_second_training_of_a_run_is_refused_and_changes_nothing(run):
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    with held(run), pytest.raises(RequestError, match="another process writes in this folder"):
+    with locked(run), pytest.raises(RequestError, match="another process writes in this folder"):
         train_run(recipe(max_updates=3), run, resume=True, device="cpu")
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     train_run(recipe(max_updates=3), run, resume=True, device="cpu")
@@ -116,13 +115,13 @@ def test_a_training_that_saved_nothing_is_told_from_a_run(corpus):
         train_run(settings.model_copy(update={"root": str(corpus)}), corpus / "run", device="cpu")
     with pytest.raises(RequestError, match="nothing of it was saved; delete the folder, or choose another"):
         train_run(recipe(), corpus / "run", device="cpu")
-    with held(corpus / "run"), pytest.raises(RequestError, match="another process writes in this folder"):
+    with locked(corpus / "run"), pytest.raises(RequestError, match="another process writes in this folder"):
         train_run(recipe(), corpus / "run", device="cpu")
     assert (corpus / "run" / "bad_batch.json").exists()
 
 
 def test_a_fresh_training_beside_one_that_begins_is_refused_and_takes_nothing_away(corpus):
-    with held(corpus / "run"):
+    with locked(corpus / "run"):
         with pytest.raises(RequestError, match="another process writes in this folder"):
             train_run(recipe(), corpus / "run", device="cpu")
         assert (corpus / "run").is_dir()
@@ -675,8 +674,10 @@ def test_pretrained_vectors_fill_their_rows_at_the_start_and_are_not_needed_to_g
     trained = train_run(settings, corpus / "run", device="cpu", log=told.append)
     assert [line for line in told if line.startswith("pretrained.source: 1 of")]
     tokenizers = load(trained.folder.path).processor
-    first = module.build_step(Translation(settings, tokenizers), torch.device("cpu"), lambda line: None).model
-    plain = module.build_step(Translation(settings, tokenizers), torch.device("cpu")).model
+    first = module.build_module(
+        Translation(settings, tokenizers), torch.device("cpu"), lambda line: None
+    ).model
+    plain = module.build_module(Translation(settings, tokenizers), torch.device("cpu")).model
     row = tokenizers.source.whole_words()["word"]
     filled = first.source_embedding.weight
     assert (filled[row] * first.source_embedding.scale).tolist() == [1, 2, 3, 4]

@@ -17,7 +17,7 @@ from heedful.recipes.trees import Mark, Tree
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
-from heedful.runs.train import build_step, train_run
+from heedful.runs.train import build_module, train_run
 from heedful.tasks.registry import task_for
 from heedful.training.checkpoints import path_of
 from heedful.training.optimizers import AdamWConfig, MuonConfig, SGDConfig
@@ -80,8 +80,10 @@ def test_rows_of_the_words_that_are_known_are_filled_and_no_others(tmp_path, tas
     n_words = len({word for text in TEXTS for word in text.split()})
     assert f"pretrained.text: 2 of {n_words} words have a pretrained vector ({2 / n_words:.1%})" in told
     processor = load(trained.folder.path, device="cpu").processor
-    filled = build_step(task_for(recipe, processor), torch.device("cpu"), told.append).model.embedding.weight
-    plain = build_step(task_for(recipe, processor), torch.device("cpu")).model.embedding.weight
+    filled = build_module(
+        task_for(recipe, processor), torch.device("cpu"), told.append
+    ).model.embedding.weight
+    plain = build_module(task_for(recipe, processor), torch.device("cpu")).model.embedding.weight
     ids = [processor.tokenizer.whole_words()[word] for word in ("cake", "sea")]
     assert torch.equal(filled[ids], wanted[:2])
     others = [i for i in range(len(plain)) if i not in ids]
@@ -184,7 +186,7 @@ def begun(folder, recipe):
     run = RunFolder(folder / "run")
     run.path.mkdir()
     prepared = prepare(recipe, run, lambda line: None)
-    return build_step(prepared.task, torch.device("cpu"), lambda line: None), prepared
+    return build_module(prepared.task, torch.device("cpu"), lambda line: None), prepared
 
 
 @pytest.mark.parametrize("name", MODELS)

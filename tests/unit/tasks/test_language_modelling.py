@@ -8,7 +8,8 @@ import torch
 
 from heedful.data.report import DataReport
 from heedful.data.sources import LocatedRow, Location
-from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, NoPenaltyConfig, SampleConfig
+from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
+from heedful.decoding.scoring import NoPenalty
 from heedful.errors import RequestError, WorkError
 from heedful.models.language_model import LanguageModelConfig, build
 from heedful.nn.layout import Tokens
@@ -99,7 +100,7 @@ def test_the_loops_above_slide_and_end_and_go_on():
 
 DECODINGS = [
     GreedyConfig(),
-    BeamConfig(beam=3, n_best=2, length_penalty=NoPenaltyConfig()),
+    BeamConfig(beam=3, n_best=2, length_penalty=NoPenalty()),
     SampleConfig(seed=5, temperature=1.4, top_k=30, top_p=0.95, n=2),
 ]
 

@@ -15,7 +15,8 @@ from heedful.errors import RequestError
 from heedful.models.encoder import EncoderConfig, build
 from heedful.nn.layout import Tokens
 from heedful.nn.output import BoundaryHead, MaskedHead
-from heedful.objectives.masked import MaskedToken, Several, SpanBoundary
+from heedful.objectives.cross_entropy import MaskedToken, SpanBoundary
+from heedful.objectives.terms import Several
 from heedful.tasks.masking import FOLLOWS, STRANGE, MaskFiller, Maskings, word_beginnings
 from heedful.tasks.running_text import TextProcessor
 from heedful.text.configuration import CharacterConfig, TokenizerConfig, WordConfig

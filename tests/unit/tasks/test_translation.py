@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from heedful.decoding.config import AverageLengthConfig, BeamConfig, GreedyConfig, MaxLength, SampleConfig
+from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
+from heedful.decoding.scoring import AverageLength
 from heedful.models.recurrent import PRESETS as RECURRENT
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
@@ -32,7 +33,7 @@ def translator(kind="transformer", decoding=None, **options):
 
 DECODINGS = [
     GreedyConfig(max_length=SHORT),
-    BeamConfig(beam=3, n_best=2, length_penalty=AverageLengthConfig(), max_length=SHORT),
+    BeamConfig(beam=3, n_best=2, length_penalty=AverageLength(), max_length=SHORT),
     BeamConfig(beam=3, coverage=0.4, max_length=SHORT),
     SampleConfig(seed=5, max_length=SHORT),
 ]

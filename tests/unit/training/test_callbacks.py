@@ -8,8 +8,17 @@ from pathlib import Path
 import pytest
 
 from heedful.errors import RequestError, WorkError
-from heedful.training.callbacks import JsonLines, Progress, TensorBoard, read_metrics
-from heedful.training.events import Saved, Started, Stopped, Updated, Validated
+from heedful.training.callbacks import (
+    JsonLines,
+    Progress,
+    Saved,
+    Started,
+    Stopped,
+    TensorBoard,
+    Updated,
+    Validated,
+    read_metrics,
+)
 
 
 def _updated(update, loss=1.5):

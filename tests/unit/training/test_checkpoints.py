@@ -11,8 +11,8 @@ from toy_training import ToyModel, in_process, same
 
 from heedful.errors import DamagedError, DataError, RequestError, WorkError
 from heedful.training import checkpoints
+from heedful.training.checkpoints import Scored, TrainingState
 from heedful.training.optimizers import AdamConfig, SGDConfig, build_optimizer, set_rate, state_tensors
-from heedful.training.state import Scored, TrainingState
 
 FILES = ["manifest.json", "model.safetensors", "optimizer.safetensors", "state.json"]
 

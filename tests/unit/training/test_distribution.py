@@ -16,9 +16,9 @@ from heedful.models.language_model import LanguageModelConfig
 from heedful.models.registry import build_model
 from heedful.objectives.cross_entropy import NextToken
 from heedful.training import checkpoints, distribution
-from heedful.training.events import Updated
+from heedful.training.callbacks import Updated
 from heedful.training.feed import PlannedData
-from heedful.training.step import Step
+from heedful.training.model_with_loss import ModelWithLoss
 
 SETTINGS = {"max_updates": 9, "validate_every": 4, "accumulate": 1}
 
@@ -98,7 +98,7 @@ PARTS = [[[3, 4, 5]], [[6], [7, 8, 9, 10]]]
 def _expert_gradients(run):
     """Of one update in two parts; noise is seeded by the part. Of 7 experts, some have no token of a part."""
     torch.manual_seed(1)
-    step = Step(build_model(LanguageModelConfig.model_validate(EXPERTS), 13), NextToken())
+    step = ModelWithLoss(build_model(LanguageModelConfig.model_validate(EXPERTS), 13), NextToken())
     forward, world, rank = distribution.wrap(step), distribution.world(), distribution.rank()
     batches = [Batch.forced(None, rows, start=1, end=2) for rows in PARTS]
     counts = Counter()
@@ -134,7 +134,7 @@ def _two_updates_of_a_part(run):
     torch.manual_seed(1)
     model = build_model(LanguageModelConfig.model_validate({**EXPERTS, "experts": None}), 13)
     model.heads["unused"] = torch.nn.Linear(6, 5)
-    step = Step(model, NextToken())
+    step = ModelWithLoss(model, NextToken())
     forward, world, rank = distribution.wrap(step), distribution.world(), distribution.rank()
     batches = [Batch.forced(None, rows, start=1, end=2) for rows in PARTS]
     counts = Counter()

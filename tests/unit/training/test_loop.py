@@ -12,11 +12,10 @@ from toy_training import LENGTHS, Toy, in_process, make_batch, run_toy, same, to
 from heedful.errors import DamagedError, RequestError, WorkError
 from heedful.training import checkpoints
 from heedful.training.averaging import chosen, final_weights
-from heedful.training.callbacks import JsonLines
-from heedful.training.events import Saved, Started, Stopped, Updated, Validated
-from heedful.training.faults import POINTS
+from heedful.training.callbacks import JsonLines, Saved, Started, Stopped, Updated, Validated
 from heedful.training.feed import PlannedData
 from heedful.training.settings import TrainingConfig
+from heedful.training.signals import POINTS
 
 
 def _steps(run):

@@ -7,11 +7,15 @@ from torch import nn
 from heedful.errors import RequestError
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
-from heedful.training.muon import COEFFICIENTS, N_STEPS, Muon, hidden_matrices, orthogonalised
 from heedful.training.optimizers import (
+    COEFFICIENTS,
+    N_STEPS,
+    Muon,
     MuonConfig,
     build_optimizer,
+    hidden_matrices,
     load_state_tensors,
+    orthogonalised,
     set_rate,
     state_tensors,
 )

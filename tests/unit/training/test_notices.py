@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from heedful.training.events import Stopped, Updated, Validated
+from heedful.training.callbacks import Stopped, Updated, Validated
 from heedful.training.notices import ContentionNotice, LossNotice, seconds_waited
 
 UPDATED = Updated(1, 0, 1.0, {}, 1e-3, 1.0, 7, 1.0, 1.0)

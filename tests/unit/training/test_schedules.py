@@ -13,7 +13,6 @@ from heedful.training.schedules import (
     InverseSqrt,
     Linear,
     LinearConfig,
-    Observing,
     Plateau,
     ScheduleConfig,
     Warmup,
@@ -97,7 +96,10 @@ def test_every_kind_is_built_and_only_plateau_observes(kind):
     schedule = build_schedule(READ({"kind": kind}), d_model=512, max_updates=100)
     assert schedule.rate(1) >= 0
     assert schedule.rate(50) > 0
-    assert isinstance(schedule, Observing) == (kind == "plateau")
+    rate = schedule.rate(50)
+    for metric in range(9):  # no improvement after the first
+        schedule.observe(float(metric))
+    assert (schedule.rate(50) < rate) == bool(schedule.state_dict()) == (kind == "plateau")
 
 
 def test_the_built_schedule_has_the_configured_values():

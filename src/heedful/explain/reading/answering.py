@@ -10,7 +10,7 @@ from heedful.explain.attention_sites import INPUT
 from heedful.explain.reading.questions import AnswerOptions, ModelInput, Questions
 from heedful.explain.reading.shared import ids_in, predicted, refuse_empty, refuse_target, texts_of
 from heedful.explain.sides import text_side
-from heedful.objectives.answering import answer_log_probs
+from heedful.objectives.classification import answer_log_probs
 from heedful.text.specials import SPECIALS
 from heedful.text.words import spelled
 

@@ -9,7 +9,7 @@ from heedful.explain.attention_sites import INPUT
 from heedful.explain.reading.questions import AnswerOptions, ModelInput, Questions
 from heedful.explain.reading.shared import ids_in, in_chunks, predicted, refuse_empty, refuse_target, text_of
 from heedful.explain.sides import words_side
-from heedful.objectives.tagging import TAG
+from heedful.objectives.classification import TAG
 from heedful.tasks.texts import N_SPECIALS
 from heedful.tasks.words import split, stretches
 from heedful.text.words import word_ids

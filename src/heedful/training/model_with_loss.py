@@ -1,4 +1,4 @@
-"""The training step from a batch to its loss: the module that `DistributedDataParallel` wraps."""
+"""The model together with its loss: the module that `DistributedDataParallel` wraps."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -14,12 +14,11 @@ from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.declarations import claims
 from heedful.objectives.balance import Balance
 from heedful.objectives.terms import AuxiliaryLoss, Objective, Term, total
-from heedful.training.compilation import separate_compiled_code
-from heedful.training.precision import Precision
+from heedful.training.fast_paths import Precision, separate_compiled_code
 
 
-class Step(nn.Module):
-    """Run the model and its objective on one micro-batch.
+class ModelWithLoss(nn.Module):
+    """Compute the loss of one micro-batch: run the model, then its objective.
 
     Args:
         model: returns hidden states and has named ``heads``.
@@ -30,7 +29,7 @@ class Step(nn.Module):
             to it. A model that does not support this (``lowers`` is False), or that has a module with a
             recurrent state that would lose precision (`heedful.nn.declarations`), runs under
             `torch.autocast` instead: only matrix products are bf16.
-        inside: auxiliary losses on values inside the model (`heedful.objectives.guided`).
+        auxiliary: further losses, on values inside the model (`heedful.objectives.guided`).
     """
 
     def __init__(
@@ -38,12 +37,12 @@ class Step(nn.Module):
         model: nn.Module,
         objective: Objective,
         precision: Precision = "fp32",
-        inside: Sequence[AuxiliaryLoss] = (),
+        auxiliary: Sequence[AuxiliaryLoss] = (),
     ) -> None:
         super().__init__()
         self.model = model
         self.objective = objective
-        self.inside: list[AuxiliaryLoss] = [Balance(model), *inside]
+        self.auxiliary: list[AuxiliaryLoss] = [Balance(model), *auxiliary]
         self.precision = precision
         self._lowers = getattr(model, "lowers", False) and not claims(model, "carries_state")
         self.compiled = False
@@ -55,7 +54,7 @@ class Step(nn.Module):
         a graph of its own), that declare ``eager`` (`heedful.nn.declarations`), or whose taps an auxiliary
         loss captures (each new capture would need a graph).
         """
-        taps = [tap for each in self.inside for tap in each.taps]
+        taps = [tap for loss in self.auxiliary for tap in loss.taps]
         stacks = [
             part
             for name, part in self.model.named_modules()
@@ -72,12 +71,12 @@ class Step(nn.Module):
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return the count of every loss term of the batch, before the forward pass."""
         counts = self.objective.counts(batch)
-        for each in self.inside:
-            counts |= each.counts(batch)
+        for loss in self.auxiliary:
+            counts |= loss.counts(batch)
         return counts
 
     def forward(self, batch: Batch, counts: Mapping[str, int]) -> tuple[Tensor, list[Term]]:
-        """Return the batch's share of the update's loss, and its detached terms.
+        """Return the micro-batch's share of the loss of the update, and its detached terms.
 
         Args:
             batch: a batch on the model's device.
@@ -91,9 +90,12 @@ class Step(nn.Module):
     def _terms(self, batch: Batch) -> list[Term]:
         model: Any = self.model
         with ExitStack() as stack:
-            inside = [stack.enter_context(each.attached(batch)) for each in self.inside]
+            auxiliary = [stack.enter_context(loss.attached(batch)) for loss in self.auxiliary]
             hidden = model(batch.inputs, batch.source)
-        return [*self.objective(hidden, model.heads, batch), *(term for terms in inside for term in terms())]
+        return [
+            *self.objective(hidden, model.heads, batch),
+            *(term for terms in auxiliary for term in terms()),
+        ]
 
     def _lowered(self, batch: Batch) -> list[Term]:
         if not self._lowers:

@@ -3,23 +3,9 @@ import sys
 
 import pytest
 import torch
-from torch import nn
 
 from heedful.errors import WorkError
-from heedful.training import companions
-from heedful.training.companions import choose_processes
-
-CPU = torch.device("cpu")
-SMALL, LARGE = nn.Linear(3, 5), nn.Linear(5000, 4001, device="meta")
-assert sum(p.numel() for p in LARGE.parameters()) > companions.LARGEST
-
-
-class Coupled(nn.Linear):
-    couples_batch = True
-
-
-def chosen(wanted="auto", model=SMALL, tokens=4096, seconds=61.0, device=CPU):
-    return choose_processes(wanted, model, tokens_per_update=tokens, seconds=seconds, device=device)
+from heedful.training import launch
 
 
 @pytest.fixture
@@ -29,58 +15,19 @@ def threads():
     torch.set_num_threads(before)
 
 
-def test_a_small_model_in_a_long_training_has_a_process_for_each_thread(threads):
-    threads(3)
-    assert chosen() == chosen(seconds=None) == 3
-
-
-def test_each_process_has_enough_tokens(threads):
-    threads(3)
-    assert [chosen(tokens=n) for n in (4096, 3072, 3071, 2048, 2047, 1)] == [3, 3, 2, 2, 1, 1]
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        {"seconds": 59.0},
-        {"model": LARGE},
-        {"model": nn.Sequential(SMALL, Coupled(5, 5))},
-        {"device": torch.device("cuda")},
-    ],
-)
-def test_otherwise_it_is_one(threads, case):
-    threads(2)
-    assert chosen() == 2
-    assert chosen(**case) == 1
-
-
-def test_a_number_is_taken_as_it_is_on_a_cpu(threads):
-    threads(1)
-    assert chosen(4, seconds=1.0, model=LARGE) == 4
-    assert chosen(4, device=torch.device("cuda")) == 1
-
-
-def test_what_torchrun_started_starts_nothing(threads, monkeypatch):
-    threads(2)
-    monkeypatch.setattr("heedful.training.distribution.world", lambda: 2)
-    assert chosen() == chosen(4) == 1
-
-
 def test_one_process_alone_is_left_as_it_is(tmp_path, threads):
     threads(2)
-    with companions.companions(1, tmp_path) as others:
+    with launch.launched(1, tmp_path):
         assert torch.get_num_threads() == 2
-        assert others.alone(torch.get_num_threads)() == 2
     assert list(tmp_path.iterdir()) == []
 
 
 def test_work_while_the_others_wait_has_all_threads(threads):
     threads(1)
-    others = companions.Companions(threads=2)
-    assert others.alone(lambda x, y: (x, y, torch.get_num_threads()))(3, 5) == (3, 5, 2)
+    assert launch.with_threads(2, lambda x, y: (x, y, torch.get_num_threads()))(3, 5) == (3, 5, 2)
     assert torch.get_num_threads() == 1
     with pytest.raises(ZeroDivisionError):
-        others.alone(lambda: 1 // 0)()
+        launch.with_threads(2, lambda: 1 // 0)()
     assert torch.get_num_threads() == 1
 
 
@@ -89,7 +36,7 @@ def test_a_process_that_cannot_start_is_named_with_its_error(tmp_path, threads):
     threads(2)
     with (
         pytest.raises(Exception, match=r"process 2 of 2 ended \(exit status 2\): .*no such run") as caught,
-        companions.companions(2, tmp_path / "nowhere"),
+        launch.launched(2, tmp_path / "nowhere"),
     ):
         pass
     assert type(caught.value).__name__ == "WorkError"
@@ -104,7 +51,7 @@ def test_a_process_imports_what_this_one_imports(tmp_path, threads, monkeypatch)
     monkeypatch.chdir(tmp_path)
     with (
         pytest.raises(WorkError, match="no such run"),
-        companions.companions(2, tmp_path / "nowhere"),
+        launch.launched(2, tmp_path / "nowhere"),
     ):
         pass
 
@@ -122,9 +69,9 @@ def test_threads_per_process_are_set_or_shared(tmp_path, threads, monkeypatch, o
         assert torch.get_num_threads() == got
         raise WorkError
 
-    monkeypatch.setattr(companions, "_start", start)
-    monkeypatch.setattr(companions, "_wait_until_ready", stop)
-    with pytest.raises(WorkError), companions.companions(2, tmp_path, of_each):
+    monkeypatch.setattr(launch, "_start", start)
+    monkeypatch.setattr(launch, "_wait_until_ready", stop)
+    with pytest.raises(WorkError), launch.launched(2, tmp_path, of_each):
         pass
     assert begun == [(1, 2, got)]
     assert torch.get_num_threads() == 4
@@ -143,6 +90,6 @@ def test_the_process_that_failed_first_is_named(tmp_path):
             started.append(subprocess.Popen([sys.executable, "-c", code], stderr=errors))
     with (
         pytest.raises(WorkError, match=r"process 3 of 3 ended \(exit status 1\): MemoryError: its own"),
-        companions._explain_failures(started, tmp_path),
+        launch._explain_failures(started, tmp_path),
     ):
         raise RuntimeError(LOST)

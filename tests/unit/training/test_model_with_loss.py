@@ -13,7 +13,7 @@ from heedful.models.transformer import TransformerConfig
 from heedful.nn.embeddings import embed
 from heedful.nn.taps import recording, taps
 from heedful.objectives.cross_entropy import NextToken
-from heedful.training.step import Step
+from heedful.training.model_with_loss import ModelWithLoss
 
 V = 31
 TRANSFORMER = TransformerConfig(d_model=14, d_ff=19, n_heads=2, n_layers=2, dropout=0.0)
@@ -59,7 +59,7 @@ def model_of(config):
 
 def gradients(config, precision):
     reads = reads_source(config)
-    step = Step(model_of(config), NextToken(0.1), precision)
+    step = ModelWithLoss(model_of(config), NextToken(0.1), precision)
     counts = step.counts(batch(reads))
     loss, terms = step(batch(reads), counts)
     loss.backward()
@@ -82,7 +82,7 @@ def test_bf16_is_near_fp32_and_leaves_fp32_gradients(config):
 
 
 def test_activations_of_a_lowered_model_are_bf16_and_its_weights_are_not_touched():
-    step = Step(build_model(TRANSFORMER, V, V), NextToken(0.1), "bf16")
+    step = ModelWithLoss(build_model(TRANSFORMER, V, V), NextToken(0.1), "bf16")
     before = {name: p.detach().clone() for name, p in step.model.named_parameters()}
     seen = []
     step.model.encoder.blocks[0].register_forward_hook(lambda module, args, out: seen.append(out.dtype))
@@ -94,7 +94,7 @@ def test_activations_of_a_lowered_model_are_bf16_and_its_weights_are_not_touched
 
 
 def test_states_stay_in_fp32_whatever_the_model_around_them():
-    step = Step(model_of(MIXED), NextToken(0.1), "bf16")
+    step = ModelWithLoss(model_of(MIXED), NextToken(0.1), "bf16")
     names = [name for name in taps(step.model) if name.endswith(".states")]
     assert len(names) == 4, "two layers in two directions"
     with recording(step.model, names) as seen:

@@ -14,28 +14,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from torch import nn
 
 from heedful.errors import WorkError
-from heedful.nn.declarations import claims
 from heedful.training import distribution
-
-Processes = int | Literal["auto"]
-
-LARGEST = 20_000_000
-"""The most parameters for which ``auto`` uses several processes: each holds weights and optimizer state."""
-
-FEWEST_TOKENS = 1024
-"""The fewest tokens per update and process: below this, reducing gradients costs more than it saves."""
-
-WORTH_SECONDS = 60
-"""The shortest training, in seconds, for which ``auto`` starts processes: each takes seconds to start."""
 
 _START_LIMIT, _END_LIMIT, _FAILURE_LIMIT = 300.0, 60.0, 20.0
 
@@ -43,65 +29,8 @@ _CONNECTION = "gloo/transport"
 """Part of torch's error message if another process closed its connection."""
 
 
-def choose_processes(
-    wanted: Processes,
-    model: nn.Module,
-    *,
-    tokens_per_update: int,
-    seconds: float | None,
-    device: torch.device,
-) -> int:
-    """Return the number of training processes; 1 if `torchrun` has already started several.
-
-    ``auto`` uses one process per torch thread if the device is a CPU, the model has at most `LARGEST`
-    parameters and no module that couples the sequences of a batch (splitting an update would change its
-    results), and the estimated training time is at least `WORTH_SECONDS`. The rule uses no time
-    measurement; the result is saved in the run's recipe, so a resumed run uses the same number.
-
-    Args:
-        wanted: the setting in the recipe.
-        model: the model to train.
-        tokens_per_update: the setting in the recipe.
-        seconds: estimated time of the whole training; None: unknown, assumed to be long.
-        device: the training device.
-    """
-    if distribution.world() > 1 or device.type != "cpu":
-        return 1
-    if wanted != "auto":
-        return wanted
-    small = sum(p.numel() for p in model.parameters()) <= LARGEST and not claims(model, "couples_batch")
-    if not small or (seconds is not None and seconds < WORTH_SECONDS):
-        return 1
-    return max(1, min(torch.get_num_threads(), tokens_per_update // FEWEST_TOKENS))
-
-
-@dataclass(frozen=True)
-class Companions:
-    """The processes that train together with this one.
-
-    Args:
-        threads: number of threads of this process before they were divided among the processes.
-    """
-
-    threads: int
-
-    def alone(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a function that runs in this process while the others wait, so that it uses all threads."""
-
-        @wraps(function)
-        def call(*arguments: Any) -> Any:
-            own = torch.get_num_threads()
-            torch.set_num_threads(self.threads)
-            try:
-                return function(*arguments)
-            finally:
-                torch.set_num_threads(own)
-
-        return call
-
-
 @contextmanager
-def companions(n: int, run: Path, threads_of_each: int | None = None) -> Iterator[Companions]:
+def launched(n: int, run: Path, threads_of_each: int | None = None) -> Iterator[None]:
     """Start ``n - 1`` processes that train ``run`` together with this one, which becomes rank 0.
 
     They inherit the environment and run ``heedful train RUN --resume``: the run folder must contain the
@@ -118,7 +47,7 @@ def companions(n: int, run: Path, threads_of_each: int | None = None) -> Iterato
     """
     threads = torch.get_num_threads()
     if n == 1:
-        yield Companions(threads)
+        yield
         return
     each = threads_of_each or max(1, threads // n)
     with tempfile.TemporaryDirectory(prefix="heedful-") as name:
@@ -129,13 +58,28 @@ def companions(n: int, run: Path, threads_of_each: int | None = None) -> Iterato
             _wait_until_ready(started, folder)
             with _explain_failures(started, folder), distribution.joined(0, n, folder / "store"):
                 distribution.barrier()  # the other processes wait here for the data
-                yield Companions(threads)
+                yield
             _wait_until_ended(started)
         finally:
             for process in started:
                 process.kill()
                 process.wait()
             torch.set_num_threads(threads)
+
+
+def with_threads(n: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function so that it uses ``n`` threads: it runs here while the other processes wait."""
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        before = torch.get_num_threads()
+        torch.set_num_threads(n)
+        try:
+            return function(*arguments)
+        finally:
+            torch.set_num_threads(before)
+
+    return call
 
 
 def _start(rank: int, n: int, threads: int, run: Path, folder: Path) -> subprocess.Popen[bytes]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from heedful.engine import native_build
-from heedful.engine.native_build import UnavailableError, build
+from heedful.engine import native
+from heedful.engine.native import UnavailableError, build
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def cache(tmp_path, monkeypatch):
 
 def has_compiler():
     try:
-        return bool(native_build._compiler())
+        return bool(native._compiler())
     except UnavailableError:
         return False
 
@@ -34,7 +34,7 @@ def test_it_is_compiled_once_and_cached_privately(cache, monkeypatch):
     build(FAST)
     (kept,) = cache.iterdir()
     assert stat.S_IMODE(cache.stat().st_mode) == 0o700
-    monkeypatch.setattr(native_build, "_compile", lambda *_: pytest.fail("compiled again"))
+    monkeypatch.setattr(native, "_compile", lambda *_: pytest.fail("compiled again"))
     build(FAST)
     assert list(cache.iterdir()) == [kept]
 
@@ -44,9 +44,9 @@ def test_other_sources_give_another_library(cache, tmp_path, monkeypatch):
     build(FAST)
     changed = tmp_path / "source"
     changed.mkdir()
-    for path in native_build.SOURCES.iterdir():
+    for path in native.SOURCES.iterdir():
         (changed / path.name).write_bytes(path.read_bytes() + b"\n")
-    monkeypatch.setattr(native_build, "SOURCES", changed)
+    monkeypatch.setattr(native, "SOURCES", changed)
     build(FAST)
     assert len(list(cache.iterdir())) == 2
 
@@ -84,8 +84,8 @@ def in_another_process(code):
     return done.stdout.strip()
 
 
-SRC = str(Path(native_build.__file__).parents[2])
-BUILD = f"from heedful.engine.native_build import build; print(build({FAST})._name)"
+SRC = str(Path(native.__file__).parents[2])
+BUILD = f"from heedful.engine.native import build; print(build({FAST})._name)"
 
 
 @pytest.mark.slow
@@ -106,14 +106,14 @@ def test_a_library_that_does_not_load_is_compiled_again(cache, monkeypatch):
     build(FAST)
     (kept,) = cache.iterdir()
     wanted = kept.read_bytes()
-    foreign = native_build._named(kept.name[: -len("-.so") - 32], SOURCE)
+    foreign = native._named(kept.name[: -len("-.so") - 32], SOURCE)
     kept.unlink()
     (cache / foreign).write_bytes(SOURCE.read_bytes())
     build(FAST)
     assert [path.read_bytes() for path in cache.iterdir()] == [wanted]
 
 
-SOURCE = native_build.SOURCES / "engine.c"
+SOURCE = native.SOURCES / "engine.c"
 
 
 @pytest.mark.slow
@@ -128,11 +128,11 @@ def test_a_library_that_others_may_have_written_is_not_loaded(cache, change, mon
         kept.rename(tmp_path / "library.so")
         kept.symlink_to(tmp_path / "library.so")
     else:
-        is_own = native_build._is_own
-        monkeypatch.setattr(native_build, "_is_own", lambda path: path != kept and is_own(path))
+        is_own = native._is_own
+        monkeypatch.setattr(native, "_is_own", lambda path: path != kept and is_own(path))
     compiled = []
-    compile_ = native_build._compile
-    monkeypatch.setattr(native_build, "_compile", lambda *given: compiled.append(given) or compile_(*given))
+    compile_ = native._compile
+    monkeypatch.setattr(native, "_compile", lambda *given: compiled.append(given) or compile_(*given))
     build(FAST)
     assert len(compiled) == 1
     monkeypatch.undo()
@@ -163,7 +163,7 @@ def test_a_relative_cache_folder_is_ignored(cache, tmp_path, monkeypatch):
 @needs_compiler
 def test_libraries_of_other_processors_are_other_libraries(cache, monkeypatch):
     build(FAST)
-    monkeypatch.setattr(native_build, "identity", lambda: "another")
+    monkeypatch.setattr(native, "identity", lambda: "another")
     build(FAST)
     assert len(list(cache.iterdir())) == 2
 
@@ -209,7 +209,7 @@ def test_without_room_in_the_cache_the_library_is_made_and_not_kept(cache, tempo
 
 @needs_compiler
 def test_without_room_for_all_of_it_nothing_remains(cache, temporary, monkeypatch):
-    monkeypatch.setattr(native_build, "sync", refuse(errno.EDQUOT))
+    monkeypatch.setattr(native, "sync", refuse(errno.EDQUOT))
     build(FAST)
     assert list(cache.iterdir()) == []
 
@@ -232,7 +232,7 @@ def test_a_compiler_that_makes_another_library_is_refused(cache, tmp_path, monke
     other = tmp_path / "source"
     other.mkdir()
     (other / "engine.c").write_text("int other;")
-    monkeypatch.setattr(native_build, "SOURCES", other)
+    monkeypatch.setattr(native, "SOURCES", other)
     with pytest.raises(UnavailableError, match="lacks heedful_run, heedful_rank"):
         build(FAST)
 

@@ -1,6 +1,7 @@
-"""When a model is compiled: what the recipe says, and if it leaves the choice, how long the run is."""
+"""How a training runs on this machine: what the recipe says, or if it leaves the choice, what is faster."""
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +17,16 @@ from heedful.models.language_model import LanguageModelConfig
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.objectives.cross_entropy import NextToken
-from heedful.training import compilation
-from heedful.training.compilation import choose_compile, find_compiler, separate_compiled_code
+from heedful.training import fast_paths
+from heedful.training.fast_paths import (
+    choose_compile,
+    choose_precision,
+    choose_processes,
+    find_compiler,
+    separate_compiled_code,
+)
+from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.settings import TrainingConfig
-from heedful.training.step import Step
 
 CPU = torch.device("cpu")
 MODEL = nn.Linear(1000, 1000, bias=False)  # 6 million operations a token
@@ -29,17 +36,23 @@ SHORT = 1_000_000
 
 @pytest.fixture(params=["/usr/bin/g++", None], ids=["compiler", "no compiler"])
 def compiler(request, monkeypatch):
-    monkeypatch.setattr(compilation, "find_compiler", lambda device: request.param)
+    monkeypatch.setattr(fast_paths, "find_compiler", lambda device: request.param)
     return request.param
 
 
+def compiles(wanted, n_tokens, minutes=None):
+    return choose_compile(
+        TrainingConfig(max_updates=1, compile=wanted, max_minutes=minutes), MODEL, n_tokens, CPU
+    )
+
+
 def test_off_is_off_and_on_is_on_or_refused(compiler):
-    assert not choose_compile("off", MODEL, LONG, None, CPU)
+    assert not compiles("off", LONG, None)
     if compiler:
-        assert choose_compile("on", MODEL, SHORT, None, CPU)
+        assert compiles("on", SHORT, None)
     else:
         with pytest.raises(RequestError, match=r"training\.compile"):
-            choose_compile("on", MODEL, SHORT, None, CPU)
+            compiles("on", SHORT, None)
 
 
 @pytest.mark.parametrize(
@@ -47,14 +60,14 @@ def test_off_is_off_and_on_is_on_or_refused(compiler):
     [
         (LONG, None, True),
         (SHORT, None, False),
-        (LONG, 5, False),
-        (LONG, 60, True),
-        (None, 60, True),
+        (LONG, 5.0, False),
+        (LONG, 60.0, True),
+        (None, 60.0, True),
         (None, None, False),
     ],
 )
 def test_auto_compiles_long_runs(compiler, n_tokens, minutes, long):
-    assert choose_compile("auto", MODEL, n_tokens, minutes, CPU) == (long and compiler is not None)
+    assert compiles("auto", n_tokens, minutes) == (long and compiler is not None)
 
 
 def test_the_compiler_is_what_the_environment_names_or_a_usual_one(monkeypatch, tmp_path):
@@ -85,7 +98,7 @@ def test_a_training_reads_at_most_so_many_tokens(limits, tokens):
 @pytest.mark.parametrize("norm, compiled", [("layer", True), ("batch", False)])
 def test_norms_with_running_statistics_are_not_compiled(norm, compiled):
     config = TransformerConfig(d_model=14, d_ff=19, n_heads=2, n_layers=1, norm=norm)
-    step = Step(build_model(config, 11, 11), NextToken())
+    step = ModelWithLoss(build_model(config, 11, 11), NextToken())
     step.compile("eager")
     assert step.compiled == compiled
 
@@ -98,7 +111,7 @@ def test_norms_with_running_statistics_are_not_compiled(norm, compiled):
 def test_parts_that_read_single_lengths_or_ids_are_not_compiled(options):
     sizes = {"d_model": 14, "d_ff": 19, "n_heads": 2, "n_layers": 1}
     config = LanguageModelConfig.model_validate({**sizes, **options})
-    step = Step(build_model(config, 11), NextToken())
+    step = ModelWithLoss(build_model(config, 11), NextToken())
     step.compile("eager")
     assert step.compiled == (options == {"mixer": "all"})
 
@@ -106,7 +119,7 @@ def test_parts_that_read_single_lengths_or_ids_are_not_compiled(options):
 @pytest.mark.parametrize("mixer, compiled", [("attention", True), ("recurrent", False)])
 def test_recurrences_are_not_compiled(mixer, compiled):
     config = EncoderConfig(d_model=14, d_ff=19, n_heads=2, n_layers=1, mixer=mixer)
-    step = Step(build_model(config, 11), NextToken())
+    step = ModelWithLoss(build_model(config, 11), NextToken())
     step.compile("eager")
     assert step.compiled == compiled
 
@@ -141,7 +154,7 @@ def test_other_instructions_have_another_folder_beside(cache, monkeypatch, name)
     """Even in a process started from one that has a folder already."""
     folder = separate_compiled_code()
     if name == "processor":
-        monkeypatch.setattr(compilation, "identity", lambda: "another")
+        monkeypatch.setattr(fast_paths, "identity", lambda: "another")
     else:
         monkeypatch.setenv(name, "avx2")
     other = separate_compiled_code()
@@ -151,9 +164,9 @@ def test_other_instructions_have_another_folder_beside(cache, monkeypatch, name)
 
 def test_a_step_that_is_compiled_has_its_code_there(cache):
     model = build_model(EncoderConfig(d_model=8, d_ff=8, n_heads=2, n_layers=1), 11)
-    Step(model, NextToken()).compile("eager")
+    ModelWithLoss(model, NextToken()).compile("eager")
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(cache)
-    Step(model, NextToken()).compile()
+    ModelWithLoss(model, NextToken()).compile()
     assert Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).parent == cache
 
 
@@ -163,7 +176,7 @@ from heedful.models.language_model import LanguageModelConfig
 from heedful.models.registry import build_model
 from heedful.nn.layout import Tokens
 from heedful.objectives.cross_entropy import NextToken
-from heedful.training.step import Step
+from heedful.training.model_with_loss import Step
 torch.manual_seed(1)
 torch.set_num_threads(1)
 sizes = {"d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 1, "dropout": 0.0}
@@ -185,3 +198,133 @@ def test_code_for_more_instructions_is_not_run_where_there_are_fewer(cache):
         done = subprocess.run([sys.executable, "-c", LOSS], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, (most, done.stderr[-3000:])
     assert len(list(cache.glob("heedful-*"))) == 2
+
+
+# Precision ------------------------------------------------------------------------------------------
+
+INTEL, AMD = "GenuineIntel", "AuthenticAMD"
+
+
+def _chip(monkeypatch, vendor: str, bf16: bool, amx: bool) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bf16, raising=False)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx, raising=False)
+    read = Path.read_text
+    told = f"processor\t: 0\nvendor_id\t: {vendor}\nmodel name\t: some {AMD} {INTEL} mixture\n"
+    monkeypatch.setattr(
+        Path,
+        "read_text",
+        lambda self, *args, **named: told if str(self) == "/proc/cpuinfo" else read(self, *args, **named),
+    )
+
+
+@pytest.mark.parametrize(
+    "vendor, bf16, amx, chosen",
+    [
+        (AMD, True, False, "bf16"),
+        (AMD, False, False, "fp32"),
+        (INTEL, True, False, "fp32"),
+        (INTEL, True, True, "bf16"),
+        (INTEL, False, False, "fp32"),
+    ],
+)
+def test_auto_takes_bf16_where_products_are_faster_in_it(monkeypatch, vendor, bf16, amx, chosen):
+    _chip(monkeypatch, vendor, bf16, amx)
+    assert choose_precision("auto", "cpu") == chosen
+    assert choose_precision("bf16", "cpu") == "bf16"
+    assert choose_precision("fp32", "cpu") == "fp32"
+
+
+@pytest.mark.parametrize("vendor, chosen", [(INTEL, "fp32"), (AMD, "bf16")])
+def test_where_the_kernel_names_no_vendor_the_processors_description_does(monkeypatch, vendor, chosen):
+    _chip(monkeypatch, vendor, bf16=True, amx=False)
+
+    def unreadable(self, *args, **named):
+        raise FileNotFoundError(self)
+
+    monkeypatch.setattr(Path, "read_text", unreadable)
+    monkeypatch.setattr(platform, "processor", lambda: f"Family 6 Model 143, {vendor}")
+    assert choose_precision("auto", "cpu") == chosen
+
+
+def test_a_torch_without_the_probes_trains_in_fp32(monkeypatch):
+    for probe in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.delattr(torch.cpu, probe, raising=False)
+    assert choose_precision("auto", "cpu") == "fp32"
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_a_gpu_reports_its_own_bf16_support(monkeypatch, has):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has)
+    assert choose_precision("auto", "cuda") == ("bf16" if has else "fp32")
+    if has:
+        assert choose_precision("bf16", "cuda") == "bf16"
+    else:
+        with pytest.raises(RequestError, match="this GPU does not support bf16"):
+            choose_precision("bf16", "cuda")
+
+
+def test_other_devices_train_in_fp32():
+    assert choose_precision("auto", "mps") == "fp32"
+
+
+# Processes ------------------------------------------------------------------------------------------
+
+SMALL, LARGE = nn.Linear(3, 5), nn.Linear(5000, 4001, device="meta")
+assert sum(p.numel() for p in LARGE.parameters()) > fast_paths.LARGEST
+
+
+class Coupled(nn.Linear):
+    couples_batch = True
+
+
+def chosen(wanted="auto", model=SMALL, tokens=4096, seconds=61.0, device=CPU, threads=None):
+    minutes = None if seconds is None else seconds / 60
+    settings = TrainingConfig(
+        max_updates=1, processes=wanted, tokens_per_update=tokens, max_minutes=minutes, threads=threads
+    )
+    return choose_processes(settings, model, None, device)
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def test_a_small_model_in_a_long_training_has_a_process_for_each_thread(threads):
+    threads(3)
+    assert chosen() == chosen(seconds=None) == 3
+
+
+def test_each_process_has_enough_tokens(threads):
+    threads(3)
+    assert [chosen(tokens=n) for n in (4096, 3072, 3071, 2048, 2047, 1)] == [3, 3, 2, 2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"seconds": 59.0},
+        {"model": LARGE},
+        {"model": nn.Sequential(SMALL, Coupled(5, 5))},
+        {"device": torch.device("cuda")},
+        {"threads": 2},
+    ],
+)
+def test_otherwise_it_is_one(threads, case):
+    threads(2)
+    assert chosen() == 2
+    assert chosen(**case) == 1
+
+
+def test_a_number_is_taken_as_it_is_on_a_cpu(threads):
+    threads(1)
+    assert chosen(4, seconds=1.0, model=LARGE) == 4
+    assert chosen(4, device=torch.device("cuda")) == 1
+
+
+def test_what_torchrun_started_starts_nothing(threads, monkeypatch):
+    threads(2)
+    monkeypatch.setattr("heedful.training.distribution.world", lambda: 2)
+    assert chosen() == chosen(4) == 1
