@@ -273,8 +273,8 @@ def explain(
 
 def _seen(run: "Run", inputs: Inputs, attention: Attention, answer: Answer, memory: int) -> "Explanation":
     """Explain the first input; attention maps use at most `memory` bytes."""
-    from heedful.explain.explaining import explain_input
-    from heedful.explain.reading import AnswerOptions
+    from heedful.explain.capture import explain_input
+    from heedful.tasks.model_input import AnswerOptions
 
     maps = attention.maps(run)
     first, *others = inputs.read(run)
@@ -284,15 +284,16 @@ def _seen(run: "Run", inputs: Inputs, attention: Attention, answer: Answer, memo
     target = None if inputs.target is None else from_command_line(inputs.target)
     answer_options = AnswerOptions(decoding, target, answer.alternative)
     return explain_input(
-        run, first, maps=maps, asked=answer_options, views=attention.views, others=others, limit=memory
+        run, first, maps=maps, options=answer_options, views=attention.views, others=others, limit=memory
     )
 
 
 def _log_unavailable_views(seen: "Explanation") -> None:
     """Log the views that this run or input does not support, and why."""
     for name, view in VIEWS.items():
-        if name not in seen.more:
-            log(f"heedful: view {name} is not available: {seen.absent.get(name, f'it needs {view.needs}')}")
+        if name not in seen.views:
+            why = seen.unavailable.get(name, f"it needs {view.needs}")
+            log(f"heedful: view {name} is not available: {why}")
 
 
 # Files -----------------------------------------------------------------------------------------------------
@@ -361,7 +362,7 @@ def _show(seen: "Explanation", tokens: bool) -> None:
     result("")
     if seen.maps:
         _show_maps(seen, tokens)
-    for name, values in seen.more.items():
+    for name, values in seen.views.items():
         for line in view_module(name).lines(seen, values):
             result(one_line(line))
         result("")
@@ -371,8 +372,8 @@ def _show_maps(seen: "Explanation", tokens: bool) -> None:
     from heedful.explain.summary import alignment_of, mean_of
 
     shown = mean_of(seen)
-    is_translation = set(seen.sides) >= {"source", "target"} and shown.keys.grid is None
-    is_alignment = is_translation and shown.queries is seen.sides["target"]
+    is_translation = set(seen.axes) >= {"source", "target"} and shown.keys.grid is None
+    is_alignment = is_translation and shown.queries is seen.axes["target"]
     alignment = alignment_of(seen) if is_alignment else None
     shown = shown if tokens else shown.in_words()
     result(f"{shown.title}\n")

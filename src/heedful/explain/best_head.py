@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from heedful.artifacts.run_folder import RunFolder, read_json, write_json
 from heedful.errors import DamagedError, HeedfulError
 from heedful.explain.alignment import STEPS, Choice
+from heedful.explain.attention_sites import sites_of
 from heedful.explain.error_rates import Rated, most_accurate
-from heedful.explain.one_text import sites_of
-from heedful.explain.view import TARGET
 from heedful.objectives.guided import DecoderStep
+from heedful.tasks.model_input import TARGET
 
 if TYPE_CHECKING:
     from heedful.runs.run import Run

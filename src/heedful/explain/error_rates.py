@@ -14,9 +14,7 @@ from pathlib import Path
 from heedful.data.lines import find, lines
 from heedful.data.sources import SourceConfig
 from heedful.errors import RequestError
-from heedful.explain import one_text
 from heedful.explain.alignment import (
-    END,
     STEPS,
     Attention,
     Choice,
@@ -27,7 +25,7 @@ from heedful.explain.alignment import (
     merge,
     pharaoh,
 )
-from heedful.explain.one_text import is_one_text
+from heedful.explain.attention_sites import is_one_text
 from heedful.models.base import Model
 from heedful.objectives.guided import DecoderStep
 from heedful.runs.prepare import rows_of
@@ -45,7 +43,7 @@ from heedful.tasks.metrics.score import Score
 from heedful.tasks.sequence_formats import TWO_SIDES, ConcatenatedFormat, EncoderDecoderFormat
 from heedful.tasks.source_target import SOURCE, TARGET, Tokenizers
 from heedful.text.tokenizer import Tokenizer
-from heedful.text.words import blank_words, word_ids_of_all
+from heedful.text.words import END, blank_words, word_ids_of_all
 from heedful.typing import JsonObject
 
 Words = Sequence[str]
@@ -232,7 +230,7 @@ def between_words(
     For each pair, there is one result per step.
 
     Args:
-        model: has attention to a source, or reads source and target as one text (`heedful.explain.one_text`).
+        model: has attention to a source, or reads source and target as one text.
         tokenizers: of both sides.
         sources: the words of each source sentence.
         targets: the words of each target sentence.
@@ -246,10 +244,7 @@ def between_words(
     target, target_places = _encoded(tokenizers.target, targets)
     for number, (read, written) in enumerate(zip(source, target, strict=True), 1):
         _refuse_longer(pairing, number, len(read), len(written))
-    if isinstance(pairing, ConcatenatedFormat):
-        found = one_text.between_ids(model, pairing, source, target)
-    else:
-        found = between_ids(model, source, target)
+    found = between_ids(model, source, target, pairing)
     pairs = zip(sources, targets, source_places, target_places, strict=True)
     for weights, (s, t, *places) in zip(found, pairs, strict=True):
         for step in steps:

@@ -22,10 +22,10 @@ def figure_of(explanation: Explanation, *, tokens: bool = False) -> "Figure":
         RequestError: there are several views, or neither a view nor attention, or the figure would be too
             large to read.
     """
-    drawn = [name for name in explanation.more if name in VIEWS]
+    drawn = [name for name in explanation.views if name in VIEWS]
     check_image(drawn)
     if drawn:
-        return view_module(drawn[0]).figure(explanation, explanation.more[drawn[0]])
+        return view_module(drawn[0]).figure(explanation, explanation.views[drawn[0]])
     shown = mean_of(explanation)
     answer = str(explanation.answer.get("text", ""))
     if shown.keys.grid is not None:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import RequestError
-from heedful.explain.view import PREFIX, TARGET, Explanation, Map
+from heedful.explain.view import Explanation, Map
+from heedful.tasks.model_input import PREFIX, TARGET
 from heedful.typing import JsonMapping
 
 Numbers = NDArray[np.float64]

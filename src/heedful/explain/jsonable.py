@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.explain.summary import alignment_of
-from heedful.explain.view import Axis, Explanation, Map, Weights
+from heedful.explain.view import Explanation, Map, Weights
 from heedful.files import is_unicode
+from heedful.tasks.model_input import Axis
 from heedful.typing import JsonObject
 
 VERSION = 1
@@ -83,10 +84,10 @@ def _but_weights(explanation: Explanation) -> JsonObject:
         "input": _input(explanation.input),
         "answer": dict(explanation.answer),
         "sides": [
-            _side(name, side, explanation.written.get(name)) for name, side in explanation.sides.items()
+            _side(name, side, explanation.log_probs.get(name)) for name, side in explanation.axes.items()
         ],
         "maps": [_map(each) for each in explanation.maps],
-        "more": dict(explanation.more),
+        "more": dict(explanation.views),
         **_best(explanation),
         **_alignment(explanation),
     }

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from heedful.explain.flow import Numbers
-from heedful.explain.view import Axis
+from heedful.tasks.model_input import Axis
 
 
 def on_grid(values: Any, side: Axis) -> Numbers:

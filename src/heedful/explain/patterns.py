@@ -295,7 +295,7 @@ def _layers(number: int, explanation: Explanation) -> Iterator[_LayerInput]:
             sides = (each.kind, each.queries, each.keys)
             if sides not in contexts:
                 contexts[sides] = attention_context(
-                    each.kind, explanation.sides[each.queries], explanation.sides[each.keys]
+                    each.kind, explanation.axes[each.queries], explanation.axes[each.keys]
                 )
             yield _LayerInput(number, each, contexts[sides])
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.explain.view import Axis, Kind
+from heedful.explain.view import Kind
+from heedful.tasks.model_input import Axis
 from heedful.text.specials import SPECIALS
 from heedful.text.subwords import CONTINUES
 from heedful.text.tokenizer import NO_WORD

@@ -1,7 +1,7 @@
 """Summarise an explanation: one matrix, between words, and the largest weights of each row."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from heedful.errors import RequestError
 from heedful.explain.alignment import READ_AS_INPUT, at_step, links, merge, pharaoh
 from heedful.explain.attention_sites import KINDS
-from heedful.explain.sides import by_words, merged
-from heedful.explain.view import SOURCE, TARGET, Axis, Best, Explanation, Map
+from heedful.explain.view import Best, Explanation, Map
+from heedful.tasks.model_input import SOURCE, TARGET, Axis
 from heedful.text.tokenizer import NO_WORD
 
 STRONGEST = 3
@@ -53,6 +53,28 @@ class AttentionMatrix:
         return found
 
 
+def by_words(axis: Axis) -> tuple[list[str], list[int]]:
+    """Return the words of an axis in order, and the word index of each token.
+
+    A token that belongs to no word is treated as a word of its own.
+    """
+    labels: list[str] = []
+    places: list[int] = []
+    known: dict[int, int] = {}
+    for token, word in zip(axis.tokens, axis.words or (NO_WORD,) * len(axis.tokens), strict=True):
+        if word == NO_WORD or word not in known:
+            known[word] = len(labels)
+            labels.append(token if word == NO_WORD else axis.surface[word])
+        places.append(known[word])
+    return labels, places
+
+
+def merged(axis: Axis) -> Axis:
+    """Return the axis with words instead of tokens (`by_words`); an image is returned unchanged."""
+    labels, _ = by_words(axis)
+    return axis if axis.grid else replace(axis, tokens=tuple(labels), words=(), surface=())
+
+
 def mean_of(explanation: Explanation, kind: str | None = None) -> AttentionMatrix:
     """Return the mean over all heads and layers of a kind of attention, or the best known alignment.
 
@@ -78,7 +100,7 @@ def mean_of(explanation: Explanation, kind: str | None = None) -> AttentionMatri
         if (each.kind, each.queries, each.keys) == (wanted, last.queries, last.keys)
     ]
     return AttentionMatrix(
-        explanation.sides[last.queries], explanation.sides[last.keys], _mean(maps), _title(maps)
+        explanation.axes[last.queries], explanation.axes[last.keys], _mean(maps), _title(maps)
     )
 
 
@@ -101,7 +123,7 @@ def _best(explanation: Explanation, best: Best) -> AttentionMatrix:
     if best.step == "input":
         which += READ_AS_INPUT
     title = f"{name_of(own)}: layer {own.layer + 1}, {which} (best known alignment)"
-    sides = explanation.sides[own.queries], explanation.sides[own.keys]
+    sides = explanation.axes[own.queries], explanation.axes[own.keys]
     return AttentionMatrix(*sides, at_step(weights, best.step), title)
 
 
@@ -145,7 +167,7 @@ def _places(side: Axis) -> list[int]:
 
 def alignment_of(explanation: Explanation) -> str | None:
     """Return `word_alignment` of `mean_of`, or None without a source text and a target text."""
-    sides = explanation.sides
+    sides = explanation.axes
     if not {SOURCE, TARGET} <= sides.keys() or sides[SOURCE].grid is not None:
         return None
     if not any(each.kind == "cross" and each.queries == TARGET for each in explanation.maps):

@@ -13,8 +13,7 @@ import torch
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection, find_sites
-from heedful.explain.explaining import explain_input
-from heedful.explain.reading import AnswerOptions, read
+from heedful.explain.capture import explain_input, prepare_input
 from heedful.explain.views import VIEWS, ViewModule, view_module, views_of
 from heedful.explain.views.gradients import gradients
 from heedful.explain.views.lens import lens
@@ -22,6 +21,7 @@ from heedful.explain.views.losses import losses
 from heedful.explain.views.shared import EMBEDDINGS
 from heedful.nn.taps import recording
 from heedful.runs.run import load
+from heedful.tasks.model_input import AnswerOptions
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "explanation.schema.json"
 
@@ -46,7 +46,7 @@ def own(run, reading):
 @pytest.mark.parametrize("name", STACKED)
 def test_the_last_depth_is_the_models_own_answer(explained, name):
     run, given = explained(name)
-    reading = read(run, given)
+    reading = prepare_input(run, given)
     found = lens(run, reading, top=2)
     wanted, every = own(run, reading)
     last = found["depths"][-1]
@@ -63,7 +63,7 @@ def test_the_last_depth_is_the_models_own_answer(explained, name):
 @pytest.mark.parametrize(("name", "stack"), [("language model", "stack"), ("summarisation", "decoder")])
 def test_every_depth_is_normed_and_read_out(explained, name, stack):
     run, given = explained(name)
-    reading = read(run, given)
+    reading = prepare_input(run, given)
     batch, blocks = reading.batch, getattr(run.model, stack)
     taps = [f"{stack}.blocks.{i}.output" for i in range(len(blocks.blocks))]
     with torch.no_grad(), recording(run.model, taps) as seen:
@@ -83,14 +83,14 @@ def test_every_depth_is_normed_and_read_out(explained, name, stack):
 
 def test_greedy_answers_are_the_best_of_the_last_depth(explained):
     run, given = explained("summarisation")
-    found = lens(run, read(run, given))
+    found = lens(run, prepare_input(run, given))
     tokens = run.predict([given])[0].tokens
     assert [top[0]["answer"] for top in found["depths"][-1]["top"]][: len(tokens)] == tokens
 
 
 def test_a_text_without_a_gap_has_no_depths(explained):
     run, _ = explained("masked")
-    reading = read(run, "the cat")
+    reading = prepare_input(run, "the cat")
     assert lens(run, reading)["depths"] == []
     assert losses(run, reading)["mean"] is None
     with pytest.raises(RequestError, match="the answer is empty"):
@@ -103,7 +103,7 @@ def test_a_text_without_a_gap_has_no_depths(explained):
 @pytest.mark.parametrize("name", PROBABLE)
 def test_losses_are_minus_the_logarithms_of_the_probabilities(explained, name):
     run, given = explained(name)
-    reading = read(run, given)
+    reading = prepare_input(run, given)
     found = losses(run, reading)
     wanted, _ = own(run, reading)
     assert found["losses"] == pytest.approx((-wanted).tolist(), abs=2e-6)
@@ -116,8 +116,8 @@ def test_losses_are_minus_the_logarithms_of_the_probabilities(explained, name):
 def test_a_prompt_has_losses_too_that_are_marked_as_given(explained):
     run, given = explained("language model")
     seen = explain_input(run, given, views=["losses"])
-    found, n_prompt = seen.more["losses"], len(run.processor.text.encode(given))
-    tokens = seen.sides["input"].tokens
+    found, n_prompt = seen.views["losses"], len(run.processor.text.encode(given))
+    tokens = seen.axes["input"].tokens
     assert found["places"] == list(range(1, len(tokens)))
     assert found["answers"] == list(tokens[1:])
     assert found["given"] == [place < n_prompt for place in found["places"]]
@@ -169,8 +169,8 @@ def test_products_are_the_slopes_of_the_score(explained, name):
     run = load(own_run.folder.path, device="cpu")
     # A class that is as good as certain has no slope, so another is asked about.
     answer, labels = run.predict([given])[0].text, getattr(run.processor, "labels", ())
-    reading = read(
-        run, given, asked=AnswerOptions(target=next((label for label in labels if label != answer), None))
+    reading = prepare_input(
+        run, given, options=AnswerOptions(target=next((label for label in labels if label != answer), None))
     )
     found = gradients(run, reading)
     run.model.double()
@@ -178,7 +178,7 @@ def test_products_are_the_slopes_of_the_score(explained, name):
     names = {side: name for name, side in EMBEDDINGS.items()}
     for side in found["sides"]:
         products = side["products"]
-        assert len(products) == len(reading.sides[side["name"]].tokens)
+        assert len(products) == len(reading.axes[side["name"]].tokens)
         # Logits are taken in 32 bits, which leaves some 1e-3 of a difference of STEP.
         wanted = [slope(run, reading, names[side["name"]], t) for t in range(len(products))]
         np.testing.assert_allclose(products, wanted, atol=5e-3, rtol=5e-3)
@@ -191,7 +191,7 @@ def test_norms_are_the_lengths_of_the_gradients(explained):
     """The slope in the direction of the gradient is its length."""
     own_run, given = explained("classification")
     run = load(own_run.folder.path, device="cpu")
-    reading = read(run, given)
+    reading = prepare_input(run, given)
     found = gradients(run, reading)["sides"][0]
     run.model.double()
     token, d = 2, run.recipe.model.d_model
@@ -216,7 +216,7 @@ def test_norms_are_the_lengths_of_the_gradients(explained):
 
 def test_one_answer_can_be_chosen(explained):
     run, given = explained("translation")
-    reading = read(run, given)
+    reading = prepare_input(run, given)
     every = [gradients(run, reading, of=i) for i in range(len(reading.questions))]
     together = gradients(run, reading)
     assert [each["answers"] for each in every] == [[answer] for answer in together["answers"]]
@@ -249,7 +249,7 @@ def test_views_are_there_or_say_what_is_instead(explained, every):
     kinds = None if find_sites(run.model) else ()
     for name in VIEWS:
         if view_module(name).has(run):
-            assert explain_input(run, given, maps=Selection(kinds=kinds), views=[name]).more.keys() == {name}
+            assert explain_input(run, given, maps=Selection(kinds=kinds), views=[name]).views.keys() == {name}
         else:
             with pytest.raises(RequestError, match="use another view"):
                 explain_input(run, given, maps=Selection(kinds=kinds), views=[name])

@@ -26,7 +26,8 @@ from heedful.explain.page.further import drawings
 from heedful.explain.page.packing import levels_of, shades_of, strongest, text_of
 from heedful.explain.summary import alignment_of, mean_of
 from heedful.explain.thumbnails import thumbnail
-from heedful.explain.view import Axis, Explanation, Map
+from heedful.explain.view import Explanation, Map
+from heedful.tasks.model_input import Axis
 from heedful.typing import JsonMapping, JsonObject
 
 VERSION = 1
@@ -118,12 +119,12 @@ def numbers_of(explanation: Explanation, exact: Sequence[tuple[str, int]] = ()) 
     read, best = _best(explanation)
     return {
         "version": VERSION,
-        "sides": {name: _side(side) for name, side in explanation.sides.items()},
+        "sides": {name: _side(side) for name, side in explanation.axes.items()},
         "maps": [*(_map(each, wanted) for each in maps), *read, *_rollouts(explanation)],
         "best": best,
         "written": {
             name: [None if each is None else _probability(each) for each in log_probs]
-            for name, log_probs in explanation.written.items()
+            for name, log_probs in explanation.log_probs.items()
             if any(each is not None for each in log_probs)  # none, for example, in a text without masks
         },
         "more": drawings(explanation),
@@ -189,7 +190,7 @@ def _best(explanation: Explanation) -> tuple[list[JsonObject], JsonObject | None
 def _rollouts(explanation: Explanation) -> list[JsonObject]:
     """Return the matrices of the view ``rollout`` as maps, stored whole and drawn as means of heads."""
     found = []
-    for number, matrix in enumerate(explanation.more.get("rollout", {}).get("matrices", ())):
+    for number, matrix in enumerate(explanation.views.get("rollout", {}).get("matrices", ())):
         queries, keys = matrix["queries"], matrix["keys"]
         weights = np.asarray([matrix["weights"]], dtype=np.float32)
         if not weights.size:

@@ -24,11 +24,11 @@ _OF_SIDES = ("tokens", "patches")
 
 
 def drawings(explanation: Explanation) -> list[Drawing]:
-    """Return the drawings of all views in ``explanation.more``, in order."""
+    """Return the drawings of all views in ``explanation.views``, in order."""
     found: list[Drawing] = []
-    for name, view in explanation.more.items():
+    for name, view in explanation.views.items():
         if view.get("kind") in KINDS:
             found.append(dict(view))
         elif name in VIEWS:
             found += view_module(name).drawings(explanation, view)
-    return [each for each in found if each["kind"] not in _OF_SIDES or each["side"] in explanation.sides]
+    return [each for each in found if each["kind"] not in _OF_SIDES or each["side"] in explanation.axes]

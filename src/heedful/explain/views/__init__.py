@@ -3,7 +3,7 @@
 Nothing heavy is imported here. Each view is a module of this package with the functions of `ViewModule`,
 which is imported when it is used.
 
-The values of a view are JSON-ready and stored in `heedful.explain.view.Explanation.more` under its name. They
+The values of a view are JSON-ready and stored in `Explanation.views` under its name. They
 are computed in evaluation mode (without dropout), with the same forward pass as predictions.
 """
 
@@ -18,9 +18,9 @@ from heedful.typing import JsonMapping, JsonObject
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from heedful.explain.reading import ModelInput
     from heedful.explain.view import Explanation
     from heedful.runs.run import Run
+    from heedful.tasks.model_input import ModelInput
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,14 @@ class ViewModule(Protocol):
     def has(self, run: "Run") -> bool:
         """Whether a run meets the requirement of the view."""
 
-    def compute(self, run: "Run", reading: "ModelInput", explanations: Sequence["Explanation"]) -> JsonObject:
+    def compute(
+        self, run: "Run", prepared: "ModelInput", explanations: Sequence["Explanation"]
+    ) -> JsonObject:
         """Return the values of the view, JSON-ready.
 
         Args:
             run: the run.
-            reading: the input in the form the model reads.
+            prepared: the input in the form the model reads.
             explanations: the explanation of the input without views, followed by those of further inputs.
         """
 

@@ -9,9 +9,9 @@ from heedful.explain.classes import MEANINGS
 from heedful.explain.matrix import printable
 from heedful.explain.patterns import Census, HeadPattern, recurrence
 from heedful.explain.patterns import census as census_of
-from heedful.explain.reading import ModelInput
 from heedful.explain.summary import NAMES
 from heedful.explain.view import MEMORY, Explanation
+from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def has(run: "Run") -> bool:
     return any(site.keys != MEMORY for site in find_sites(run.model))
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: "Run", prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return the census of the selected heads over all inputs, without attention to memory slots."""
     kept = [replace(each, maps=[m for m in each.maps if m.keys != MEMORY]) for each in explanations]
     return census_of(kept).to_dict()

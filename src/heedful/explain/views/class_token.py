@@ -7,10 +7,10 @@ import numpy as np
 
 from heedful.explain.attention_sites import find_sites
 from heedful.explain.patches import class_map
-from heedful.explain.reading import ModelInput
-from heedful.explain.view import INPUT, Explanation
+from heedful.explain.view import Explanation
 from heedful.explain.views.shared import rounded_all
 from heedful.nn.patches import PatchEmbedding
+from heedful.tasks.model_input import INPUT, ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ def has(run: "Run") -> bool:
     )
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: "Run", prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return the attention of the class token, mean over the selected heads.
 
     Returns:
         ``side``, and ``layers``: each with ``layer`` from 1 and ``weights``, ``[rows][columns]`` of patches;
         their sum is 1 minus the weight of the class token on itself.
     """
-    side = explanations[0].sides[INPUT]
+    side = explanations[0].axes[INPUT]
     layers = [
         {
             "layer": each.layer + 1,
@@ -66,7 +66,7 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
 def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return a heat map over the image for each layer."""
     images = [{"label": name, "values": weights.ravel().tolist()} for name, weights in _layers(values)]
-    among = len(explanation.sides[values["side"]].tokens)
+    among = len(explanation.axes[values["side"]].tokens)
     return [{"title": TITLE, "kind": "patches", "side": values["side"], "images": images, "among": among}]
 
 
@@ -74,7 +74,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> "Figure":
     """Draw the heat maps of all layers side by side, on one scale."""
     from heedful.explain.drawings import attention_panels
 
-    side = explanation.sides[values["side"]]
+    side = explanation.axes[values["side"]]
     return attention_panels(
         list(_layers(values)), side.image, among=len(side.tokens), title=TITLE, note=_answer(explanation)
     )

@@ -8,10 +8,10 @@ import numpy as np
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import find_sites
 from heedful.explain.flow import Numbers, image_distance, token_distance
-from heedful.explain.reading import ModelInput
 from heedful.explain.summary import NAMES
-from heedful.explain.view import MEMORY, Axis, Explanation, Map
+from heedful.explain.view import MEMORY, Explanation, Map
 from heedful.explain.views.shared import headline, rounded
+from heedful.tasks.model_input import Axis, ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def has(run: "Run") -> bool:
     return any(site.kind != "cross" and site.keys != MEMORY for site in find_sites(run.model))
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: "Run", prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return the mean attention distance of each head, over all queries of all inputs.
 
     The unit is pixels between patch centres if the side is an image (its class token is excluded), otherwise
@@ -45,7 +45,7 @@ def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]
     even: dict[str, _Mean] = {}
     for explanation in explanations:
         for each in _own(explanation):
-            side = explanation.sides[each.keys]
+            side = explanation.axes[each.keys]
             queries = each.weights.shape[1] - side.before
             means.setdefault(each.tap, _Mean()).add(_distance(each.weights, side, patch), queries)
             uniform = _even(each)
@@ -54,7 +54,7 @@ def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]
         raise RequestError("view distances needs self-attention; select some, or remove the selection")
     stacks: dict[tuple[str, str], JsonObject] = {}
     for each in _own(explanations[0]):
-        unit = "tokens" if explanations[0].sides[each.keys].grid is None else "pixels"
+        unit = "tokens" if explanations[0].axes[each.keys].grid is None else "pixels"
         stack = stacks.setdefault(
             (each.keys, each.kind),
             {

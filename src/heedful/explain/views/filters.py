@@ -9,10 +9,10 @@ import numpy as np
 
 from heedful.errors import RequestError
 from heedful.explain.patches import patch_filters, tiled
-from heedful.explain.reading import ModelInput
 from heedful.explain.view import Explanation
 from heedful.explain.views.shared import embeddings_of, rounded_all
 from heedful.nn.patches import PatchEmbedding
+from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _channels(embedding: PatchEmbedding) -> int:
     return embedding.patches.projection.weight[0].numel() // embedding.patches.patch**2
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: "Run", prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return the first principal components (`heedful.explain.patches.patch_filters`).
 
     Returns:

@@ -15,11 +15,11 @@ from heedful.data.batch import Batch
 from heedful.errors import RequestError
 from heedful.explain.flow import Numbers
 from heedful.explain.patches import block_sums, on_grid
-from heedful.explain.reading import ModelInput
-from heedful.explain.view import INPUT, SOURCE, Axis, Explanation
+from heedful.explain.view import Explanation
 from heedful.explain.views.shared import EMBEDDINGS, rounded
 from heedful.nn.patches import Images
 from heedful.nn.taps import intervene
+from heedful.tasks.model_input import INPUT, SOURCE, Axis, ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ def has(run: "Run") -> bool:
     return bool(run.task.columns.images) or any(hasattr(run.model, name) for name in EMBEDDINGS)
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: "Run", prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return `gradients` of the predicted answer."""
-    return gradients(run, reading)
+    return gradients(run, prepared)
 
 
-def gradients(run: "Run", reading: ModelInput, *, of: int | None = None) -> JsonObject:
+def gradients(run: "Run", prepared: ModelInput, *, of: int | None = None) -> JsonObject:
     """Return the gradient of the answer's log-probability with respect to each input token: gradient x input.
 
         S = log p(answer),      g_t = dS / de_t,      products_t = g_t · e_t,      norms_t = |g_t|
@@ -67,7 +67,7 @@ def gradients(run: "Run", reading: ModelInput, *, of: int | None = None) -> Json
 
     Args:
         run: its model embeds the input or reads pixels.
-        reading: the input in the form the model reads.
+        prepared: the input in the form the model reads.
         of: index of the question whose answer is differentiated; None: the sum over all questions that were
             not given.
 
@@ -79,13 +79,13 @@ def gradients(run: "Run", reading: ModelInput, *, of: int | None = None) -> Json
         RequestError: the question does not exist, there are no questions, or the input is not differentiable.
     """
     embeddings = [name for name in EMBEDDINGS if hasattr(run.model, name)]
-    questions = reading.questions
+    questions = prepared.questions
     numbers = list(range(questions.given, len(questions))) if of is None else [of]
     if not numbers:
         raise RequestError("the answer is empty, so there is no score to differentiate")
     if not 0 <= numbers[0] < len(questions):
         raise RequestError(f"answer must be between 0 and {len(questions) - 1}, got {numbers[0]}")
-    batch, pixels = _with_pixels(reading.batch)
+    batch, pixels = _with_pixels(prepared.batch)
     if not embeddings and not pixels:
         raise RequestError("view gradients needs an embedding or pixels; use another view")
     with torch.enable_grad(), _inner(run.model, embeddings) as inner:
@@ -156,7 +156,7 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     """Return a line per input token; for an image, the patches with the largest values."""
     output = [f"gradient x input and gradient norm, for score {values['score']:.4f}"]
     for each in values["sides"]:
-        side = explanation.sides[each["name"]]
+        side = explanation.axes[each["name"]]
         if side.grid is not None:
             continue
         output.append(f"  {each['name']}")
@@ -164,7 +164,7 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
         rows = zip(side.tokens, each["products"], each["norms"], strict=True)
         output += [f"  {product:+10{form}}  {norm:10{other}}  {token}" for token, product, norm in rows]
     for each in values.get("images", ()):
-        output += _of_patches(explanation.sides[each["name"]], each)
+        output += _of_patches(explanation.axes[each["name"]], each)
     return output
 
 
@@ -200,7 +200,7 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
         for name, found in images.items()
     ]
     for each in values["sides"]:
-        side = explanation.sides.get(each["name"])
+        side = explanation.axes.get(each["name"])
         if side is not None and side.grid is None:
             title = _title(each["name"])
             drawn.append({"title": title, "kind": "tokens", "side": each["name"], "values": each["products"]})
@@ -216,7 +216,7 @@ def _panels(explanation: Explanation, values: JsonMapping) -> Iterator[tuple[str
     for each in values.get("images", ()):
         yield each["name"], "each pixel", np.asarray(each["products"], dtype=float)
     for each in values["sides"]:
-        side = explanation.sides.get(each["name"])
+        side = explanation.axes.get(each["name"])
         if side is not None and side.grid is not None:
             products = np.asarray(each["products"], dtype=float)
             own = [
@@ -238,10 +238,10 @@ def figure(explanation: Explanation, values: JsonMapping) -> "Figure":
     title, note = str(explanation.answer.get("text", "")), f"gradient \N{MULTIPLICATION SIGN} input: {MEANS}"
     panels = list(_panels(explanation, values))
     if panels:
-        image = explanation.sides[panels[0][0]].image
+        image = explanation.axes[panels[0][0]].image
         return signed_panels([(label, grid) for _, label, grid in panels], image, title=title, note=note)
     sides = [
-        (each["name"], explanation.sides[each["name"]].tokens, each["products"]) for each in values["sides"]
+        (each["name"], explanation.axes[each["name"]].tokens, each["products"]) for each in values["sides"]
     ]
     check_rows(max(len(tokens) for _, tokens, _ in sides))
     return signed_bars(sides, title=title, note=note)

@@ -7,11 +7,11 @@ import numpy as np
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import find_sites
-from heedful.explain.reading import ModelInput
 from heedful.explain.summary import NAMES
 from heedful.explain.thumbnails import thumbnail
 from heedful.explain.view import Explanation, Map
 from heedful.explain.views.shared import headline, rounded_all
+from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def has(run: "Run") -> bool:
     return bool(find_sites(run.model))
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: "Run", prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return the sharpness of each head: the mean over queries of the largest weight.
 
         sharpness = 1/T sum_i max_j a_ij        from 1/K (uniform over K keys) to 1 (one key per query)

@@ -8,11 +8,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heedful.errors import RequestError
-from heedful.explain.reading import ModelInput
 from heedful.explain.view import Explanation
 from heedful.explain.views.shared import probability, questions_of, refuse_numbers, rounded
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.taps import capture
+from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
@@ -32,13 +32,13 @@ def has(run: "Run") -> bool:
     )
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: "Run", prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return `lens` with its default options."""
-    return lens(run, reading)
+    return lens(run, prepared)
 
 
 @torch.no_grad()
-def lens(run: "Run", reading: ModelInput, *, top: int = 5) -> JsonObject:
+def lens(run: "Run", prepared: ModelInput, *, top: int = 5) -> JsonObject:
     """Apply the output layer to the hidden states at every depth ("logit lens").
 
         p_l = softmax(head(norm(h_l)))      h_0 = embeddings,  h_l = output of block l,  l = 1 … L
@@ -53,7 +53,7 @@ def lens(run: "Run", reading: ModelInput, *, top: int = 5) -> JsonObject:
 
     Args:
         run: its model has a stack of blocks.
-        reading: the input in the form the model reads.
+        prepared: the input in the form the model reads.
         top: number of most probable answers returned for each depth.
 
     Returns:
@@ -64,31 +64,31 @@ def lens(run: "Run", reading: ModelInput, *, top: int = 5) -> JsonObject:
         RequestError: the model has no blocks, or its answer is a number.
     """
     name, stack = _stack(run.model)
-    refuse_numbers(reading)
-    batch, questions = reading.batch, reading.questions
+    refuse_numbers(prepared)
+    batch, questions = prepared.batch, prepared.questions
     stages = [STACKS[name], *(f"{name}.blocks.{i}" for i in range(len(stack.blocks)))]
     outputs = [f"{stage}.output" for stage in stages]
     with capture(run.model, dict.fromkeys(outputs)) as seen:
         run.model(batch.inputs, batch.source)
     hidden = [seen[output][-1] for output in outputs]
     return {
-        **questions_of(reading),
-        "depths": [_read_out(reading, stack.norm(states), top) for states in hidden]
+        **questions_of(prepared),
+        "depths": [_read_out(prepared, stack.norm(states), top) for states in hidden]
         if len(questions)
         else [],
     }
 
 
-def _read_out(reading: ModelInput, states: Float[Tensor, "T d"], top: int) -> JsonObject:
+def _read_out(prepared: ModelInput, states: Float[Tensor, "T d"], top: int) -> JsonObject:
     log_probs, best, at = [], [], 0
-    for logits in reading.questions.logits(states):
+    for logits in prepared.questions.logits(states):
         found = logits.float().log_softmax(-1)
-        wanted = reading.questions.answers[at : at + len(found)].to(found.device)
+        wanted = prepared.questions.answers[at : at + len(found)].to(found.device)
         log_probs += found.gather(1, wanted[:, None])[:, 0].tolist()
         values, numbers = found.topk(min(top, found.shape[1]))
         for i, (row, own) in enumerate(zip(values.tolist(), numbers.tolist(), strict=True), at):
             pairs = zip(own, row, strict=True)
-            named = [(reading.questions.name(i, number), value) for number, value in pairs]
+            named = [(prepared.questions.name(i, number), value) for number, value in pairs]
             best.append([{"answer": answer, "log_prob": rounded(value)} for answer, value in named])
         at += len(found)
     return {"log_probs": [rounded(value) for value in log_probs], "top": best}

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from heedful.errors import RequestError
-from heedful.explain.reading import ModelInput
 from heedful.explain.view import Explanation
 from heedful.explain.views.shared import questions_of, refuse_numbers, rounded
+from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ def has(run: "Run") -> bool:
     return run.recipe.task.kind != "regression"
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: "Run", prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return `losses`."""
-    return losses(run, reading)
+    return losses(run, prepared)
 
 
 @torch.no_grad()
-def losses(run: "Run", reading: ModelInput) -> JsonObject:
+def losses(run: "Run", prepared: ModelInput) -> JsonObject:
     """Return the probability and loss of each answer: ``loss_i = -log p_i``, in nats.
 
     A language model has a question for every token but the first, including those of the prompt; these are
@@ -41,13 +41,13 @@ def losses(run: "Run", reading: ModelInput) -> JsonObject:
     Raises:
         RequestError: the answer is a number.
     """
-    refuse_numbers(reading)
-    batch, given = reading.batch, reading.questions.given
-    scores = reading.questions.scores(run.model(batch.inputs, batch.source)).double()
+    refuse_numbers(prepared)
+    batch, given = prepared.batch, prepared.questions.given
+    scores = prepared.questions.scores(run.model(batch.inputs, batch.source)).double()
     own = scores[given:]
     mean = -own.mean() if len(own) else None
     return {
-        **questions_of(reading),
+        **questions_of(prepared),
         "given": [i < given for i in range(len(scores))],
         "probabilities": [rounded(value) for value in scores.exp().tolist()],
         "losses": [rounded(-value) for value in scores.tolist()],
@@ -72,7 +72,7 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
 
 def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return the loss of each token, or a table if the questions are about the whole input."""
-    if values["side"] not in explanation.sides:
+    if values["side"] not in explanation.axes:
         return []
     if not values["places"]:
         columns = {"answers": "answer", "probabilities": "probability", "losses": "loss (nats)"}
@@ -84,7 +84,7 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
             "rows": rows,
         }
         return [table] if rows else []
-    token_losses: list[float | None] = [None] * len(explanation.sides[values["side"]].tokens)
+    token_losses: list[float | None] = [None] * len(explanation.axes[values["side"]].tokens)
     for place, loss in zip(values["places"], values["losses"], strict=True):
         token_losses[place] = loss
     title = f"Loss of each {values['side']} token, in nats"

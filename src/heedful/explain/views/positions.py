@@ -12,10 +12,10 @@ from torch import nn
 
 from heedful.explain.page.packing import signed
 from heedful.explain.patches import mosaic, position_similarity
-from heedful.explain.reading import ModelInput
 from heedful.explain.view import Explanation
 from heedful.explain.views.shared import embeddings_of, rounded_all
 from heedful.nn.positions import NoPositions, Positions
+from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _parts(model: nn.Module) -> dict[str, Positions]:
 
 
 @torch.no_grad()
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: "Run", prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return the cosine similarities of all pairs of positions of the input.
 
     Returns:
@@ -55,7 +55,7 @@ def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]
     """
     found = []
     for name, part in _parts(run.model).items():
-        side = reading.sides[name]
+        side = prepared.axes[name]
         n = min(len(side.tokens), MOST + side.before)
         places = torch.arange(n, device=next(run.model.parameters()).device)
         table = part(places, n).float().cpu().numpy()[side.before :]
@@ -116,7 +116,7 @@ def _tables(explanation: Explanation, values: JsonMapping) -> Iterator[tuple[str
     """Yield the similarities of each side, ``[n, n]``, or ``[rows, columns, rows, columns]`` for images."""
     for each in values["sides"]:
         cosines = np.asarray(each["similarity"], dtype=float)
-        grid = explanation.sides[each["name"]].grid
+        grid = explanation.axes[each["name"]].grid
         is_whole = grid is not None and len(cosines) == grid[0] * grid[1]
         yield each["name"], cosines.reshape(*grid, *grid) if is_whole and grid else cosines
 

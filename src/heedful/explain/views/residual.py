@@ -15,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 
 from heedful.explain.page.packing import signed
-from heedful.explain.reading import ModelInput
-from heedful.explain.view import INPUT, PREFIX, SOURCE, Explanation
+from heedful.explain.view import Explanation
 from heedful.explain.views.shared import headline, rounded_all
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.taps import capture
+from heedful.tasks.model_input import INPUT, PREFIX, SOURCE, ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _stacks(run: "Run") -> dict[str, int]:
 
 
 @torch.no_grad()
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: "Run", prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return the norms.
 
     Returns:
@@ -60,7 +60,7 @@ def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]
     }
     names = [tap for each in outputs.values() for tap in each]
     with capture(run.model, dict.fromkeys(names)) as seen:
-        run.model(reading.batch.inputs, reading.batch.source)
+        run.model(prepared.batch.inputs, prepared.batch.source)
     norms = {
         name: torch.stack([seen[tap][-1].float().norm(dim=-1) for tap in taps]).cpu().numpy()
         for name, taps in outputs.items()
@@ -72,7 +72,7 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     """Return a line per depth: the mean norm, and the token with the largest."""
     output = []
     for side, norms in _matrices(values):
-        tokens = explanation.sides[side].tokens
+        tokens = explanation.axes[side].tokens
         output.append(f"{_title(side)}: mean, largest")
         for depth, row in enumerate(norms):
             name = f"block {depth}" if depth else "embeddings"
@@ -99,7 +99,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> "Figure":
     from heedful.explain.heat_map import check_size, heat_map
 
     *_, (side, norms) = _matrices(values)
-    tokens, depths = explanation.sides[side].tokens, [str(depth) for depth in range(len(norms))]
+    tokens, depths = explanation.axes[side].tokens, [str(depth) for depth in range(len(norms))]
     check_size(len(depths), len(tokens))
     note = f"rows: depth; 1 is a norm of {norms.max():.4g}"
     return heat_map(tokens, depths, norms / norms.max(), title=headline(_title(side)), note=note)

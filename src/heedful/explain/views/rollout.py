@@ -10,11 +10,11 @@ from heedful.errors import RequestError
 from heedful.explain.attention_sites import find_sites
 from heedful.explain.flow import rollouts
 from heedful.explain.patches import class_map, on_grid
-from heedful.explain.reading import ModelInput
 from heedful.explain.summary import AttentionMatrix
 from heedful.explain.terminal import choose_style, heat_map, link_lines
-from heedful.explain.view import MEMORY, PREFIX, Explanation
+from heedful.explain.view import MEMORY, Explanation
 from heedful.explain.views.shared import headline, rounded_all
+from heedful.tasks.model_input import PREFIX, ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def has(run: "Run") -> bool:
     return any(site.kind != "cross" and site.queries != PREFIX for site in sites)
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: "Run", prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return how much each output token receives from each input token through attention.
 
     Returns:
@@ -116,7 +116,7 @@ def _matrices(explanation: Explanation, values: JsonMapping) -> Iterator[Attenti
         else:
             title = f"rollout: share of each {keys} token in each {queries} token"
         weights = np.asarray(each["weights"], dtype=float).clip(0.0, 1.0)
-        yield AttentionMatrix(explanation.sides[queries], explanation.sides[keys], weights, title)
+        yield AttentionMatrix(explanation.axes[queries], explanation.axes[keys], weights, title)
 
 
 def _over_patches(shown: AttentionMatrix) -> Any:

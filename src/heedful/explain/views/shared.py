@@ -7,8 +7,7 @@ import numpy as np
 from torch import nn
 
 from heedful.errors import RequestError
-from heedful.explain.reading import ModelInput
-from heedful.explain.view import INPUT, PREFIX, SOURCE
+from heedful.tasks.model_input import INPUT, PREFIX, SOURCE, ModelInput
 from heedful.typing import JsonObject
 
 DIGITS = 6
@@ -33,10 +32,10 @@ def probability(log_prob: float | None) -> float:
     return 0.0 if log_prob is None else float(f"{math.exp(min(log_prob, 0.0)):.{DIGITS}g}")
 
 
-def questions_of(reading: ModelInput) -> JsonObject:
+def questions_of(prepared: ModelInput) -> JsonObject:
     """Return the questions of an input, JSON-ready."""
-    questions = reading.questions
-    return {"side": questions.side, "places": list(questions.places), "answers": questions.names}
+    questions = prepared.questions
+    return {"side": questions.axis, "places": list(questions.places), "answers": questions.names}
 
 
 def embeddings_of(model: nn.Module) -> dict[str, nn.Module]:
@@ -44,13 +43,13 @@ def embeddings_of(model: nn.Module) -> dict[str, nn.Module]:
     return {side: getattr(model, name) for name, side in EMBEDDINGS.items() if hasattr(model, name)}
 
 
-def refuse_numbers(reading: ModelInput) -> None:
+def refuse_numbers(prepared: ModelInput) -> None:
     """Check that the answer has a probability.
 
     Raises:
         RequestError: the answer is a number.
     """
-    if reading.questions.numbers is not None:
+    if prepared.questions.numbers is not None:
         raise RequestError("the answer is a number, which has no probability; use view gradients")
 
 

@@ -13,11 +13,11 @@ QUESTIONS = {"side": "target", "places": [0, 2], "answers": ["naan", "farm"]}
 
 
 def drawn(**more):
-    return drawings(replace(translation(), more=more))
+    return drawings(replace(translation(), views=more))
 
 
 def test_what_says_its_kind_is_drawn_as_it_is():
-    views = translation().more
+    views = translation().views
     assert drawn(**views) == [*views.values()]
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import NO_MAPS
-from heedful.explain.explaining import explain_input
+from heedful.explain.capture import explain_input
 from heedful.explain.figure import figure_of
 from heedful.explain.page.packing import LEVELS
 from heedful.explain.patches import patch_filters
@@ -30,7 +30,7 @@ def cosines(table):
 
 def test_every_layer_has_what_the_class_token_looks_at(explained):
     seen = explain_input(*explained("images"), views=["class-token"])
-    values = seen.more["class-token"]
+    values = seen.views["class-token"]
     assert [layer["layer"] for layer in values["layers"]] == [1, 2]
     for layer, each in zip(values["layers"], seen.maps, strict=True):
         wanted = each.weights.astype(float).mean(axis=0)[0, 1:].reshape(2, 2)
@@ -62,7 +62,7 @@ def test_without_a_class_token_in_an_image_there_is_no_such_view(explained, name
 def test_positions_of_patches_are_laid_out(explained):
     run, given = explained("images")
     seen = explain_input(run, given, maps=NO_MAPS, views=["positions"])
-    values = seen.more["positions"]
+    values = seen.views["positions"]
     ((side,), table) = values["sides"], run.model.embedding.positions.positions.weight.detach()
     wanted = cosines(table[1:])  # the first is the class token's
     np.testing.assert_allclose(side["similarity"], wanted, atol=HALF)
@@ -78,27 +78,27 @@ def test_positions_of_patches_are_laid_out(explained):
 def test_on_the_page_they_are_sixteen_bits_with_nothing_between_patches(explained):
     run, given = explained("images")
     seen = explain_input(run, given, maps=NO_MAPS, views=["positions"])
-    (drawn,) = view_module("positions").drawings(seen, seen.more["positions"])
+    (drawn,) = view_module("positions").drawings(seen, seen.views["positions"])
     levels = np.frombuffer(base64.b64decode(drawn["levels"]), "<u2").reshape(drawn["size"])
     assert drawn["size"] == [5, 5]
     assert not levels[2].any()
     assert not levels[:, 2].any()
     found = 2 * (levels[:2, :2].astype(float) - 1) / (LEVELS - 1) - 1
-    np.testing.assert_allclose(found.ravel(), seen.more["positions"]["sides"][0]["similarity"][0], atol=2e-5)
+    np.testing.assert_allclose(found.ravel(), seen.views["positions"]["sides"][0]["similarity"][0], atol=2e-5)
 
 
 def test_sinusoids_of_both_sides_of_a_translator(explained):
     run, given = explained("translation")
     seen = explain_input(run, given, maps=NO_MAPS, views=["positions"])
-    sides = seen.more["positions"]["sides"]
+    sides = seen.views["positions"]["sides"]
     assert [side["name"] for side in sides] == ["source", "prefix"]
     for side in sides:
-        n = len(seen.sides[side["name"]].tokens)
+        n = len(seen.axes[side["name"]].tokens)
         # <PE_p, PE_q> = sum_i cos((p - q) omega_i), and |PE_p|^2 is d / 2 (SYSTEM row 48).
         omega = 10000.0 ** (-np.arange(0, 12, 2) / 12)
         wanted = [[np.cos((p - q) * omega).mean() for q in range(n)] for p in range(n)]
         np.testing.assert_allclose(side["similarity"], wanted, atol=HALF + 1e-6)
-    line = view_module("positions").lines(seen, seen.more["positions"])[1]
+    line = view_module("positions").lines(seen, seen.views["positions"])[1]
     assert line.split() == ["distance", "1", f"{np.cos(omega).mean():.3f}"]
 
 
@@ -106,7 +106,7 @@ def test_of_a_long_text_there_are_the_first(explained, monkeypatch):
     monkeypatch.setattr("heedful.explain.views.positions.MOST", 3)
     assert MOST == 512
     run, given = explained("classification")
-    (side,) = explain_input(run, given, maps=NO_MAPS, views=["positions"]).more["positions"]["sides"]
+    (side,) = explain_input(run, given, maps=NO_MAPS, views=["positions"]).views["positions"]["sides"]
     assert np.shape(side["similarity"]) == (3, 3)
 
 
@@ -121,7 +121,7 @@ def test_without_vectors_of_positions_there_is_no_such_view(explained, name):
 def test_filters_are_the_components_of_the_projection(explained):
     run, given = explained("images")
     seen = explain_input(run, given, maps=NO_MAPS, views=["filters"])
-    values = seen.more["filters"]
+    values = seen.views["filters"]
     weight = run.model.embedding.patches.projection.weight.detach().numpy()
     tiles, shares = patch_filters(weight, 3)
     assert (values["patch"], values["filters"]) == (3, 12)
@@ -153,7 +153,7 @@ def test_filters_that_are_all_alike_have_no_image(explained):
     finally:
         with torch.no_grad():
             weight.copy_(before)
-    values = seen.more["filters"]
+    values = seen.views["filters"]
     assert (values["tiles"], values["shares"]) == ([], [])
     assert view.drawings(seen, values) == []
     assert "0 principal components" in view.lines(seen, values)[0]
