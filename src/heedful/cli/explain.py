@@ -23,7 +23,7 @@ from heedful.cli.output import (
 )
 from heedful.cli.source import Source
 from heedful.errors import RequestError
-from heedful.explain.classes import MEANINGS
+from heedful.explain.classes import CLASSES
 from heedful.explain.views import ALL, VIEWS, check_image, check_names, view_module
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ EPILOG = "\n\n".join(
         + "\n".join(f"  {name:<12} {view.description}" for name, view in VIEWS.items()),
         "Views over all inputs read every INPUT and the lines of --inputs.",
         "\b\nHead classes (--view census), scored relative to uniform attention:\n"
-        + "\n".join(f"  {name:<15} {meaning}" for name, meaning in MEANINGS.items()),
+        + "\n".join(f"  {name:<15} {each.meaning}" for name, each in CLASSES.items()),
     ]
 )
 """Text below the options in the help."""
@@ -354,7 +354,7 @@ def _heads(seen: "Explanation", choice: "Choice") -> list[tuple[str, int]]:
 
 def _show(seen: "Explanation", tokens: bool) -> None:
     """Print the answer, the strongest links and the requested views."""
-    result(f"{seen.task}: {one_line(str(seen.answer.get('text', '')))}")
+    result(f"{seen.task}: {one_line(seen.text)}")
     if note := seen.answer.get("note"):
         result(f"  ({note})")
     if (follows := seen.answer.get("follows")) is not None:

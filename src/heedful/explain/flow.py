@@ -1,21 +1,19 @@
 """Aggregate attention over layers (rollout), over distances, and over keys (entropy).
 
-Pure functions on arrays with H heads, Q queries and K keys, and on an `Explanation`, in fp64;
-`heedful.explain.drawings` draws the results.
+Pure functions on arrays with H heads, Q queries and K keys, and on an `Explanation`, in fp64.
 """
 
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heedful.errors import RequestError
+from heedful.explain.matrix import Numbers as Numbers  # for the lab
 from heedful.explain.view import Explanation, Map
 from heedful.tasks.model_input import PREFIX, TARGET
 from heedful.typing import JsonMapping
 
-Numbers = NDArray[np.float64]
 Combine = Literal["mean", "max"]
 """How the heads of a layer are combined: mean, or maximum weight for each pair of tokens."""
 

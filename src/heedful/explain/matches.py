@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heedful.explain.flow import entropy_terms
+from heedful.explain.matrix import Numbers
 from heedful.explain.relations import AttentionContext, Relation
 
 FEWEST = 5
@@ -21,8 +21,6 @@ FEWEST_INPUTS = 2
 POSITION = "fixed position"
 SPREAD = "same segment"
 """Relation for which the uniformity of the weights within its keys is measured."""
-
-Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heedful.errors import RequestError
 from heedful.explain.alignment import READ_AS_INPUT, at_step, links, merge, pharaoh
 from heedful.explain.attention_sites import KINDS
+from heedful.explain.matrix import Numbers, on_grid
 from heedful.explain.view import Best, Explanation, Map
 from heedful.tasks.model_input import SOURCE, TARGET, Axis
 from heedful.text.tokenizer import NO_WORD
@@ -32,7 +32,7 @@ class AttentionMatrix:
 
     queries: Axis
     keys: Axis
-    weights: NDArray[np.float64]
+    weights: Numbers
     title: str
 
     def in_words(self) -> "AttentionMatrix":
@@ -104,7 +104,7 @@ def mean_of(explanation: Explanation, kind: str | None = None) -> AttentionMatri
     )
 
 
-def _mean(maps: Sequence[Map]) -> NDArray[np.float64]:
+def _mean(maps: Sequence[Map]) -> Numbers:
     """Return the mean over all heads, accumulated head by head to save memory."""
     total = np.zeros(maps[0].weights.shape[1:])
     for each in maps:
@@ -175,7 +175,7 @@ def alignment_of(explanation: Explanation) -> str | None:
     return word_alignment(mean_of(explanation))
 
 
-def over_patches(shown: AttentionMatrix, row: int | None = None) -> NDArray[np.float64]:
+def over_patches(shown: AttentionMatrix, row: int | None = None) -> Numbers:
     """Return attention to image patches, ``[rows, columns]``.
 
     Args:
@@ -183,12 +183,8 @@ def over_patches(shown: AttentionMatrix, row: int | None = None) -> NDArray[np.f
         row: index of the query; None: the class token if there is one, otherwise the mean of all rows.
 
     Raises:
-        RequestError: the keys are not image patches.
+        ValueError: the keys are not image patches.
     """
-    keys = shown.keys
-    if keys.grid is None:
-        raise RequestError("the keys of this attention are not image patches")
     if row is None and shown.queries.before:
         row = 0
-    seen = shown.weights.mean(axis=0) if row is None else shown.weights[row]
-    return seen[keys.before :].reshape(keys.grid)
+    return on_grid(shown.weights.mean(axis=0) if row is None else shown.weights[row], shown.keys)

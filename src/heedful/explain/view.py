@@ -113,6 +113,11 @@ class Explanation:
             if each.weights.shape != size:
                 raise ValueError(f"{each.tap}: weights must be of shape {size}, got {each.weights.shape}")
 
+    @property
+    def text(self) -> str:
+        """The answer as text; empty if it has none."""
+        return str(self.answer.get("text", ""))
+
     def map(self, kind: Kind, layer: int, queries: str | None = None) -> Map:
         """Return the map of a layer.
 

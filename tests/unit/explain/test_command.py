@@ -14,7 +14,7 @@ from heedful.cli.output import json_text
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
 from heedful.explain.capture import explain_input
-from heedful.explain.classes import MEANINGS
+from heedful.explain.classes import CLASSES
 from heedful.explain.figure import figure_of
 from heedful.explain.jsonable import jsonable
 from heedful.explain.page import build
@@ -287,8 +287,8 @@ def test_the_help_tells_views_and_classes_of_heads():
     shown = CliRunner().invoke(app, ["explain", "--help"]).stdout
     for name, view in VIEWS.items():
         assert f"{name} {view.description}" in " ".join(shown.split())
-    for pattern, meaning in MEANINGS.items():
-        assert " ".join(f"{pattern} {meaning}".split()) in " ".join(shown.split())
+    for name, each in CLASSES.items():
+        assert f"{name} {each.meaning}" in " ".join(shown.split())
 
 
 @pytest.mark.parametrize("name", ["images", "classification", "regression", "fourier"])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from heedful.errors import RequestError
-from heedful.explain.classes import PATTERNS
+from heedful.explain.classes import CLASSES
 from heedful.explain.matches import FEWEST, Match
 from heedful.explain.patterns import (
     BESIDE,
@@ -180,8 +180,8 @@ def explained(kind, patterns, **options):
 
 
 RELATIONS = {
-    "self": [p for p in PATTERNS if p not in ("broad", "none")],
-    "causal": [p for p in PATTERNS if p not in ("broad", "none", "next token")],
+    "self": [p for p in CLASSES if p not in ("broad", "none")],
+    "causal": [p for p in CLASSES if p not in ("broad", "none", "next token")],
     "cross": ["same token", "first token", "separator", "fixed position"],
 }
 
@@ -615,7 +615,7 @@ def test_the_table_counts_heads_and_shares():
     patterns = ["next token", "next token", "broad", "first token", "none"]
     found = census(explained("self", patterns))
     table = {line.pattern: line for line in found.table()}
-    assert list(table) == list(PATTERNS)
+    assert list(table) == list(CLASSES)
     assert {p: line.heads for p, line in table.items() if line.heads} == {
         "next token": 2,
         "broad": 1,
@@ -667,7 +667,7 @@ def test_json_holds_all_of_it_and_keeps_to_the_schema(kind):
 
 def test_the_schema_knows_all_patterns():
     definitions = json.loads(SCHEMA.read_text(encoding="utf-8"))["$defs"]
-    assert definitions["pattern"]["enum"] == list(PATTERNS)
+    assert definitions["pattern"]["enum"] == list(CLASSES)
 
 
 # Names

@@ -109,7 +109,7 @@ def test_what_a_class_token_sees_lies_over_the_image(explained):
     shown = mean_of(seen)
     grid = over_patches(shown)
     np.testing.assert_array_equal(grid, shown.weights[0, 1:].reshape(2, 2))
-    with pytest.raises(RequestError, match="not image patches"):
+    with pytest.raises(ValueError, match="must be an image"):
         over_patches(mean_of(made(cross(0, ONE))))
 
 

@@ -26,8 +26,8 @@ from constructed import (
 from PIL import Image
 
 from heedful.explain.alignment import merge
+from heedful.explain.matrix import thumbnail
 from heedful.explain.page import page
-from heedful.explain.thumbnails import thumbnail
 from heedful.explain.view import Best, Explanation
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not on this machine: {', '.join(missing())}")

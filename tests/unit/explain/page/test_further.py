@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from constructed import translation
 
-from heedful.explain.page.further import drawings
+from heedful.explain.page.build import drawings
 from heedful.explain.page.packing import signed
 
 QUESTIONS = {"side": "target", "places": [0, 2], "answers": ["naan", "farm"]}

@@ -17,7 +17,7 @@ from heedful.explain.attention_sites import NO_MAPS
 from heedful.explain.capture import explain_input, prepare_input
 from heedful.explain.figure import figure_of
 from heedful.explain.views import view_module
-from heedful.explain.views.gradients import gradients
+from heedful.explain.views.gradients import block_sums, compute
 from heedful.nn.patches import Images
 from heedful.runs.run import load
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions
@@ -59,7 +59,7 @@ def linear(numbers=None):
         numbers=numbers,
     )
     reading = ModelInput(Batch.of_images(Images.of(pixels, 1), [0]), {}, Prediction("class 4"), questions)
-    return model, pixels[0], gradients(SimpleNamespace(model=model), reading)
+    return model, pixels[0], compute(SimpleNamespace(model=model), reading, ())
 
 
 def test_of_a_linear_score_products_are_weights_times_pixels_and_sum_to_it():
@@ -106,7 +106,7 @@ def test_products_are_the_slopes_of_the_score_when_a_pixel_grows(explained, name
     reading = prepare_input(
         run, given, options=AnswerOptions(target=next((label for label in labels if label != answer), None))
     )
-    (own,) = gradients(run, reading)["images"]
+    (own,) = compute(run, reading, ())["images"]
     assert own["name"] == OF_IMAGES[name]
     run.model.double()
     batch = reading.batch
@@ -126,7 +126,7 @@ def test_products_are_the_slopes_of_the_score_when_a_pixel_grows(explained, name
 
 def test_patches_have_products_of_their_own_where_they_are_embedded(explained):
     run, given = explained("images")
-    found = gradients(run, prepare_input(run, given))
+    found = compute(run, prepare_input(run, given), ())
     assert [side["name"] for side in found["sides"]] == [INPUT]
     assert np.shape(found["sides"][0]["products"]) == (5,)  # the class token, and 2 x 2 patches
     assert np.shape(found["images"][0]["products"]) == (6, 6)
@@ -188,3 +188,26 @@ def test_of_texts_each_token_has_a_bar(explained):
     for each, side in zip(axes, seen.views["gradients"]["sides"], strict=True):
         assert [bar.get_width() for bar in each.patches] == side["products"]
         assert [label.get_text() for label in each.get_yticklabels()] == [*seen.axes[side["name"]].tokens]
+
+
+# Sums over patches
+
+
+@pytest.mark.parametrize(("size", "grid"), [((6, 6), (2, 3)), ((7, 11), (3, 5)), ((5, 2), (5, 1))])
+def test_sums_over_patches_are_those_of_a_loop(size, grid):
+    values = np.random.default_rng(3).normal(size=size)
+    wanted = np.zeros(grid)
+    for i, row in enumerate(values):
+        for j, value in enumerate(row):
+            # The last patch that begins no later than the pixel.
+            r, c = (
+                max(n for n in range(g) if n * s // g <= at)
+                for at, g, s in zip((i, j), grid, size, strict=True)
+            )
+            wanted[r, c] += value
+    np.testing.assert_allclose(block_sums(values, grid), wanted)
+
+
+def test_more_patches_than_pixels_are_refused():
+    with pytest.raises(ValueError, match="patches"):
+        block_sums(np.ones((2, 3)), (3, 3))

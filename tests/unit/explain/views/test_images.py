@@ -13,9 +13,9 @@ from heedful.explain.attention_sites import NO_MAPS
 from heedful.explain.capture import explain_input
 from heedful.explain.figure import figure_of
 from heedful.explain.page.packing import LEVELS
-from heedful.explain.patches import patch_filters
 from heedful.explain.views import view_module
-from heedful.explain.views.positions import MOST
+from heedful.explain.views.filters import patch_filters
+from heedful.explain.views.positions import MOST, position_similarity
 
 HALF = 0.5e-4 + 1e-9
 
@@ -115,7 +115,67 @@ def test_without_vectors_of_positions_there_is_no_such_view(explained, name):
     assert not view_module("positions").has(explained(name)[0])
 
 
+def test_similarities_are_torchs():
+    table = np.random.default_rng(1).normal(size=(16, 11))
+    table[5] = 0
+    given_ = torch.from_numpy(table)
+    wanted = torch.nn.functional.cosine_similarity(given_[:, None], given_[None], dim=-1).numpy()
+    np.testing.assert_allclose(position_similarity(table), wanted, atol=1e-12)
+
+
 # Filters
+
+
+def filters(d=23, channels=3, patch=5, rank=4, seed=0):
+    """Filters around a mean that vary in ``rank`` directions, each weaker than the one before."""
+    rng = np.random.default_rng(seed)
+    directions = np.linalg.qr(rng.normal(size=(channels * patch**2, rank)))[0].T
+    strengths = rng.normal(size=(d, rank)) * 10.0 ** -np.arange(rank)
+    return strengths @ directions + rng.normal(size=channels * patch**2)
+
+
+def test_filters_are_the_components_of_the_covariance():
+    weight = filters()
+    tiles, shares = patch_filters(weight, 5)
+    values, vectors = np.linalg.eigh(np.cov(weight.T))
+    assert tiles.shape == (4, 5, 5, 3)
+    np.testing.assert_allclose(shares, values[::-1][:4] / values.sum(), rtol=1e-6)
+    for number, tile in enumerate(tiles):
+        component = tile.transpose(2, 0, 1).ravel() - 0.5
+        component /= np.linalg.norm(component)
+        assert abs(component @ vectors[:, -1 - number]) == pytest.approx(1, abs=1e-6)
+        assert tile.max() == 1
+        assert tile.min() >= 0
+
+
+def test_filters_may_be_those_of_a_convolution():
+    weight = filters()
+    linear, shares = patch_filters(weight, 5, count=2)
+    convolution, _ = patch_filters(weight.reshape(23, 3, 5, 5), 5, count=2)
+    np.testing.assert_array_equal(convolution, linear)
+    assert linear.shape == (2, 5, 5, 3)
+    assert len(shares) == 2
+
+
+def test_the_sign_of_the_filters_does_not_matter():
+    weight = filters()
+    np.testing.assert_allclose(patch_filters(-weight, 5)[0], patch_filters(weight, 5)[0], atol=1e-9)
+
+
+def test_a_channel_stays_with_its_colour():
+    """Filters that only vary in one pixel of one channel have one component, with that pixel."""
+    weight = np.ones((7, 3, 5, 5))
+    weight[:, 2, 1, 4] = range(7)
+    tiles, shares = patch_filters(weight, 5)
+    wanted = np.full((1, 5, 5, 3), 0.5)
+    wanted[0, 1, 4, 2] = 1
+    np.testing.assert_allclose(tiles, wanted, atol=1e-12)
+    np.testing.assert_allclose(shares, [1])
+
+
+def test_filters_that_do_not_vary_have_no_components():
+    tiles, shares = patch_filters(np.ones((7, 2, 5, 5)), 5)
+    assert (tiles.shape, shares.shape) == ((0, 5, 5, 2), (0,))
 
 
 def test_filters_are_the_components_of_the_projection(explained):

@@ -8,7 +8,6 @@ from heedful.explain.attention_sites import Selection
 from heedful.explain.capture import explain_input
 from heedful.explain.figure import figure_of
 from heedful.explain.flow import rollout, rollout_across
-from heedful.explain.patches import class_map
 from heedful.explain.views import view_module
 
 ROUNDED = 5.1e-7
@@ -77,7 +76,7 @@ def test_over_an_image_it_is_laid_out_as_its_patches(explained, name):
     view = view_module("rollout")
     (*_, (sides, weights)) = matrices(seen).items()
     side = seen.axes[sides[1]]
-    wanted = class_map(weights, side) if name != "captions" else weights.mean(axis=0).reshape(side.grid)
+    wanted = (weights[0, 1:] if name == "images" else weights.mean(axis=0)).reshape(side.grid)
     drawn = view.drawings(seen, seen.views["rollout"])[-1]
     assert (drawn["kind"], drawn["side"]) == ("patches", sides[1])
     (image,) = drawn["images"]
