@@ -93,14 +93,14 @@ def explain_input(
         explanation = _scored(explanation)
     if maps.layers is None and maps.heads is None:
         explanation = replace(explanation, best=_best(run, explanation.maps))
-    explanations, taken = [explanation], _n_bytes(explanation)
+    explanations = [explanation]
     for number, other in enumerate(others, 2):
+        taken = sum(own.weights.nbytes for each in explanations for own in each.maps)
         try:
             made = prepare_input(run, other, AnswerOptions(options.decoding))
             explanations.append(capture_maps(run, other, made, sites, limit, taken))
         except RequestError as error:
             raise type(error)(f"input {number}: {error}") from None
-        taken += _n_bytes(explanations[-1])
     whole = [replace(each, maps=[own for own in each.maps if not own.is_part]) for each in explanations]
     values, unavailable = _views(run, prepared, whole, names, is_all)
     return replace(explanation, views=values, unavailable=unavailable)
@@ -188,7 +188,10 @@ def capture_maps(
     Raises:
         RequestError: the maps need more memory.
     """
-    axes = _with_slots(prepared.axes, sites)
+    axes = {**prepared.axes}
+    for site in sites:
+        if site.keys == MEMORY:
+            axes[MEMORY] = slots_axis(axes[site.queries], site.factor)
     refuse_too_much(sites, axes, limit, taken)
     batch, questions = prepared.batch, prepared.questions
     heads = {site.tap: None if len(site.heads) == site.n_heads else site.heads for site in sites}
@@ -198,12 +201,6 @@ def capture_maps(
     maps = [_map(site, captured[site.tap][-1], axes) for site in sites]
     task, name, answer = run.recipe.task.kind, run.folder.path.resolve().name, prepared.answer.to_dict()
     return Explanation(task, name, input, answer, axes, maps, _log_probs(questions, axes, scores))
-
-
-def _with_slots(axes: Mapping[str, Axis], sites: Sequence[AttentionSite]) -> dict[str, Axis]:
-    """Return the axes, with that of the memory slots if a site attends to them."""
-    site = next((site for site in sites if site.keys == MEMORY), None)
-    return {**axes, **({} if site is None else {MEMORY: slots_axis(axes[site.queries], site.factor)})}
 
 
 def slots_axis(axis: Axis, factor: int) -> Axis:
@@ -243,11 +240,6 @@ def _scored(explanation: Explanation) -> Explanation:
         own = [value for value in log_probs if value is not None]
         return replace(explanation, answer={**explanation.answer, "log_probs": own, "score": sum(own)})
     return explanation
-
-
-def _n_bytes(explanation: Explanation) -> int:
-    """Return the bytes of all weights."""
-    return sum(each.weights.nbytes for each in explanation.maps)
 
 
 def _best(run: Run, maps: Sequence[Map]) -> Best | None:

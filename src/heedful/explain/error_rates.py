@@ -139,13 +139,6 @@ class AlignmentScoring:
     steps: Sequence[DecoderStep] = STEPS
     limit: int | None = None
 
-    @property
-    def chosen_by(self) -> str:
-        """How the reported head is selected, for the signature."""
-        if self.choice is not None:
-            return "given"
-        return f"first-{self.development}" if self.development else "these-pairs"
-
 
 def evaluate_alignments(run: Run, split: str, source: SourceConfig, how: AlignmentScoring) -> Evaluation:
     """Evaluate the attention of a run, with teacher forcing, on gold alignments.
@@ -178,8 +171,11 @@ def evaluate_alignments(run: Run, split: str, source: SourceConfig, how: Alignme
     words = sources[:kept], targets[:kept]
     found = links_of(between_words(run.model, run.processor, *words, run.recipe.pairing, how.steps), how.by)
     table = rated(found, gold, development)
-    chosen = most_accurate(table) if how.choice is None else _named(table, how.choice)
-    scores = [_score(chosen, how.by, how.chosen_by, table), *_of_the_guided(run, how, table)]
+    if how.choice is not None:
+        chosen, chosen_by = _named(table, how.choice), "given"
+    else:
+        chosen, chosen_by = most_accurate(table), f"first-{development}" if development else "these-pairs"
+    scores = [_score(chosen, how.by, chosen_by, table), *_of_the_guided(run, how, table)]
     judged = sum(bool(each.possible) for each in gold[: development or kept])
     return Evaluation(split, scores, table, chosen, development, judged, found[chosen.choice])
 

@@ -4,7 +4,7 @@ Pure functions on arrays with H heads, Q queries and K keys, and on an `Explanat
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +12,6 @@ from heedful.errors import RequestError
 from heedful.explain.matrix import Numbers as Numbers  # for the lab
 from heedful.explain.view import Explanation, Map
 from heedful.tasks.model_input import PREFIX, TARGET
-from heedful.typing import JsonMapping
-
-Combine = Literal["mean", "max"]
-"""How the heads of a layer are combined: mean, or maximum weight for each pair of tokens."""
 
 
 def entropy_terms(weights: Any) -> Numbers:
@@ -40,20 +36,18 @@ def entropies(weights: Any) -> Numbers:
 # Rollout
 
 
-def rollout(layers: Sequence[Any], *, heads: Combine = "mean", residual: float = 0.5) -> Numbers:
+def rollout(layers: Sequence[Any], *, residual: float = 0.5) -> Numbers:
     """Compute how much each output token of a stack receives from each input token through attention.
 
     ``R = A_L ... A_2 A_1`` with ``A_l = r I + (1 - r) W_l`` (Abnar & Zuidema 2020, section 3, with r = 1/2
     for the residual connection), where W_l is the mean over the heads of layer l. Rows sum to 1; entries
-    hidden by a causal mask stay 0. With ``heads="max"``, the rows of W_l are first rescaled to sum 1. For two
-    stacks in sequence, ``rollout(a + b) = rollout(b) @ rollout(a)``.
+    hidden by a causal mask stay 0. For two stacks in sequence, ``rollout(a + b) = rollout(b) @ rollout(a)``.
 
     Rollout uses attention weights only; it ignores values, feed-forward layers, norms, and the signs of what
     is added.
 
     Args:
         layers: ``[H, T, T]`` for each layer, from the first to the last.
-        heads: how heads are combined.
         residual: r, the share of the residual connection.
 
     Returns:
@@ -66,7 +60,7 @@ def rollout(layers: Sequence[Any], *, heads: Combine = "mean", residual: float =
         raise ValueError("rollout needs at least one layer, got none")
     found: Numbers | None = None
     for weights in layers:
-        step = _step(weights, heads, residual)
+        step = _step(weights, residual)
         found = step if found is None else step @ found
     assert found is not None
     return found
@@ -77,7 +71,6 @@ def rollout_across(
     cross: Sequence[Any],
     source: Any,
     *,
-    heads: Combine = "mean",
     residual: float = 0.5,
 ) -> tuple[Numbers, Numbers]:
     """Compute rollout through a decoder whose layers have self-attention, then cross-attention to a source.
@@ -92,7 +85,6 @@ def rollout_across(
         own: self-attention ``[H, T, T]`` of each layer.
         cross: cross-attention ``[H, T, S]`` of each layer.
         source: ``[S, N]``, the rollout of the encoder.
-        heads: how heads are combined.
         residual: r.
 
     Returns:
@@ -109,18 +101,16 @@ def rollout_across(
     size = np.shape(own[0])[-1]
     target, across = np.eye(size), np.zeros((size, source.shape[1]))
     for to_own, to_source in zip(own, cross, strict=True):
-        step = _step(to_own, heads, residual)
+        step = _step(to_own, residual)
         target, across = step @ target, step @ across
-        combined = _combined(to_source, heads)
+        combined = _combined(to_source)
         past = _past(combined, residual)
         target, across = past * target, past * across + (1 - past) * (combined @ source)
     return target, across
 
 
-def rollouts(
-    explanation: Explanation, *, heads: Combine = "mean", residual: float = 0.5
-) -> dict[tuple[str, str], Numbers]:
-    """Return all rollouts defined for an explanation, by the names of the query side and the key side.
+def rollouts(explanation: Explanation, *, residual: float = 0.5) -> dict[tuple[str, str], Numbers]:
+    """Return all rollouts defined for an explanation, by the names of the axes of queries and keys.
 
     A stack of self-attention layers has `rollout`. A decoder over such a stack has `rollout_across`, whose
     two matrices have the keys (target, target) and (target, source). A decoder over an encoder without
@@ -135,17 +125,17 @@ def rollouts(
     stacks: dict[tuple[str, str], list[Map]] = {}
     for each in explanation.maps:
         stacks.setdefault((each.queries, each.keys), []).append(each)
-    layers = {sides: _whole(stack) for sides, stack in stacks.items()}
-    cross = {sides for sides, stack in stacks.items() if stack[0].kind == "cross"}
+    layers = {pair: _whole(stack) for pair, stack in stacks.items()}
+    cross = {pair for pair, stack in stacks.items() if stack[0].kind == "cross"}
     deciding = {own for queries, _ in cross for own in _read_by(queries)}
     encoders = {keys: (queries, keys) for queries, keys in stacks.keys() - cross if queries not in deciding}
-    options: JsonMapping = {"heads": heads, "residual": residual}
-    found = {sides: rollout(layers[sides], **options) for sides in encoders.values()}
+    found = {pair: rollout(layers[pair], residual=residual) for pair in encoders.values()}
     for queries, keys in sorted(cross):
-        owns = [sides for sides in stacks.keys() - cross if sides[0] in _read_by(queries)]
+        owns = [pair for pair in stacks.keys() - cross if pair[0] in _read_by(queries)]
         if len(owns) == 1 and keys in encoders and len(layers[owns[0]]) == len(layers[queries, keys]):
             (own,) = owns
-            x, y = rollout_across(layers[own], layers[queries, keys], found[encoders[keys]], **options)
+            source = found[encoders[keys]]
+            x, y = rollout_across(layers[own], layers[queries, keys], source, residual=residual)
             found[own], found[queries, keys] = x, y
     if not found:
         raise RequestError(
@@ -156,7 +146,7 @@ def rollouts(
 
 
 def _read_by(queries: str) -> tuple[str, ...]:
-    """Return the possible sides of a decoder's self-attention, given the queries of its cross-attention."""
+    """Return the possible axes of a decoder's self-attention, given the queries of its cross-attention."""
     return (queries, PREFIX) if queries == TARGET else (queries,)
 
 
@@ -176,9 +166,9 @@ def _whole(stack: Sequence[Map]) -> list[Any]:
     return [each.weights for each in ordered]
 
 
-def _step(weights: Any, heads: Combine, residual: float) -> Numbers:
+def _step(weights: Any, residual: float) -> Numbers:
     """Return ``r I + (1 - r) W`` of a self-attention layer."""
-    combined = _combined(weights, heads)
+    combined = _combined(weights)
     if combined.shape[0] != combined.shape[1]:
         raise ValueError(f"weights of self-attention must be square, got {combined.shape}")
     past = _past(combined, residual)
@@ -192,12 +182,12 @@ def _past(combined: Numbers, residual: float) -> Numbers:
     return np.where(combined.sum(axis=1, keepdims=True) > 0, residual, 1.0)
 
 
-def _combined(weights: Any, heads: Combine) -> Numbers:
-    """Combine ``[H, Q, K]`` to ``[Q, K]``; rows sum to 1, or to 0 for queries without visible keys."""
+def _combined(weights: Any) -> Numbers:
+    """Return the mean over heads, ``[Q, K]``; rows sum to 1, or to 0 for queries without visible keys."""
     w = np.asarray(weights, dtype=float)
     if w.ndim != 3:
         raise ValueError(f"weights must be [heads, queries, keys], got {w.shape}")
-    return _normalised(w.max(axis=0) if heads == "max" else w.mean(axis=0))
+    return _normalised(w.mean(axis=0))
 
 
 def _normalised(w: Numbers) -> Numbers:

@@ -39,9 +39,9 @@ The lecture states that the model in its figure 12 has 6 layers with 12 heads ea
 12 layers.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -192,8 +192,10 @@ class Census:
             "threshold": self.threshold,
             "table": [asdict(share) for share in self.table()],
             "recurrence": None if found is None else asdict(found),
+            # Through JSON, because asdict keeps tuples.
             "heads": [
-                {**_json(asdict(head)), "layer": head.layer + 1, "head": head.head + 1} for head in self.heads
+                {**json.loads(json.dumps(asdict(head))), "layer": head.layer + 1, "head": head.head + 1}
+                for head in self.heads
             ],
         }
 
@@ -202,13 +204,6 @@ class Census:
         """Return a census from the result of `to_dict`."""
         heads = tuple(_head(each) for each in value["heads"])
         return cls(value["task"], value["run"], value["inputs"], value["threshold"], heads)
-
-
-def _json(value: Any) -> Any:
-    """Replace tuples by lists, as JSON does."""
-    if isinstance(value, dict):
-        return {key: _json(inner) for key, inner in value.items()}
-    return [_json(inner) for inner in value] if isinstance(value, tuple | list) else value
 
 
 def _head(plain: JsonMapping) -> HeadPattern:
