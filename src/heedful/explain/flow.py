@@ -1,4 +1,4 @@
-"""Aggregate attention over layers (rollout), over distances, and over keys (entropy).
+"""Aggregate attention over layers (rollout) and over distances.
 
 Pure functions on arrays with H heads, Q queries and K keys, and on an `Explanation`, in fp64.
 """
@@ -12,26 +12,6 @@ from heedful.errors import RequestError
 from heedful.explain.matrix import Numbers as Numbers  # for the lab
 from heedful.explain.view import Explanation, Map
 from heedful.tasks.model_input import PREFIX, TARGET
-
-
-def entropy_terms(weights: Any) -> Numbers:
-    """Return ``- w ln w`` in nats for every weight, with 0 ln 0 = 0."""
-    w = np.asarray(weights, dtype=float)
-    # Replaces 0 by the smallest positive number, so that the logarithm is finite; it is multiplied by 0.
-    found = np.asarray(np.maximum(w, np.finfo(float).tiny))
-    np.log(found, out=found)
-    found *= -w
-    return found
-
-
-def entropies(weights: Any) -> Numbers:
-    """Return the entropies ``- sum_j w_j ln w_j`` in nats along the last axis.
-
-    The maximum is the logarithm of the number of keys, for uniform weights. Source: Clark et al. 2019,
-    section 3.3.
-    """
-    return entropy_terms(weights).sum(axis=-1)
-
 
 # Rollout
 
@@ -199,12 +179,6 @@ def _normalised(w: Numbers) -> Numbers:
 # Distances
 
 
-def token_distances(length: int) -> Numbers:
-    """Return the distances ``|i - j|`` between tokens, ``[T, T]``."""
-    places = np.arange(length, dtype=float)
-    return np.abs(places[:, None] - places)
-
-
 def patch_distances(grid: tuple[int, int], patch: int) -> Numbers:
     """Return the distances in pixels between patch centres, ``[N, N]``, in row-major order.
 
@@ -241,8 +215,9 @@ def mean_distance(weights: Any, distances: Any) -> Numbers:
 
 
 def token_distance(weights: Any) -> Numbers:
-    """Return the `mean_distance` in tokens of self-attention heads ``[H, T, T]``."""
-    return mean_distance(weights, token_distances(np.shape(weights)[-1]))
+    """Return the `mean_distance` in tokens, ``|i - j|``, of self-attention heads ``[H, T, T]``."""
+    places = np.arange(np.shape(weights)[-1], dtype=float)
+    return mean_distance(weights, np.abs(places[:, None] - places))
 
 
 def image_distance(weights: Any, grid: tuple[int, int], patch: int, before: int = 0) -> Numbers:

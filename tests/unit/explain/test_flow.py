@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from heedful.errors import RequestError
 from heedful.explain.flow import (
-    entropies,
     image_distance,
     mean_distance,
     patch_distances,
@@ -32,17 +31,6 @@ def attention(shape, seed=0, causal=False):
 
 def layers(seed=0, causal=False, n=L):
     return [attention((H, T, T), seed + layer, causal) for layer in range(n)]
-
-
-# Entropy
-
-
-def test_entropy_is_the_sum_and_that_of_one_key_is_zero():
-    weights = attention((H, T, S))
-    wanted = [[-sum(w * np.log(w) for w in row) for row in head] for head in weights]
-    np.testing.assert_allclose(entropies(weights), wanted, rtol=1e-12)
-    np.testing.assert_array_equal(entropies(np.eye(S)), 0)
-    np.testing.assert_allclose(entropies(np.full((2, 11), 1 / 11)), np.log(11))
 
 
 # Rollout

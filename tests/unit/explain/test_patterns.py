@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from heedful.errors import RequestError
 from heedful.explain.classes import CLASSES
-from heedful.explain.matches import FEWEST, Match
+from heedful.explain.matches import FEWEST, Match, entropy_terms
 from heedful.explain.patterns import (
     BESIDE,
     BROAD,
@@ -346,6 +346,14 @@ def test_matches_equal_loops(kind, seed):
             assert got.score == pytest.approx(wanted.score, abs=1e-5)
             assert got.explained == pytest.approx(wanted.explained, abs=1e-6)
             assert got.evenness == (wanted.evenness and pytest.approx(wanted.evenness, abs=1e-5))
+
+
+def test_entropy_is_the_sum_and_that_of_one_key_is_zero():
+    weights = np.random.default_rng(0).dirichlet(np.full(5, 0.5), (3, 7))
+    wanted = [[-sum(w * np.log(w) for w in row) for row in head] for head in weights]
+    np.testing.assert_allclose(entropy_terms(weights).sum(axis=-1), wanted, rtol=1e-12)
+    np.testing.assert_array_equal(entropy_terms(np.eye(5)), 0)
+    np.testing.assert_allclose(entropy_terms(np.full((2, 11), 1 / 11)).sum(axis=-1), np.log(11))
 
 
 @given(seed=st.integers(0, 10_000))
