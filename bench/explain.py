@@ -86,7 +86,7 @@ def encoder(folder: Path, shape: dict[str, int]) -> Path:
 def looked(run: Path, n_tokens: int, out: Path) -> dict[str, float]:
     """Look at so many tokens and write the page: seconds of each, MiB at the peak and before."""
     from harness.memory import current, peak, reset
-    from heedful.explain.explaining import explain_input
+    from heedful.explain.capture import explain_input
     from heedful.explain.page import page
     from heedful.runs.run import load
 

@@ -8,7 +8,7 @@ import pytest
 
 from heedful.explain.alignment import Choice
 from heedful.explain.best_head import keep
-from heedful.explain.explaining import explain_input
+from heedful.explain.capture import explain_input
 from heedful.explain.summary import mean_of, word_alignment
 from heedful.runs.run import load
 

@@ -17,7 +17,7 @@ from heedful.cli.inputs import Source
 from heedful.cli.options import DecodingOverrides, Device, Json, changed_decoding, from_command_line, grouped
 from heedful.cli.output import check_out, log, one_line, result, result_in_pieces, whole_file
 from heedful.errors import RequestError
-from heedful.explain.classes import MEANINGS
+from heedful.explain.classes import CLASSES
 from heedful.explain.views import ALL, VIEWS, check_image, check_names, view_module
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ EPILOG = "\n\n".join(
         + "\n".join(f"  {name:<12} {view.description}" for name, view in VIEWS.items()),
         "Views over all inputs read every INPUT and the lines of --inputs.",
         "\b\nHead classes (--view census), scored relative to uniform attention:\n"
-        + "\n".join(f"  {name:<15} {meaning}" for name, meaning in MEANINGS.items()),
+        + "\n".join(f"  {name:<15} {each.meaning}" for name, each in CLASSES.items()),
     ]
 )
 """Text below the options in the help."""
@@ -248,8 +248,8 @@ def explain(
 
 def _seen(run: "Run", inputs: Inputs, attention: Attention, answer: Answer, memory: int) -> "Explanation":
     """Explain the first input; attention maps use at most `memory` bytes."""
-    from heedful.explain.explaining import explain_input
-    from heedful.explain.reading import AnswerOptions
+    from heedful.explain.capture import explain_input
+    from heedful.tasks.model_input import AnswerOptions
 
     maps = attention.maps(run)
     first, *others = inputs.read(run)
@@ -259,15 +259,16 @@ def _seen(run: "Run", inputs: Inputs, attention: Attention, answer: Answer, memo
     target = None if inputs.target is None else from_command_line(inputs.target)
     answer_options = AnswerOptions(decoding, target, answer.alternative)
     return explain_input(
-        run, first, maps=maps, asked=answer_options, views=attention.views, others=others, limit=memory
+        run, first, maps=maps, options=answer_options, views=attention.views, others=others, limit=memory
     )
 
 
 def _log_unavailable_views(seen: "Explanation") -> None:
     """Log the views that this run or input does not support, and why."""
     for name, view in VIEWS.items():
-        if name not in seen.more:
-            log(f"heedful: view {name} is not available: {seen.absent.get(name, f'it needs {view.needs}')}")
+        if name not in seen.views:
+            why = seen.unavailable.get(name, f"it needs {view.needs}")
+            log(f"heedful: view {name} is not available: {why}")
 
 
 def _write(seen: "Explanation", out: Path, tokens: bool, exact: "Sequence[Choice]") -> None:
@@ -316,7 +317,7 @@ def _heads(seen: "Explanation", choice: "Choice") -> list[tuple[str, int]]:
 
 def _show(seen: "Explanation", tokens: bool) -> None:
     """Print the answer, the strongest links and the requested views."""
-    result(f"{seen.task}: {one_line(str(seen.answer.get('text', '')))}")
+    result(f"{seen.task}: {one_line(seen.text)}")
     if note := seen.answer.get("note"):
         result(f"  ({note})")
     if (follows := seen.answer.get("follows")) is not None:
@@ -324,7 +325,7 @@ def _show(seen: "Explanation", tokens: bool) -> None:
     result("")
     if seen.maps:
         _show_maps(seen, tokens)
-    for name, values in seen.more.items():
+    for name, values in seen.views.items():
         for line in view_module(name).lines(seen, values):
             result(one_line(line))
         result("")
@@ -334,8 +335,8 @@ def _show_maps(seen: "Explanation", tokens: bool) -> None:
     from heedful.explain.summary import alignment_of, mean_of
 
     shown = mean_of(seen)
-    is_translation = set(seen.sides) >= {"source", "target"} and shown.keys.grid is None
-    is_alignment = is_translation and shown.queries is seen.sides["target"]
+    is_translation = set(seen.axes) >= {"source", "target"} and shown.keys.grid is None
+    is_alignment = is_translation and shown.queries is seen.axes["target"]
     alignment = alignment_of(seen) if is_alignment else None
     shown = shown if tokens else shown.in_words()
     result(f"{shown.title}\n")

@@ -14,22 +14,26 @@ the step that predicts it (``output``), and the row of the next step, which read
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from heedful.data.batch import Batch
 from heedful.errors import RequestError
+from heedful.explain.attention_sites import find_sites, parts, source_part
 from heedful.models.base import Model
+from heedful.nn.taps import capture
 from heedful.objectives.guided import DecoderStep
 from heedful.tasks.forced import forced
 from heedful.tasks.metrics.alignment import Link
 from heedful.tasks.prediction import Prediction
-from heedful.tasks.sequence_formats import TWO_SIDES
+from heedful.tasks.sequence_formats import TWO_SIDES, ConcatenatedFormat, EncoderDecoderFormat
 from heedful.tasks.source_target import Tokenizers
-from heedful.text.tokenizer import NO_WORD, Tokenizer
+from heedful.text.tokenizer import Tokenizer
+from heedful.text.words import surface_words
 
-END = "</s>"
 READ_AS_INPUT = ", at the input step"
 """Suffix of the name of a head whose rows are those of the steps that read the target words."""
 Weights = NDArray[np.float64]
@@ -149,30 +153,60 @@ def teacher_forced(
 
 
 def between_ids(
-    model: Model, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    model: Model,
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    pairing: EncoderDecoderFormat | ConcatenatedFormat = TWO_SIDES,
 ) -> Iterator[Weights]:
-    """Yield the attention of a model over pairs of ids, ``[L, H, T + 1, S + 1]`` each, with teacher forcing.
+    """Yield the attention of a model from targets to sources, given ids, with teacher forcing.
+
+    Of a model that reads both as one text, these are the parts of its attention between them
+    (`heedful.explain.attention_sites.source_part`).
+
+    Returns:
+        ``[L, H, T + 1, S + 1]`` for each pair.
 
     Raises:
-        RequestError: the model has no attention over a source.
+        RequestError: the model has no attention over a source, or a layer of the one text has none.
     """
+    find = _in_one_text if isinstance(pairing, ConcatenatedFormat) else _over_source
+    device = next(model.parameters()).device
+    model.eval()
+    for start in range(0, len(sources), BATCH):
+        own = sources[start : start + BATCH], targets[start : start + BATCH]
+        yield from find(model, pairing.scored(*own).to(device), *own)
+
+
+def _over_source(model: Model, batch: Batch, *_: Any) -> Iterator[Weights]:
     if not getattr(model, "alignment_taps", None):
         raise RequestError("the model must have attention over a source; this one has none")
-    device = next(model.parameters()).device
-    for start in range(0, len(sources), BATCH):
-        part = slice(start, start + BATCH)
-        batch = TWO_SIDES.collate(sources[part], targets[part]).to(device)
-        for result in forced(model.eval(), batch, alignment=True):
-            assert result.alignment is not None
-            yield result.alignment.double().cpu().numpy()
+    for result in forced(model, batch, alignment=True):
+        assert result.alignment is not None
+        yield result.alignment.double().cpu().numpy()
+
+
+@torch.no_grad()
+def _in_one_text(
+    model: Model, batch: Batch, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+) -> Iterator[Weights]:
+    sites = find_sites(model)
+    taps = [site.tap for site in parts(sites)]
+    if not taps or len(taps) < len(sites):
+        raise RequestError("every layer must have attention between tokens; this model has layers without it")
+    with capture(model, dict.fromkeys(taps)) as captured:
+        model(batch.inputs)
+    for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        layers = [captured[tap][-1][i].float().cpu().numpy() for tap in taps]
+        cut = [source_part(each, len(source), len(target)) for each in layers]
+        yield np.stack(cut).astype(np.float64)
 
 
 def in_words(
     weights: Weights, source: Sequence[int], target: Sequence[int], tokenizers: Tokenizers
 ) -> Attention:
     """Merge ``weights [L, H, T + 1, S + 1]`` of ids without their end tokens into words."""
-    source_words, source_places = words_of(tokenizers.source, source)
-    target_words, target_places = words_of(tokenizers.target, target)
+    source_words, source_places = surface_words(tokenizers.source, source)
+    target_words, target_places = surface_words(tokenizers.target, target)
     merged = merge(weights, source_places, target_places)
     return Attention(tuple(source_words), tuple(target_words), merged)
 
@@ -213,33 +247,6 @@ def _membership(places: Sequence[int]) -> Weights:
     return np.eye(max(places) + 1)[list(places)]
 
 
-def words_of(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[list[str], list[int]]:
-    """Return the words of the ids and the end token, and the word index of each id and of the end token.
-
-    White space belongs to the following word. An unknown token is a word ``<unk>``, unless it is inside a
-    word.
-    """
-    spelled, numbers = tokenizer.surface(ids).split(), tokenizer.words(ids)
-    keys: list[tuple[int, int]] = []
-    coming = (len(spelled), 0)
-    for place in range(len(ids) - 1, -1, -1):
-        if numbers[place] != NO_WORD:
-            coming = (numbers[place], 0)
-        elif ids[place] == tokenizer.specials.unknown and not _inside(numbers, place):
-            coming = (coming[0], coming[1] - 1)
-        keys.insert(0, coming)
-    keys.append((len(spelled), 0))
-    order = {key: place for place, key in enumerate(sorted(set(keys)))}
-    labels = [*spelled, END]
-    unknown = tokenizer.specials.names[tokenizer.specials.unknown]
-    return [unknown if before else labels[number] for number, before in order], [order[key] for key in keys]
-
-
-def _inside(numbers: Sequence[int], place: int) -> bool:
-    """Whether the subwords before and after a position belong to the same word."""
-    return 0 < place < len(numbers) - 1 and numbers[place - 1] == numbers[place + 1] != NO_WORD
-
-
 def ids_of(tokens: Sequence[str], tokenizer: Tokenizer) -> list[int]:
     """Return the ids of displayed tokens. Ids with the same text decode alike, so the first is used."""
     places: dict[str, int] = {}
@@ -272,25 +279,3 @@ def links(weights: Weights, by: Direction = "target") -> frozenset[Link]:
 def pharaoh(found: frozenset[Link]) -> str:
     """Return links in Pharaoh format, ``0-0 1-2``, sorted."""
     return " ".join(f"{source}-{target}" for source, target in sorted(found))
-
-
-def confidence(attentions: Sequence[Attention]) -> Weights:
-    """Return the confidence of each head, ``[L, H]``: the mean over target words of the largest weight.
-
-    The end token of the target is excluded (Voita et al. 2019, section 4.1).
-
-    Raises:
-        RequestError: there are no target words.
-    """
-    rows = [a.weights[:, :, :-1].max(axis=3) for a in attentions]
-    together = np.concatenate(rows, axis=2) if rows else np.zeros((0, 0, 0))
-    if together.shape[2] == 0:
-        raise RequestError("confidence needs at least one target word, got none")
-    return together.mean(axis=2)
-
-
-def most_confident(attentions: Sequence[Attention]) -> Choice:
-    """Return the head with the highest `confidence`, which need not have the best alignment."""
-    sure = confidence(attentions)
-    layer, head = np.unravel_index(int(sure.argmax()), sure.shape)
-    return Choice(int(layer), int(head))

@@ -1,8 +1,8 @@
-"""Find all attention sites of a model: the modules whose attention weights can be captured.
+"""Find the attention sites of a model, the modules whose attention weights can be captured, and select some.
 
 | module | kind | queries | keys |
 |---|---|---|---|
-| `SelfAttention` of an encoder | self | ``source``, or ``input`` in models with one side | the same |
+| `SelfAttention` of an encoder | self | ``source``, or ``input`` in models with one input | the same |
 | causal `SelfAttention` of a decoder | causal | ``prefix``: the decoder input | the same |
 | causal `SelfAttention` of a language model | causal | ``input`` | the same |
 | `MemoryCompressedAttention` | causal | ``input`` | ``memory``: slots, each for several tokens |
@@ -10,27 +10,42 @@
 
 A decoder reads ``<s> y`` and predicts ``y </s>``: it reads token t of ``prefix`` when it predicts token t of
 ``target``. Local attention has weights over the whole sequence, which are 0 outside its blocks.
+
+A language model that translates reads ``<s> x_1 … x_S <sep> y_1 … y_T`` and generates ``y </s>`` (lecture
+S1). Token t of the output (t = 0 … T, the end token last) is predicted at position S + 1 + t; source and
+separator are at positions 1 … S + 1. A *part* of a head's causal self-attention a has the form of
+cross-attention (`source_part`):
+
+    w[t, s] = a[S + 1 + t, 1 + s] / sum_{s' = 0 … S} a[S + 1 + t, 1 + s']        t = 0 … T,  s = 0 … S
+
+The weights of ``<s>`` and of earlier target tokens are dropped, and rows are rescaled to sum 1. The separator
+takes the role of the source's end token: a word with its largest weight there has no link. A row without any
+weight on the source gets weight 1 at the separator.
 """
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
+import numpy as np
 from torch import nn
 
 from heedful.errors import RequestError, nearest
-from heedful.explain.view import INPUT, MEMORY, PREFIX, SOURCE, TARGET, Axis, Kind
+from heedful.explain.view import MEMORY, Kind, Weights
 from heedful.nn.attention.compressed import MemoryCompressedAttention
 from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.recurrent import FixedContext
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.attentive import AttentiveDecoder
+from heedful.runs.run import Run
+from heedful.tasks.model_input import INPUT, PREFIX, SOURCE, TARGET, Axis
+from heedful.tasks.sequence_formats import ConcatenatedFormat
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _OWN = {"encoder": SOURCE, "decoder": PREFIX}
-"""Sides of the stacks of an encoder-decoder model; all other stacks read the input."""
+"""Axes of the stacks of an encoder-decoder model; all other stacks read the input."""
 
 NUMBER = 4
 """Bytes per weight."""
@@ -49,9 +64,9 @@ class AttentionSite:
         layer: index among the layers of this kind in the stack, from 0.
         heads: indices of the selected heads, from 0.
         n_heads: number of heads.
-        queries, keys: names of sides.
+        queries, keys: names of axes.
         factor: number of tokens per slot if the keys are memory slots; otherwise 1.
-        is_part: whether the weights are a part of the captured ones (`heedful.explain.one_text`).
+        is_part: whether the weights are a part of the captured ones, from target to source.
     """
 
     tap: str
@@ -63,11 +78,6 @@ class AttentionSite:
     keys: str
     factor: int = 1
     is_part: bool = False
-
-    @property
-    def collected(self) -> tuple[str, str]:
-        """Query and key sides of the captured weights."""
-        return (INPUT, INPUT) if self.is_part else (self.queries, self.keys)
 
 
 def find_sites(model: nn.Module) -> list[AttentionSite]:
@@ -86,8 +96,7 @@ def find_sites(model: nn.Module) -> list[AttentionSite]:
         counts[stack, kind] += 1
         heads = tuple(range(n_heads))
         found.append(AttentionSite(f"{name}.weights", kind, layer, heads, n_heads, queries, keys, factor))
-    order = {kind: number for number, kind in enumerate(KINDS)}
-    return sorted(found, key=lambda point: (order[point.kind], point.layer))
+    return sorted(found, key=lambda site: (KINDS.index(site.kind), site.layer))
 
 
 def _attention(part: nn.Module) -> tuple[Kind, int] | None:
@@ -102,6 +111,46 @@ def _attention(part: nn.Module) -> tuple[Kind, int] | None:
         case AttentiveDecoder() if not isinstance(part.step.attention, FixedContext):
             return "cross", getattr(part.step.attention, "n_heads", 1)
     return None
+
+
+def sites_of(run: Run) -> list[AttentionSite]:
+    """Return the attention sites of a run's model.
+
+    If source and target are one text, these include the parts of the attention between them.
+    """
+    found = find_sites(run.model)
+    return [*found, *parts(found)] if is_one_text(run) else found
+
+
+def is_one_text(run: Run) -> bool:
+    """Whether the model of a run reads source and target as one text."""
+    return isinstance(getattr(run.recipe, "pairing", None), ConcatenatedFormat)
+
+
+def parts(sites: Sequence[AttentionSite]) -> list[AttentionSite]:
+    """Return, for each causal attention over a text, a site for its part from target to source."""
+    return [
+        replace(site, kind="cross", queries=TARGET, keys=SOURCE, is_part=True)
+        for site in sites
+        if (site.kind, site.queries, site.keys) == ("causal", INPUT, INPUT)
+    ]
+
+
+def source_part(weights: Weights, n_source: int, n_target: int) -> Weights:
+    """Return w of the formula above, ``[..., T + 1, S + 1]``.
+
+    Args:
+        weights: ``[..., N, N]`` of one text, with N at least S + T + 2.
+        n_source: S.
+        n_target: T.
+    """
+    first = n_source + 1
+    part = weights[..., first : first + n_target + 1, 1 : first + 1].astype(np.float64)
+    sums = part.sum(axis=-1, keepdims=True)
+    nothing = np.zeros_like(part)
+    nothing[..., -1] = 1.0
+    found: Weights = np.divide(part, sums, out=nothing, where=sums > 0).astype(np.float32)
+    return found
 
 
 @dataclass(frozen=True)
@@ -119,6 +168,10 @@ class Selection:
     kinds: Collection[str] | None = None
 
 
+EVERY_MAP = Selection()
+NO_MAPS = Selection(kinds=())
+
+
 def refuse_text(name: str, given: object) -> None:
     """Check that a list of names is not a single text, whose characters would be taken for names.
 
@@ -127,10 +180,6 @@ def refuse_text(name: str, given: object) -> None:
     """
     if isinstance(given, str):
         raise RequestError(f"{name} must be a list of names, got a text; use [{given!r}]")
-
-
-EVERY_MAP = Selection()
-NO_MAPS = Selection(kinds=())
 
 
 def chosen(sites: Sequence[AttentionSite], maps: Selection) -> list[AttentionSite]:
@@ -143,71 +192,63 @@ def chosen(sites: Sequence[AttentionSite], maps: Selection) -> list[AttentionSit
     """
     found = list(sites)
     if maps.kinds is not None:
-        found = _of_kinds(found, list(maps.kinds))
+        known = list(dict.fromkeys(site.kind for site in found))
+        for kind in maps.kinds:
+            if kind not in known:
+                expected = f"expected {' or '.join(known)}" if known else "this model has no attention"
+                raise RequestError(f"unknown kind of attention {kind!r}{nearest(kind, known)}; {expected}")
+        found = [site for site in found if site.kind in maps.kinds]
     if maps.layers is not None:
-        found = _of_layers(found, sorted(set(maps.layers)))
+        n_layers = 1 + max((site.layer for site in found), default=-1)
+        _check_numbers("layer", maps.layers, n_layers, " (layers with attention)")
+        found = [site for site in found if site.layer in maps.layers]
     if maps.heads is not None:
-        found = _of_heads(found, sorted(set(maps.heads)))
+        heads = sorted(set(maps.heads))
+        _check_numbers("head", heads, max((site.n_heads for site in found), default=0))
+        kept = [(site, tuple(head for head in heads if head < site.n_heads)) for site in found]
+        found = [replace(site, heads=own) for site, own in kept if own]
     return found
 
 
-def _of_kinds(found: list[AttentionSite], kinds: list[str]) -> list[AttentionSite]:
-    known = list(dict.fromkeys(site.kind for site in found))
-    for kind in kinds:
-        if kind not in known:
-            expected = f"expected {' or '.join(known)}" if known else "this model has no attention"
-            raise RequestError(f"unknown kind of attention {kind!r}{nearest(kind, known)}; {expected}")
-    return [site for site in found if site.kind in kinds]
+def _check_numbers(name: str, numbers: Collection[int], n: int, what: str = "") -> None:
+    """Check indices of layers or heads, which the message counts from 1."""
+    for number in sorted(numbers):
+        if not 0 <= number < n:
+            raise RequestError(f"{name} must be between 1 and {n}{what}, got {number + 1}")
 
 
-def _of_layers(found: list[AttentionSite], layers: list[int]) -> list[AttentionSite]:
-    n_layers = 1 + max((site.layer for site in found), default=-1)
-    for layer in layers:
-        if not 0 <= layer < n_layers:
-            raise RequestError(
-                f"layer must be between 1 and {n_layers} (layers with attention), got {layer + 1}"
-            )
-    return [site for site in found if site.layer in layers]
-
-
-def _of_heads(found: list[AttentionSite], heads: list[int]) -> list[AttentionSite]:
-    most = max((site.n_heads for site in found), default=0)
-    for head in heads:
-        if not 0 <= head < most:
-            raise RequestError(f"head must be between 1 and {most}, got {head + 1}")
-    kept = [(site, tuple(head for head in heads if head < site.n_heads)) for site in found]
-    return [AttentionSite(**{**vars(site), "heads": own}) for site, own in kept if own]
-
-
-def memory(wanted: Sequence[AttentionSite], sides: Mapping[str, Axis]) -> int:
+def memory(sites: Sequence[AttentionSite], axes: Mapping[str, Axis]) -> int:
     """Return the peak memory of capturing the weights, in bytes."""
-    collected = {site.tap: _size(site, *site.collected, sides) for site in wanted}
-    cut = sum(_size(site, site.queries, site.keys, sides) for site in wanted if site.is_part)
-    return sum(collected.values()) + cut + WORKING * max(collected.values(), default=0)
 
+    def size(site: AttentionSite, queries: str, keys: str) -> int:
+        return len(site.heads) * len(axes[queries].tokens) * len(axes[keys].tokens) * NUMBER
 
-def _size(site: AttentionSite, queries: str, keys: str, sides: Mapping[str, Axis]) -> int:
-    return len(site.heads) * len(sides[queries].tokens) * len(sides[keys].tokens) * NUMBER
+    captured = {
+        site.tap: size(site, INPUT, INPUT) if site.is_part else size(site, site.queries, site.keys)
+        for site in sites
+    }
+    cut = sum(size(site, site.queries, site.keys) for site in sites if site.is_part)
+    return sum(captured.values()) + cut + WORKING * max(captured.values(), default=0)
 
 
 def refuse_too_much(
-    wanted: Sequence[AttentionSite], sides: Mapping[str, Axis], limit: int, taken: int = 0
+    sites: Sequence[AttentionSite], axes: Mapping[str, Axis], limit: int, taken: int = 0
 ) -> None:
     """Check that the maps fit into ``limit`` bytes.
 
     Args:
-        wanted: the selected sites.
-        sides: sides of the input.
+        sites: the selected sites.
+        axes: axes of the input.
         limit: in bytes.
         taken: bytes of the maps of other inputs that are kept.
 
     Raises:
         RequestError: the maps need more memory; the message reports how much, and how to reduce it.
     """
-    needed = taken + memory(wanted, sides)
+    needed = taken + memory(sites, axes)
     if needed > limit:
-        n_maps = sum(len(site.heads) for site in wanted)
-        longest = max(len(side.tokens) for side in sides.values())
+        n_maps = sum(len(site.heads) for site in sites)
+        longest = max(len(axis.tokens) for axis in axes.values())
         raise RequestError(
             f"attention of {n_maps} heads over up to {longest:,} tokens needs {_shown(needed)}"
             f"{' with that of previous inputs' * bool(taken)}, limit is {_shown(limit)}; select layers and "

@@ -15,36 +15,20 @@ other heads implies good alignment.
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from heedful.artifacts.run_folder import RunFolder, read_json, write_json
 from heedful.errors import DamagedError, HeedfulError
 from heedful.explain.alignment import STEPS, Choice
+from heedful.explain.attention_sites import sites_of
 from heedful.explain.error_rates import Rated, most_accurate
-from heedful.explain.one_text import sites_of
-from heedful.explain.view import TARGET
-from heedful.objectives.guided import DecoderStep
-
-if TYPE_CHECKING:
-    from heedful.runs.run import Run
+from heedful.runs.run import Run
+from heedful.tasks.model_input import TARGET
 
 FILE = "alignment.json"
 VERSION = 1
 ENOUGH = 20
 """Minimum number of pairs with gold links to prefer another head to the supervised one."""
-
-
-@dataclass(frozen=True)
-class StoredHead:
-    """The head selected on gold alignments.
-
-    Args:
-        choice: the layer or head.
-        pairs: number of pairs with gold links it was selected on.
-    """
-
-    choice: Choice
-    pairs: int
 
 
 @dataclass(frozen=True)
@@ -55,7 +39,7 @@ class ShownHead:
     why: str
 
 
-def keep(run: "Run", table: Sequence[Rated], pairs: int) -> ShownHead | None:
+def keep(run: Run, table: Sequence[Rated], pairs: int) -> ShownHead | None:
     """Store the head with the lowest error rate in the run folder, unless another head takes precedence.
 
     Args:
@@ -90,20 +74,15 @@ def keep(run: "Run", table: Sequence[Rated], pairs: int) -> ShownHead | None:
     return ShownHead(choice, f"lowest error rate on {_pairs(pairs)}")
 
 
-def _preferred(run: "Run", best: Rated, table: Sequence[Rated], pairs: int) -> ShownHead | None:
+def _preferred(run: Run, best: Rated, table: Sequence[Rated], pairs: int) -> ShownHead | None:
     """Return the head that takes precedence over the new one, if any."""
     before, supervised = None, _supervised(run)
     with suppress(DamagedError):  # it is overwritten
         before = _stored(run.folder, supervised)
-    if before is not None and before.pairs > pairs:
-        return ShownHead(
-            before.choice, f"selected on {_pairs(before.pairs)}; {best.choice} on only {_pairs(pairs)}"
-        )
-    if (
-        supervised is None
-        or supervised == best.choice
-        or (before is not None and before.choice != supervised)
-    ):
+    if before is not None and before[1] > pairs:
+        choice, more = before
+        return ShownHead(choice, f"selected on {_pairs(more)}; {best.choice} on only {_pairs(pairs)}")
+    if supervised in (None, best.choice) or (before is not None and before[0] != supervised):
         return None
     rate = next((each.rate for each in table if each.choice == supervised), None)
     if rate is None:
@@ -117,7 +96,7 @@ def _preferred(run: "Run", best: Rated, table: Sequence[Rated], pairs: int) -> S
     return ShownHead(supervised, f"supervised head; {best.choice} is not better")
 
 
-def best_head(run: "Run") -> Choice | None:
+def best_head(run: Run) -> Choice | None:
     """Return the head with the best known alignment, or None.
 
     Raises:
@@ -127,15 +106,15 @@ def best_head(run: "Run") -> Choice | None:
         return None
     supervised = _supervised(run)
     kept = _stored(run.folder, supervised)
-    return supervised if kept is None else kept.choice
+    return supervised if kept is None else kept[0]
 
 
-def _over_source(run: "Run") -> int:
+def _over_source(run: Run) -> int:
     """Return the number of layers with attention from target to source."""
     return sum((site.kind, site.queries) == ("cross", TARGET) for site in sites_of(run))
 
 
-def _supervised(run: "Run") -> Choice | None:
+def _supervised(run: Run) -> Choice | None:
     """Return the head trained with alignment supervision, if there is one."""
     guided = getattr(getattr(run.recipe, "objective", None), "guided", None)
     if guided is None:
@@ -143,8 +122,11 @@ def _supervised(run: "Run") -> Choice | None:
     return Choice(guided.place(_over_source(run)), guided.head - 1, guided.step)
 
 
-def _stored(folder: RunFolder, supervised: Choice | None) -> StoredHead | None:
-    """Return the head in ``alignment.json`` if it belongs to these weights and has enough pairs."""
+def _stored(folder: RunFolder, supervised: Choice | None) -> tuple[Choice, int] | None:
+    """Return the head in ``alignment.json``, and the number of pairs with gold links it was selected on.
+
+    Returns None if it belongs to other weights, or was selected on too few pairs.
+    """
     path = folder.path / FILE
     if not path.is_file():
         return None
@@ -153,20 +135,11 @@ def _stored(folder: RunFolder, supervised: Choice | None) -> StoredHead | None:
         if value["weights"] != _weights(folder):
             return None
         head = None if value["head"] is None else value["head"] - 1
-        choice = Choice(value["layer"] - 1, head, _step(value.get("step", "output")))
-        kept = StoredHead(choice, int(value["pairs"]))
+        step = STEPS[STEPS.index(value.get("step", "output"))]
+        choice, pairs = Choice(value["layer"] - 1, head, step), int(value["pairs"])
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"{path}: damaged ({error!r}); delete it") from None
-    return None if supervised not in (None, choice) and kept.pairs < ENOUGH else kept
-
-
-def _step(name: Any) -> DecoderStep:
-    """Return the name if it is one of `STEPS`.
-
-    Raises:
-        ValueError: it is not.
-    """
-    return STEPS[STEPS.index(name)]
+    return None if supervised not in (None, choice) and pairs < ENOUGH else (choice, pairs)
 
 
 def _weights(folder: RunFolder) -> str | None:

@@ -1,4 +1,4 @@
-"""Basics of all figures: size, fonts for all characters, titles, colours, and plain axes."""
+"""Basics of all figures: size, colours, labels, titles, and fonts for all characters."""
 
 import textwrap
 import unicodedata
@@ -6,17 +6,27 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
+from io import BytesIO
 from typing import Any
 
+import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontEntry, findSystemFonts, fontManager, get_font
+from matplotlib.image import imread
 from matplotlib.text import Text
 
+from heedful.errors import RequestError
 from heedful.explain.matrix import printable
 
 DPI = 144
+ROW = 0.24
+"""Inches per row of a drawing with one row per token."""
+MOST_CELLS = 120
+"""Maximum rows or columns of a readable figure."""
+COLOURS = "Blues"
+"""Colour map of weights and probabilities."""
 SIGNED = "RdBu"
 """Colour map of negative (red) and positive (blue) values."""
 PAGE = ("#ffffff", "#e3ecf5", "#bcd3e8", "#8cb4d8", "#5990c2", "#2f6ca6", "#144a82", "#072a54")
@@ -26,6 +36,32 @@ MISSING = "#cdd3da"
 _LIGHT = (0.2126, 0.7152, 0.0722)
 
 
+def check_size(rows: int, columns: int) -> None:
+    """Check that a heat map is readable.
+
+    Raises:
+        RequestError: it has more than `MOST_CELLS` rows or columns.
+    """
+    if max(rows, columns) > MOST_CELLS:
+        raise RequestError(
+            f"an image must have at most {MOST_CELLS} rows and columns, got {rows} x {columns}; write .html "
+            "or .json, or shorten the input"
+        )
+
+
+def check_rows(n: int) -> None:
+    """Check that a drawing with one row per token is readable.
+
+    Raises:
+        RequestError: there are more than `MOST_CELLS` tokens.
+    """
+    if n > MOST_CELLS:
+        raise RequestError(
+            f"an image must show at most {MOST_CELLS} tokens, got {n}; write .html or .json, or shorten the "
+            "input"
+        )
+
+
 def blank(width: float, height: float) -> Figure:
     """Return a white figure of a size in inches."""
     figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
@@ -33,20 +69,49 @@ def blank(width: float, height: float) -> Figure:
     return figure
 
 
-def titled(figure: Figure, title: str, note: str) -> None:
-    """Add a title above and a small note below, wrapped to the width of the figure."""
-    width = figure.get_size_inches()[0]
-    if title:
-        figure.suptitle(wrapped(title, int(11 * width)), fontsize=11, parse_math=False)
-    if note:
-        figure.supxlabel(wrapped(note, int(14 * width)), fontsize=9, color="0.35", parse_math=False)
-
-
 def quiet(axes: Any) -> None:
     """Remove tick marks, and draw the frame in light grey."""
     axes.tick_params(which="both", length=0)
     for spine in axes.spines.values():
         spine.set_color("0.6")
+
+
+def without_ticks(axes: Any, title: str) -> None:
+    """Set a title, and remove ticks and their labels."""
+    axes.set_title(printable(title), fontsize=10, parse_math=False)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    quiet(axes)
+
+
+def draw_photo(axes: Any, image: bytes, rows: int, columns: int) -> None:
+    """Draw a PNG at the size of a grid of patches."""
+    pixels = imread(BytesIO(image), format="png")
+    axes.imshow(pixels, cmap="gray", vmin=0, vmax=1, extent=(-0.5, columns - 0.5, rows - 0.5, -0.5))
+    without_ticks(axes, "the image")
+
+
+def label_rows(axes: Any, tokens: Sequence[str]) -> None:
+    """Label rows with tokens."""
+    axes.set_yticks(range(len(tokens)), [printable(token) for token in tokens], fontsize=9)
+    for label in axes.get_yticklabels():
+        label.set_parse_math(False)
+    axes.tick_params(axis="x", labelsize=8)
+    quiet(axes)
+
+
+def label_heads(axes: Any, layers: Any, heads: Any) -> None:
+    """Label a table of layers by heads; both are ticks and their labels."""
+    axes.set_xticks(*heads, fontsize=8)
+    axes.set_yticks(*layers, fontsize=8)
+    axes.set_xlabel("head", fontsize=9)
+    axes.set_ylabel("layer", fontsize=9)
+    quiet(axes)
+
+
+def colours() -> Colormap:
+    """Return the colour map of weights, from 0 to 1."""
+    return matplotlib.colormaps[COLOURS]
 
 
 def page_colours() -> Colormap:
@@ -70,12 +135,17 @@ def wrapped(text: str, width: int) -> str:
     return "\n".join("\n".join(textwrap.wrap(printable(line), max(width, 30))) for line in text.splitlines())
 
 
-def finished(figure: Figure) -> Figure:
-    """Set fonts on every text of the figure so that all its characters can be drawn.
+def finished(figure: Figure, title: str = "", note: str = "") -> Figure:
+    """Add a title above and a small note below, and set fonts that have all characters of the figure.
 
-    Only the figure is changed, no global settings. Warns about scripts without a font on this machine; their
-    characters are drawn as boxes.
+    Long lines are wrapped to the width of the figure. No global settings are changed. Warns about scripts
+    without a font on this machine; their characters are drawn as boxes.
     """
+    width = figure.get_size_inches()[0]
+    if title:
+        figure.suptitle(wrapped(title, int(11 * width)), fontsize=11, parse_math=False)
+    if note:
+        figure.supxlabel(wrapped(note, int(14 * width)), fontsize=9, color="0.35", parse_math=False)
     texts = [text for text in figure.findobj(Text) if text.get_text()]
     names = families("".join(text.get_text() for text in texts))
     for text in texts:

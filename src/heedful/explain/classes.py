@@ -1,52 +1,36 @@
-"""Head classes of a census, their descriptions and symbols. Imports nothing heavy.
+"""Head classes of a census. Imports nothing heavy, because the help of the command lists them.
 
 `heedful.explain.patterns` describes how a head is classified.
 """
 
-from typing import Literal, get_args
+from typing import NamedTuple
 
-Pattern = Literal[
-    "next token",
-    "previous token",
-    "same token",
-    "itself",
-    "same word",
-    "first token",
-    "separator",
-    "fixed position",
-    "same segment",
-    "broad",
-    "none",
-]
-PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
+
+class HeadClass(NamedTuple):
+    """A class of attention heads.
+
+    Args:
+        sign: symbol in a table of all heads, so that classes differ without colours.
+        colour: colour in such a table.
+        meaning: what each query of a head of the class attends to.
+    """
+
+    sign: str
+    colour: str
+    meaning: str
+
+
+CLASSES = {
+    "next token": HeadClass("N", "#1f77b4", "attends to the next token"),
+    "previous token": HeadClass("P", "#9ecae1", "attends to the previous token"),
+    "same token": HeadClass("=", "#31a354", "attends to the same token or word, its own position too"),
+    "itself": HeadClass("I", "#a1d99b", "attends to its own position"),
+    "same word": HeadClass("W", "#006d2c", "attends to the other subwords of its word"),
+    "first token": HeadClass("1", "#e6550d", "attends to the first token"),
+    "separator": HeadClass("S", "#fdae6b", "attends to special tokens and punctuation"),
+    "fixed position": HeadClass("@", "#a63603", "attends to one position, whatever the token"),
+    "same segment": HeadClass("G", "#756bb1", "attends uniformly to its own segment, between separators"),
+    "broad": HeadClass("B", "#d9d9d9", "attends almost uniformly to all visible tokens"),
+    "none": HeadClass("·", "#ffffff", "none of these"),
+}
 """Classes by priority: of classes with equal keys, the earlier names the head."""
-
-MEANINGS: dict[Pattern, str] = {
-    "next token": "attends to the next token",
-    "previous token": "attends to the previous token",
-    "same token": "attends to the same token or word, its own position too",
-    "itself": "attends to its own position",
-    "same word": "attends to the other subwords of its word",
-    "first token": "attends to the first token",
-    "separator": "attends to special tokens and punctuation",
-    "fixed position": "attends to one position, whatever the token",
-    "same segment": "attends uniformly to its own segment, between separators",
-    "broad": "attends almost uniformly to all visible tokens",
-    "none": "none of these",
-}
-"""What each query of a head of the class attends to."""
-
-SIGNS: dict[Pattern, str] = {
-    "next token": "N",
-    "previous token": "P",
-    "same token": "=",
-    "itself": "I",
-    "same word": "W",
-    "first token": "1",
-    "separator": "S",
-    "fixed position": "@",
-    "same segment": "G",
-    "broad": "B",
-    "none": "·",
-}
-"""Symbol of each class in a table of all heads, so that classes differ without colours."""

@@ -14,9 +14,7 @@ from pathlib import Path
 from heedful.data.lines import find, lines
 from heedful.data.sources import SourceConfig
 from heedful.errors import RequestError
-from heedful.explain import one_text
 from heedful.explain.alignment import (
-    END,
     STEPS,
     Attention,
     Choice,
@@ -27,7 +25,7 @@ from heedful.explain.alignment import (
     merge,
     pharaoh,
 )
-from heedful.explain.one_text import is_one_text
+from heedful.explain.attention_sites import is_one_text
 from heedful.models.base import Model
 from heedful.objectives.guided import DecoderStep
 from heedful.runs.prepare import rows_of
@@ -45,7 +43,7 @@ from heedful.tasks.metrics.score import Score
 from heedful.tasks.sequence_formats import TWO_SIDES, ConcatenatedFormat, EncoderDecoderFormat
 from heedful.tasks.source_target import SOURCE, TARGET, Tokenizers
 from heedful.text.tokenizer import Tokenizer
-from heedful.text.words import blank_words, word_ids_of_all
+from heedful.text.words import END, blank_words, word_ids_of_all
 from heedful.typing import JsonObject
 
 Words = Sequence[str]
@@ -141,13 +139,6 @@ class AlignmentScoring:
     steps: Sequence[DecoderStep] = STEPS
     limit: int | None = None
 
-    @property
-    def chosen_by(self) -> str:
-        """How the reported head is selected, for the signature."""
-        if self.choice is not None:
-            return "given"
-        return f"first-{self.development}" if self.development else "these-pairs"
-
 
 def evaluate_alignments(run: Run, split: str, source: SourceConfig, how: AlignmentScoring) -> Evaluation:
     """Evaluate the attention of a run, with teacher forcing, on gold alignments.
@@ -180,8 +171,11 @@ def evaluate_alignments(run: Run, split: str, source: SourceConfig, how: Alignme
     words = sources[:kept], targets[:kept]
     found = links_of(between_words(run.model, run.processor, *words, run.recipe.pairing, how.steps), how.by)
     table = rated(found, gold, development)
-    chosen = most_accurate(table) if how.choice is None else _named(table, how.choice)
-    scores = [_score(chosen, how.by, how.chosen_by, table), *_of_the_guided(run, how, table)]
+    if how.choice is not None:
+        chosen, chosen_by = _named(table, how.choice), "given"
+    else:
+        chosen, chosen_by = most_accurate(table), f"first-{development}" if development else "these-pairs"
+    scores = [_score(chosen, how.by, chosen_by, table), *_of_the_guided(run, how, table)]
     judged = sum(bool(each.possible) for each in gold[: development or kept])
     return Evaluation(split, scores, table, chosen, development, judged, found[chosen.choice])
 
@@ -232,7 +226,7 @@ def between_words(
     For each pair, there is one result per step.
 
     Args:
-        model: has attention to a source, or reads source and target as one text (`heedful.explain.one_text`).
+        model: has attention to a source, or reads source and target as one text.
         tokenizers: of both sides.
         sources: the words of each source sentence.
         targets: the words of each target sentence.
@@ -246,10 +240,7 @@ def between_words(
     target, target_places = _encoded(tokenizers.target, targets)
     for number, (read, written) in enumerate(zip(source, target, strict=True), 1):
         _refuse_longer(pairing, number, len(read), len(written))
-    if isinstance(pairing, ConcatenatedFormat):
-        found = one_text.between_ids(model, pairing, source, target)
-    else:
-        found = between_ids(model, source, target)
+    found = between_ids(model, source, target, pairing)
     pairs = zip(sources, targets, source_places, target_places, strict=True)
     for weights, (s, t, *places) in zip(found, pairs, strict=True):
         for step in steps:

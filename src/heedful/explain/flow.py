@@ -1,60 +1,33 @@
-"""Aggregate attention over layers (rollout), over distances, and over keys (entropy).
+"""Aggregate attention over layers (rollout) and over distances.
 
-Pure functions on arrays with H heads, Q queries and K keys, and on an `Explanation`, in fp64;
-`heedful.explain.drawings` draws the results.
+Pure functions on arrays with H heads, Q queries and K keys, and on an `Explanation`, in fp64.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heedful.errors import RequestError
-from heedful.explain.view import PREFIX, TARGET, Explanation, Map
-from heedful.typing import JsonMapping
-
-Numbers = NDArray[np.float64]
-Combine = Literal["mean", "max"]
-"""How the heads of a layer are combined: mean, or maximum weight for each pair of tokens."""
-
-
-def entropy_terms(weights: Any) -> Numbers:
-    """Return ``- w ln w`` in nats for every weight, with 0 ln 0 = 0."""
-    w = np.asarray(weights, dtype=float)
-    # Replaces 0 by the smallest positive number, so that the logarithm is finite; it is multiplied by 0.
-    found = np.asarray(np.maximum(w, np.finfo(float).tiny))
-    np.log(found, out=found)
-    found *= -w
-    return found
-
-
-def entropies(weights: Any) -> Numbers:
-    """Return the entropies ``- sum_j w_j ln w_j`` in nats along the last axis.
-
-    The maximum is the logarithm of the number of keys, for uniform weights. Source: Clark et al. 2019,
-    section 3.3.
-    """
-    return entropy_terms(weights).sum(axis=-1)
-
+from heedful.explain.matrix import Numbers as Numbers  # for the lab
+from heedful.explain.view import Explanation, Map
+from heedful.tasks.model_input import PREFIX, TARGET
 
 # Rollout
 
 
-def rollout(layers: Sequence[Any], *, heads: Combine = "mean", residual: float = 0.5) -> Numbers:
+def rollout(layers: Sequence[Any], *, residual: float = 0.5) -> Numbers:
     """Compute how much each output token of a stack receives from each input token through attention.
 
     ``R = A_L ... A_2 A_1`` with ``A_l = r I + (1 - r) W_l`` (Abnar & Zuidema 2020, section 3, with r = 1/2
     for the residual connection), where W_l is the mean over the heads of layer l. Rows sum to 1; entries
-    hidden by a causal mask stay 0. With ``heads="max"``, the rows of W_l are first rescaled to sum 1. For two
-    stacks in sequence, ``rollout(a + b) = rollout(b) @ rollout(a)``.
+    hidden by a causal mask stay 0. For two stacks in sequence, ``rollout(a + b) = rollout(b) @ rollout(a)``.
 
     Rollout uses attention weights only; it ignores values, feed-forward layers, norms, and the signs of what
     is added.
 
     Args:
         layers: ``[H, T, T]`` for each layer, from the first to the last.
-        heads: how heads are combined.
         residual: r, the share of the residual connection.
 
     Returns:
@@ -67,7 +40,7 @@ def rollout(layers: Sequence[Any], *, heads: Combine = "mean", residual: float =
         raise ValueError("rollout needs at least one layer, got none")
     found: Numbers | None = None
     for weights in layers:
-        step = _step(weights, heads, residual)
+        step = _step(weights, residual)
         found = step if found is None else step @ found
     assert found is not None
     return found
@@ -78,7 +51,6 @@ def rollout_across(
     cross: Sequence[Any],
     source: Any,
     *,
-    heads: Combine = "mean",
     residual: float = 0.5,
 ) -> tuple[Numbers, Numbers]:
     """Compute rollout through a decoder whose layers have self-attention, then cross-attention to a source.
@@ -93,7 +65,6 @@ def rollout_across(
         own: self-attention ``[H, T, T]`` of each layer.
         cross: cross-attention ``[H, T, S]`` of each layer.
         source: ``[S, N]``, the rollout of the encoder.
-        heads: how heads are combined.
         residual: r.
 
     Returns:
@@ -110,18 +81,16 @@ def rollout_across(
     size = np.shape(own[0])[-1]
     target, across = np.eye(size), np.zeros((size, source.shape[1]))
     for to_own, to_source in zip(own, cross, strict=True):
-        step = _step(to_own, heads, residual)
+        step = _step(to_own, residual)
         target, across = step @ target, step @ across
-        combined = _combined(to_source, heads)
+        combined = _combined(to_source)
         past = _past(combined, residual)
         target, across = past * target, past * across + (1 - past) * (combined @ source)
     return target, across
 
 
-def rollouts(
-    explanation: Explanation, *, heads: Combine = "mean", residual: float = 0.5
-) -> dict[tuple[str, str], Numbers]:
-    """Return all rollouts defined for an explanation, by the names of the query side and the key side.
+def rollouts(explanation: Explanation, *, residual: float = 0.5) -> dict[tuple[str, str], Numbers]:
+    """Return all rollouts defined for an explanation, by the names of the axes of queries and keys.
 
     A stack of self-attention layers has `rollout`. A decoder over such a stack has `rollout_across`, whose
     two matrices have the keys (target, target) and (target, source). A decoder over an encoder without
@@ -136,17 +105,17 @@ def rollouts(
     stacks: dict[tuple[str, str], list[Map]] = {}
     for each in explanation.maps:
         stacks.setdefault((each.queries, each.keys), []).append(each)
-    layers = {sides: _whole(stack) for sides, stack in stacks.items()}
-    cross = {sides for sides, stack in stacks.items() if stack[0].kind == "cross"}
+    layers = {pair: _whole(stack) for pair, stack in stacks.items()}
+    cross = {pair for pair, stack in stacks.items() if stack[0].kind == "cross"}
     deciding = {own for queries, _ in cross for own in _read_by(queries)}
     encoders = {keys: (queries, keys) for queries, keys in stacks.keys() - cross if queries not in deciding}
-    options: JsonMapping = {"heads": heads, "residual": residual}
-    found = {sides: rollout(layers[sides], **options) for sides in encoders.values()}
+    found = {pair: rollout(layers[pair], residual=residual) for pair in encoders.values()}
     for queries, keys in sorted(cross):
-        owns = [sides for sides in stacks.keys() - cross if sides[0] in _read_by(queries)]
+        owns = [pair for pair in stacks.keys() - cross if pair[0] in _read_by(queries)]
         if len(owns) == 1 and keys in encoders and len(layers[owns[0]]) == len(layers[queries, keys]):
             (own,) = owns
-            x, y = rollout_across(layers[own], layers[queries, keys], found[encoders[keys]], **options)
+            source = found[encoders[keys]]
+            x, y = rollout_across(layers[own], layers[queries, keys], source, residual=residual)
             found[own], found[queries, keys] = x, y
     if not found:
         raise RequestError(
@@ -157,7 +126,7 @@ def rollouts(
 
 
 def _read_by(queries: str) -> tuple[str, ...]:
-    """Return the possible sides of a decoder's self-attention, given the queries of its cross-attention."""
+    """Return the possible axes of a decoder's self-attention, given the queries of its cross-attention."""
     return (queries, PREFIX) if queries == TARGET else (queries,)
 
 
@@ -177,9 +146,9 @@ def _whole(stack: Sequence[Map]) -> list[Any]:
     return [each.weights for each in ordered]
 
 
-def _step(weights: Any, heads: Combine, residual: float) -> Numbers:
+def _step(weights: Any, residual: float) -> Numbers:
     """Return ``r I + (1 - r) W`` of a self-attention layer."""
-    combined = _combined(weights, heads)
+    combined = _combined(weights)
     if combined.shape[0] != combined.shape[1]:
         raise ValueError(f"weights of self-attention must be square, got {combined.shape}")
     past = _past(combined, residual)
@@ -193,12 +162,12 @@ def _past(combined: Numbers, residual: float) -> Numbers:
     return np.where(combined.sum(axis=1, keepdims=True) > 0, residual, 1.0)
 
 
-def _combined(weights: Any, heads: Combine) -> Numbers:
-    """Combine ``[H, Q, K]`` to ``[Q, K]``; rows sum to 1, or to 0 for queries without visible keys."""
+def _combined(weights: Any) -> Numbers:
+    """Return the mean over heads, ``[Q, K]``; rows sum to 1, or to 0 for queries without visible keys."""
     w = np.asarray(weights, dtype=float)
     if w.ndim != 3:
         raise ValueError(f"weights must be [heads, queries, keys], got {w.shape}")
-    return _normalised(w.max(axis=0) if heads == "max" else w.mean(axis=0))
+    return _normalised(w.mean(axis=0))
 
 
 def _normalised(w: Numbers) -> Numbers:
@@ -208,12 +177,6 @@ def _normalised(w: Numbers) -> Numbers:
 
 
 # Distances
-
-
-def token_distances(length: int) -> Numbers:
-    """Return the distances ``|i - j|`` between tokens, ``[T, T]``."""
-    places = np.arange(length, dtype=float)
-    return np.abs(places[:, None] - places)
 
 
 def patch_distances(grid: tuple[int, int], patch: int) -> Numbers:
@@ -252,8 +215,9 @@ def mean_distance(weights: Any, distances: Any) -> Numbers:
 
 
 def token_distance(weights: Any) -> Numbers:
-    """Return the `mean_distance` in tokens of self-attention heads ``[H, T, T]``."""
-    return mean_distance(weights, token_distances(np.shape(weights)[-1]))
+    """Return the `mean_distance` in tokens, ``|i - j|``, of self-attention heads ``[H, T, T]``."""
+    places = np.arange(np.shape(weights)[-1], dtype=float)
+    return mean_distance(weights, np.abs(places[:, None] - places))
 
 
 def image_distance(weights: Any, grid: tuple[int, int], patch: int, before: int = 0) -> Numbers:

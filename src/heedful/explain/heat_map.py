@@ -1,7 +1,7 @@
-"""Draw attention as a heat map (PNG or SVG), arranged as in Bahdanau et al. 2015, figure 3.
+"""Draw attention as heat maps, between words or over an image, and write figures as PNG or SVG.
 
-Rows are target words, columns are source words; each row sums to 1. The figure in the paper is white on
-black; here large weights are dark on white.
+Between words, rows are target words and columns are source words, as in Bahdanau et al. 2015, figure 3; each
+row sums to 1. The figure in the paper is white on black; here large weights are dark on white.
 """
 
 import math
@@ -14,21 +14,22 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-from matplotlib.colors import Colormap
+import numpy as np
 from matplotlib.figure import Figure
 
 from heedful.errors import RequestError
-from heedful.explain.canvas import blank, finished, quiet, wrapped
-from heedful.explain.matrix import checked, printable
+from heedful.explain.canvas import blank, colours, draw_photo, finished, quiet, without_ticks, wrapped
+from heedful.explain.matrix import Numbers, checked, printable
 from heedful.files import write_bytes
 
 SUFFIXES = (".png", ".svg")
 INCHES = 0.42  # of a cell
-COLOURS = "Blues"
 DIGITS = 6
 """Decimal places of weights, so that rounding errors do not extend the scale by a tenth."""
-MOST_CELLS = 120
-"""Maximum rows or columns of a readable heat map."""
+EVEN = "#c2410c"
+"""Colour of the line at uniform attention, as on the page."""
+PANELS = 4
+"""Images per row."""
 # Without a fixed salt, ids in SVG files are random, and equal figures give different files.
 SETTINGS: Any = {"svg.hashsalt": "heedful", "svg.fonttype": "path"}
 
@@ -65,7 +66,7 @@ def heat_map(
     size = (max(across + room[0] + 1.4, 3.2), down + room[1] + 1.0 + 0.22 * (1 + lines.count("\n")))
     figure = blank(*size)
     axes = figure.add_subplot()
-    image = axes.imshow(matrix, cmap=COLOURS, vmin=0, vmax=top, aspect="equal", interpolation="nearest")
+    image = axes.imshow(matrix, cmap=colours(), vmin=0, vmax=top, aspect="equal", interpolation="nearest")
     _label(axes, columns, rows)
     bar = figure.colorbar(
         image,
@@ -84,19 +85,6 @@ def heat_map(
     return finished(figure)
 
 
-def check_size(rows: int, columns: int) -> None:
-    """Check that a heat map is readable.
-
-    Raises:
-        RequestError: it has more than `MOST_CELLS` rows or columns.
-    """
-    if max(rows, columns) > MOST_CELLS:
-        raise RequestError(
-            f"an image must have at most {MOST_CELLS} rows and columns, got {rows} x {columns}; write .html "
-            "or .json, or shorten the input"
-        )
-
-
 def _label(axes: Any, columns: Sequence[str], rows: Sequence[str]) -> None:
     """Label rows and columns with words, those of columns above and slanted; draw lines between cells."""
     axes.xaxis.tick_top()
@@ -111,9 +99,65 @@ def _label(axes: Any, columns: Sequence[str], rows: Sequence[str]) -> None:
     quiet(axes)
 
 
-def colours() -> Colormap:
-    """Return the colour map of `heat_map`, from weight 0 to weight 1."""
-    return matplotlib.colormaps[COLOURS]
+def attention_panels(
+    maps: Sequence[tuple[str, Any]],
+    image: bytes | None = None,
+    *,
+    among: int | None = None,
+    title: str = "",
+    note: str = "",
+) -> Figure:
+    """Draw attention to image patches in panels on one scale, preceded by the image itself.
+
+    Heat maps are beside the image, not on top of it, so that their colours are not confused with those of the
+    image. The scale ends at the largest weight.
+
+    Args:
+        maps: for each its title and the weights ``[rows, columns]`` (`heedful.explain.matrix.on_grid`).
+        image: a PNG.
+        among: number of tokens that each row sums over: the colour bar marks uniform attention, 1 / among,
+            and extends at least to it.
+        title: above the panels.
+        note: below the panels, in small type.
+
+    Raises:
+        ValueError: there are no maps, their sizes differ, or one is not a matrix of non-negative weights.
+    """
+    grids = [_grid(values) for _, values in maps]
+    if len({grid.shape for grid in grids}) != 1:
+        raise ValueError(f"all maps must have the same shape, got {[grid.shape for grid in grids]}")
+    rows, columns = grids[0].shape
+    count = len(grids) + (image is not None)
+    across = min(PANELS, count)
+    down = -(-count // across)
+    height = 3.0 if count <= 2 else 2.0
+    width = max(height * columns / rows, 1.2)
+    even = None if among is None else 1 / among
+    greatest = max(even or 0.0, *(float(grid.max()) for grid in grids)) or 1.0
+    figure = blank(across * width + 1.2, down * (height + 0.25) + 0.7)
+    panels = list(figure.subplots(down, across, squeeze=False).ravel())
+    for axes in panels[count:]:
+        axes.set_axis_off()
+    if image is not None:
+        draw_photo(panels[0], image, rows, columns)
+    for axes, (name, _), grid in zip(panels[count - len(grids) :], maps, grids, strict=False):
+        drawing = axes.imshow(grid, cmap=colours(), vmin=0, vmax=greatest, interpolation="nearest")
+        without_ticks(axes, name)
+    bar = figure.colorbar(drawing, ax=panels, shrink=0.8 / down**0.5, aspect=16, pad=0.03)
+    bar.outline.set_visible(False)
+    notes = [note]
+    if even is not None:
+        bar.ax.axhline(even, color=EVEN, linewidth=2)
+        notes.append(f"line in the colour bar: uniform attention, 1/{among} = {even:.2g}")
+    return finished(figure, title, "\n".join(filter(None, notes)))
+
+
+def _grid(values: Any) -> Numbers:
+    weights = np.asarray(values, dtype=float)
+    # NaN fails the comparison.
+    if weights.ndim != 2 or not weights.size or not bool((weights >= 0).all()):
+        raise ValueError(f"attention must be a matrix of non-negative weights, got shape {weights.shape}")
+    return weights
 
 
 def save(figure: Figure, path: Path | str) -> None:

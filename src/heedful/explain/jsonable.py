@@ -1,6 +1,6 @@
 """Convert an `Explanation` to JSON, as described by ``docs/schemas/explanation.schema.json``.
 
-In JSON, layers and heads are counted from 1, positions on a side from 0. Weights are rounded to 6 decimal
+In JSON, layers and heads are counted from 1, positions on an axis from 0. Weights are rounded to 6 decimal
 places, so a row may differ from a sum of 1 by up to half a unit of the last place per key.
 """
 
@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.explain.summary import alignment_of
-from heedful.explain.view import Axis, Explanation, Map, Weights
+from heedful.explain.view import Explanation, Map, Weights
 from heedful.files import is_unicode
+from heedful.tasks.model_input import Axis
 from heedful.typing import JsonObject
 
 VERSION = 1
@@ -76,36 +77,24 @@ def _listed(items: Iterable[Iterable[str]]) -> Iterator[str]:
 
 def _but_weights(explanation: Explanation) -> JsonObject:
     """Return all fields except the weights of the maps."""
-    return {
+    plain: JsonObject = {
         "version": VERSION,
         "run": explanation.run,
         "task": explanation.task,
         "input": _input(explanation.input),
         "answer": dict(explanation.answer),
         "sides": [
-            _side(name, side, explanation.written.get(name)) for name, side in explanation.sides.items()
+            _axis(name, axis, explanation.log_probs.get(name)) for name, axis in explanation.axes.items()
         ],
         "maps": [_map(each) for each in explanation.maps],
-        "more": dict(explanation.more),
-        **_best(explanation),
-        **_alignment(explanation),
+        "more": dict(explanation.views),
     }
-
-
-def _best(explanation: Explanation) -> JsonObject:
-    """Return the field ``best``: the head with the best known alignment, if there is one."""
-    if explanation.best is None:
-        return {}
-    best = explanation.best
-    return {
-        "best": {"tap": best.tap, "head": None if best.head is None else best.head + 1, "step": best.step}
-    }
-
-
-def _alignment(explanation: Explanation) -> JsonObject:
-    """Return the field ``alignment``: the word links, if the answer was generated from a source text."""
-    links = alignment_of(explanation)
-    return {} if links is None else {"alignment": links}
+    if (best := explanation.best) is not None:
+        head = None if best.head is None else best.head + 1
+        plain["best"] = {"tap": best.tap, "head": head, "step": best.step}
+    if (links := alignment_of(explanation)) is not None:
+        plain["alignment"] = links
+    return plain
 
 
 def _input(given: Any) -> str | list[str] | None:
@@ -115,25 +104,22 @@ def _input(given: Any) -> str | list[str] | None:
     return str(given) if isinstance(given, str) or hasattr(given, "__fspath__") else None
 
 
-def _side(name: str, side: Axis, written: Sequence[float | None] | None) -> JsonObject:
+def _axis(name: str, axis: Axis, log_probs: Sequence[float | None] | None) -> JsonObject:
     plain: JsonObject = {
         "name": name,
-        "tokens": list(side.tokens),
-        "words": list(side.words),
-        "surface": list(side.surface),
+        "tokens": list(axis.tokens),
+        "words": list(axis.words),
+        "surface": list(axis.surface),
     }
-    if side.grid is not None:
-        plain |= {"grid": list(side.grid), "before": side.before}
-    if side.image is not None:
-        plain["image"] = b64encode(side.image).decode("ascii")
-    if written is not None:
-        plain["written"] = [None if value is None else _log_prob(value) for value in written]
+    if axis.grid is not None:
+        plain |= {"grid": list(axis.grid), "before": axis.before}
+    if axis.image is not None:
+        plain["image"] = b64encode(axis.image).decode("ascii")
+    if log_probs is not None:
+        # The logarithm of probability 0 has no JSON form.
+        finite = [None if value is None or not math.isfinite(value) else value for value in log_probs]
+        plain["written"] = [None if value is None else round(value, DIGITS) for value in finite]
     return plain
-
-
-def _log_prob(value: float) -> float | None:
-    """Return None for probability 0, whose logarithm has no JSON form."""
-    return round(value, DIGITS) if math.isfinite(value) else None
 
 
 def _map(each: Map) -> JsonObject:

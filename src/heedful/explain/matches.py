@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from heedful.explain.flow import entropy_terms
+from heedful.explain.matrix import Numbers
 from heedful.explain.relations import AttentionContext, Relation
 
 FEWEST = 5
@@ -21,8 +20,6 @@ FEWEST_INPUTS = 2
 POSITION = "fixed position"
 SPREAD = "same segment"
 """Relation for which the uniformity of the weights within its keys is measured."""
-
-Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -92,6 +89,16 @@ class Sums:
     spread: tuple[Numbers, Numbers]
     greatest: Numbers
     queries: int
+
+
+def entropy_terms(weights: Any) -> Numbers:
+    """Return ``- w ln w`` in nats for every weight, with 0 ln 0 = 0."""
+    w = np.asarray(weights, dtype=float)
+    # Replaces 0 by the smallest positive number, so that the logarithm is finite; it is multiplied by 0.
+    found = np.asarray(np.maximum(w, np.finfo(float).tiny))
+    np.log(found, out=found)
+    found *= -w
+    return found
 
 
 def sums(weights: Any, known: AttentionContext) -> Sums:

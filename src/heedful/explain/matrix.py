@@ -1,16 +1,24 @@
-"""Check matrices of weights and replace unprintable characters, for all drawings."""
+"""Check matrices of weights, arrange them on grids, and replace unprintable characters, for all drawings."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    from heedful.tasks.model_input import Axis
+
+Numbers = NDArray[np.float64]
+
 # Tolerance for sums of fp32 weights.
 ROUNDING = 1e-4
 
+THUMBNAIL = 48
+"""Maximum rows and columns of a thumbnail."""
 
-def checked(source: Sequence[str], target: Sequence[str], weights: Any) -> NDArray[np.float64]:
+
+def checked(source: Sequence[str], target: Sequence[str], weights: Any) -> Numbers:
     """Return the weights ``[target, source]`` in fp64, clipped to 0 to 1.
 
     Raises:
@@ -28,3 +36,48 @@ def checked(source: Sequence[str], target: Sequence[str], weights: Any) -> NDArr
 def printable(word: str) -> str:
     """Replace characters that are not printable, such as terminal control characters, by U+FFFD."""
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in word)
+
+
+def on_grid(values: Any, axis: "Axis") -> Numbers:
+    """Arrange values of image tokens on the patch grid; values of tokens before the patches are dropped.
+
+    Args:
+        values: ``[K]``, for example the attention of one query.
+        axis: the axis of the image.
+
+    Returns:
+        ``[rows, columns]``. Attention sums to 1 minus the weight of the class token.
+
+    Raises:
+        ValueError: the axis is not an image, or has a different number of tokens.
+    """
+    numbers = np.asarray(values, dtype=float)
+    if axis.grid is None:
+        raise ValueError("axis must be an image, got one without a patch grid")
+    rows, columns = axis.grid
+    if numbers.shape != (axis.before + rows * columns,):
+        raise ValueError(f"values must be of shape ({axis.before + rows * columns},), got {numbers.shape}")
+    return numbers[axis.before :].reshape(rows, columns)
+
+
+def mosaic(maps: Numbers) -> Numbers:
+    """Join maps ``[rows, columns, h, w, ...]`` into one, separated by lines of NaN.
+
+    Returns:
+        ``[rows (h + 1) - 1, columns (w + 1) - 1, ...]``.
+    """
+    rows, columns, h, w = maps.shape[:4]
+    framed = np.full((rows, columns, h + 1, w + 1, *maps.shape[4:]), np.nan)
+    framed[:, :, :h, :w] = maps
+    joined = framed.swapaxes(1, 2).reshape(rows * (h + 1), columns * (w + 1), *maps.shape[4:])
+    return joined[:-1, :-1]
+
+
+def thumbnail(weights: Numbers, side: int = THUMBNAIL) -> Numbers:
+    """Downsample to at most ``side x side`` cells, each the mean of a block of nearly equal size."""
+    for axis, n in enumerate(weights.shape):
+        cells = min(n, side)
+        starts = np.arange(cells) * n // cells
+        counts = np.expand_dims(np.diff([*starts, n]), 1 - axis)
+        weights = np.add.reduceat(weights, starts, axis=axis) / counts
+    return weights

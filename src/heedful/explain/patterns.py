@@ -39,14 +39,14 @@ The lecture states that the model in its figure 12 has 6 layers with 12 heads ea
 12 layers.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
 from heedful.errors import RequestError
-from heedful.explain.classes import PATTERNS, Pattern
+from heedful.explain.classes import CLASSES
 from heedful.explain.matches import Match, head_scores, sums
 from heedful.explain.relations import COPY, NEIGHBOUR, AttentionContext, Relation, attention_context
 from heedful.explain.view import Explanation, Kind, Map
@@ -104,12 +104,12 @@ class HeadPattern:
     layer: int
     kind: Kind
     head: int
-    pattern: Pattern
+    pattern: str
     score: float | None
     chance: float | None
     evidence: tuple[Example, ...]
     tap: str
-    others: tuple[Pattern, ...]
+    others: tuple[str, ...]
     position: int | None
     entropy: float | None
     confidence: float | None
@@ -129,7 +129,7 @@ class Share:
     """
 
     kind: Kind
-    pattern: Pattern
+    pattern: str
     heads: int
     share: float
     beside: int
@@ -173,9 +173,9 @@ class Census:
     def table(self) -> tuple[Share, ...]:
         """Return the number of heads of each class, for each kind of attention in the model."""
         kinds = dict.fromkeys(head.kind for head in self.heads)
-        return tuple(self._share(kind, pattern) for kind in kinds for pattern in PATTERNS)
+        return tuple(self._share(kind, pattern) for kind in kinds for pattern in CLASSES)
 
-    def _share(self, kind: Kind, pattern: Pattern) -> Share:
+    def _share(self, kind: Kind, pattern: str) -> Share:
         heads = [head for head in self.heads if head.kind == kind]
         own = sum(head.pattern == pattern for head in heads)
         beside = sum(pattern in head.others for head in heads)
@@ -192,8 +192,10 @@ class Census:
             "threshold": self.threshold,
             "table": [asdict(share) for share in self.table()],
             "recurrence": None if found is None else asdict(found),
+            # Through JSON, because asdict keeps tuples.
             "heads": [
-                {**_json(asdict(head)), "layer": head.layer + 1, "head": head.head + 1} for head in self.heads
+                {**json.loads(json.dumps(asdict(head))), "layer": head.layer + 1, "head": head.head + 1}
+                for head in self.heads
             ],
         }
 
@@ -202,13 +204,6 @@ class Census:
         """Return a census from the result of `to_dict`."""
         heads = tuple(_head(each) for each in value["heads"])
         return cls(value["task"], value["run"], value["inputs"], value["threshold"], heads)
-
-
-def _json(value: Any) -> Any:
-    """Replace tuples by lists, as JSON does."""
-    if isinstance(value, dict):
-        return {key: _json(inner) for key, inner in value.items()}
-    return [_json(inner) for inner in value] if isinstance(value, tuple | list) else value
 
 
 def _head(plain: JsonMapping) -> HeadPattern:
@@ -278,7 +273,7 @@ class _LayerInput:
     map: Map
     context: AttentionContext
 
-    def keys(self, pattern: Pattern, position: int | None) -> Relation:
+    def keys(self, pattern: str, position: int | None) -> Relation:
         """Return the weights that are evidence for a pattern, ``[Q, K]``."""
         name = COPY if pattern == "same token" else pattern
         if name in self.context.relations:
@@ -288,16 +283,16 @@ class _LayerInput:
 
 
 def _layers(number: int, explanation: Explanation) -> Iterator[_LayerInput]:
-    """Yield the non-empty maps of an input; maps between the same sides share a context."""
+    """Yield the non-empty maps of an input; maps between the same axes share a context."""
     contexts: dict[tuple[Kind, str, str], AttentionContext] = {}
     for each in explanation.maps:
         if each.weights.size:
-            sides = (each.kind, each.queries, each.keys)
-            if sides not in contexts:
-                contexts[sides] = attention_context(
-                    each.kind, explanation.sides[each.queries], explanation.sides[each.keys]
+            pair = (each.kind, each.queries, each.keys)
+            if pair not in contexts:
+                contexts[pair] = attention_context(
+                    each.kind, explanation.axes[each.queries], explanation.axes[each.keys]
                 )
-            yield _LayerInput(number, each, contexts[sides])
+            yield _LayerInput(number, each, contexts[pair])
 
 
 def _heads(seen: Sequence[_LayerInput], threshold: float) -> Iterator[HeadPattern]:
@@ -333,7 +328,7 @@ def _heads(seen: Sequence[_LayerInput], threshold: float) -> Iterator[HeadPatter
 
 def named(
     matches: Mapping[str, Match], evenness: float | None, threshold: float = THRESHOLD
-) -> tuple[Pattern, tuple[Pattern, ...]]:
+) -> tuple[str, tuple[str, ...]]:
     """Return the class of a head, and the patterns listed beside it.
 
     Args:
@@ -345,7 +340,7 @@ def named(
     def reaches(pattern: str, score: float) -> bool:
         return pattern in matches and matches[pattern].score >= score
 
-    reaching = [pattern for pattern in PATTERNS if reaches(pattern, BESIDE * threshold)]
+    reaching = [pattern for pattern in CLASSES if reaches(pattern, BESIDE * threshold)]
     if not reaches(COPY, BESIDE * threshold):
         reaching = [pattern for pattern in reaching if pattern != "same token"]
     if "same segment" in reaching and (matches["same segment"].evenness or 0) < BROAD:
@@ -358,12 +353,12 @@ def named(
     if evenness is not None and evenness >= BROAD:
         reaching.append("broad")
         leading.append("broad")
-    name: Pattern = leading[0] if leading else "none"
+    name = leading[0] if leading else "none"
     return name, tuple(pattern for pattern in reaching if pattern != name)
 
 
 def _evidence(
-    seen: Sequence[_LayerInput], row: int, pattern: Pattern, position: int | None
+    seen: Sequence[_LayerInput], row: int, pattern: str, position: int | None
 ) -> tuple[Example, ...]:
     """Return the largest weights on the keys of a pattern, one per query; of equal weights the first."""
     found = []

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.explain.view import Axis, Kind
+from heedful.explain.view import Kind
+from heedful.tasks.model_input import Axis
 from heedful.text.specials import SPECIALS
 from heedful.text.subwords import CONTINUES
 from heedful.text.tokenizer import NO_WORD
@@ -53,13 +54,13 @@ class AttentionContext:
 
 
 def attention_context(kind: Kind, queries: Axis, keys: Axis) -> AttentionContext:
-    """Return the context of an attention map between two sides.
+    """Return the context of an attention map between two axes.
 
     In self-attention, query i is key token i, even if the rows are labelled with predicted tokens. Keys
-    outside a local attention window count as visible, because the sides do not describe the window.
+    outside a local attention window count as visible, because the axes do not describe the window.
 
     Raises:
-        ValueError: the sides of a self-attention differ in length.
+        ValueError: the axes of a self-attention differ in length.
     """
     own = kind != "cross"
     if own and len(queries.tokens) != len(keys.tokens):
@@ -85,18 +86,18 @@ def attention_context(kind: Kind, queries: Axis, keys: Axis) -> AttentionContext
     return AttentionContext(queries.tokens, keys.tokens, visible, counted, null(keys), informative)
 
 
-def special(side: Axis) -> Relation:
+def special(axis: Axis) -> Relation:
     """Return which tokens are special: bounds and separators, or tokens before image patches."""
-    if side.grid is not None:
-        return np.arange(len(side.tokens)) < side.before
-    return np.array([token in BOUNDS for token in side.tokens], dtype=bool)
+    if axis.grid is not None:
+        return np.arange(len(axis.tokens)) < axis.before
+    return np.array([token in BOUNDS for token in axis.tokens], dtype=bool)
 
 
-def null(side: Axis) -> Relation:
+def null(axis: Axis) -> Relation:
     """Return which tokens contain no word: special tokens and punctuation."""
-    if side.grid is not None:
-        return special(side)
-    return special(side) | np.array([_is_punctuation(token) for token in side.tokens], dtype=bool)
+    if axis.grid is not None:
+        return special(axis)
+    return special(axis) | np.array([_is_punctuation(token) for token in axis.tokens], dtype=bool)
 
 
 def _is_punctuation(token: str) -> bool:
@@ -112,29 +113,29 @@ def _informative(relation: Relation, visible: Relation, counted: Relation) -> Re
     return seen & (seen.sum(axis=1) < visible.sum(axis=1))[:, None]
 
 
-def _of_itself(side: Axis, visible: Relation) -> dict[str, Relation]:
-    """Return the relations between positions and words of one side."""
-    places = np.arange(len(side.tokens))
+def _of_itself(axis: Axis, visible: Relation) -> dict[str, Relation]:
+    """Return the relations between positions and words of one axis."""
+    places = np.arange(len(axis.tokens))
     gaps = places - places[:, None]
-    words = _words(side)
-    piece = (words != NO_WORD) & ~null(side)
+    words = _words(axis)
+    piece = (words != NO_WORD) & ~null(axis)
     return {
         "next token": gaps == 1,
         "previous token": gaps == -1,
         NEIGHBOUR: np.abs(gaps) == 1,
         "itself": gaps == 0,
         "same word": (words == words[:, None]) & piece & piece[:, None] & (gaps != 0),
-        "same segment": _same_segment(side, visible),
+        "same segment": _same_segment(axis, visible),
     }
 
 
-def _same_segment(side: Axis, visible: Relation) -> Relation:
+def _same_segment(axis: Axis, visible: Relation) -> Relation:
     """Return the words of the query's segment, for queries that also see another segment."""
-    if side.grid is not None:
+    if axis.grid is not None:
         return np.zeros_like(visible)
-    ends = np.array([token in ENDS for token in side.tokens], dtype=int)
+    ends = np.array([token in ENDS for token in axis.tokens], dtype=int)
     segments = np.cumsum(ends) - ends
-    same, ordinary = segments == segments[:, None], ~special(side)
+    same, ordinary = segments == segments[:, None], ~special(axis)
     return same & ordinary & (visible & ordinary & ~same).any(axis=1)[:, None]
 
 
@@ -145,7 +146,7 @@ def _copies(queries: Axis, keys: Axis, own: bool) -> Relation:
         return relation  # patches have unique names
     apart = ~np.eye(*relation.shape, dtype=bool) if own else np.ones_like(relation)
     relation |= _labels(queries.tokens)[:, None] == _labels(keys.tokens)
-    spelled = [_labels(_spelled(side)) for side in (queries, keys)]
+    spelled = [_labels(_spelled(axis)) for axis in (queries, keys)]
     alike = (spelled[0][:, None] == spelled[1]) & (spelled[0] != "")[:, None]
     if own:
         words = _words(keys)
@@ -153,14 +154,14 @@ def _copies(queries: Axis, keys: Axis, own: bool) -> Relation:
     return (relation | alike) & apart & ~null(queries)[:, None] & ~null(keys)
 
 
-def _words(side: Axis) -> NDArray[np.int64]:
-    """Return the word index of each token; `NO_WORD` if the side has no words."""
-    return np.array(side.words or (NO_WORD,) * len(side.tokens), dtype=np.int64)
+def _words(axis: Axis) -> NDArray[np.int64]:
+    """Return the word index of each token; `NO_WORD` if the axis has no words."""
+    return np.array(axis.words or (NO_WORD,) * len(axis.tokens), dtype=np.int64)
 
 
-def _spelled(side: Axis) -> list[str]:
+def _spelled(axis: Axis) -> list[str]:
     """Return the word that each token belongs to; empty if there is none."""
-    return [side.surface[word] if 0 <= word < len(side.surface) else "" for word in _words(side)]
+    return [axis.surface[word] if 0 <= word < len(axis.surface) else "" for word in _words(axis)]
 
 
 def _labels(tokens: "list[str] | tuple[str, ...]") -> NDArray[np.object_]:

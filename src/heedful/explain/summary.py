@@ -1,16 +1,16 @@
 """Summarise an explanation: one matrix, between words, and the largest weights of each row."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heedful.errors import RequestError
 from heedful.explain.alignment import READ_AS_INPUT, at_step, links, merge, pharaoh
 from heedful.explain.attention_sites import KINDS
-from heedful.explain.sides import by_words, merged
-from heedful.explain.view import SOURCE, TARGET, Axis, Best, Explanation, Map
+from heedful.explain.matrix import Numbers, on_grid
+from heedful.explain.view import Best, Explanation, Map
+from heedful.tasks.model_input import SOURCE, TARGET, Axis
 from heedful.text.tokenizer import NO_WORD
 
 STRONGEST = 3
@@ -32,7 +32,7 @@ class AttentionMatrix:
 
     queries: Axis
     keys: Axis
-    weights: NDArray[np.float64]
+    weights: Numbers
     title: str
 
     def in_words(self) -> "AttentionMatrix":
@@ -51,6 +51,28 @@ class AttentionMatrix:
             best = np.argsort(-row, kind="stable")[:n]
             found.append((token, [(self.keys.tokens[i], float(row[i])) for i in best if row[i] >= LEAST]))
         return found
+
+
+def by_words(axis: Axis) -> tuple[list[str], list[int]]:
+    """Return the words of an axis in order, and the word index of each token.
+
+    A token that belongs to no word is treated as a word of its own.
+    """
+    labels: list[str] = []
+    places: list[int] = []
+    known: dict[int, int] = {}
+    for token, word in zip(axis.tokens, axis.words or (NO_WORD,) * len(axis.tokens), strict=True):
+        if word == NO_WORD or word not in known:
+            known[word] = len(labels)
+            labels.append(token if word == NO_WORD else axis.surface[word])
+        places.append(known[word])
+    return labels, places
+
+
+def merged(axis: Axis) -> Axis:
+    """Return the axis with words instead of tokens (`by_words`); an image is returned unchanged."""
+    labels, _ = by_words(axis)
+    return axis if axis.grid else replace(axis, tokens=tuple(labels), words=(), surface=())
 
 
 def mean_of(explanation: Explanation, kind: str | None = None) -> AttentionMatrix:
@@ -78,11 +100,11 @@ def mean_of(explanation: Explanation, kind: str | None = None) -> AttentionMatri
         if (each.kind, each.queries, each.keys) == (wanted, last.queries, last.keys)
     ]
     return AttentionMatrix(
-        explanation.sides[last.queries], explanation.sides[last.keys], _mean(maps), _title(maps)
+        explanation.axes[last.queries], explanation.axes[last.keys], _mean(maps), _title(maps)
     )
 
 
-def _mean(maps: Sequence[Map]) -> NDArray[np.float64]:
+def _mean(maps: Sequence[Map]) -> Numbers:
     """Return the mean over all heads, accumulated head by head to save memory."""
     total = np.zeros(maps[0].weights.shape[1:])
     for each in maps:
@@ -101,7 +123,7 @@ def _best(explanation: Explanation, best: Best) -> AttentionMatrix:
     if best.step == "input":
         which += READ_AS_INPUT
     title = f"{name_of(own)}: layer {own.layer + 1}, {which} (best known alignment)"
-    sides = explanation.sides[own.queries], explanation.sides[own.keys]
+    sides = explanation.axes[own.queries], explanation.axes[own.keys]
     return AttentionMatrix(*sides, at_step(weights, best.step), title)
 
 
@@ -145,7 +167,7 @@ def _places(side: Axis) -> list[int]:
 
 def alignment_of(explanation: Explanation) -> str | None:
     """Return `word_alignment` of `mean_of`, or None without a source text and a target text."""
-    sides = explanation.sides
+    sides = explanation.axes
     if not {SOURCE, TARGET} <= sides.keys() or sides[SOURCE].grid is not None:
         return None
     if not any(each.kind == "cross" and each.queries == TARGET for each in explanation.maps):
@@ -153,7 +175,7 @@ def alignment_of(explanation: Explanation) -> str | None:
     return word_alignment(mean_of(explanation))
 
 
-def over_patches(shown: AttentionMatrix, row: int | None = None) -> NDArray[np.float64]:
+def over_patches(shown: AttentionMatrix, row: int | None = None) -> Numbers:
     """Return attention to image patches, ``[rows, columns]``.
 
     Args:
@@ -161,12 +183,8 @@ def over_patches(shown: AttentionMatrix, row: int | None = None) -> NDArray[np.f
         row: index of the query; None: the class token if there is one, otherwise the mean of all rows.
 
     Raises:
-        RequestError: the keys are not image patches.
+        ValueError: the keys are not image patches.
     """
-    keys = shown.keys
-    if keys.grid is None:
-        raise RequestError("the keys of this attention are not image patches")
     if row is None and shown.queries.before:
         row = 0
-    seen = shown.weights.mean(axis=0) if row is None else shown.weights[row]
-    return seen[keys.before :].reshape(keys.grid)
+    return on_grid(shown.weights.mean(axis=0) if row is None else shown.weights[row], shown.keys)

@@ -101,7 +101,7 @@ def heat_map(
         ValueError: the shape does not match the words, or a weight is not between 0 and 1.
     """
     matrix = checked(source, target, weights)
-    rows = _fitted(target, LONGEST_ROW_LABEL, style)
+    rows = [_cut(printable(word), LONGEST_ROW_LABEL, style.ellipsis) for word in target]
     margin = max((cell_len(label) for label in rows), default=0) + 1
     parts = _parts(source, width - margin, style)
     drawn = []
@@ -131,10 +131,6 @@ def _stairs(words: Sequence[str], margin: int, width: int, style: Style) -> list
         room = width - margin - CELL * i - 1
         lines.append(f"{' ' * margin}{before} {_cut(word, room, style.ellipsis)}")
     return lines
-
-
-def _fitted(words: Sequence[str], longest: int, style: Style) -> list[str]:
-    return [_cut(printable(word), longest, style.ellipsis) for word in words]
 
 
 def _cut(word: str, room: int, ellipsis: str) -> str:

@@ -1,7 +1,7 @@
 """Classes of an explanation, with plain values: all drawings, statistics and files use these.
 
-A *side* is one axis of a map: the tokens of a text, or the patches of an image. A *map* is the attention of
-one layer, from the tokens of one side (queries) to the tokens of the same or another side (keys).
+An *axis* (`heedful.tasks.model_input.Axis`) has the tokens of a text, or the patches of an image. A *map* is
+the attention of one layer, from the tokens of one axis (queries) to those of the same or another axis (keys).
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,36 +13,15 @@ from numpy.typing import NDArray
 
 from heedful.errors import RequestError
 from heedful.objectives.guided import DecoderStep
+from heedful.tasks.model_input import INPUT as INPUT  # for the lab
+from heedful.tasks.model_input import Axis
 from heedful.typing import JsonMapping
 
 Weights = NDArray[np.float32]
-SOURCE, TARGET, PREFIX, INPUT, MEMORY = "source", "target", "prefix", "input", "memory"
-"""Names of sides. Encoder-decoder models: the encoder input, the decoder output, and the decoder input (the
-output shifted by one). Other models: the input, and the slots of a compressed memory.
-"""
+MEMORY = "memory"
+"""Name of the axis of the slots of a compressed memory."""
 Kind = Literal["self", "causal", "cross"]
-"""Kind of attention: within a side, within a side to earlier tokens only, or to another side."""
-
-
-@dataclass(frozen=True)
-class Axis:
-    """The tokens along one axis.
-
-    Args:
-        tokens: as they are displayed, including special tokens.
-        words: the index of the word that each token belongs to, from 0 without gaps; -1 for none.
-        surface: the words.
-        grid: rows and columns if the tokens are image patches, in row-major order.
-        before: number of tokens before the patches (a class token).
-        image: the image as a PNG, in the size that the model reads.
-    """
-
-    tokens: tuple[str, ...]
-    words: tuple[int, ...] = ()
-    surface: tuple[str, ...] = ()
-    grid: tuple[int, int] | None = None
-    before: int = 0
-    image: bytes | None = None
+"""Kind of attention: within an axis, within an axis to earlier tokens only, or to another axis."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +32,12 @@ class Map:
         tap: name of the tap in the model.
         kind: kind of attention.
         layer: index within its stack, from 0.
-        queries: name of the side of the queries.
-        keys: name of the side of the keys.
+        queries: name of the axis of the queries.
+        keys: name of the axis of the keys.
         heads: indices of the heads, from 0.
         weights: ``[len(heads), queries, keys]``; each row sums to 1.
         is_part: whether it is a part of another map, with rows rescaled to sum 1
-            (`heedful.explain.one_text`).
+            (`heedful.explain.attention_sites`).
     """
 
     tap: str
@@ -108,35 +87,36 @@ class Explanation:
         run: name of the run.
         input: the input as it was passed.
         answer: the prediction, as returned by `heedful.tasks.prediction.Prediction.to_dict`.
-        sides: by name: ``input``, or ``source`` and ``target``.
+        axes: by name: ``input``, or ``source`` and ``target``.
         maps: stack by stack, from the first to the last layer.
-        written: natural log-probabilities of the tokens of a side that the model predicted, by name of the
-            side; None for other tokens, such as a prompt.
-        more: further views by name (`heedful.explain.views`), JSON-ready.
-        absent: if all views were requested, those that are not available for the input, with the reason.
+        log_probs: natural log-probabilities of the tokens of an axis that the model predicted, by name of the
+            axis; None for other tokens, such as a prompt.
+        views: further views by name (`heedful.explain.views`), JSON-ready.
         best: the head with the best known alignment, if it is in the explanation.
+        unavailable: if all views were requested, those that are not available for the input, with the reason.
     """
 
     task: str
     run: str
     input: Any
     answer: JsonMapping
-    sides: Mapping[str, Axis]
+    axes: Mapping[str, Axis]
     maps: Sequence[Map]
-    written: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
-    more: JsonMapping = field(default_factory=dict)
+    log_probs: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    views: JsonMapping = field(default_factory=dict)
     best: Best | None = None
-    absent: Mapping[str, str] = field(default_factory=dict)
+    unavailable: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for each in self.maps:
-            shape = (
-                len(each.heads),
-                len(self.sides[each.queries].tokens),
-                len(self.sides[each.keys].tokens),
-            )
-            if each.weights.shape != shape:
-                raise ValueError(f"{each.tap}: weights must be of shape {shape}, got {each.weights.shape}")
+            size = (len(each.heads), *(len(self.axes[name].tokens) for name in (each.queries, each.keys)))
+            if each.weights.shape != size:
+                raise ValueError(f"{each.tap}: weights must be of shape {size}, got {each.weights.shape}")
+
+    @property
+    def text(self) -> str:
+        """The answer as text; empty if it has none."""
+        return str(self.answer.get("text", ""))
 
     def map(self, kind: Kind, layer: int, queries: str | None = None) -> Map:
         """Return the map of a layer.

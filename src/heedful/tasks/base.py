@@ -25,13 +25,14 @@ from heedful.data.report import DataReport, Encoded, Longest, Tally
 from heedful.data.sources import LocatedRow, Row, SourceConfig
 from heedful.data.store import TokenStore
 from heedful.engine.choosing import Inference
-from heedful.errors import DataError
+from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
 from heedful.models.registry import build_model
 from heedful.objectives.terms import AuxiliaryLoss, Objective
 from heedful.recipes import schema
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict, cut_notes, readable
 from heedful.tasks.metrics.score import Score
+from heedful.tasks.model_input import AnswerOptions, ModelInput
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.warm_start import WarmStart
 from heedful.training.feed import PlannedData
@@ -314,6 +315,53 @@ class Task(ABC):
         """
 
     @abstractmethod
+    def model_input(
+        self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
+    ) -> ModelInput:
+        """Prepare an input and its answer for explanations; see `heedful.tasks.model_input`.
+
+        Args:
+            model: a trained model.
+            given: the input, as `Predictor.predict` takes it.
+            options: which answer.
+            predict: returns the predicted answer to the input, given predictor options.
+
+        Raises:
+            RequestError: if the input is empty, too long or of the wrong type, or there is no such answer.
+        """
+
+    def text_in(self, given: Any) -> str:
+        """Return an input of `model_input` if it is a text.
+
+        Raises:
+            RequestError: if it is not.
+        """
+        if not isinstance(given, str):
+            raise RequestError(
+                f"the input of task {self.recipe.task.kind} must be a text, got {_form_of(given)}"
+            )
+        return given
+
+    def texts_in(self, given: Any) -> list[str]:
+        """Return the text in an input of `model_input`, or the texts that are read together, as a list.
+
+        Raises:
+            RequestError: if the input is not texts, or their number is different.
+        """
+        keys = self.columns.inputs
+        if not isinstance(given, str):
+            keys += self.columns.optional_inputs
+        if len(keys) == 1:
+            return [self.text_in(given)]
+        is_list = isinstance(given, Sequence) and not isinstance(given, str)
+        if not is_list or len(given) != len(keys) or not all(isinstance(text, str) for text in given):
+            raise RequestError(
+                f"the input of task {self.recipe.task.kind} must be {len(keys)} texts ({', '.join(keys)}), "
+                f"got {_form_of(given)}; separate them by a tab, or pass a pair"
+            )
+        return list(given)
+
+    @abstractmethod
     def source_from(self, files: Sequence[Path]) -> SourceConfig:
         """Return a data source for a user's own files, to evaluate on.
 
@@ -387,6 +435,14 @@ class Task(ABC):
     def records(self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Any]) -> Iterator[JsonMapping]:
         """Yield a record for each row: input, answer, prediction, scores of its own. By default none."""
         return iter(())
+
+
+def _form_of(given: Any) -> str:
+    """Describe an input in messages."""
+    texts = [given] if isinstance(given, str) else given
+    if isinstance(texts, Sequence) and all(isinstance(text, str) for text in texts):
+        return "one text" if len(texts) == 1 else f"{len(texts)} texts"
+    return f"a {type(given).__name__}"
 
 
 @dataclass(frozen=True)

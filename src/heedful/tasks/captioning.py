@@ -4,7 +4,7 @@ row -> pixels, token ids -> `Batch` -> model -> loss      `CaptionProcessor.enco
 image -> state and step -> chosen ids -> text           `Captioner.predict`
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,7 +19,7 @@ from heedful.config import Config
 from heedful.data.augmentation import Augmentation, augmented
 from heedful.data.batch import Batch
 from heedful.data.folders import CAPTION
-from heedful.data.images import IMAGE
+from heedful.data.images import IMAGE, LazyImage
 from heedful.data.report import DataReport, Encoded, Filter, Tally, keep
 from heedful.data.sources import CaptionedFolderSource, LocatedRow, Location, OwnTable, Row, own_table
 from heedful.data.store import Ids
@@ -39,6 +39,7 @@ from heedful.tasks.metrics.translation import (
     sentence_scores,
     translation_scores,
 )
+from heedful.tasks.model_input import AnswerOptions, ModelInput, patches_axis
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.seq2seq import (
     REFERENCES,
@@ -304,6 +305,16 @@ class Captioning(Seq2SeqTask):
         """Captions images."""
         pairing = self.recipe.pairing
         return Captioner(model, self.processor.tokenizer, decoding, pairing, inference=inference)
+
+    def model_input(
+        self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
+    ) -> ModelInput:
+        """Prepare an image and its caption."""
+        pairing, tokenizer = self.recipe.pairing, self.processor.tokenizer
+        pixels = pairing.reader.pixels(LazyImage.of(given))
+        answer, target = self.answer_and_ids(tokenizer, pairing.n_tokens, options, predict)
+        axis = patches_axis(pairing.grid, 0, pixels)
+        return self.encoder_decoder_input(model, pixels.reshape(-1), axis, tokenizer, target, answer)
 
     def source_from(self, files: Sequence[Path]) -> CaptionedFolderSource | OwnTable:
         """A folder of images with captions; or a table with a header, or JSON lines, with their paths."""

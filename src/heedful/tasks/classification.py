@@ -4,7 +4,7 @@ row -> token ids, number of the label -> `Batch` -> model -> loss              `
 text -> token ids -> hidden states -> class -> label                           `Classifier.predict`
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -36,6 +36,7 @@ from heedful.tasks.labels import (
     unseen_labels,
 )
 from heedful.tasks.metrics.score import Score
+from heedful.tasks.model_input import AnswerOptions, ModelInput, Questions
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.reading import Progress, Reader
 from heedful.tasks.text_task import TextBatches, TextTask, WholeTextRecipe, synthetic_texts
@@ -270,6 +271,16 @@ class Classification(TextTask):
         """Predicts labels."""
         longest, frame = self.recipe.model.longest, self.recipe.frame
         return Classifier(inference.ready(), self.processor, longest=longest, frame=frame, **options)
+
+    def model_input(
+        self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
+    ) -> ModelInput:
+        """Prepare a text or pair of texts; the target may be a label other than the predicted one."""
+        batch, axes = self.framed_input(given)
+        answer = predict()
+        label = answer.text if options.target is None else options.target
+        questions = Questions.of_class(model, self.processor.labels, batch, label)
+        return ModelInput(batch, axes, answer, questions)
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
         """Refuse labels of another task altogether."""

@@ -4,7 +4,7 @@ row -> pixels, number of the label -> `Batch.of_images` -> model -> loss     `Im
 path -> pixels -> hidden states -> class -> label                            `ImageClassifier.predict`
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -49,6 +49,7 @@ from heedful.tasks.labels import (
     unseen_labels,
 )
 from heedful.tasks.metrics.score import Score
+from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions, patches_axis
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.reading import Progress, Reader
 from heedful.tasks.validation import Validator, micro_batch
@@ -372,6 +373,19 @@ class ImageClassification(Task):
         """Predicts labels."""
         n_tokens = self.recipe.model.n_tokens
         return ImageClassifier(inference.ready(), self.processor, n_tokens=n_tokens, **options)
+
+    def model_input(
+        self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
+    ) -> ModelInput:
+        """Prepare an image; its tokens are the patches of the model."""
+        config, reader = self.recipe.model, self.processor.reader
+        pixels = reader.pixels(LazyImage.of(given))
+        answer = predict()
+        batch = Batch.of_images(Images.of(reader.normalised(np.stack([pixels])), config.n_tokens), [0])
+        before = config.n_tokens - int(np.prod(config.grid))
+        label = answer.text if options.target is None else options.target
+        questions = Questions.of_class(model, self.processor.labels, batch, label)
+        return ModelInput(batch, {INPUT: patches_axis(config.grid, before, pixels)}, answer, questions)
 
     def source_from(self, files: Sequence[Path]) -> FolderSource | OwnTable:
         """A folder with one subfolder for each class, or a table with paths and labels."""

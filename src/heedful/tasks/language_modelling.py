@@ -5,7 +5,7 @@ prompt -> token ids -> state and step -> chosen ids -> text                     
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Literal
@@ -28,12 +28,14 @@ from heedful.models.base import Model
 from heedful.models.language_model import LanguageModelConfig
 from heedful.recipes import schema
 from heedful.tasks.base import Columns, PreparedData, TaskInfo
-from heedful.tasks.continuing import Completer, Limits, refuse_source
+from heedful.tasks.continuing import Completer, Limits, Stops, refuse_source
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict
 from heedful.tasks.forced import forced
 from heedful.tasks.metrics.likelihood import Likelihood, count_words
 from heedful.tasks.metrics.loads import counting
 from heedful.tasks.metrics.score import Score
+from heedful.tasks.model_input import AnswerOptions, ModelInput, running_text_input
+from heedful.tasks.prediction import Prediction
 from heedful.tasks.running_text import RunningTextTask, TextProcessor, Tokenization
 from heedful.tasks.unknown import counted_notes
 from heedful.tasks.validation import means, micro_batch
@@ -197,6 +199,62 @@ class LanguageModelling(RunningTextTask):
             limits=replace(self.recipe.completion.limits, **options),
             inference=inference,
         )
+
+    def model_input(
+        self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
+    ) -> ModelInput:
+        """Prepare the prompt with its completion, including the end token if the model generated it.
+
+        After a stop text generation always ends, so the end token is omitted. An empty prompt is replaced by
+        the end token, as in `heedful.tasks.continuing.Completer`.
+        """
+        tokenizer, context = self.processor.text, self.recipe.model.context
+        prompt = tokenizer.encode(self.text_in(given)) or [SPECIALS.end]
+        room = context - len(prompt)
+        if room < 1:
+            raise RequestError(
+                f"the prompt must have at most {context - 1:,} tokens (context {context:,}), got "
+                f"{len(prompt):,}; shorten it"
+            )
+        if options.target is not None:
+            return self._given_completion(model, given, prompt, options)
+        limits = self.recipe.completion.limits
+        answer = predict(max_new_tokens=min(limits.max_new_tokens, room))
+        ids = [*prompt, *answer.ids]
+        if len(answer.log_probs) > len(answer.ids):
+            if not Stops(tokenizer, tuple(limits.stop)).reached(list(answer.ids), begun=bool(prompt)):
+                ids.append(SPECIALS.end)
+        elif room < limits.max_new_tokens:
+            answer = replace(answer, note=f"cut after {room} tokens, the rest of the model's context")
+        return running_text_input(model, tokenizer, ids, 1, len(prompt), answer)
+
+    def _given_completion(
+        self, model: Model, given: str, prompt: list[int], options: AnswerOptions
+    ) -> ModelInput:
+        """Prepare a prompt with a given completion, encoded as one text.
+
+        A token with characters of both counts as part of the completion.
+        """
+        tokenizer, context = self.processor.text, self.recipe.model.context
+        assert options.target is not None
+        whole = tokenizer.encode(given + options.target)
+        if not given:
+            whole = [*prompt, *whole]
+        pairs = zip(prompt, whole, strict=False)
+        shared = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(prompt), len(whole)))
+        first = max(1, shared)
+        if len(whole) <= first:
+            raise RequestError(
+                "the target must add at least one token to the prompt; to explain a text without a prompt, "
+                'use an empty prompt: explain RUN "" --target TEXT'
+            )
+        if len(whole) > context:
+            raise RequestError(
+                f"prompt and target must have at most {context:,} tokens (the context), got {len(whole):,}; "
+                "shorten them"
+            )
+        answer = options.given_answer(tokenizer, whole[first:])
+        return running_text_input(model, tokenizer, whole, 1, first, answer)
 
     def evaluate(
         self,

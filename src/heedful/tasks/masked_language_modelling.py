@@ -6,7 +6,7 @@ text with gaps -> token ids -> hidden states -> ids for the gaps -> text        
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, ClassVar, Literal
 
@@ -37,8 +37,18 @@ from heedful.objectives.terms import Objective, Several
 from heedful.recipes import schema
 from heedful.tasks.base import Columns, PreparedData, Rows, TaskInfo
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict
-from heedful.tasks.masking import WITHOUT_WORDS, MaskFiller, Maskings, word_beginnings
+from heedful.tasks.masking import WITHOUT_WORDS, MaskFiller, Maskings, framed, word_beginnings
 from heedful.tasks.metrics.score import Score
+from heedful.tasks.model_input import (
+    INPUT,
+    AnswerOptions,
+    ModelInput,
+    Questions,
+    ids_in,
+    refuse_empty,
+    text_axis,
+)
+from heedful.tasks.prediction import Prediction
 from heedful.tasks.running_text import RunningTextTask, TextProcessor, Tokenization
 from heedful.tasks.texts import PAIR
 from heedful.tasks.unknown import counted_notes
@@ -236,6 +246,22 @@ class MaskedLanguageModelling(RunningTextTask):
         """Fills gaps."""
         longest = self.recipe.model.max_length
         return MaskFiller(inference.ready(), self.processor, longest=longest, **options)
+
+    def model_input(
+        self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
+    ) -> ModelInput:
+        """Prepare a text or pair with masks; the axis shows the mask tokens, not the predicted ones."""
+        options.refuse_target(self.recipe.task.kind, "replace the masks in the input by words")
+        tokenizer = self.processor.text
+        filler = MaskFiller(model, self.processor, longest=self.recipe.model.max_length)
+        gapped = filler.gapped(self.texts_in(given))
+        refuse_empty(*gapped.texts)
+        answer = predict()
+        inputs = framed([gapped])
+        places = (inputs.ids == SPECIALS.mask).nonzero().flatten()
+        batch = Batch(inputs, torch.tensor(answer.ids, dtype=torch.int64), rows=places)
+        questions = Questions.of_tokens(model, tokenizer, batch, INPUT, places.tolist())
+        return ModelInput(batch, {INPUT: text_axis(tokenizer, ids_in(batch))}, answer, questions)
 
     @torch.inference_mode()
     def evaluate(

@@ -4,10 +4,11 @@ question, passage, answer -> ids, marks on the answer's -> windows -> `Batch.ans
 question, passage -> ids -> windows -> start and end of the answer -> text    `heedful.tasks.answering`
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
+import torch
 from pydantic import PositiveInt, model_validator
 from torch import nn
 
@@ -18,9 +19,10 @@ from heedful.data.report import ColumnLimit, DataReport, Encoded, EncodedRow
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
 from heedful.engine.choosing import Inference
-from heedful.errors import DataError
+from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
 from heedful.models.encoder import class_head
+from heedful.objectives.answering import answer_log_probs
 from heedful.objectives.registry import ANSWER as ANSWER_LOSSES
 from heedful.objectives.registry import Losses
 from heedful.recipes import schema
@@ -39,8 +41,18 @@ from heedful.tasks.answering import (
 from heedful.tasks.base import Columns, Rows, TaskInfo
 from heedful.tasks.metrics.answering import answer_scores, is_exact, nearest, token_f1
 from heedful.tasks.metrics.score import Score
+from heedful.tasks.model_input import (
+    INPUT,
+    AnswerOptions,
+    ModelInput,
+    Questions,
+    ids_in,
+    refuse_empty,
+    text_axis,
+)
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.text_task import EncoderRecipe, TextTask, WholeDataConfig, synthetic_texts
+from heedful.tasks.texts import WITH_CLASS
 from heedful.tasks.unknown import unknown_in
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -299,6 +311,37 @@ class QuestionAnswering(TextTask):
             threshold=answering.threshold if self.recipe.task.unanswerable else None,
             **options,
         )
+
+    def model_input(
+        self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
+    ) -> ModelInput:
+        """Prepare a question and a passage; "no answer" starts and ends at the class token."""
+        options.refuse_target(self.recipe.task.kind, "answers are spans of the passage")
+        question, passage = self.texts_in(given)
+        tokenizer, windows = self.processor.tokenizer, self.recipe.cutting
+        asked, read = spelled(tokenizer, question).ids, spelled(tokenizer, passage)
+        refuse_empty(read.ids)
+        n_windows = len(windows.of(len(asked), len(read.ids)))
+        if n_windows > 1:
+            raise RequestError(
+                f"the passage must fit into one window, got {n_windows} windows; shorten it to the part that "
+                "contains the answer"
+            )
+        answer: Any = predict()
+        asked = asked[: windows.longest_question]
+        batch = WITH_CLASS([(asked, read.ids)])
+        covering = None if answer.start is None else read.covering((answer.start, answer.end))
+        ends = (0, 0) if covering is None else tuple(len(asked) + 2 + place for place in covering)
+        ids, layout = ids_in(batch), batch.inputs.layout
+        labels = tokenizer.tokens(ids)
+        questions = Questions(
+            INPUT,
+            ends,
+            torch.tensor(ends),
+            lambda hidden: iter([answer_log_probs(hidden, model.heads, layout.to(hidden.device))[0].mT]),
+            lambda i, place: labels[place],
+        )
+        return ModelInput(batch, {INPUT: text_axis(tokenizer, ids)}, answer, questions)
 
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]

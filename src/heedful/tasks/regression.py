@@ -5,7 +5,7 @@ text -> token ids -> hidden states -> value -> number                           
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ from heedful.tasks.base import Columns, Log, Rows, TaskInfo
 from heedful.tasks.labels import LABEL
 from heedful.tasks.metrics.regression import regression_scores
 from heedful.tasks.metrics.score import Score
+from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.reading import Progress, Reader
 from heedful.tasks.text_task import TextBatches, TextTask, WholeTextRecipe, synthetic_texts
@@ -299,6 +300,25 @@ class Regression(TextTask):
         """Predicts numbers."""
         longest, frame = self.recipe.model.longest, self.recipe.frame
         return Regressor(inference.ready(), self.processor, longest=longest, frame=frame, **options)
+
+    def model_input(
+        self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
+    ) -> ModelInput:
+        """Prepare a text or pair of texts; the question has no probability."""
+        options.refuse_target(self.recipe.task.kind, "the answer is a number")
+        batch, axes = self.framed_input(given)
+        answer, processor, layout = predict(), self.processor, batch.inputs.layout
+        questions = Questions(
+            INPUT,
+            (),
+            torch.zeros(1, dtype=torch.int64),
+            lambda hidden: iter([]),
+            lambda i, number: answer.text,
+            numbers=lambda hidden: (
+                processor.mean + processor.deviation * values(hidden, model.heads, layout.to(hidden.device))
+            ),
+        )
+        return ModelInput(batch, axes, answer, questions)
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
         """Every label must be a number."""

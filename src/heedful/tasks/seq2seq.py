@@ -20,6 +20,7 @@ from heedful.data.sources import Row
 from heedful.data.store import Ids, TokenStore
 from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig
 from heedful.engine.choosing import Inference
+from heedful.errors import RequestError
 from heedful.models.base import Model
 from heedful.recipes import schema
 from heedful.tasks.base import PreparedData, Task
@@ -28,9 +29,23 @@ from heedful.tasks.grouping import longest_first
 from heedful.tasks.metrics.likelihood import Likelihood
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.translation import Language, check_language, quick_scores, reference_notes
-from heedful.tasks.sequence_formats import SequenceFormat
+from heedful.tasks.model_input import (
+    PREFIX,
+    SOURCE,
+    TARGET,
+    AnswerOptions,
+    Axis,
+    ModelInput,
+    Questions,
+    running_text_input,
+    text_axis,
+)
+from heedful.tasks.prediction import Prediction
+from heedful.tasks.sequence_formats import ConcatenatedFormat, SequenceFormat
+from heedful.tasks.source_target import Tokenizers
 from heedful.tasks.validation import means, micro_batch
-from heedful.text.tokenizer import EncodedTexts
+from heedful.text.specials import SPECIALS
+from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.training.feed import PlannedData
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.typing import JsonObject
@@ -177,6 +192,89 @@ class Seq2SeqTask(Task):
     def validator(self, data: PreparedData, module: ModelWithLoss) -> "Validator":
         """Loss and perplexity and, if the recipe asks for it, BLEU and chrF."""
         return Validator(self, data, module)
+
+    def answer_and_ids(
+        self,
+        tokenizer: Tokenizer,
+        n_source: int,
+        options: AnswerOptions,
+        predict: Callable[..., Prediction],
+    ) -> tuple[Prediction, list[int]]:
+        """Return the answer, predicted or given, and its ids.
+
+        Raises:
+            RequestError: if the target is too long for the model.
+        """
+        if options.target is None:
+            answer = predict()
+            return answer, list(answer.ids)
+        ids = tokenizer.encode(options.target)
+        room = self.recipe.pairing.room(n_source)
+        if room is not None and len(ids) + 1 > room:
+            raise RequestError(f"the target must have at most {room - 1} tokens, got {len(ids)}; shorten it")
+        return options.given_answer(tokenizer, ids), ids
+
+    def encoder_decoder_input(
+        self,
+        model: Model,
+        source: Any,
+        source_axis: Axis,
+        tokenizer: Tokenizer,
+        target: Sequence[int],
+        answer: Prediction,
+    ) -> ModelInput:
+        """Return the input of an encoder-decoder model.
+
+        Args:
+            model: the model.
+            source: in the form of the sequence format: ids, or pixels in a row.
+            source_axis: the axis of the source.
+            tokenizer: of the target.
+            target: ids without special tokens.
+            answer: the answer with this target.
+        """
+        batch = self.recipe.pairing.scored([source], [target])
+        axes = {
+            SOURCE: source_axis,
+            TARGET: text_axis(tokenizer, [*target, SPECIALS.end]),
+            PREFIX: text_axis(tokenizer, [SPECIALS.start, *target]),
+        }
+        questions = Questions.of_tokens(model, tokenizer, batch, TARGET, range(len(target) + 1))
+        return ModelInput(batch, axes, answer, questions)
+
+    def concatenated_input(
+        self,
+        model: Model,
+        tokenizers: Tokenizers,
+        text: str,
+        source: Sequence[int],
+        target: Sequence[int],
+        answer: Prediction,
+    ) -> ModelInput:
+        """Return the input ``<s> x <sep> y </s>`` of a language model; the end token only if there is room.
+
+        The tokens of x are questions only if the model was trained to predict them. Source and target are
+        axes too, for the part of the attention between them.
+
+        Args:
+            model: the model.
+            tokenizers: of both.
+            text: the source.
+            source: its ids without special tokens.
+            target: those of the target.
+            answer: the answer with this target.
+        """
+        pairing, first_answer = self.recipe.pairing, len(source) + 2
+        assert isinstance(pairing, ConcatenatedFormat)
+        ids = [SPECIALS.start, *source, SPECIALS.separate, *target, SPECIALS.end][: pairing.context]
+        first = first_answer if pairing.answers_only else 1
+        made = running_text_input(model, tokenizers.target, ids, first, first_answer, answer)
+        axes = {
+            **made.axes,
+            SOURCE: text_axis(tokenizers.source, [*source, SPECIALS.separate], [text]),
+            TARGET: text_axis(tokenizers.target, [*target, SPECIALS.end]),
+        }
+        return replace(made, axes=axes)
 
     def quick_scores(self, texts: Sequence[str], references: Sequence[Any]) -> Mapping[str, float]:
         """BLEU and chrF of generated texts."""

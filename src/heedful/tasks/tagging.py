@@ -7,7 +7,7 @@ words -> ids -> stretches -> hidden states of first tokens -> tags              
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -26,7 +26,7 @@ from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import LocatedRow, Location, Row
 from heedful.data.store import TokenStore
 from heedful.engine.choosing import Inference
-from heedful.errors import DataError
+from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
 from heedful.models.encoder import class_head
 from heedful.models.language_model import LanguageModelConfig
@@ -39,6 +39,16 @@ from heedful.tasks.grouping import longest_first
 from heedful.tasks.labels import FEWEST_LABELS, Labels, Unseen, listed, number_of
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.tagging import tagging_scores
+from heedful.tasks.model_input import (
+    INPUT,
+    AnswerOptions,
+    ModelInput,
+    Questions,
+    ids_in,
+    in_chunks,
+    refuse_empty,
+    words_axis,
+)
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.reading import Progress, Reader
 from heedful.tasks.text_task import AnyReader, TextRecipe, TextTask, WholeDataConfig, synthetic_texts
@@ -402,6 +412,35 @@ class Tagging(TextTask):
         """Predicts tags."""
         longest, frame = self.recipe.model.longest, self.recipe.words
         return Tagger(inference.ready(), self.processor, longest=longest, frame=frame, **options)
+
+    def model_input(
+        self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
+    ) -> ModelInput:
+        """Prepare a list of words, or a line of words separated by spaces."""
+        options.refuse_target(self.recipe.task.kind, "the answer is a tag for each word")
+        processor, room = self.processor, self.recipe.model.longest - N_SPECIALS
+        words = split(given) if isinstance(given, str) else [self.text_in(word) for word in given]
+        ids = [own[:room] for own in word_ids(processor.tokenizer, words)]
+        refuse_empty(*ids)
+        parts = stretches([len(own) for own in ids], room)
+        if len(parts) > 1:
+            raise RequestError(
+                f"the input must fit into one part of {room} tokens, got {len(parts)} parts; shorten it, for "
+                f"example to the first {parts[0][1]} words"
+            )
+        answer: Any = predict()
+        flat = [token for own in ids for token in own]
+        batch = self.recipe.words([flat], [[int(i == 0) for own in ids for i in range(len(own))]])
+        assert batch.rows is not None
+        questions = Questions(
+            INPUT,
+            tuple(batch.rows.tolist()),
+            torch.tensor([processor.tags.index(tag) for tag in answer.tags]),
+            in_chunks(model.heads[TAG], batch),
+            lambda i, number: processor.tags[number],
+        )
+        axis = words_axis(processor.tokenizer, ids_in(batch), words, ids)
+        return ModelInput(batch, {INPUT: axis}, answer, questions)
 
     def rows_to_score(
         self, rows: Iterator[LocatedRow[Row]], limit: int | None

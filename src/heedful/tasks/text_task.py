@@ -22,6 +22,7 @@ from heedful.models.language_model import LanguageModelConfig
 from heedful.models.registry import build_reader
 from heedful.recipes import schema
 from heedful.tasks.base import Log, PreparedData, Rows, Task, TaskProcessor
+from heedful.tasks.model_input import INPUT, Axis, ids_in, refuse_empty, text_axis
 from heedful.tasks.texts import AS_DOCUMENTS, BARE, TEXT, WITH_CLASS, Template, fitted
 from heedful.tasks.validation import Batches, Validator, micro_batch
 from heedful.tasks.vectors import fill_vectors
@@ -252,6 +253,14 @@ class TextTask(Task):
     def validator(self, data: PreparedData, module: ModelWithLoss) -> Validator:
         """Means of the terms of the loss."""
         return Validator(module, self.batches(data.valid), micro_batch(self.recipe), self.validation_terms)
+
+    def framed_input(self, given: Any) -> tuple[Batch, dict[str, Axis]]:
+        """Encode a text or pair as in training, truncated to the maximum length; return its axis too."""
+        tokenizer, texts = self.processor.tokenizer, self.texts_in(given)
+        ids = tokenizer.encode_batch(texts)
+        refuse_empty(*ids)
+        batch = self.recipe.frame([fitted(ids, self.recipe.model.longest, self.recipe.frame)])
+        return batch, {INPUT: text_axis(tokenizer, ids_in(batch), texts)}
 
     def source_from(self, files: Sequence[Path]) -> OwnTable:
         """A table with a header, or one like that to train on, or JSON lines, with the task's columns.

@@ -4,7 +4,8 @@ row -> token ids -> `Batch` -> model -> loss                 `Tokenizers.encode`
 text -> token ids -> state and step -> chosen ids -> text    `Translator.predict`
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -44,6 +45,7 @@ from heedful.tasks.metrics.translation import (
     tokenised_bleu,
     translation_scores,
 )
+from heedful.tasks.model_input import AnswerOptions, ModelInput, refuse_empty, text_axis
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.seq2seq import (
     LanguageConfig,
@@ -55,8 +57,8 @@ from heedful.tasks.seq2seq import (
 )
 from heedful.tasks.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat, SequenceFormat
 from heedful.tasks.source_target import COLUMNS, SOURCE, TARGET, Tokenizers
-from heedful.tasks.text_generation import MAX_SOURCE, Translator
-from heedful.tasks.unknown import unknown_notes
+from heedful.tasks.text_generation import MAX_SOURCE, Translator, source_note
+from heedful.tasks.unknown import joined, unknown_notes
 from heedful.tasks.vectors import fill_vectors
 from heedful.tasks.warm_start import WarmStart, tokenizer_of
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
@@ -403,6 +405,23 @@ class Translation(Seq2SeqTask):
             max_source=recipe.max_source,
             inference=inference,
         )
+
+    def model_input(
+        self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
+    ) -> ModelInput:
+        """Prepare a source text and its target, as two axes or as one text."""
+        recipe, tokenizers, text = self.recipe, self.processor, self.text_in(given)
+        whole = tokenizers.source.encode(text)
+        source = whole[: recipe.max_source]
+        refuse_empty(source)
+        answer, target = self.answer_and_ids(tokenizers.target, len(source), options, predict)
+        if options.target is not None:
+            note = source_note(tokenizers.source, text, whole, recipe.max_source)
+            answer = replace(answer, note=joined(answer.note, note))
+        if recipe.is_one_text:
+            return self.concatenated_input(model, tokenizers, text, source, target, answer)
+        axis = text_axis(tokenizers.source, [*source, SPECIALS.end], [text])
+        return self.encoder_decoder_input(model, source, axis, tokenizers.target, target, answer)
 
     def source_from(self, files: Sequence[Path]) -> FilesSource:
         """Two aligned files."""

@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from heedful.text.tokenizer import Tokenizer
+from heedful.text.tokenizer import NO_WORD, Tokenizer
 
 Span = tuple[int, int]
 """The start and end (exclusive) of a span of characters."""
+
+END = "</s>"
+"""Name of the end token among words."""
 
 _WORD = re.compile(r"\S+")
 
@@ -111,3 +114,30 @@ def word_places(
         same = [i for word in own for i in word] == list(whole)
         found.append([number for number, word in enumerate(own) for _ in word] if same else None)
     return found
+
+
+def surface_words(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[list[str], list[int]]:
+    """Return the words of the ids and the end token, and the word index of each id and of the end token.
+
+    White space belongs to the following word. An unknown token is a word ``<unk>``, unless it is inside a
+    word.
+    """
+    spelled, numbers = tokenizer.surface(ids).split(), tokenizer.words(ids)
+    keys: list[tuple[int, int]] = []
+    coming = (len(spelled), 0)
+    for place in range(len(ids) - 1, -1, -1):
+        if numbers[place] != NO_WORD:
+            coming = (numbers[place], 0)
+        elif ids[place] == tokenizer.specials.unknown and not _inside(numbers, place):
+            coming = (coming[0], coming[1] - 1)
+        keys.insert(0, coming)
+    keys.append((len(spelled), 0))
+    order = {key: place for place, key in enumerate(sorted(set(keys)))}
+    labels = [*spelled, END]
+    unknown = tokenizer.specials.names[tokenizer.specials.unknown]
+    return [unknown if before else labels[number] for number, before in order], [order[key] for key in keys]
+
+
+def _inside(numbers: Sequence[int], place: int) -> bool:
+    """Whether the subwords before and after a position belong to the same word."""
+    return 0 < place < len(numbers) - 1 and numbers[place - 1] == numbers[place + 1] != NO_WORD

@@ -237,6 +237,12 @@ def explained(make_run: Callable[..., Any], tmp_path_factory: pytest.TempPathFac
     return of
 
 
+@pytest.fixture
+def tasks() -> set[str]:
+    """The tasks of the runs."""
+    return {recipe["task"]["kind"] for recipe, _, _ in RUNS.values()}
+
+
 def pytest_generate_tests(metafunc: Any) -> None:
     """Arguments ``seeing`` and ``every`` sweep the runs that have attention, and all."""
     if "seeing" in metafunc.fixturenames:

@@ -15,16 +15,13 @@ from heedful.explain.alignment import (
     Attention,
     Choice,
     at_step,
-    confidence,
     from_prediction,
     ids_of,
     in_words,
     links,
     merge,
-    most_confident,
     pharaoh,
     teacher_forced,
-    words_of,
 )
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model
@@ -34,6 +31,7 @@ from heedful.tasks.source_target import Tokenizers
 from heedful.tasks.text_generation import Translator
 from heedful.text.configuration import BpeConfig, ByteConfig, WordConfig
 from heedful.text.training import train_tokenizer
+from heedful.text.words import surface_words
 
 TEXT = ["the cat sees the dog", "the dog sees a cat", "a dog and a cat see the doghouse"] * 3
 
@@ -80,50 +78,11 @@ def test_merging_equals_loops_and_keeps_the_sums_of_rows(source, target, seed):
     np.testing.assert_allclose(merged.sum(axis=-1), 1)
 
 
-@pytest.mark.parametrize("kind", ["words", "pieces", "octets"])
-def test_words_are_those_of_the_text_with_the_end_as_the_last(kind, request):
-    tokenizer = request.getfixturevalue(kind)
-    text = "the doghouse sees a dog"
-    ids = tokenizer.encode(text.replace("doghouse", "dog") if kind == "words" else text)
-    found, numbers = words_of(tokenizer, ids)
-    assert found == [*(text.replace("doghouse", "dog") if kind == "words" else text).split(), "</s>"]
-    assert len(numbers) == len(ids) + 1
-    assert numbers == sorted(numbers)
-    assert set(numbers) == set(range(len(found)))
-    for place, word in enumerate(found[:-1]):
-        own = [i for i, number in zip(ids, numbers, strict=False) if number == place]
-        assert tokenizer.surface(own).strip() == word
-
-
-def test_white_space_belongs_to_what_comes_after_it(octets):
-    found, numbers = words_of(octets, octets.encode("a  b "))
-    assert found == ["a", "b", "</s>"]
-    assert numbers == [0, 1, 1, 1, 2, 2]
-
-
-def test_unknown_words_are_words(words):
-    found, numbers = words_of(words, words.encode("zebra the zebra zebra cat zebra"))
-    assert found == ["<unk>", "the", "<unk>", "<unk>", "cat", "<unk>", "</s>"]
-    assert numbers == [0, 1, 2, 3, 4, 5, 6]
-
-
-def test_an_unknown_sign_inside_a_word_stays_in_it(pieces):
-    ids = pieces.encode("the doXg")
-    assert pieces.specials.unknown in ids
-    found, numbers = words_of(pieces, ids)
-    assert found == ["the", "dog", "</s>"]
-    assert set(numbers) == {0, 1, 2}
-
-
-def test_nothing_has_the_end_alone(words):
-    assert words_of(words, []) == (["</s>"], [0])
-
-
 @given(st.lists(st.integers(0, 262), max_size=13))
 def test_ids_found_by_how_they_look_spell_the_same(octets, ids):
     found = ids_of(octets.tokens(ids), octets)
     assert octets.surface(found) == octets.surface(ids)
-    assert words_of(octets, found) == words_of(octets, ids)
+    assert surface_words(octets, found) == surface_words(octets, ids)
 
 
 def attention(weights):
@@ -187,22 +146,6 @@ def test_links_go_to_the_greatest_weight_and_the_end_is_no_word():
 SHARP = [[0.9, 0.1, 0.0], [0.1, 0.8, 0.1], [0.0, 0.0, 1.0]]
 CROSSED = [[0.2, 0.6, 0.2], [0.5, 0.3, 0.2], [0.0, 0.0, 1.0]]
 FLAT = [[0.3, 0.3, 0.4], [0.4, 0.3, 0.3], [1.0, 0.0, 0.0]]
-
-
-def test_the_most_confident_head_is_the_sharpest_without_the_end():
-    own = attention([[FLAT, CROSSED], [FLAT, SHARP]])
-    np.testing.assert_allclose(confidence([own]), [[0.4, 0.55], [0.4, 0.85]])
-    assert most_confident([own]) == Choice(1, 1)
-
-
-def test_confidence_weighs_words_and_not_sentences():
-    short = attention([[[[1.0, 0.0], [0.0, 1.0]]]])
-    np.testing.assert_allclose(confidence([short, attention([[FLAT]])]), [[(1.0 + 0.4 + 0.4) / 3]])
-
-
-def test_no_sentences_no_judgement():
-    with pytest.raises(RequestError):
-        most_confident([])
 
 
 def test_a_prediction_without_alignment_is_refused(words):

@@ -12,7 +12,7 @@ from heedful.errors import DamagedError
 from heedful.explain.alignment import Choice
 from heedful.explain.attention_sites import Selection
 from heedful.explain.best_head import ENOUGH, FILE, best_head, keep
-from heedful.explain.explaining import explain_input
+from heedful.explain.capture import explain_input
 from heedful.explain.jsonable import jsonable
 from heedful.explain.page.build import numbers_of
 from heedful.explain.summary import mean_of
@@ -74,9 +74,9 @@ def test_a_head_that_aligns_where_it_reads_is_shown_so(own, published):
     plain = jsonable(seen)
     published("explanation", plain)
     assert plain["best"]["step"] == "input"
-    end = len(seen.sides["source"].tokens) - 1
+    end = len(seen.axes["source"].tokens) - 1
     found = {(int(row.argmax()), t) for t, row in enumerate(rows[1:].astype(float)) if row.argmax() != end}
-    if all(len(set(side.words[:-1])) == len(side.words) - 1 for side in seen.sides.values()):
+    if all(len(set(side.words[:-1])) == len(side.words) - 1 for side in seen.axes.values()):
         assert plain["alignment"] == " ".join(f"{i}-{j}" for i, j in sorted(found))
 
 

@@ -13,8 +13,8 @@ from heedful.cli.main import app
 from heedful.cli.output import json_text
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
-from heedful.explain.classes import MEANINGS
-from heedful.explain.explaining import explain_input
+from heedful.explain.capture import explain_input
+from heedful.explain.classes import CLASSES
 from heedful.explain.figure import figure_of
 from heedful.explain.jsonable import jsonable
 from heedful.explain.page import build
@@ -157,7 +157,7 @@ def test_a_census_of_a_file_of_inputs(command, explained, lines, tmp_path, publi
     published("explanation", found)
     assert found["input"] == given
     others = ["a dog lay", "the mat", "the cat sat"]
-    assert found["more"] == explain_input(run, given, views=["census"], others=others).more
+    assert found["more"] == explain_input(run, given, views=["census"], others=others).views
     assert found["more"]["census"]["inputs"] == 4
     assert (tmp_path / "x.svg").read_text("utf-8").startswith("<?xml")
     shown = command("classification", given, *others, "--view", "census")
@@ -287,8 +287,8 @@ def test_the_help_tells_views_and_classes_of_heads():
     shown = CliRunner().invoke(app, ["explain", "--help"]).stdout
     for name, view in VIEWS.items():
         assert f"{name} {view.description}" in " ".join(shown.split())
-    for pattern, meaning in MEANINGS.items():
-        assert " ".join(f"{pattern} {meaning}".split()) in " ".join(shown.split())
+    for name, each in CLASSES.items():
+        assert f"{name} {each.meaning}" in " ".join(shown.split())
 
 
 @pytest.mark.parametrize("name", ["images", "classification", "regression", "fourier"])
@@ -298,11 +298,11 @@ def test_all_views_are_those_of_the_run_and_the_input(explained, name):
     seen = explain_input(run, given, maps=Selection(kinds=kinds), views=["all"])
     for view in VIEWS:
         try:
-            alone = explain_input(run, given, maps=Selection(kinds=kinds), views=[view]).more
+            alone = explain_input(run, given, maps=Selection(kinds=kinds), views=[view]).views
         except RequestError:
-            assert view not in seen.more
+            assert view not in seen.views
         else:
-            assert json.dumps(seen.more[view]) == json.dumps(alone[view])
+            assert json.dumps(seen.views[view]) == json.dumps(alone[view])
 
 
 def test_a_view_that_the_input_has_not_is_left_out_with_the_reason(explained):
@@ -337,7 +337,7 @@ def test_a_caption_is_drawn_a_panel_a_word(explained):
     assert [axes.get_title() for axes in panels] == ["the image", *shown.queries.tokens]
     for axes, weights in zip(panels[1:], shown.weights, strict=True):
         drawn = np.asarray(axes.images[0].get_array())
-        np.testing.assert_allclose(drawn, weights.reshape(seen.sides["source"].grid))
+        np.testing.assert_allclose(drawn, weights.reshape(seen.axes["source"].grid))
 
 
 def test_a_text_that_is_the_name_of_a_file_is_told(explained, tmp_path):

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from heedful.errors import RequestError
 from heedful.explain.flow import (
-    entropies,
     image_distance,
     mean_distance,
     patch_distances,
@@ -34,17 +33,6 @@ def layers(seed=0, causal=False, n=L):
     return [attention((H, T, T), seed + layer, causal) for layer in range(n)]
 
 
-# Entropy
-
-
-def test_entropy_is_the_sum_and_that_of_one_key_is_zero():
-    weights = attention((H, T, S))
-    wanted = [[-sum(w * np.log(w) for w in row) for row in head] for head in weights]
-    np.testing.assert_allclose(entropies(weights), wanted, rtol=1e-12)
-    np.testing.assert_array_equal(entropies(np.eye(S)), 0)
-    np.testing.assert_allclose(entropies(np.full((2, 11), 1 / 11)), np.log(11))
-
-
 # Rollout
 
 
@@ -57,32 +45,27 @@ def test_rollout_is_the_product_written_out():
     np.testing.assert_allclose(rollout([first, second]), wanted, rtol=1e-12)
 
 
-def test_heads_become_their_mean_or_their_greatest():
+def test_heads_become_their_mean():
     heads = np.array([[[0.9, 0.1], [0.5, 0.5]], [[0.3, 0.7], [0.1, 0.9]]])
-    mean = [[0.6, 0.4], [0.3, 0.7]]
-    greatest = [[0.9 / 1.6, 0.7 / 1.6], [0.5 / 1.4, 0.9 / 1.4]]
-    for name, wanted in (("mean", mean), ("max", greatest)):
-        half = np.eye(2) / 2 + np.array(wanted) / 2
-        np.testing.assert_allclose(rollout([heads], heads=name), half, rtol=1e-12)
-        np.testing.assert_allclose(rollout([heads], heads=name, residual=0), wanted, rtol=1e-12)
+    mean = np.array([[0.6, 0.4], [0.3, 0.7]])
+    np.testing.assert_allclose(rollout([heads]), np.eye(2) / 2 + mean / 2, rtol=1e-12)
+    np.testing.assert_allclose(rollout([heads], residual=0), mean, rtol=1e-12)
 
 
-@pytest.mark.parametrize("heads", ["mean", "max"])
 @pytest.mark.parametrize("causal", [False, True])
 @given(seed=st.integers(0, 1000), residual=st.floats(0, 1))
 @settings(max_examples=20)
-def test_rows_of_a_rollout_sum_to_one_and_what_is_hidden_stays_so(heads, causal, seed, residual):
-    found = rollout(layers(seed, causal), heads=heads, residual=residual)
+def test_rows_of_a_rollout_sum_to_one_and_what_is_hidden_stays_so(causal, seed, residual):
+    found = rollout(layers(seed, causal), residual=residual)
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-9)
     assert (found >= 0).all()
     if causal:
         np.testing.assert_array_equal(found, np.tril(found))
 
 
-@pytest.mark.parametrize("heads", ["mean", "max"])
-def test_the_rollout_of_identities_is_the_identity(heads):
-    np.testing.assert_allclose(rollout([np.broadcast_to(np.eye(T), (H, T, T))] * L, heads=heads), np.eye(T))
-    np.testing.assert_array_equal(rollout(layers(), heads=heads, residual=1), np.eye(T))
+def test_the_rollout_of_identities_is_the_identity():
+    np.testing.assert_allclose(rollout([np.broadcast_to(np.eye(T), (H, T, T))] * L), np.eye(T))
+    np.testing.assert_array_equal(rollout(layers(), residual=1), np.eye(T))
 
 
 def test_the_rollout_of_even_attention_is_even_but_for_the_residual():
@@ -93,14 +76,13 @@ def test_the_rollout_of_even_attention_is_even_but_for_the_residual():
     np.testing.assert_allclose(rollout(even), wanted)
 
 
-@pytest.mark.parametrize("heads", ["mean", "max"])
 @given(cut=st.integers(1, L - 1), seed=st.integers(0, 1000))
 @settings(max_examples=20)
-def test_stacks_one_above_the_other_multiply(heads, cut, seed):
+def test_stacks_one_above_the_other_multiply(cut, seed):
     whole = layers(seed)
-    upper, lower = rollout(whole[cut:], heads=heads), rollout(whole[:cut], heads=heads)
-    np.testing.assert_allclose(rollout(whole, heads=heads), upper @ lower, rtol=1e-9)
-    assert not np.allclose(rollout(whole, heads=heads), lower @ upper)
+    upper, lower = rollout(whole[cut:]), rollout(whole[:cut])
+    np.testing.assert_allclose(rollout(whole), upper @ lower, rtol=1e-9)
+    assert not np.allclose(rollout(whole), lower @ upper)
 
 
 def test_heads_have_no_order_and_layers_have_one():
@@ -143,14 +125,13 @@ def encoder(seed=0):
     return rollout([attention((H, S, S), 200 + seed + layer) for layer in range(L)])
 
 
-@pytest.mark.parametrize("heads", ["mean", "max"])
 @given(seed=st.integers(0, 1000), residual=st.floats(0, 1))
 @settings(max_examples=20)
-def test_across_is_a_rollout_over_both_sides_joined(heads, seed, residual):
+def test_across_is_a_rollout_over_both_sides_joined(seed, residual):
     """One stack over target and source together, whose source rows are kept as the encoder left them."""
 
     def normal(weights):
-        one = weights.max(axis=0) if heads == "max" else weights.mean(axis=0)
+        one = weights.mean(axis=0)
         return one / one.sum(axis=1, keepdims=True)
 
     own, cross, source = layers(seed, causal=True), crossing(seed), encoder(seed)
@@ -162,7 +143,7 @@ def test_across_is_a_rollout_over_both_sides_joined(heads, seed, residual):
         second[:T, :T] = residual * np.eye(T)
         second[:T, T:] = (1 - residual) * normal(to_source)
         joined = second @ first @ joined
-    target, across = rollout_across(own, cross, source, heads=heads, residual=residual)
+    target, across = rollout_across(own, cross, source, residual=residual)
     np.testing.assert_allclose(target, joined[:T, :T], rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(across, joined[:T, T:], rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(target.sum(axis=1) + across.sum(axis=1), 1, rtol=1e-9)
@@ -200,10 +181,9 @@ def explanation(*found, **sides):
 def test_of_a_stack_alone(kind, causal):
     one = explanation(maps(kind, "input", "input", layers(causal=causal)), input=side(T))
     assert rollouts(one).keys() == {("input", "input")}
-    for heads in ("mean", "max"):
-        wanted = rollout([m.weights for m in one.maps], heads=heads, residual=0.3)
-        found = rollouts(one, heads=heads, residual=0.3)["input", "input"]
-        np.testing.assert_array_equal(found, wanted)
+    wanted = rollout([m.weights for m in one.maps], residual=0.3)
+    found = rollouts(one, residual=0.3)["input", "input"]
+    np.testing.assert_array_equal(found, wanted)
 
 
 def test_of_an_encoder_and_a_decoder():

@@ -14,7 +14,8 @@ from matplotlib.text import Text
 
 from heedful.errors import RequestError, WorkError
 from heedful.explain import canvas
-from heedful.explain.heat_map import colours, heat_map, save
+from heedful.explain.canvas import colours
+from heedful.explain.heat_map import heat_map, save
 
 SOURCE = ["I", "enjoyed", "the", "film", "transformers"]
 TARGET = ["naan", "transfarmar", "rasiththen"]

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from heedful.explain.attention_sites import Selection, find_sites
-from heedful.explain.explaining import explain_input
+from heedful.explain.capture import explain_input
 from heedful.explain.jsonable import jsonable, pieces
 from heedful.explain.page import page
 from heedful.explain.summary import mean_of, word_alignment
@@ -37,16 +37,16 @@ def test_every_explanation_is_what_the_schema_says(published, explained, every):
     assert "".join(pieces(seen)) == json_text(jsonable(seen), allow_nan=False)
     assert (plain["version"], plain["run"], plain["task"]) == (1, seen.run, seen.task)
     assert plain["answer"] == json.loads(json.dumps(seen.answer))
-    assert plain["more"] == json.loads(json.dumps(seen.more))
+    assert plain["more"] == json.loads(json.dumps(seen.views))
     assert len(plain["maps"]) == len(seen.maps)
     for own, each in zip(plain["maps"], seen.maps, strict=True):
         np.testing.assert_allclose(own["weights"], each.weights, atol=5.01e-7, rtol=0)
         assert (own["kind"], own["layer"], own["tap"]) == (each.kind, each.layer + 1, each.tap)
         assert (own["queries"], own["keys"]) == (each.queries, each.keys)
         assert own["heads"] == [head + 1 for head in each.heads]
-    for own, (name, side) in zip(plain["sides"], seen.sides.items(), strict=True):
+    for own, (name, side) in zip(plain["sides"], seen.axes.items(), strict=True):
         assert (own["name"], own["tokens"], own["words"]) == (name, [*side.tokens], [*side.words])
-        assert ("written" in own) == (name in seen.written)
+        assert ("written" in own) == (name in seen.log_probs)
 
 
 def test_weights_have_six_digits(explained):
@@ -126,7 +126,7 @@ def test_what_json_cannot_hold_is_refused_before_anything_is_written(bad):
     with pytest.raises(ValueError, match=r"tap\.1: a weight is not finite"):
         next(pieces(with_weights(np.full((1, 2, 2), 0.5, np.float32), weights)))
     with pytest.raises(ValueError, match="Out of range float"):
-        next(pieces(replace(with_weights(), more={"x": bad})))
+        next(pieces(replace(with_weights(), views={"x": bad})))
 
 
 @pytest.mark.slow

@@ -7,17 +7,16 @@ import numpy as np
 import pytest
 
 from heedful.errors import RequestError
-from heedful.explain.alignment import Choice
-from heedful.explain.attention_sites import Selection, find_sites, memory
+from heedful.explain.alignment import Choice, between_ids
+from heedful.explain.attention_sites import Selection, find_sites, memory, parts, sites_of, source_part
 from heedful.explain.best_head import best_head, keep
-from heedful.explain.explaining import explain_input
+from heedful.explain.capture import explain_input
 from heedful.explain.jsonable import jsonable
-from heedful.explain.one_text import between_ids, parts, sites_of, source_part
 from heedful.explain.page.build import numbers_of
-from heedful.explain.reading import AnswerOptions
 from heedful.explain.summary import mean_of, word_alignment
 from heedful.explain.view import Best
 from heedful.explain.views import views_of
+from heedful.tasks.model_input import AnswerOptions
 from heedful.text.specials import SPECIALS
 
 
@@ -61,10 +60,10 @@ def translator(explained):
 
 def test_every_layer_and_head_has_its_part(translator):
     run, given, source, target = translator
-    seen = explain_input(run, given, asked=AnswerOptions(target="RUNS DOG RED"))
+    seen = explain_input(run, given, options=AnswerOptions(target="RUNS DOG RED"))
     text = [SPECIALS.start, *source, SPECIALS.separate, *target, SPECIALS.end]
-    assert seen.sides["source"].tokens == tuple(run.processor.source.tokens([*source, SPECIALS.separate]))
-    assert seen.sides["target"].tokens == tuple(run.processor.target.tokens([*target, SPECIALS.end]))
+    assert seen.axes["source"].tokens == tuple(run.processor.source.tokens([*source, SPECIALS.separate]))
+    assert seen.axes["target"].tokens == tuple(run.processor.target.tokens([*target, SPECIALS.end]))
     found = [each for each in seen.maps if each.is_part]
     whole = [each for each in seen.maps if not each.is_part]
     assert [(each.kind, each.queries, each.keys) for each in found] == [("cross", "target", "source")] * 2
@@ -82,7 +81,7 @@ def test_a_row_hangs_on_the_token_before_and_not_on_its_own(translator):
     """Teacher forced: another second token changes the rows after its own, and that alone."""
     run, _, source, target = translator
     other = [target[0], source[0], *target[2:]]
-    pairs = between_ids(run.model, run.recipe.pairing, [source] * 2, [target, other])
+    pairs = between_ids(run.model, [source] * 2, [target, other], run.recipe.pairing)
     one, two = pairs
     same = [np.allclose(one[:, :, row], two[:, :, row], atol=1e-6) for row in range(len(target) + 1)]
     assert same[:3] == [True, True, False]
@@ -91,9 +90,9 @@ def test_a_row_hangs_on_the_token_before_and_not_on_its_own(translator):
 def test_pairs_of_several_lengths_in_one_batch_are_as_alone(translator):
     run, _, source, target = translator
     sources, targets = [source, source[:1], source[:2]], [target[:1], target, target]
-    together = list(between_ids(run.model, run.recipe.pairing, sources, targets))
+    together = list(between_ids(run.model, sources, targets, run.recipe.pairing))
     for found, *pair in zip(together, sources, targets, strict=True):
-        (alone,) = between_ids(run.model, run.recipe.pairing, *([ids] for ids in pair))
+        (alone,) = between_ids(run.model, *([ids] for ids in pair), run.recipe.pairing)
         assert found.shape == (2, 3, len(pair[1]) + 1, len(pair[0]) + 1)
         np.testing.assert_allclose(found, alone, atol=1e-5)
 
@@ -102,7 +101,7 @@ def test_the_links_are_shown_and_it_is_said_what_they_are_of(translator):
     run, given, *_ = translator
     seen = explain_input(run, given)
     shown = mean_of(seen)
-    assert shown.queries is seen.sides["target"]
+    assert shown.queries is seen.axes["target"]
     assert "from target to source, rows rescaled to sum 1" in shown.title
     plain = jsonable(seen)
     assert plain["alignment"] == word_alignment(shown)
@@ -123,14 +122,14 @@ def test_kinds_layers_and_heads_are_chosen_as_elsewhere(translator):
 def test_views_are_of_whole_maps(translator):
     run, given, *_ = translator
     seen = explain_input(run, given, views=views_of(run))
-    assert {head["kind"] for head in seen.more["census"]["heads"]} == {"causal"}
-    assert [stack["kind"] for stack in seen.more["heads"]["stacks"]] == ["causal"]
+    assert {head["kind"] for head in seen.views["census"]["heads"]} == {"causal"}
+    assert [stack["kind"] for stack in seen.views["heads"]["stacks"]] == ["causal"]
     json.dumps(jsonable(seen), allow_nan=False)
 
 
 def test_memory_is_that_of_the_texts_and_the_parts(translator):
     run, given, *_ = translator
-    sides = explain_input(run, given).sides
+    sides = explain_input(run, given).axes
     n, s, t = (len(sides[name].tokens) for name in ("input", "source", "target"))
     found = sites_of(run)
     assert found == [*find_sites(run.model), *parts(found)]
@@ -151,9 +150,10 @@ def test_the_head_that_gold_alignments_chose_is_shown_first(translator):
         (run.folder.path / "alignment.json").unlink()
 
 
-def test_of_slots_there_is_no_part(explained):
+def test_of_slots_there_is_no_part(explained, translator):
+    pairing = translator[0].recipe.pairing
     run, _ = explained("local and compressed")
     sites = find_sites(run.model)
     assert 0 < len(parts(sites)) < len(sites)
     with pytest.raises(RequestError, match="attention between tokens"):
-        next(between_ids(run.model, None, [[7]], [[7]]))
+        next(between_ids(run.model, [[7]], [[7]], pairing))

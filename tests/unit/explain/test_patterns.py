@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from heedful.errors import RequestError
-from heedful.explain.classes import PATTERNS
-from heedful.explain.matches import FEWEST, Match
+from heedful.explain.classes import CLASSES
+from heedful.explain.matches import FEWEST, Match, entropy_terms
 from heedful.explain.patterns import (
     BESIDE,
     BROAD,
@@ -180,8 +180,8 @@ def explained(kind, patterns, **options):
 
 
 RELATIONS = {
-    "self": [p for p in PATTERNS if p not in ("broad", "none")],
-    "causal": [p for p in PATTERNS if p not in ("broad", "none", "next token")],
+    "self": [p for p in CLASSES if p not in ("broad", "none")],
+    "causal": [p for p in CLASSES if p not in ("broad", "none", "next token")],
     "cross": ["same token", "first token", "separator", "fixed position"],
 }
 
@@ -292,7 +292,7 @@ def looped(kind, pattern, given_):
     mass, chance, applied, counted, spread, room = 0.0, 0.0, 0, 0, 0.0, 0.0
     for each in given_:
         (one,) = each.maps
-        queries, keys = each.sides[one.queries], each.sides[one.keys]
+        queries, keys = each.axes[one.queries], each.axes[one.keys]
         for i in range(len(queries.tokens)):
             if is_bound(queries, i):
                 continue
@@ -348,14 +348,22 @@ def test_matches_equal_loops(kind, seed):
             assert got.evenness == (wanted.evenness and pytest.approx(wanted.evenness, abs=1e-5))
 
 
+def test_entropy_is_the_sum_and_that_of_one_key_is_zero():
+    weights = np.random.default_rng(0).dirichlet(np.full(5, 0.5), (3, 7))
+    wanted = [[-sum(w * np.log(w) for w in row) for row in head] for head in weights]
+    np.testing.assert_allclose(entropy_terms(weights).sum(axis=-1), wanted, rtol=1e-12)
+    np.testing.assert_array_equal(entropy_terms(np.eye(5)), 0)
+    np.testing.assert_allclose(entropy_terms(np.full((2, 11), 1 / 11)).sum(axis=-1), np.log(11))
+
+
 @given(seed=st.integers(0, 10_000))
 @settings(max_examples=5)
 def test_entropy_and_confidence_equal_loops(seed):
     given_ = drawn("causal", seed)
     entropy, room, greatest, counted = np.zeros(3), 0.0, np.zeros(3), 0
     for each in given_:
-        for i in range(len(each.sides["input"].tokens)):
-            if not is_bound(each.sides["input"], i):
+        for i in range(len(each.axes["input"].tokens)):
+            if not is_bound(each.axes["input"], i):
                 rows = each.maps[0].weights[:, i, : i + 1].astype(float)
                 entropy += [-sum(w * np.log(w) for w in row if w > 0) for row in rows]
                 room += np.log(i + 1)
@@ -377,7 +385,7 @@ def test_a_fixed_position_is_the_one_that_explains_most(kind):
         for place in range(1, 31):
             excess, queries, inputs = 0.0, 0, set()
             for which, each in enumerate(given_):
-                side = each.sides["input"]
+                side = each.axes["input"]
                 if place >= len(side.tokens) or is_null(side, place):
                     continue
                 for i in range(len(side.tokens)):
@@ -403,7 +411,7 @@ def test_what_special_tokens_look_at_changes_nothing(kind):
     changed = []
     for each in given_:
         (one,) = each.maps
-        weights, queries = one.weights.copy(), each.sides[one.queries]
+        weights, queries = one.weights.copy(), each.axes[one.queries]
         for i, token in enumerate(queries.tokens):
             if token in BOUNDS:
                 weights[:, i] = 0
@@ -457,7 +465,7 @@ def test_the_evidence_is_the_greatest_weights_of_the_pattern(kind):
         weights = []
         for each in mixed:
             (one,) = each.maps
-            queries, keys = each.sides[one.queries], each.sides[one.keys]
+            queries, keys = each.axes[one.queries], each.axes[one.keys]
             for i in range(len(queries.tokens)):
                 pattern = "copy" if head.pattern == "same token" else head.pattern
                 wanted = keys_of(pattern, kind, queries, keys, i)
@@ -469,8 +477,8 @@ def test_the_evidence_is_the_greatest_weights_of_the_pattern(kind):
             (one,) = each.maps
             assert one.weights[number, example.query, example.key] == np.float32(example.weight)
             query, key = example.tokens
-            assert query == each.sides[one.queries].tokens[example.query]
-            assert key == each.sides[one.keys].tokens[example.key]
+            assert query == each.axes[one.queries].tokens[example.query]
+            assert key == each.axes[one.keys].tokens[example.key]
 
 
 # What is not judged
@@ -518,7 +526,7 @@ def test_a_separator_at_one_place_is_no_fixed_position():
     assert head.pattern == "separator"
     assert "fixed position" not in head.others
     letters = Axis(tuple("abcdefghijklmnopqrstuvw"))
-    swapped = [replace(e, sides={"input": letters}) for e in found]
+    swapped = [replace(e, axes={"input": letters}) for e in found]
     (head,) = census(swapped).heads
     assert (head.pattern, head.position) == ("fixed position", place)
 
@@ -615,7 +623,7 @@ def test_the_table_counts_heads_and_shares():
     patterns = ["next token", "next token", "broad", "first token", "none"]
     found = census(explained("self", patterns))
     table = {line.pattern: line for line in found.table()}
-    assert list(table) == list(PATTERNS)
+    assert list(table) == list(CLASSES)
     assert {p: line.heads for p, line in table.items() if line.heads} == {
         "next token": 2,
         "broad": 1,
@@ -631,7 +639,7 @@ def test_the_table_counts_heads_and_shares():
 def test_the_table_keeps_kinds_apart():
     own, other = explained("self", ["next token"]), explained("cross", ["first token", "broad"])
     both = [
-        replace(a, sides={**a.sides, **b.sides}, maps=[*a.maps, replace(b.maps[0], tap="cross.weights")])
+        replace(a, axes={**a.axes, **b.axes}, maps=[*a.maps, replace(b.maps[0], tap="cross.weights")])
         for a, b in zip(own, other, strict=True)
     ]
     table = {(line.kind, line.pattern): line.share for line in census(both).table() if line.heads}
@@ -667,7 +675,7 @@ def test_json_holds_all_of_it_and_keeps_to_the_schema(kind):
 
 def test_the_schema_knows_all_patterns():
     definitions = json.loads(SCHEMA.read_text(encoding="utf-8"))["$defs"]
-    assert definitions["pattern"]["enum"] == list(PATTERNS)
+    assert definitions["pattern"]["enum"] == list(CLASSES)
 
 
 # Names

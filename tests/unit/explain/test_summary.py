@@ -5,8 +5,8 @@ import pytest
 
 from heedful.errors import RequestError
 from heedful.explain.alignment import from_prediction, links, pharaoh
-from heedful.explain.explaining import explain_input
-from heedful.explain.summary import mean_of, over_patches, word_alignment
+from heedful.explain.capture import explain_input
+from heedful.explain.summary import by_words, mean_of, merged, over_patches, word_alignment
 from heedful.explain.view import Axis, Explanation, Map
 
 SOURCE = Axis(("a", "b1", "b2", "</s>"), (0, 1, 1, -1), ("a", "b"))
@@ -15,14 +15,22 @@ ONE = np.array([[1, 0, 0, 0], [0, 0.5, 0.5, 0], [0.2, 0.4, 0.4, 0], [0, 0, 0, 1]
 OTHER = np.array([[0, 0, 1, 0], [1, 0, 0, 0], [0.6, 0, 0, 0.4], [0, 0, 0, 1]], np.float32)
 
 
-def made(*maps, sides=None):
-    sides = sides or {"source": SOURCE, "target": TARGET}
-    return Explanation("translation", "r", "a b", {"text": "x y"}, sides, maps)
+def made(*maps, axes=None):
+    axes = axes or {"source": SOURCE, "target": TARGET}
+    return Explanation("translation", "r", "a b", {"text": "x y"}, axes, maps)
 
 
 def cross(layer, *heads, numbers=None):
     numbers = numbers or tuple(range(len(heads)))
     return Map("t", "cross", layer, "target", "source", numbers, np.stack(heads))
+
+
+def test_words_of_an_axis_keep_their_order():
+    axis = Axis(("<s>", "a", "b", "c", "</s>"), (-1, 1, 1, 0, -1), ("C", "AB"))
+    assert by_words(axis) == (["<s>", "AB", "C", "</s>"], [0, 1, 1, 2, 3])
+    assert merged(axis) == Axis(("<s>", "AB", "C", "</s>"))
+    image = Axis(("<cls>", "1,1", "1,2"), (-1,) * 3, grid=(1, 2), before=1)
+    assert merged(image) is image
 
 
 def test_the_mean_is_over_all_heads_of_all_layers():
@@ -101,7 +109,7 @@ def test_what_a_class_token_sees_lies_over_the_image(explained):
     shown = mean_of(seen)
     grid = over_patches(shown)
     np.testing.assert_array_equal(grid, shown.weights[0, 1:].reshape(2, 2))
-    with pytest.raises(RequestError, match="not image patches"):
+    with pytest.raises(ValueError, match="must be an image"):
         over_patches(mean_of(made(cross(0, ONE))))
 
 

@@ -12,7 +12,7 @@ from tiers import sampled
 from heedful.data.sources import LocatedRow, Location
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
-from heedful.explain.explaining import EVERY_MAP, explain_input
+from heedful.explain.capture import EVERY_MAP, explain_input
 from heedful.explain.figure import figure_of
 from heedful.explain.heat_map import save
 from heedful.explain.jsonable import jsonable

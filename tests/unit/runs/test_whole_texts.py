@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from heedful.errors import RequestError
-from heedful.explain.explaining import explain_input
+from heedful.explain.capture import explain_input
 from heedful.interop.exporting import export_run
 from heedful.interop.importing import import_run
 from heedful.ledger.describing import describe

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
+from heedful.text.configuration import BpeConfig, ByteConfig, PreprocessingConfig, TokenizerConfig, WordConfig
 from heedful.text.specials import SPECIALS
 from heedful.text.training import train_tokenizer
-from heedful.text.words import blank_words, spans, spelled, word_ids, word_places
+from heedful.text.words import blank_words, spans, spelled, surface_words, word_ids, word_places
 
 LINES = ["the old man sleeps in the blue room , he said .", "schöne Bäume und alte Häuser 1923-24"] * 3
 KINDS = {
@@ -111,3 +111,60 @@ def test_a_text_with_other_ids_than_its_words_has_no_places():
 def test_only_spaces_and_tabs_separate_words():
     assert blank_words("  a b\t\tc\u00a0d\u2003e \t") == ["a", "b", "c\u00a0d\u2003e"]
     assert blank_words(" \t") == blank_words("") == []
+
+
+TEXT = ["the cat sees the dog", "the dog sees a cat", "a dog and a cat see the doghouse"] * 3
+
+
+@pytest.fixture(scope="module")
+def words():
+    return train_tokenizer(WordConfig(kind="word", vocab_size=101, split="space"), iter(TEXT))
+
+
+@pytest.fixture(scope="module")
+def pieces():
+    return train_tokenizer(BpeConfig(kind="bpe", merges=11, byte_fallback=False), iter(TEXT))
+
+
+@pytest.fixture(scope="module")
+def octets():
+    return train_tokenizer(ByteConfig(kind="byte"), iter(TEXT))
+
+
+@pytest.mark.parametrize("kind", ["words", "pieces", "octets"])
+def test_words_are_those_of_the_text_with_the_end_as_the_last(kind, request):
+    tokenizer = request.getfixturevalue(kind)
+    text = "the doghouse sees a dog"
+    ids = tokenizer.encode(text.replace("doghouse", "dog") if kind == "words" else text)
+    found, numbers = surface_words(tokenizer, ids)
+    assert found == [*(text.replace("doghouse", "dog") if kind == "words" else text).split(), "</s>"]
+    assert len(numbers) == len(ids) + 1
+    assert numbers == sorted(numbers)
+    assert set(numbers) == set(range(len(found)))
+    for place, word in enumerate(found[:-1]):
+        own = [i for i, number in zip(ids, numbers, strict=False) if number == place]
+        assert tokenizer.surface(own).strip() == word
+
+
+def test_white_space_belongs_to_what_comes_after_it(octets):
+    found, numbers = surface_words(octets, octets.encode("a  b "))
+    assert found == ["a", "b", "</s>"]
+    assert numbers == [0, 1, 1, 1, 2, 2]
+
+
+def test_unknown_words_are_words(words):
+    found, numbers = surface_words(words, words.encode("zebra the zebra zebra cat zebra"))
+    assert found == ["<unk>", "the", "<unk>", "<unk>", "cat", "<unk>", "</s>"]
+    assert numbers == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_an_unknown_sign_inside_a_word_stays_in_it(pieces):
+    ids = pieces.encode("the doXg")
+    assert pieces.specials.unknown in ids
+    found, numbers = surface_words(pieces, ids)
+    assert found == ["the", "dog", "</s>"]
+    assert set(numbers) == {0, 1, 2}
+
+
+def test_nothing_has_the_end_alone(words):
+    assert surface_words(words, []) == (["</s>"], [0])

@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import RequestError
-from heedful.explain.matrix import checked
-from heedful.explain.page.further import drawings
+from heedful.explain.matrix import checked, thumbnail
 from heedful.explain.page.packing import levels_of, shades_of, strongest, text_of
 from heedful.explain.summary import alignment_of, mean_of
-from heedful.explain.thumbnails import thumbnail
-from heedful.explain.view import Axis, Explanation, Map
+from heedful.explain.view import Explanation, Map
+from heedful.explain.views import VIEWS, view_module
+from heedful.tasks.model_input import Axis
 from heedful.typing import JsonMapping, JsonObject
 
 VERSION = 1
@@ -53,6 +53,10 @@ ABOUT_WEIGHTS = (
 )
 """Notes at the end of a document that has attention maps."""
 
+KINDS = ("tokens", "table", "patches", "heat", "image")
+"""Kinds of drawings (`heedful.explain.views.ViewModule.drawings`)."""
+
+_OF_AXES = ("tokens", "patches")
 _LABELLING = ("classification", "image-classification", "question-answering")
 
 Head = int | None
@@ -118,12 +122,12 @@ def numbers_of(explanation: Explanation, exact: Sequence[tuple[str, int]] = ()) 
     read, best = _best(explanation)
     return {
         "version": VERSION,
-        "sides": {name: _side(side) for name, side in explanation.sides.items()},
+        "sides": {name: _side(side) for name, side in explanation.axes.items()},
         "maps": [*(_map(each, wanted) for each in maps), *read, *_rollouts(explanation)],
         "best": best,
         "written": {
             name: [None if each is None else _probability(each) for each in log_probs]
-            for name, log_probs in explanation.written.items()
+            for name, log_probs in explanation.log_probs.items()
             if any(each is not None for each in log_probs)  # none, for example, in a text without masks
         },
         "more": drawings(explanation),
@@ -189,7 +193,7 @@ def _best(explanation: Explanation) -> tuple[list[JsonObject], JsonObject | None
 def _rollouts(explanation: Explanation) -> list[JsonObject]:
     """Return the matrices of the view ``rollout`` as maps, stored whole and drawn as means of heads."""
     found = []
-    for number, matrix in enumerate(explanation.more.get("rollout", {}).get("matrices", ())):
+    for number, matrix in enumerate(explanation.views.get("rollout", {}).get("matrices", ())):
         queries, keys = matrix["queries"], matrix["keys"]
         weights = np.asarray([matrix["weights"]], dtype=np.float32)
         if not weights.size:
@@ -223,6 +227,21 @@ def _view(head: Head, weights: NDArray[np.float64], whole: bool) -> JsonObject:
         return {**view, "levels": text_of(levels)}
     places, kept = strongest(levels)
     return {**view, "places": text_of(places), "kept": text_of(kept)}
+
+
+def drawings(explanation: Explanation) -> list[JsonObject]:
+    """Return the drawings of all views of an explanation, in order.
+
+    A view with a ``kind`` is a drawing itself. Other views that have no module, and drawings of axes that the
+    explanation does not have, are ignored.
+    """
+    found: list[JsonObject] = []
+    for name, view in explanation.views.items():
+        if view.get("kind") in KINDS:
+            found.append(dict(view))
+        elif name in VIEWS:
+            found += view_module(name).drawings(explanation, view)
+    return [each for each in found if each["kind"] not in _OF_AXES or each["side"] in explanation.axes]
 
 
 def _side(side: Axis) -> JsonObject:

@@ -1,5 +1,4 @@
-"""Compress attention weights for the HTML page: whole matrices, the largest weights of each row, thumbnails
-(`heedful.explain.thumbnails`).
+"""Compress attention weights for the HTML page: whole matrices, the largest weights of each row, thumbnails.
 
 | what | bits | maximum error |
 |---|---|---|

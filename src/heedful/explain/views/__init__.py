@@ -3,7 +3,7 @@
 Nothing heavy is imported here. Each view is a module of this package with the functions of `ViewModule`,
 which is imported when it is used.
 
-The values of a view are JSON-ready and stored in `heedful.explain.view.Explanation.more` under its name. They
+The values of a view are JSON-ready and stored in `Explanation.views` under its name. They
 are computed in evaluation mode (without dropout), with the same forward pass as predictions.
 """
 
@@ -18,9 +18,9 @@ from heedful.typing import JsonMapping, JsonObject
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from heedful.explain.reading import ModelInput
     from heedful.explain.view import Explanation
     from heedful.runs.run import Run
+    from heedful.tasks.model_input import ModelInput
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,14 @@ class ViewModule(Protocol):
     def has(self, run: "Run") -> bool:
         """Whether a run meets the requirement of the view."""
 
-    def compute(self, run: "Run", reading: "ModelInput", explanations: Sequence["Explanation"]) -> JsonObject:
+    def compute(
+        self, run: "Run", prepared: "ModelInput", explanations: Sequence["Explanation"]
+    ) -> JsonObject:
         """Return the values of the view, JSON-ready.
 
         Args:
             run: the run.
-            reading: the input in the form the model reads.
+            prepared: the input in the form the model reads.
             explanations: the explanation of the input without views, followed by those of further inputs.
         """
 
@@ -102,7 +104,18 @@ class ViewModule(Protocol):
         """Return the lines shown in the terminal."""
 
     def drawings(self, explanation: "Explanation", values: JsonMapping) -> list[JsonObject]:
-        """Return the drawings of the page (`heedful.explain.page.further`)."""
+        """Return the drawings of the page, each with a ``title``, a ``kind``, and further keys.
+
+        - tokens: ``side``, the name of an axis, and ``values``, a number per token, or None.
+        - table: ``columns`` and ``rows`` of cells: a text, a number, None, a pair of a text and a
+          probability, or an object with a ``text`` and optionally a ``share`` from 0 to 1 (background
+          colour) and a ``tap`` and ``head`` (the head that a click opens).
+        - patches: ``side``, an image, and ``images``: each has a ``label`` and ``values``, one per patch, or
+          one per cell of its own ``grid`` (rows and columns); all on one scale, or each on its own if
+          ``apart`` is true; for attention, ``among`` is the number of tokens that each row sums over.
+        - heat: ``size`` and ``levels`` of numbers from -1 to 1 (`heedful.explain.page.packing.signed`).
+        - image: ``image``, a data URL, ``text``, its description, and ``width`` in pixels.
+        """
 
     def figure(self, explanation: "Explanation", values: JsonMapping) -> "Figure":
         """Return the figure for SVG and PNG files.

@@ -2,33 +2,31 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from heedful.explain.attention_sites import find_sites
-from heedful.explain.classes import MEANINGS
+from heedful.explain.classes import CLASSES
 from heedful.explain.matrix import printable
 from heedful.explain.patterns import Census, HeadPattern, recurrence
 from heedful.explain.patterns import census as census_of
-from heedful.explain.reading import ModelInput
 from heedful.explain.summary import NAMES
 from heedful.explain.view import MEMORY, Explanation
+from heedful.explain.views.shared import Figure
+from heedful.runs.run import Run
+from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from heedful.runs.run import Run
 
 SHOWN = 2
 """Examples per head in the terminal and on the page."""
 
 
-def has(run: "Run") -> bool:
+def has(run: Run) -> bool:
     """Whether the model has attention between tokens; slots of a compressed memory are not tokens."""
     return any(site.keys != MEMORY for site in find_sites(run.model))
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return the census of the selected heads over all inputs, without attention to memory slots."""
     kept = [replace(each, maps=[m for m in each.maps if m.keys != MEMORY]) for each in explanations]
     return census_of(kept).to_dict()
@@ -46,7 +44,8 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     for share in census.table():
         if share.heads:
             name = f"{NAMES[share.kind]}: {share.pattern}"
-            output.append(f"  {name:<38} {share.heads:>4} {share.share:>5.0%}  {MEANINGS[share.pattern]}")
+            meaning = CLASSES[share.pattern].meaning
+            output.append(f"  {name:<38} {share.heads:>4} {share.share:>5.0%}  {meaning}")
     if (found := recurrence(census)) is not None:
         output.append(
             f"  of {found.heads} self-attention heads, {found.previous:.0%} attend to the previous token, "
@@ -68,7 +67,13 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return two tables: the number of heads of each class, and all heads; clicking a row opens the head."""
     census = Census.from_dict(values)
     shares = [
-        [NAMES[share.kind], share.pattern, share.heads, f"{share.share:.0%}", MEANINGS[share.pattern]]
+        [
+            NAMES[share.kind],
+            share.pattern,
+            share.heads,
+            f"{share.share:.0%}",
+            CLASSES[share.pattern].meaning,
+        ]
         for share in census.table()
         if share.heads
     ]
@@ -101,11 +106,43 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     ]
 
 
-def figure(explanation: Explanation, values: JsonMapping) -> "Figure":
-    """Draw a table of all heads by class."""
-    from heedful.explain.drawings import census_map
+def figure(explanation: Explanation, values: JsonMapping) -> Figure:
+    """Draw all heads by class, a table per stack: layers by heads.
 
-    return census_map(Census.from_dict(values))
+    Classes differ by symbol and colour; the legend lists only those that occur. Heads that were not selected
+    remain empty.
+    """
+    from matplotlib.colors import to_rgba
+    from matplotlib.patches import Patch
+
+    from heedful.explain.canvas import blank, finished, label_heads, legible
+
+    census = Census.from_dict(values)
+    stacks: dict[str, list[HeadPattern]] = {}
+    for head in census.heads:
+        stacks.setdefault(head.kind, []).append(head)
+    layers = [max(head.layer for head in heads) + 1 for heads in stacks.values()]
+    across = max(head.head for head in census.heads) + 1
+    drawn = blank(max(across * 0.34, 2.0) + 2.6, sum(layers) * 0.34 + 0.9 * len(stacks))
+    panels = drawn.subplots(len(stacks), 1, squeeze=False, height_ratios=layers)[:, 0]
+    for axes, (kind, heads), down in zip(panels, stacks.items(), layers, strict=True):
+        colours = np.ones((down, across, 4))
+        for head in heads:
+            own = CLASSES[head.pattern]
+            colours[head.layer, head.head] = to_rgba(own.colour)
+            ink = legible(colours[head.layer, head.head])
+            axes.text(head.head, head.layer, own.sign, ha="center", va="center", color=ink)
+        axes.imshow(colours, interpolation="nearest", aspect="equal")
+        label_heads(axes, (range(down), range(1, down + 1)), (range(across), range(1, across + 1)))
+        axes.set_title(f"{kind} attention", fontsize=10)
+    occurring = {head.pattern for head in census.heads}
+    handles = [
+        Patch(facecolor=own.colour, edgecolor="0.6", label=f"{own.sign}  {name}")
+        for name, own in CLASSES.items()
+        if name in occurring
+    ]
+    drawn.legend(handles=handles, loc="outside right upper", fontsize=9, frameon=False)
+    return finished(drawn)
 
 
 def _class(head: HeadPattern) -> str:

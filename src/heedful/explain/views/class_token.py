@@ -1,22 +1,18 @@
 """View ``class-token``: attention of the class token of an image, by layer."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from heedful.explain.attention_sites import find_sites
-from heedful.explain.patches import class_map
-from heedful.explain.reading import ModelInput
-from heedful.explain.view import INPUT, Explanation
-from heedful.explain.views.shared import rounded_all
+from heedful.explain.matrix import on_grid
+from heedful.explain.view import Explanation
+from heedful.explain.views.shared import Figure, rounded_all
 from heedful.nn.patches import PatchEmbedding
+from heedful.runs.run import Run
+from heedful.tasks.model_input import INPUT, ModelInput
 from heedful.typing import JsonMapping, JsonObject
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from heedful.runs.run import Run
 
 STRONGEST = 4
 """Number of patches per layer in the terminal."""
@@ -24,31 +20,23 @@ STRONGEST = 4
 TITLE = "Attention of the class token, mean of heads"
 
 
-def has(run: "Run") -> bool:
+def has(run: Run) -> bool:
     """Whether the model has attention, and a class token before the patches."""
     embedding = getattr(run.model, "embedding", None)
-    return (
-        isinstance(embedding, PatchEmbedding)
-        and embedding.class_token is not None
-        and bool(find_sites(run.model))
-    )
+    has_token = isinstance(embedding, PatchEmbedding) and embedding.class_token is not None
+    return has_token and bool(find_sites(run.model))
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return the attention of the class token, mean over the selected heads.
 
     Returns:
-        ``side``, and ``layers``: each with ``layer`` from 1 and ``weights``, ``[rows][columns]`` of patches;
-        their sum is 1 minus the weight of the class token on itself.
+        ``side`` (name of the axis), and ``layers``: each with ``layer`` from 1 and ``weights``,
+        ``[rows][columns]`` of patches; their sum is 1 minus the weight of the class token on itself.
     """
-    side = explanations[0].sides[INPUT]
-    layers = [
-        {
-            "layer": each.layer + 1,
-            "weights": rounded_all(class_map(each.weights.mean(axis=0, dtype=np.float64), side)),
-        }
-        for each in explanations[0].maps
-    ]
+    axis = explanations[0].axes[INPUT]
+    rows = {each.layer: each.weights.mean(axis=0, dtype=np.float64)[0] for each in explanations[0].maps}
+    layers = [{"layer": layer + 1, "weights": rounded_all(on_grid(row, axis))} for layer, row in rows.items()]
     return {"side": INPUT, "layers": layers}
 
 
@@ -66,22 +54,16 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
 def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return a heat map over the image for each layer."""
     images = [{"label": name, "values": weights.ravel().tolist()} for name, weights in _layers(values)]
-    among = len(explanation.sides[values["side"]].tokens)
+    among = len(explanation.axes[values["side"]].tokens)
     return [{"title": TITLE, "kind": "patches", "side": values["side"], "images": images, "among": among}]
 
 
-def figure(explanation: Explanation, values: JsonMapping) -> "Figure":
+def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     """Draw the heat maps of all layers side by side, on one scale."""
-    from heedful.explain.drawings import attention_panels
+    from heedful.explain.heat_map import attention_panels
 
-    side = explanation.sides[values["side"]]
-    return attention_panels(
-        list(_layers(values)), side.image, among=len(side.tokens), title=TITLE, note=_answer(explanation)
-    )
-
-
-def _answer(explanation: Explanation) -> str:
-    return f"answer: {explanation.answer.get('text', '')}"
+    axis, note = explanation.axes[values["side"]], f"answer: {explanation.text}"
+    return attention_panels(list(_layers(values)), axis.image, among=len(axis.tokens), title=TITLE, note=note)
 
 
 def _layers(values: JsonMapping) -> Iterator[tuple[str, Any]]:

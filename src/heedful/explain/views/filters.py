@@ -3,22 +3,21 @@
 from base64 import b64encode
 from collections.abc import Sequence
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from heedful.errors import RequestError
-from heedful.explain.patches import patch_filters, tiled
-from heedful.explain.reading import ModelInput
+from heedful.explain.matrix import Numbers, mosaic
 from heedful.explain.view import Explanation
-from heedful.explain.views.shared import embeddings_of, rounded_all
+from heedful.explain.views.shared import Figure, embeddings_of, rounded_all
 from heedful.nn.patches import PatchEmbedding
+from heedful.runs.run import Run
+from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from heedful.runs.run import Run
+MOST = 28
+"""Maximum number of components; there are at most one fewer than filters."""
 
 DIGITS = 4
 """Decimal places of a pixel."""
@@ -32,23 +31,21 @@ WIDE = 64
 TITLE = "Principal components of the patch filters"
 
 
-def has(run: "Run") -> bool:
+def has(run: Run) -> bool:
     """Whether the model projects patches of grey or RGB pixels."""
     found = _embedding(run)
-    return found is not None and _channels(found) in (1, 3)
+    if found is None:
+        return False
+    return found.patches.projection.weight[0].numel() // found.patches.patch**2 in (1, 3)
 
 
-def _embedding(run: "Run") -> PatchEmbedding | None:
+def _embedding(run: Run) -> PatchEmbedding | None:
     parts = embeddings_of(run.model).values()
     return next((part for part in parts if isinstance(part, PatchEmbedding)), None)
 
 
-def _channels(embedding: PatchEmbedding) -> int:
-    return embedding.patches.projection.weight[0].numel() // embedding.patches.patch**2
-
-
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
-    """Return the first principal components (`heedful.explain.patches.patch_filters`).
+def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+    """Return the first principal components (`patch_filters`).
 
     Returns:
         ``patch``, the side of a patch in pixels; ``filters``, the number of filters; ``shares`` of the
@@ -67,6 +64,33 @@ def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]
     }
 
 
+def patch_filters(weight: Any, patch: int, count: int = MOST) -> tuple[Numbers, Numbers]:
+    """Return the principal components of the patch projection (Dosovitskiy et al. 2021, figure 7, left).
+
+    The components v_1, v_2, ... are the right singular vectors of the d filters (vectors of C P² values),
+    after subtracting their mean. The sign of a component is arbitrary; it is chosen so that the entry with
+    the largest magnitude is positive. The tile of a component is ``1/2 + v / (2 max |v|)``, so that 0 is
+    grey.
+
+    Args:
+        weight: ``[d, C P²]``, each filter by channel, then by row; or ``[d, C, P, P]``.
+        patch: P.
+        count: maximum number of components.
+
+    Returns:
+        Tiles ``[count, P, P, C]`` with values from 0 to 1, and the share of the variance that each explains.
+    """
+    filters = np.asarray(weight, dtype=float).reshape(len(weight), -1)
+    _, strengths, components = np.linalg.svd(filters - filters.mean(axis=0), full_matrices=False)
+    real = strengths > strengths.max(initial=0) * max(filters.shape) * np.finfo(float).eps
+    components = components[real][:count]
+    greatest = np.take_along_axis(components, np.abs(components).argmax(axis=1)[:, None], axis=1)
+    channels = filters.shape[1] // patch**2
+    patches = (0.5 + components / (2 * greatest)).reshape(len(components), channels, patch, patch)
+    shares = strengths[real] ** 2 / (strengths**2).sum() if real.any() else strengths[real]
+    return patches.transpose(0, 2, 3, 1), shares[:count]
+
+
 def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     """Return the variance explained by the components."""
     shares, patch = values["shares"], values["patch"]
@@ -83,7 +107,7 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
         return []
     from PIL import Image
 
-    joined, shares = tiled(values["tiles"], COLUMNS), values["shares"]
+    joined, shares = tiled(values["tiles"]), values["shares"]
     shown = np.concatenate([np.nan_to_num(joined), (~np.isnan(joined[..., :1])).astype(float)], axis=2)
     content = BytesIO()
     Image.fromarray(np.rint(shown * 255).astype(np.uint8)).save(content, "png")
@@ -98,11 +122,30 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     ]
 
 
-def figure(explanation: Explanation, values: JsonMapping) -> "Figure":
-    """Draw the tiles in descending order of variance."""
-    from heedful.explain.drawings import filter_tiles
+def figure(explanation: Explanation, values: JsonMapping) -> Figure:
+    """Draw the tiles in descending order of variance.
+
+    Raises:
+        RequestError: there are no components.
+    """
+    from heedful.explain.canvas import blank, finished
 
     if not values["tiles"]:
         raise RequestError("the patch filters are all equal, so there are no components to draw")
-    shares = values["shares"]
-    return filter_tiles(values["tiles"], COLUMNS, f"{TITLE}: {sum(shares):.0%} of the variance")
+    joined, n = tiled(values["tiles"]), len(values["tiles"])
+    drawn = blank(max(0.8 * min(COLUMNS, n) + 0.3, 3.2), 0.8 * -(-n // COLUMNS) + 0.8)
+    axes = drawn.add_subplot()
+    white = np.where(np.isnan(joined), 1.0, joined)
+    axes.imshow(np.repeat(white, 3 // white.shape[2], axis=2), interpolation="nearest", aspect="equal")
+    axes.set_axis_off()
+    return finished(drawn, f"{TITLE}: {sum(values['shares']):.0%} of the variance")
+
+
+def tiled(tiles: Any) -> Numbers:
+    """Arrange tiles ``[n, P, P, C]`` in rows, left to right, with NaN between them and in empty cells."""
+    given = np.asarray(tiles, dtype=float)
+    columns = min(COLUMNS, len(given))
+    rows = -(-len(given) // columns)
+    places = np.full((rows * columns, *given.shape[1:]), np.nan)
+    places[: len(given)] = given
+    return mosaic(places.reshape(rows, columns, *given.shape[1:]))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,19 +13,14 @@ from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
-from heedful.explain.flow import Numbers
-from heedful.explain.patches import block_sums, on_grid
-from heedful.explain.reading import ModelInput
-from heedful.explain.view import INPUT, SOURCE, Axis, Explanation
-from heedful.explain.views.shared import EMBEDDINGS, rounded
+from heedful.explain.matrix import Numbers, on_grid
+from heedful.explain.view import Explanation
+from heedful.explain.views.shared import EMBEDDINGS, Figure, rounded
 from heedful.nn.patches import Images
 from heedful.nn.taps import intervene
+from heedful.runs.run import Run
+from heedful.tasks.model_input import INPUT, SOURCE, Axis, ModelInput
 from heedful.typing import JsonMapping, JsonObject
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from heedful.runs.run import Run
 
 DIGITS = 6
 """Significant digits; for a nearly certain answer all gradients are small."""
@@ -36,20 +31,15 @@ SMALL = 1e-2
 STRONGEST = 4
 """Number of patches with positive and negative values in the terminal."""
 
-MEANS = "blue raises the score of the answer, red lowers it"
+NOTE = "gradient \N{MULTIPLICATION SIGN} input: blue raises the score of the answer, red lowers it"
 
 
-def has(run: "Run") -> bool:
+def has(run: Run) -> bool:
     """Whether the model embeds its input or reads pixels."""
     return bool(run.task.columns.images) or any(hasattr(run.model, name) for name in EMBEDDINGS)
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
-    """Return `gradients` of the predicted answer."""
-    return gradients(run, reading)
-
-
-def gradients(run: "Run", reading: ModelInput, *, of: int | None = None) -> JsonObject:
+def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return the gradient of the answer's log-probability with respect to each input token: gradient x input.
 
         S = log p(answer),      g_t = dS / de_t,      products_t = g_t · e_t,      norms_t = |g_t|
@@ -65,45 +55,36 @@ def gradients(run: "Run", reading: ModelInput, *, of: int | None = None) -> Json
     Source: Simonyan et al. 2014, section 3 (norms; they use the largest component); Denil et al. 2014 and
     Shrikumar et al. 2017, section 1 (products).
 
-    Args:
-        run: its model embeds the input or reads pixels.
-        reading: the input in the form the model reads.
-        of: index of the question whose answer is differentiated; None: the sum over all questions that were
-            not given.
-
     Returns:
-        ``score`` S, its ``answers``, and ``sides``: for each embedded side its name, ``products`` and
-        ``norms``. If the model reads pixels, ``images`` contains the same for pixels, by row.
+        ``score``, S for all answers that were not given together; these ``answers``; and ``sides``: for each
+        embedded axis its name, ``products`` and ``norms``. If the model reads pixels, ``images`` contains the
+        same for pixels, by row.
 
     Raises:
-        RequestError: the question does not exist, there are no questions, or the input is not differentiable.
+        RequestError: there are no questions, or the input is not differentiable.
     """
     embeddings = [name for name in EMBEDDINGS if hasattr(run.model, name)]
-    questions = reading.questions
-    numbers = list(range(questions.given, len(questions))) if of is None else [of]
-    if not numbers:
+    questions = prepared.questions
+    if questions.given == len(questions):
         raise RequestError("the answer is empty, so there is no score to differentiate")
-    if not 0 <= numbers[0] < len(questions):
-        raise RequestError(f"answer must be between 0 and {len(questions) - 1}, got {numbers[0]}")
-    batch, pixels = _with_pixels(reading.batch)
+    batch, pixels = _with_pixels(prepared.batch)
     if not embeddings and not pixels:
         raise RequestError("view gradients needs an embedding or pixels; use another view")
-    with torch.enable_grad(), _inner(run.model, embeddings) as inner:
+    with torch.enable_grad(), _embedded(run.model, embeddings) as embedded:
         hidden = run.model(batch.inputs, batch.source)
-        score = questions.scores(hidden)[numbers].sum()
-        read = [*(inner[name] for name in embeddings), *pixels.values()]
+        score = questions.scores(hidden)[questions.given :].sum()
+        read = [*(embedded[name] for name in embeddings), *pixels.values()]
         found = torch.autograd.grad(score, read)
-    names = questions.names
-    values = {"score": rounded(score.item()), "answers": [names[i] for i in numbers]}
+    values = {"score": rounded(score.item()), "answers": questions.names[questions.given :]}
     values["sides"] = [
-        {"name": EMBEDDINGS[name], **_products(gradient, inner[name])}
+        {"name": EMBEDDINGS[name], **_products(gradient, embedded[name])}
         for name, gradient in zip(embeddings, found, strict=False)
     ]
     if pixels:
         rows = zip(pixels.items(), found[len(embeddings) :], strict=True)
         values["images"] = [
-            {"name": side, **_products(gradient[0].movedim(0, -1), given[0].movedim(0, -1))}
-            for (side, given), gradient in rows
+            {"name": axis, **_products(gradient[0].movedim(0, -1), given[0].movedim(0, -1))}
+            for (axis, given), gradient in rows
         ]
     return values
 
@@ -123,30 +104,30 @@ def _significant(values: Any) -> Any:
 
 
 def _with_pixels(batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
-    """Return the batch with differentiable pixels, and the pixels by side."""
+    """Return the batch with differentiable pixels, and the pixels by axis."""
     found: dict[str, Tensor] = {}
 
-    def leaf(part: Any, side: str) -> Any:
+    def leaf(part: Any, axis: str) -> Any:
         if not isinstance(part, Images):
             return part
-        found[side] = part.pixels.detach().clone().requires_grad_()
-        return replace(part, pixels=found[side])
+        found[axis] = part.pixels.detach().clone().requires_grad_()
+        return replace(part, pixels=found[axis])
 
     batch = replace(batch, inputs=leaf(batch.inputs, INPUT), source=leaf(batch.source, SOURCE))
     return batch, found
 
 
 @contextmanager
-def _inner(model: nn.Module, embeddings: Iterable[str]) -> Iterator[dict[str, Tensor]]:
+def _embedded(model: nn.Module, embeddings: Iterable[str]) -> Iterator[dict[str, Tensor]]:
     """Capture the outputs of embeddings as part of the graph, or as leaves if they need no gradient."""
-    inner: dict[str, Tensor] = {}
+    captured: dict[str, Tensor] = {}
 
-    def seen(name: str, output: Tensor) -> Tensor:
-        inner[name] = output if output.requires_grad else output.detach().requires_grad_()
-        return inner[name]
+    def hook(name: str, output: Tensor) -> Tensor:
+        captured[name] = output if output.requires_grad else output.detach().requires_grad_()
+        return captured[name]
 
-    with intervene(model, {f"{name}.output": partial(seen, name) for name in embeddings}):
-        yield inner
+    with intervene(model, {f"{name}.output": partial(hook, name) for name in embeddings}):
+        yield captured
 
 
 # Output --------------------------------------------------------------------------------------------------
@@ -156,15 +137,15 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     """Return a line per input token; for an image, the patches with the largest values."""
     output = [f"gradient x input and gradient norm, for score {values['score']:.4f}"]
     for each in values["sides"]:
-        side = explanation.sides[each["name"]]
-        if side.grid is not None:
+        axis = explanation.axes[each["name"]]
+        if axis.grid is not None:
             continue
         output.append(f"  {each['name']}")
         form, other = _form(each["products"]), _form(each["norms"])
-        rows = zip(side.tokens, each["products"], each["norms"], strict=True)
+        rows = zip(axis.tokens, each["products"], each["norms"], strict=True)
         output += [f"  {product:+10{form}}  {norm:10{other}}  {token}" for token, product, norm in rows]
     for each in values.get("images", ()):
-        output += _of_patches(explanation.sides[each["name"]], each)
+        output += _patch_lines(explanation.axes[each["name"]], each)
     return output
 
 
@@ -173,10 +154,10 @@ def _form(values: Iterable[float]) -> str:
     return ".3e" if 0 < max(map(abs, values), default=0) < SMALL else ".4f"
 
 
-def _of_patches(side: Axis, values: JsonMapping) -> list[str]:
+def _patch_lines(axis: Axis, values: JsonMapping) -> list[str]:
     """Return the largest and smallest sums over the pixels of a patch."""
-    assert side.grid is not None
-    sums = block_sums(np.asarray(values["products"], dtype=float), side.grid)
+    assert axis.grid is not None
+    sums = block_sums(np.asarray(values["products"], dtype=float), axis.grid)
     order = np.argsort(-sums, axis=None, kind="stable")
     rows = {"positive": order[:STRONGEST], "negative": order[::-1][:STRONGEST]}
     rows_by_columns = " x ".join(map(str, sums.shape))
@@ -189,59 +170,108 @@ def _of_patches(side: Axis, values: JsonMapping) -> list[str]:
     return output
 
 
+def block_sums(values: Numbers, grid: tuple[int, int]) -> Numbers:
+    """Sum pixels ``[H, W]`` over the patches of a grid, ``[rows, columns]``.
+
+    Patch i of n covers the pixels from ``floor(i H / n)`` up to ``floor((i + 1) H / n)``: all patches have
+    the same size if n divides H.
+
+    Raises:
+        ValueError: the grid has more rows or columns than there are pixels.
+    """
+    if any(n > size for n, size in zip(grid, values.shape, strict=True)):
+        raise ValueError(f"the grid must not exceed the image of {values.shape} pixels, got {grid} patches")
+    down, across = (np.arange(n) * size // n for n, size in zip(grid, values.shape, strict=True))
+    return np.add.reduceat(np.add.reduceat(values, down, axis=0), across, axis=1)
+
+
 def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
-    """Return the products of each side; for images also those of pixels."""
+    """Return the products of each axis; for images also those of pixels."""
     images: dict[str, list[JsonObject]] = {}
     for name, label, grid in _panels(explanation, values):
         made = {"label": label, "values": grid.ravel().tolist(), "grid": [*grid.shape]}
         images.setdefault(name, []).append(made)
+    title = "Gradient \N{MULTIPLICATION SIGN} input of the"
     drawn: list[JsonObject] = [
-        {"title": _title(name), "kind": "patches", "side": name, "images": found, "apart": True}
+        {"title": f"{title} {name}", "kind": "patches", "side": name, "images": found, "apart": True}
         for name, found in images.items()
     ]
     for each in values["sides"]:
-        side = explanation.sides.get(each["name"])
-        if side is not None and side.grid is None:
-            title = _title(each["name"])
-            drawn.append({"title": title, "kind": "tokens", "side": each["name"], "values": each["products"]})
+        name, axis = each["name"], explanation.axes.get(each["name"])
+        if axis is not None and axis.grid is None:
+            drawn.append(
+                {"title": f"{title} {name}", "kind": "tokens", "side": name, "values": each["products"]}
+            )
     return drawn
 
 
-def _title(side: str) -> str:
-    return f"Gradient \N{MULTIPLICATION SIGN} input of the {side}"
-
-
 def _panels(explanation: Explanation, values: JsonMapping) -> Iterator[tuple[str, str, Numbers]]:
-    """Yield the side, a label and values ``[rows, columns]`` of each image: of pixels, then of patches."""
+    """Yield the axis, a label and values ``[rows, columns]`` of each image: of pixels, then of patches."""
     for each in values.get("images", ()):
         yield each["name"], "each pixel", np.asarray(each["products"], dtype=float)
     for each in values["sides"]:
-        side = explanation.sides.get(each["name"])
-        if side is not None and side.grid is not None:
+        axis = explanation.axes.get(each["name"])
+        if axis is not None and axis.grid is not None:
             products = np.asarray(each["products"], dtype=float)
-            own = [
-                f"; {token} {value:+.3g}"
-                for token, value in zip(side.tokens, products[: side.before], strict=False)
-            ]
-            yield each["name"], f"each embedded patch{''.join(own)}", on_grid(products, side)
+            own = zip(axis.tokens[: axis.before], products, strict=False)
+            before = "".join(f"; {token} {value:+.3g}" for token, value in own)
+            yield each["name"], f"each embedded patch{before}", on_grid(products, axis)
 
 
-def figure(explanation: Explanation, values: JsonMapping) -> "Figure":
-    """Draw maps beside the image; for texts, a bar per token.
+def figure(explanation: Explanation, values: JsonMapping) -> Figure:
+    """Draw maps beside the image, each on its own scale; for texts, a bar per token on one scale.
 
     Raises:
         RequestError: the text has too many tokens.
     """
-    from heedful.explain.drawings import signed_panels
-    from heedful.explain.token_drawings import check_rows, signed_bars
-
-    title, note = str(explanation.answer.get("text", "")), f"gradient \N{MULTIPLICATION SIGN} input: {MEANS}"
     panels = list(_panels(explanation, values))
     if panels:
-        image = explanation.sides[panels[0][0]].image
-        return signed_panels([(label, grid) for _, label, grid in panels], image, title=title, note=note)
-    sides = [
-        (each["name"], explanation.sides[each["name"]].tokens, each["products"]) for each in values["sides"]
-    ]
-    check_rows(max(len(tokens) for _, tokens, _ in sides))
-    return signed_bars(sides, title=title, note=note)
+        return _maps(panels, explanation.axes[panels[0][0]].image, explanation.text)
+    return _bars(explanation, values["sides"])
+
+
+def _maps(panels: Sequence[tuple[str, str, Numbers]], image: bytes | None, title: str) -> Figure:
+    """Draw positive (blue) and negative (red) values on grids beside an image."""
+    from heedful.explain.canvas import SIGNED, blank, draw_photo, finished, without_ticks
+
+    _, _, first = panels[0]
+    count, height = len(panels) + (image is not None), 3.0
+    width = max(height * first.shape[1] / first.shape[0], 1.6)
+    drawn = blank(count * (width + 0.15), height + 1.3)
+    axes, bars = drawn.subplots(2, count, squeeze=False, height_ratios=[height, 0.12])
+    if image is not None:
+        draw_photo(axes[0], image, *first.shape)
+        bars[0].set_axis_off()
+    own, below = axes[count - len(panels) :], bars[count - len(panels) :]
+    for panel, scale, (_, label, grid) in zip(own, below, panels, strict=True):
+        most = float(np.abs(grid).max()) or 1.0
+        drawing = panel.imshow(grid, cmap=SIGNED, vmin=-most, vmax=most, interpolation="nearest")
+        without_ticks(panel, label)
+        bar = drawn.colorbar(drawing, cax=scale, orientation="horizontal")
+        bar.set_ticks([-most, 0, most], labels=[f"{-most:.2g}", "0", f"{most:.2g}"])
+        for tick, place in zip(scale.get_xticklabels(), ("left", "center", "right"), strict=True):
+            tick.set_horizontalalignment(place)
+        bar.outline.set_visible(False)
+    return finished(drawn, title, NOTE)
+
+
+def _bars(explanation: Explanation, axes: Sequence[JsonMapping]) -> Figure:
+    """Draw a value per token as a bar: positive (blue) to the right, negative (red) to the left."""
+    import matplotlib
+
+    from heedful.explain.canvas import ROW, SIGNED, blank, check_rows, finished, label_rows
+
+    longest = max(len(each["products"]) for each in axes)
+    check_rows(longest)
+    most = max((abs(value) for each in axes for value in each["products"]), default=0.0) or 1.0
+    drawn = blank(4.0 * len(axes), ROW * longest + 1.4)
+    for panel, each in zip(drawn.subplots(1, len(axes), squeeze=False)[0], axes, strict=True):
+        values = each["products"]
+        shades = matplotlib.colormaps[SIGNED](0.5 + 0.5 * np.asarray(values, dtype=float) / most)
+        panel.barh(range(len(values)), values, color=shades, edgecolor="0.6", linewidth=0.4)
+        panel.axvline(0, color="0.6", linewidth=0.8)
+        panel.set_xlim(-1.05 * most, 1.05 * most)
+        panel.set_ylim(longest - 0.4, -0.6)
+        label_rows(panel, explanation.axes[each["name"]].tokens)
+        panel.set_title(each["name"], fontsize=10)
+    return finished(drawn, explanation.text, NOTE)

@@ -1,35 +1,32 @@
 """View ``heads``: thumbnails and sharpness of all heads."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import find_sites
-from heedful.explain.reading import ModelInput
+from heedful.explain.matrix import THUMBNAIL, Numbers, mosaic, printable, thumbnail
 from heedful.explain.summary import NAMES
-from heedful.explain.thumbnails import thumbnail
 from heedful.explain.view import Explanation, Map
-from heedful.explain.views.shared import headline, rounded_all
+from heedful.explain.views.shared import Figure, head_lines, head_table, headline, rounded_all
+from heedful.runs.run import Run
+from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from heedful.explain.drawings import HeadGrid
-    from heedful.runs.run import Run
-
 Stack = tuple[str, str, str]
-"""Kind of attention, name of the query side, name of the key side."""
+"""Kind of attention, name of the axis of the queries, name of the axis of the keys."""
+
+NOTE = "rows: queries, columns: keys; colours by the square root of the weight"
 
 
-def has(run: "Run") -> bool:
+def has(run: Run) -> bool:
     """Whether the model has attention."""
     return bool(find_sites(run.model))
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return the sharpness of each head: the mean over queries of the largest weight.
 
         sharpness = 1/T sum_i max_j a_ij        from 1/K (uniform over K keys) to 1 (one key per query)
@@ -37,7 +34,7 @@ def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]
     Source: Voita et al. 2019, section 4.1 ("confidence", there without the end token).
 
     Returns:
-        ``stacks``: for each its ``kind`` and the sides ``queries`` and ``keys``, and ``layers``, each with
+        ``stacks``: for each its ``kind`` and the axes ``queries`` and ``keys``, and ``layers``, each with
         ``layer`` and ``heads`` from 1, ``tap`` and ``sharpness``.
 
     Raises:
@@ -78,72 +75,106 @@ def _stacks(explanation: Explanation) -> dict[Stack, list[Map]]:
 
 def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     """Return a line per layer: the mean of its heads, then each head."""
-    output = []
-    for stack in values["stacks"]:
-        output += [_title(stack), f"  {'layer':>5} {'mean':>6}  each head"]
-        for layer in stack["layers"]:
-            sharp = layer["sharpness"]
-            heads = " ".join(f"{value:>5.2f}" for value in sharp)
-            output.append(f"  {layer['layer']:>5} {sum(sharp) / len(sharp):>6.2f}  {heads}")
-    return output
+    return [
+        line
+        for stack in values["stacks"]
+        for line in (_title(stack), *head_lines(stack["layers"], "sharpness", 5))
+    ]
 
 
 def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return tables of sharpness; clicking a cell opens the head. The page always has thumbnails."""
-    found = []
-    for stack in values["stacks"]:
-        columns = sorted({head for layer in stack["layers"] for head in layer["heads"]})
-        rows = [[layer["layer"], *_cells(layer, columns)] for layer in stack["layers"]]
-        names = ["layer", *(f"head {number}" for number in columns)]
-        found.append({"title": headline(_title(stack)), "kind": "table", "columns": names, "rows": rows})
-    return found
-
-
-def _cells(layer: JsonMapping, columns: Sequence[int]) -> Iterator[JsonObject | None]:
-    sharp = dict(zip(layer["heads"], layer["sharpness"], strict=True))
-    for head in columns:
-        value = sharp.get(head)
-        opens = {"tap": layer["tap"], "head": head - 1}
-        yield None if value is None else {"text": f"{value:.2f}", "share": min(value, 1.0), **opens}
-
-
-def figure(explanation: Explanation, values: JsonMapping) -> "Figure":
-    """Draw a thumbnail of each head and of the mean of each layer."""
-    from heedful.explain.drawings import head_grids
-
-    grids = [
-        _grid(f"{_name(*stack)} ({_size(maps[0])})", maps) for stack, maps in _stacks(explanation).items()
+    return [
+        head_table(headline(_title(stack)), stack["layers"], "sharpness", 1.0) for stack in values["stacks"]
     ]
-    note = "rows: queries, columns: keys; colours by the square root of the weight"
-    return head_grids(grids, title=str(explanation.answer.get("text", "")), note=note)
 
 
-def _grid(name: str, maps: Sequence[Map]) -> "HeadGrid":
-    """Return the thumbnails of all heads, followed by their mean if a layer has several."""
-    from heedful.explain.drawings import HeadGrid
+def figure(explanation: Explanation, values: JsonMapping) -> Figure:
+    """Draw a thumbnail of each head and of the mean of each layer: a grid per stack, layers by heads.
 
+    Heads of a stack share a scale, which ends at the largest cell. The colour depends on the square root of
+    the weight, because broad heads would be too faint beside sharp ones; the colours are those of the page.
+    """
+    from heedful.explain.canvas import blank, finished
+
+    stacks = _stacks(explanation)
+    cells = [_thumbnails(maps) for maps in stacks.values()]
+    sizes = [maps[0].weights.shape[1:] for maps in stacks.values()]
+    names = [
+        f"{_name(*stack)} ({rows} \N{MULTIPLICATION SIGN} {columns} tokens)"
+        for stack, (rows, columns) in zip(stacks, sizes, strict=True)
+    ]
+    aspects = [min(max(columns / rows, 0.5), 2.0) for rows, columns in sizes]
+    across = max(each.shape[1] for each in cells)
+    thumb = min(max(7.2 / across, 0.36), 0.9)
+    widths = [each.shape[1] * thumb * min(1.0, aspect) for each, aspect in zip(cells, aspects, strict=True)]
+    heights = [len(each) * thumb / max(1.0, aspect) for each, aspect in zip(cells, aspects, strict=True)]
+    width = max(max(widths) + 1.5, 0.085 * max(map(len, names)) + 0.8)
+    drawn = blank(width, sum(heights) + 0.85 * len(stacks) + 0.5)
+    panels = drawn.subplots(len(stacks), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for n, (axes, maps) in enumerate(zip(panels, stacks.values(), strict=True)):
+        image = _draw(axes, names[n], maps, cells[n], aspects[n])
+        ticks = [0, image.norm.vmax / 4, image.norm.vmax]
+        beside = axes.inset_axes((1 + 0.12 / widths[n], 0, 0.13 / widths[n], 1))
+        bar = drawn.colorbar(image, cax=beside, ticks=ticks)
+        bar.ax.set_yticklabels([f"{tick:.2g}" for tick in ticks], fontsize=8)
+        bar.outline.set_visible(False)
+    return finished(drawn, explanation.text, NOTE)
+
+
+def _heads(maps: Sequence[Map]) -> list[int | None]:
+    """Return the heads that any layer has, followed by None for their mean if a layer has several."""
     heads = sorted({head for each in maps for head in each.heads})
-    has_mean = any(len(each.heads) > 1 for each in maps)
+    return [*heads, None] if any(len(each.heads) > 1 for each in maps) else [*heads]
+
+
+def _thumbnails(maps: Sequence[Map]) -> Numbers:
+    """Return ``[layers, heads, h, w]``; NaN for heads that a layer does not have."""
+    heads = _heads(maps)
     shape = thumbnail(maps[0].weights[0].astype(np.float64)).shape
-    cells = np.full((len(maps), len(heads) + has_mean, *shape), np.nan)
+    cells = np.full((len(maps), len(heads), *shape), np.nan)
     for row, each in zip(cells, maps, strict=True):
         for head in each.heads:
             row[heads.index(head)] = thumbnail(each.head(head).astype(np.float64))
-        if has_mean:
+        if None in heads:
             row[-1] = thumbnail(each.weights.mean(axis=0, dtype=np.float64))
-    names = [*(str(head + 1) for head in heads), *["mean"] * has_mean]
-    n_rows, n_columns = maps[0].weights.shape[1:]
-    aspect = min(max(n_columns / n_rows, 0.5), 2.0)
-    return HeadGrid(name, [str(each.layer + 1) for each in maps], names, cells, aspect)
+    return cells
 
 
-def _size(each: Map) -> str:
-    rows, columns = each.weights.shape[1:]
-    return f"{rows} \N{MULTIPLICATION SIGN} {columns} tokens"
+def _draw(axes: Any, name: str, maps: Sequence[Map], cells: Numbers, aspect: float) -> Any:
+    """Draw the thumbnails of a stack as one image with lines between them, each of about `THUMBNAIL` pixels.
+
+    The aspect is the width of a thumbnail divided by its height.
+    """
+    from matplotlib.colors import PowerNorm
+
+    from heedful.explain.canvas import label_heads, page_colours
+
+    h, w = cells.shape[2:]
+    down, right = (max(1, THUMBNAIL // n) for n in (h, w))
+    large = cells.repeat(down, axis=2).repeat(right, axis=3)
+    pixels = mosaic(np.pad(large, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=np.nan))
+    height, width = h * down + 3, w * right + 3
+    image = axes.imshow(
+        pixels,
+        cmap=page_colours(),
+        norm=PowerNorm(0.5, vmin=0, vmax=float(np.nanmax(cells)) or 1.0),
+        interpolation="none",
+        aspect=width / height / aspect,
+    )
+    axes.set_anchor("W")
+    axes.set_title(printable(name), fontsize=10, loc="left", parse_math=False)
+    columns = ["mean" if head is None else str(head + 1) for head in _heads(maps)]
+    label_heads(
+        axes,
+        ((np.arange(len(maps)) + 0.5) * height - 1, [str(each.layer + 1) for each in maps]),
+        ((np.arange(len(columns)) + 0.5) * width - 1, columns),
+    )
+    return image
 
 
 def _name(kind: str, queries: str, keys: str) -> str:
-    """Return the kind of attention and its sides."""
+    """Return the kind of attention and its axes."""
     of = f"of the {queries}" if queries == keys else f"of the {queries} to the {keys}"
     return f"{NAMES[kind]} {of}"
 

@@ -1,44 +1,41 @@
 """View ``lens``: the output layer applied to the hidden states of every layer ("logit lens")."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from heedful.errors import RequestError
-from heedful.explain.reading import ModelInput
 from heedful.explain.view import Explanation
-from heedful.explain.views.shared import probability, questions_of, refuse_numbers, rounded
-from heedful.nn.blocks import DecoderStack, EncoderStack
-from heedful.nn.taps import capture
+from heedful.explain.views.shared import (
+    Figure,
+    hidden_states,
+    probability,
+    questions_of,
+    refuse_numbers,
+    rounded,
+    stacks_of,
+)
+from heedful.runs.run import Run
+from heedful.tasks.model_input import ModelInput, Questions
 from heedful.typing import JsonMapping, JsonObject
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+TOP = 5
+"""Number of most probable answers at each depth."""
 
-    from heedful.runs.run import Run
-
-STACKS = {"decoder": "target_embedding", "stack": "embedding"}
-"""Stacks of models that the heads read, and the embedding of each."""
+LONGEST = 14
+"""Maximum characters of an answer in a cell of the figure."""
 
 
-def has(run: "Run") -> bool:
-    """Whether the model has a stack of blocks, and its answer a probability."""
-    is_number = run.recipe.task.kind == "regression"
-    return not is_number and any(
-        isinstance(getattr(run.model, name, None), EncoderStack | DecoderStack) for name in STACKS
-    )
-
-
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
-    """Return `lens` with its default options."""
-    return lens(run, reading)
+def has(run: Run) -> bool:
+    """Whether the model has a stack of blocks that the heads read, and its answer a probability."""
+    return run.recipe.task.kind != "regression" and bool(stacks_of(run.model).keys() - {"encoder"})
 
 
 @torch.no_grad()
-def lens(run: "Run", reading: ModelInput, *, top: int = 5) -> JsonObject:
+def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Apply the output layer to the hidden states at every depth ("logit lens").
 
         p_l = softmax(head(norm(h_l)))      h_0 = embeddings,  h_l = output of block l,  l = 1 … L
@@ -51,60 +48,33 @@ def lens(run: "Run", reading: ModelInput, *, top: int = 5) -> JsonObject:
     Source: nostalgebraist 2020, "interpreting GPT: the logit lens"; Geva et al. 2022, section 2, justify it
     by the sums in the residual stream.
 
-    Args:
-        run: its model has a stack of blocks.
-        reading: the input in the form the model reads.
-        top: number of most probable answers returned for each depth.
-
     Returns:
-        ``side``, ``places`` and ``answers`` of the questions (`Questions`), and ``depths``: for each, from 0,
-        the ``log_probs`` of the answers, and the ``top`` answers of each question, best first.
+        ``side`` (name of the axis), ``places`` and ``answers`` of the questions
+        (`heedful.tasks.model_input.Questions`), and ``depths``: for each, from 0, the ``log_probs`` of the
+        answers, and the ``top`` answers of each question, best first.
 
     Raises:
-        RequestError: the model has no blocks, or its answer is a number.
+        RequestError: the answer is a number.
     """
-    name, stack = _stack(run.model)
-    refuse_numbers(reading)
-    batch, questions = reading.batch, reading.questions
-    stages = [STACKS[name], *(f"{name}.blocks.{i}" for i in range(len(stack.blocks)))]
-    outputs = [f"{stage}.output" for stage in stages]
-    with capture(run.model, dict.fromkeys(outputs)) as seen:
-        run.model(batch.inputs, batch.source)
-    hidden = [seen[output][-1] for output in outputs]
-    return {
-        **questions_of(reading),
-        "depths": [_read_out(reading, stack.norm(states), top) for states in hidden]
-        if len(questions)
-        else [],
-    }
+    refuse_numbers(prepared)
+    ((name, stack),) = ((name, stack) for name, stack in stacks_of(run.model).items() if name != "encoder")
+    depths = hidden_states(run.model, prepared, [name])[name] if len(prepared.questions) else []
+    read = [_read_out(prepared.questions, stack.norm(hidden)) for hidden in depths]
+    return {**questions_of(prepared), "depths": read}
 
 
-def _read_out(reading: ModelInput, states: Float[Tensor, "T d"], top: int) -> JsonObject:
-    log_probs, best, at = [], [], 0
-    for logits in reading.questions.logits(states):
-        found = logits.float().log_softmax(-1)
-        wanted = reading.questions.answers[at : at + len(found)].to(found.device)
+def _read_out(questions: Questions, hidden: Float[Tensor, "T d"]) -> JsonObject:
+    log_probs: list[float] = []
+    best = []
+    for logits in questions.logits(hidden):
+        found, at = logits.float().log_softmax(-1), len(log_probs)
+        wanted = questions.answers[at : at + len(found)].to(found.device)
         log_probs += found.gather(1, wanted[:, None])[:, 0].tolist()
-        values, numbers = found.topk(min(top, found.shape[1]))
-        for i, (row, own) in enumerate(zip(values.tolist(), numbers.tolist(), strict=True), at):
-            pairs = zip(own, row, strict=True)
-            named = [(reading.questions.name(i, number), value) for number, value in pairs]
+        values, numbers = (each.tolist() for each in found.topk(min(TOP, found.shape[1])))
+        for i, pairs in enumerate(map(zip, numbers, values), at):
+            named = [(questions.name(i, number), value) for number, value in pairs]
             best.append([{"answer": answer, "log_prob": rounded(value)} for answer, value in named])
-        at += len(found)
     return {"log_probs": [rounded(value) for value in log_probs], "top": best}
-
-
-def _stack(model: nn.Module) -> tuple[str, EncoderStack | DecoderStack]:
-    """Return the stack that the heads read, and its name.
-
-    Raises:
-        RequestError: there is none.
-    """
-    for name in STACKS:
-        found = getattr(model, name, None)
-        if isinstance(found, EncoderStack | DecoderStack):
-            return name, found
-    raise RequestError("view lens needs a stack of blocks, which this model does not have; use another view")
 
 
 def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
@@ -119,44 +89,67 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
 
 def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return a table with a row per depth: the most probable answer to each question."""
-    if not values.get("depths"):
-        return []
     rows = [
         [name, *([one["answer"], probability(one["log_prob"])] for one in best)]
         for name, best in _depths(values)
     ]
-    columns = ["after", *values["answers"]]
-    return [
-        {
-            "title": "Logit lens: most probable answer after each layer",
-            "kind": "table",
-            "columns": columns,
-            "rows": rows,
-        }
-    ]
+    title, columns = "Logit lens: most probable answer after each layer", ["after", *values["answers"]]
+    return [{"title": title, "kind": "table", "columns": columns, "rows": rows}] if rows else []
 
 
-def figure(explanation: Explanation, values: JsonMapping) -> "Figure":
+def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     """Draw a table: a row per answer, a column per depth, with the most probable answer in each cell.
+
+    Cells are coloured by probability; answers that are equal to the final one are bold.
 
     Raises:
         RequestError: there are no answers, or too many.
     """
-    from heedful.explain.token_drawings import check_rows, depth_table
+    from heedful.explain.canvas import (
+        blank,
+        check_rows,
+        colours,
+        finished,
+        label_rows,
+        legible,
+        shortened,
+    )
 
     answers, depths = values["answers"], list(_depths(values))
     if not depths:
         raise RequestError("the answer is empty, so there is nothing to draw")
     check_rows(len(answers))
-    places = range(len(answers))
-    return depth_table(
-        answers,
-        [name for name, _ in depths],
-        [[best[i]["answer"] for _, best in depths] for i in places],
-        [[probability(best[i]["log_prob"]) for _, best in depths] for i in places],
-        title=str(explanation.answer.get("text", "")),
-        note="most probable answer at each depth, coloured by probability; bold: equal to the final answer",
-    )
+    shares = np.array([[probability(one["log_prob"]) for one in best] for _, best in depths]).T
+    cells = [[shortened(best[i]["answer"], LONGEST) for _, best in depths] for i in range(len(answers))]
+    names, rows = [name for name, _ in depths], [shortened(answer, 2 * LONGEST) for answer in answers]
+    longest = max(len(text) for text in [*names, *(one for row in cells for one in row)])
+    width = len(names) * (0.078 * longest + 0.2) + 0.085 * max(map(len, rows)) + 0.3
+    drawn = blank(max(width, 4.2), 0.26 * len(rows) + 1.7)
+    axes, below = drawn.subplots(2, 1, height_ratios=[0.26 * len(rows), 0.09])
+    image = axes.imshow(shares, cmap=colours(), vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    for (row, column), share in np.ndenumerate(shares):
+        axes.text(
+            column,
+            row,
+            cells[row][column],
+            ha="center",
+            va="center",
+            fontsize=8.5,
+            color=legible(colours()(share)),
+            weight="bold" if depths[column][1][row]["answer"] == answers[row] else "normal",
+            parse_math=False,
+        )
+    axes.xaxis.tick_top()
+    axes.set_xticks(range(len(names)), names, fontsize=9)
+    axes.set_xticks([i + 0.5 for i in range(len(names) - 1)], minor=True)
+    axes.set_yticks([i + 0.5 for i in range(len(rows) - 1)], minor=True)
+    axes.grid(which="minor", color="0.85", linewidth=0.6)
+    label_rows(axes, rows)
+    bar = drawn.colorbar(image, cax=below, orientation="horizontal", ticks=[0, 0.5, 1], format="%g")
+    bar.outline.set_visible(False)
+    below.tick_params(labelsize=8, length=0)
+    note = "most probable answer at each depth, coloured by probability; bold: equal to the final answer"
+    return finished(drawn, explanation.text, note)
 
 
 def _depths(values: JsonMapping) -> Iterator[tuple[str, list[JsonObject]]]:

@@ -1,53 +1,47 @@
 """View ``losses``: loss and probability of each answer."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
 from heedful.errors import RequestError
-from heedful.explain.reading import ModelInput
 from heedful.explain.view import Explanation
-from heedful.explain.views.shared import questions_of, refuse_numbers, rounded
+from heedful.explain.views.shared import Figure, questions_of, refuse_numbers, rounded
+from heedful.runs.run import Run
+from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from heedful.runs.run import Run
+PREDICTED, GIVEN = "#2f6ca6", "#c8ccd2"
+"""Colours of the bars of predicted and of given tokens."""
 
 
-def has(run: "Run") -> bool:
+def has(run: Run) -> bool:
     """Whether the answer has a probability."""
     return run.recipe.task.kind != "regression"
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
-    """Return `losses`."""
-    return losses(run, reading)
-
-
 @torch.no_grad()
-def losses(run: "Run", reading: ModelInput) -> JsonObject:
+def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return the probability and loss of each answer: ``loss_i = -log p_i``, in nats.
 
     A language model has a question for every token but the first, including those of the prompt; these are
     ``given``, and excluded from the ``mean`` and its exponential, the ``perplexity``.
 
     Returns:
-        ``side``, ``places`` and ``answers`` of the questions, and for each ``given``, ``probabilities`` and
-        ``losses``; ``mean`` and ``perplexity`` are None if nothing was predicted.
+        ``side`` (name of the axis), ``places`` and ``answers`` of the questions, and for each ``given``,
+        ``probabilities`` and ``losses``; ``mean`` and ``perplexity`` are None if nothing was predicted.
 
     Raises:
         RequestError: the answer is a number.
     """
-    refuse_numbers(reading)
-    batch, given = reading.batch, reading.questions.given
-    scores = reading.questions.scores(run.model(batch.inputs, batch.source)).double()
+    refuse_numbers(prepared)
+    batch, given = prepared.batch, prepared.questions.given
+    scores = prepared.questions.scores(run.model(batch.inputs, batch.source)).double()
     own = scores[given:]
     mean = -own.mean() if len(own) else None
     return {
-        **questions_of(reading),
+        **questions_of(prepared),
         "given": [i < given for i in range(len(scores))],
         "probabilities": [rounded(value) for value in scores.exp().tolist()],
         "losses": [rounded(-value) for value in scores.tolist()],
@@ -72,40 +66,62 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
 
 def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return the loss of each token, or a table if the questions are about the whole input."""
-    if values["side"] not in explanation.sides:
+    if values["side"] not in explanation.axes:
         return []
     if not values["places"]:
         columns = {"answers": "answer", "probabilities": "probability", "losses": "loss (nats)"}
         rows = [list(row) for row in zip(*(values[name] for name in columns), strict=True)]
-        table = {
-            "title": "Loss of the answer",
-            "kind": "table",
-            "columns": [*columns.values()],
-            "rows": rows,
-        }
+        names = [*columns.values()]
+        table = {"title": "Loss of the answer", "kind": "table", "columns": names, "rows": rows}
         return [table] if rows else []
-    token_losses: list[float | None] = [None] * len(explanation.sides[values["side"]].tokens)
+    losses: list[float | None] = [None] * len(explanation.axes[values["side"]].tokens)
     for place, loss in zip(values["places"], values["losses"], strict=True):
-        token_losses[place] = loss
+        losses[place] = loss
     title = f"Loss of each {values['side']} token, in nats"
     if values.get("perplexity") is not None:
         title += f" (perplexity {values['perplexity']:.4g})"
-    return [{"title": title, "kind": "tokens", "side": values["side"], "values": token_losses}]
+    return [{"title": title, "kind": "tokens", "side": values["side"], "values": losses}]
 
 
-def figure(explanation: Explanation, values: JsonMapping) -> "Figure":
-    """Draw a bar per answer.
+def figure(explanation: Explanation, values: JsonMapping) -> Figure:
+    """Draw a bar per answer with its loss, and a line at their mean; bars of given tokens are grey.
 
     Raises:
         RequestError: there are no answers, or too many.
     """
-    from heedful.explain.token_drawings import check_rows, loss_bars
+    from matplotlib.patches import Patch
 
-    answers, mean = values["answers"], values["mean"]
+    from heedful.explain.canvas import ROW, blank, check_rows, finished, label_rows
+
+    answers, losses, given, mean = (values[name] for name in ("answers", "losses", "given", "mean"))
     if not answers:
         raise RequestError("the answer is empty, so there is nothing to draw")
     check_rows(len(answers))
+    drawn = blank(6.0, ROW * len(answers) + 1.45)
+    axes = drawn.add_subplot()
+    shades = [GIVEN if each else PREDICTED for each in given]
+    bars = axes.barh(range(len(answers)), losses, height=0.72, color=shades)
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+    numbers = [f"{loss:.2f}" for loss in losses]
+    axes.bar_label(bars, numbers, padding=3, fontsize=8, color="0.35", bbox=ground)
+    legend = ((PREDICTED, "predicted", not all(given)), (GIVEN, "given", any(given)))
+    handles: list[Any] = [Patch(facecolor=shade, label=name) for shade, name, occurs in legend if occurs]
+    if mean is not None and len(answers) > 1:
+        line = axes.axvline(mean, color="0.4", linewidth=1, linestyle="--", zorder=0)
+        line.set_label(f"mean {mean:.2f}")
+        handles.append(line)
+    axes.set_xlim(0, 1.12 * (max(losses) or 1.0))
+    axes.set_ylim(len(answers) - 0.4, -0.6)
+    label_rows(axes, answers)
+    axes.set_xlabel("loss (nats)", fontsize=9)
+    axes.legend(
+        handles=handles,
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+        borderaxespad=0.2,
+        ncols=len(handles),
+        fontsize=8,
+        frameon=False,
+    )
     note = "" if mean is None else f"perplexity {values['perplexity']:.4g}"
-    title = str(explanation.answer.get("text", ""))
-    line = mean if len(answers) > 1 else None
-    return loss_bars(answers, values["losses"], values["given"], mean=line, title=title, note=note)
+    return finished(drawn, explanation.text, note)

@@ -4,63 +4,70 @@ Source: Dosovitskiy et al. 2021, figure 7, centre.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from heedful.explain.matrix import Numbers, mosaic
 from heedful.explain.page.packing import signed
-from heedful.explain.patches import mosaic, position_similarity
-from heedful.explain.reading import ModelInput
 from heedful.explain.view import Explanation
-from heedful.explain.views.shared import embeddings_of, rounded_all
+from heedful.explain.views.shared import Figure, embeddings_of, rounded_all
 from heedful.nn.positions import NoPositions, Positions
+from heedful.runs.run import Run
+from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from heedful.runs.run import Run
-
 MOST = 512
-"""Maximum number of positions per side."""
+"""Maximum number of positions per axis."""
 
 DIGITS = 4
 """Decimal places of a cosine."""
 
 
-def has(run: "Run") -> bool:
+def has(run: Run) -> bool:
     """Whether an embedding has position vectors."""
     return bool(_parts(run.model))
 
 
 def _parts(model: nn.Module) -> dict[str, Positions]:
-    """Return the modules that compute position vectors, by side."""
+    """Return the modules that compute position vectors, by axis."""
     found = {}
-    for side, embedding in embeddings_of(model).items():
+    for axis, embedding in embeddings_of(model).items():
         part = getattr(getattr(embedding, "positions", None), "positions", None)
         if isinstance(part, Positions) and not isinstance(part, NoPositions):
-            found[side] = part
+            found[axis] = part
     return found
 
 
 @torch.no_grad()
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return the cosine similarities of all pairs of positions of the input.
 
     Returns:
-        ``sides``: for each its ``name`` and ``similarity``, ``[n][n]``, of the first `MOST` tokens, or
+        ``sides``: for each axis its ``name`` and ``similarity``, ``[n][n]``, of the first `MOST` tokens, or
         patches.
     """
     found = []
     for name, part in _parts(run.model).items():
-        side = reading.sides[name]
-        n = min(len(side.tokens), MOST + side.before)
+        axis = prepared.axes[name]
+        n = min(len(axis.tokens), MOST + axis.before)
         places = torch.arange(n, device=next(run.model.parameters()).device)
-        table = part(places, n).float().cpu().numpy()[side.before :]
+        table = part(places, n).float().cpu().numpy()[axis.before :]
         found.append({"name": name, "similarity": rounded_all(position_similarity(table), DIGITS)})
     return {"sides": found}
+
+
+def position_similarity(table: Any) -> Numbers:
+    """Return the cosine similarity ``<p_i, p_j> / (|p_i| |p_j|)`` of each pair of rows of a table ``[N, d]``.
+
+    The similarities of a zero vector are 0.
+    """
+    rows = np.asarray(table, dtype=float)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    return unit @ unit.T
 
 
 def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
@@ -69,14 +76,14 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     for name, cosines in _tables(explanation, values):
         output.append(f"mean cosine similarity of two position vectors of the {name}")
         if cosines.ndim == 4:
-            output += _of_patches(cosines)
+            output += _patch_lines(cosines)
         else:
             steps = [2**k for k in range(10) if 2**k < len(cosines)]
             output += [f"  distance {step:>4}  {np.diagonal(cosines, step).mean():6.3f}" for step in steps]
     return output
 
 
-def _of_patches(cosines: Any) -> list[str]:
+def _patch_lines(cosines: Any) -> list[str]:
     rows, columns = (np.arange(n) for n in cosines.shape[:2])
     same_row = rows[:, None, None, None] == rows[None, None, :, None]
     same_column = columns[None, :, None, None] == columns[None, None, None, :]
@@ -100,27 +107,32 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     ]
 
 
+def figure(explanation: Explanation, values: JsonMapping) -> Figure:
+    """Draw the heat map of the first axis, from -1 (red) to 1 (blue)."""
+    from heedful.explain.canvas import SIGNED, blank, finished, without_ticks
+
+    (name, cosines), *_ = _tables(explanation, values)
+    drawn = blank(4.6, 4.0)
+    axes = drawn.add_subplot()
+    image = axes.imshow(_flat(cosines), cmap=SIGNED, vmin=-1, vmax=1, interpolation="nearest", aspect="equal")
+    drawn.colorbar(image, ax=axes, shrink=0.8, aspect=16, pad=0.03).outline.set_visible(False)
+    without_ticks(axes, "")
+    return finished(drawn, _title(name))
+
+
 def _title(name: str) -> str:
     return f"Cosine similarity of {name} positions"
 
 
-def figure(explanation: Explanation, values: JsonMapping) -> "Figure":
-    """Draw the heat map of the first side."""
-    from heedful.explain.drawings import similarity_map
-
-    (name, cosines), *_ = _tables(explanation, values)
-    return similarity_map(cosines, _title(name))
-
-
 def _tables(explanation: Explanation, values: JsonMapping) -> Iterator[tuple[str, Any]]:
-    """Yield the similarities of each side, ``[n, n]``, or ``[rows, columns, rows, columns]`` for images."""
+    """Yield the similarities of each axis, ``[n, n]``, or ``[rows, columns, rows, columns]`` for images."""
     for each in values["sides"]:
         cosines = np.asarray(each["similarity"], dtype=float)
-        grid = explanation.sides[each["name"]].grid
+        grid = explanation.axes[each["name"]].grid
         is_whole = grid is not None and len(cosines) == grid[0] * grid[1]
         yield each["name"], cosines.reshape(*grid, *grid) if is_whole and grid else cosines
 
 
 def _flat(cosines: Any) -> Any:
-    """Return ``[rows, columns]`` for the page, with NaN between small maps."""
+    """Return a matrix, with NaN between the small maps of an image."""
     return cosines if cosines.ndim == 2 else mosaic(cosines)

@@ -2,31 +2,25 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import find_sites
 from heedful.explain.flow import rollouts
-from heedful.explain.patches import class_map, on_grid
-from heedful.explain.reading import ModelInput
-from heedful.explain.summary import AttentionMatrix
+from heedful.explain.summary import AttentionMatrix, over_patches
 from heedful.explain.terminal import choose_style, heat_map, link_lines
-from heedful.explain.view import MEMORY, PREFIX, Explanation
-from heedful.explain.views.shared import headline, rounded_all
+from heedful.explain.view import MEMORY, Explanation
+from heedful.explain.views.shared import Figure, headline, rounded_all
+from heedful.runs.run import Run
+from heedful.tasks.model_input import PREFIX, ModelInput
 from heedful.typing import JsonMapping, JsonObject
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from heedful.runs.run import Run
 
 RESIDUAL = 0.5
 """Share of the residual connection, as in the paper."""
 
 
-def has(run: "Run") -> bool:
+def has(run: Run) -> bool:
     """Whether the model has self-attention outside of a decoder, and no compressed memory."""
     sites = find_sites(run.model)
     if any(site.keys == MEMORY for site in sites):
@@ -34,11 +28,11 @@ def has(run: "Run") -> bool:
     return any(site.kind != "cross" and site.queries != PREFIX for site in sites)
 
 
-def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
+def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return how much each output token receives from each input token through attention.
 
     Returns:
-        ``residual``, and ``matrices``: for each pair of sides their names ``queries`` and ``keys``, and
+        ``residual``, and ``matrices``: for each pair of axes their names ``queries`` and ``keys``, and
         ``weights``, whose row i contains the shares of the input tokens in output token i. Rows sum to 1; for
         a decoder, rows of both matrices together do.
 
@@ -46,8 +40,8 @@ def compute(run: "Run", reading: ModelInput, explanations: Sequence[Explanation]
         RequestError: some maps were not selected.
     """
     explanation = explanations[0]
-    seen_all = {(each.tap, each.heads) for each in explanation.maps}
-    if {(site.tap, site.heads) for site in find_sites(run.model)} - seen_all:
+    captured = {(each.tap, each.heads) for each in explanation.maps}
+    if {(site.tap, site.heads) for site in find_sites(run.model)} - captured:
         raise RequestError(
             "view rollout needs all kinds of attention, layers and heads; remove the selection of maps"
         )
@@ -69,7 +63,7 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
         if shown.keys.grid is None:
             output += link_lines(shown.in_words().strongest())
         else:
-            over = _over_patches(shown)
+            over = over_patches(shown)
             rows, columns = ([str(i + 1) for i in range(n)] for n in over.shape)
             style = choose_style(sys.stdout)
             output += heat_map(columns, rows, over / (over.max() or 1.0), style=style).splitlines()
@@ -84,7 +78,7 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
             "title": headline(shown.title),
             "kind": "patches",
             "side": matrix["keys"],
-            "images": [{"label": _query_name(shown), "values": _over_patches(shown).ravel().tolist()}],
+            "images": [{"label": _query_name(shown), "values": over_patches(shown).ravel().tolist()}],
             "among": _among(shown),
         }
         for shown, matrix in zip(_matrices(explanation, values), values["matrices"], strict=True)
@@ -92,17 +86,16 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     ]
 
 
-def figure(explanation: Explanation, values: JsonMapping) -> "Figure":
+def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     """Draw the last matrix: that of the decoder, if there is one."""
-    from heedful.explain.drawings import attention_over
-    from heedful.explain.heat_map import check_size, heat_map
+    from heedful.explain.canvas import check_size
+    from heedful.explain.heat_map import attention_panels, heat_map
 
     *_, shown = _matrices(explanation, values)
-    title = str(explanation.answer.get("text", ""))
+    title = explanation.text
     if shown.keys.grid is not None:
-        note = f"{shown.title}: {_query_name(shown)}"
-        over = _over_patches(shown)
-        return attention_over(over, shown.keys.image, among=_among(shown), title=title, note=note)
+        maps, note = [("", over_patches(shown))], f"{shown.title}: {_query_name(shown)}"
+        return attention_panels(maps, shown.keys.image, among=_among(shown), title=title, note=note)
     shown = shown.in_words()
     check_size(*shown.weights.shape)
     return heat_map(shown.keys.tokens, shown.queries.tokens, shown.weights, title=title, note=shown.title)
@@ -116,14 +109,7 @@ def _matrices(explanation: Explanation, values: JsonMapping) -> Iterator[Attenti
         else:
             title = f"rollout: share of each {keys} token in each {queries} token"
         weights = np.asarray(each["weights"], dtype=float).clip(0.0, 1.0)
-        yield AttentionMatrix(explanation.sides[queries], explanation.sides[keys], weights, title)
-
-
-def _over_patches(shown: AttentionMatrix) -> Any:
-    """Return ``[rows, columns]``: the row of the class token or, without one, the mean of all rows."""
-    if shown.queries.grid is not None:
-        return class_map(shown.weights, shown.keys)
-    return on_grid(shown.weights.mean(axis=0), shown.keys)
+        yield AttentionMatrix(explanation.axes[queries], explanation.axes[keys], weights, title)
 
 
 def _among(shown: AttentionMatrix) -> int | None:

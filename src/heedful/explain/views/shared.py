@@ -1,21 +1,79 @@
 """Helpers for several views."""
 
 import math
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from heedful.errors import RequestError
-from heedful.explain.reading import ModelInput
-from heedful.explain.view import INPUT, PREFIX, SOURCE
-from heedful.typing import JsonObject
+from heedful.nn.blocks import DecoderStack, EncoderStack
+from heedful.nn.taps import capture
+from heedful.tasks.model_input import INPUT, PREFIX, SOURCE, ModelInput
+from heedful.typing import JsonMapping, JsonObject
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Figure
+else:
+    Figure = Any  # matplotlib is imported when a figure is drawn, because that takes long
 
 DIGITS = 6
 """Decimal places of rounded numbers."""
 
 EMBEDDINGS = {"embedding": INPUT, "source_embedding": SOURCE, "target_embedding": PREFIX}
-"""Attributes of models with embeddings, and the side that each embeds."""
+"""Attributes of models with embeddings, and the axis that each embeds."""
+
+STACKS = {"encoder": "source_embedding", "decoder": "target_embedding", "stack": "embedding"}
+"""Attributes of models with stacks of blocks, and the embedding that each reads."""
+
+Stack = EncoderStack | DecoderStack
+
+
+def embeddings_of(model: nn.Module) -> dict[str, nn.Module]:
+    """Return the embedding modules of a model by axis."""
+    return {axis: getattr(model, name) for name, axis in EMBEDDINGS.items() if hasattr(model, name)}
+
+
+def stacks_of(model: nn.Module) -> dict[str, Stack]:
+    """Return the stacks of blocks of a model by name."""
+    found = {name: getattr(model, name, None) for name in STACKS}
+    return {name: stack for name, stack in found.items() if isinstance(stack, Stack)}
+
+
+@torch.no_grad()
+def hidden_states(model: nn.Module, prepared: ModelInput, stacks: Sequence[str]) -> dict[str, list[Tensor]]:
+    """Return the hidden states ``[T, d]`` of stacks: of the embeddings, then of each block."""
+    taps = {
+        name: [
+            f"{STACKS[name]}.output",
+            *(f"{name}.blocks.{i}.output" for i in range(len(stacks_of(model)[name].blocks))),
+        ]
+        for name in stacks
+    }
+    with capture(model, dict.fromkeys(tap for own in taps.values() for tap in own)) as captured:
+        model(prepared.batch.inputs, prepared.batch.source)
+    return {name: [captured[tap][-1] for tap in own] for name, own in taps.items()}
+
+
+def questions_of(prepared: ModelInput) -> JsonObject:
+    """Return the questions of an input, JSON-ready."""
+    questions = prepared.questions
+    return {"side": questions.axis, "places": list(questions.places), "answers": questions.names}
+
+
+def refuse_numbers(prepared: ModelInput) -> None:
+    """Check that the answer has a probability.
+
+    Raises:
+        RequestError: the answer is a number.
+    """
+    if prepared.questions.numbers is not None:
+        raise RequestError("the answer is a number, which has no probability; use view gradients")
+
+
+# Numbers and titles
 
 
 def rounded(value: float) -> float:
@@ -33,27 +91,44 @@ def probability(log_prob: float | None) -> float:
     return 0.0 if log_prob is None else float(f"{math.exp(min(log_prob, 0.0)):.{DIGITS}g}")
 
 
-def questions_of(reading: ModelInput) -> JsonObject:
-    """Return the questions of an input, JSON-ready."""
-    questions = reading.questions
-    return {"side": questions.side, "places": list(questions.places), "answers": questions.names}
-
-
-def embeddings_of(model: nn.Module) -> dict[str, nn.Module]:
-    """Return the embedding modules of a model by side."""
-    return {side: getattr(model, name) for name, side in EMBEDDINGS.items() if hasattr(model, name)}
-
-
-def refuse_numbers(reading: ModelInput) -> None:
-    """Check that the answer has a probability.
-
-    Raises:
-        RequestError: the answer is a number.
-    """
-    if reading.questions.numbers is not None:
-        raise RequestError("the answer is a number, which has no probability; use view gradients")
-
-
 def headline(text: str) -> str:
     """Return a line of the terminal as a title for the page, in sentence case."""
     return text[:1].upper() + text[1:]
+
+
+# Numbers of heads: layers of a stack with ``layer`` and ``heads`` from 1, ``tap``, and a number per head
+
+
+def two_places(value: float | None) -> str:
+    """Format a number with two decimal places; a dash for None."""
+    return "-" if value is None else f"{value:.2f}"
+
+
+def head_lines(layers: Sequence[JsonMapping], key: str, width: int) -> Iterator[str]:
+    """Yield a line per layer: the mean of its heads, then each head, in columns of a width."""
+    yield f"  {'layer':>5} {'mean':>{width + 1}}  each head"
+    for layer in layers:
+        known = [value for value in layer[key] if value is not None]
+        mean = sum(known) / len(known) if known else None
+        heads = " ".join(f"{two_places(value):>{width}}" for value in layer[key])
+        yield f"  {layer['layer']:>5} {two_places(mean):>{width + 1}}  {heads}"
+
+
+def head_table(title: str, layers: Sequence[JsonMapping], key: str, largest: float) -> JsonObject:
+    """Return a table of layers by heads for the page: larger is darker, a click on a cell opens the head."""
+    columns = sorted({head for layer in layers for head in layer["heads"]})
+    rows = []
+    for layer in layers:
+        values = dict(zip(layer["heads"], layer[key], strict=True))
+        cells: list[Any] = [layer["layer"]]
+        for head in columns:
+            value = values.get(head)
+            opens = {"tap": layer["tap"], "head": head - 1}
+            cells.append(
+                None
+                if value is None
+                else {"text": two_places(value), "share": min(value / largest, 1.0), **opens}
+            )
+        rows.append(cells)
+    names = ["layer", *(f"head {number}" for number in columns)]
+    return {"title": title, "kind": "table", "columns": names, "rows": rows}

@@ -288,7 +288,7 @@ def seeing_further() -> Explanation:
         "census": counted.to_dict(),
         "distances": {"inputs": 2, "stacks": [stack]},
     }
-    return replace(plain, more=more)
+    return replace(plain, views=more)
 
 
 def seen_image() -> Explanation:
@@ -307,4 +307,4 @@ def seen_image() -> Explanation:
             "tiles": draw.random((2, 3, 3, 3)).tolist(),
         },
     }
-    return replace(plain, more=more)
+    return replace(plain, views=more)

@@ -182,10 +182,10 @@ def test_what_the_input_says_is_text():
 
 def test_a_side_without_a_probability_has_no_row_of_probabilities():
     explanation = hostile()
-    some = [None, *explanation.written["input"][1:]]
-    assert numbers(page(replace(explanation, written={"input": some})))["written"]["input"][0] is None
+    some = [None, *explanation.log_probs["input"][1:]]
+    assert numbers(page(replace(explanation, log_probs={"input": some})))["written"]["input"][0] is None
     none = [None] * len(some)
-    assert numbers(page(replace(explanation, written={"input": none})))["written"] == {}
+    assert numbers(page(replace(explanation, log_probs={"input": none})))["written"] == {}
 
 
 @pytest.mark.parametrize("text", ["</script>", "<!--<script>", "\u2028\u2029", "\udc80", "日本"])
@@ -270,7 +270,7 @@ def test_an_empty_answer_is_seen():
 
 
 def test_an_input_that_could_not_be_read_says_why():
-    failed = replace(image(), answer={"text": "", "error": "disc.png: no image"}, sides={}, maps=[])
+    failed = replace(image(), answer={"text": "", "error": "disc.png: no image"}, axes={}, maps=[])
     assert Parsed(page(failed)).inside["dd"][1] == "disc.png: no image"
 
 

@@ -26,8 +26,8 @@ from constructed import (
 from PIL import Image
 
 from heedful.explain.alignment import merge
+from heedful.explain.matrix import thumbnail
 from heedful.explain.page import page
-from heedful.explain.thumbnails import thumbnail
 from heedful.explain.view import Best, Explanation
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not on this machine: {', '.join(missing())}")
@@ -184,7 +184,7 @@ def test_the_cell_below_the_mouse_is_told(browser, opened):
     explanation = opened(translation())
     head(browser, 5, 1)
     weights = explanation.maps[5].head(1)
-    source, target = (explanation.sides[name].tokens for name in ("source", "target"))
+    source, target = (explanation.axes[name].tokens for name in ("source", "target"))
     script = """
         const field = document.querySelector(".field");
         field.scrollIntoView({block: "center", behavior: "instant"});
@@ -206,7 +206,7 @@ def test_the_table_has_every_number(browser, opened):
     click(browser, "#numbers summary")
     for n, view, weights in views(explanation):
         head(browser, n, view)
-        sides = [explanation.sides[name] for name in (explanation.maps[n].queries, explanation.maps[n].keys)]
+        sides = [explanation.axes[name] for name in (explanation.maps[n].queries, explanation.maps[n].keys)]
         assert texts(browser, "#numbers tbody th") == [*sides[0].tokens]
         assert texts(browser, "#numbers thead th") == [*sides[1].tokens]
         found = np.array([float(cell) for cell in texts(browser, "#numbers tbody td")])
@@ -218,7 +218,7 @@ def test_words_are_merged_as_alignments_are(browser, opened):
     head(browser, 5, 1)
     click(browser, "#units span", 1)
     click(browser, "#numbers summary")
-    source, target = (explanation.sides[name] for name in ("source", "target"))
+    source, target = (explanation.axes[name] for name in ("source", "target"))
     wanted = merge(explanation.maps[5].head(1).astype(float), source.words, target.words)
     assert texts(browser, "#numbers tbody th") == [*target.surface]
     assert texts(browser, "#numbers thead th") == [*source.surface]
@@ -246,7 +246,7 @@ def test_a_tokens_bars_are_its_weights_in_every_head_of_the_layer(browser, opene
     weights = explanation.maps[4].weights.astype(float)
     weights = np.concatenate([weights, weights.mean(axis=0, keepdims=True)])
     wanted = weights[:, 5, :] if direction == "out" else weights[:, :, 5]
-    other = explanation.sides["source" if direction == "out" else "target"].tokens
+    other = explanation.axes["source" if direction == "out" else "target"].tokens
     found = browser.execute(BARS)
     assert [row[0] for row in found] == [*other]
     np.testing.assert_allclose([float(row[1]) for row in found], wanted[1], atol=SHOWN)
@@ -282,7 +282,7 @@ def test_another_kind_of_attention_keeps_the_token_of_the_side_they_share(browse
     assert text(browser, "#token-title") == "rasi attends to"
     strongest = explanation.maps[3].head(0)[5].argmax()
     said = text(browser, "#readout")
-    assert said.startswith(f"rasi attends to {explanation.sides['target'].tokens[strongest]} ")
+    assert said.startswith(f"rasi attends to {explanation.axes['target'].tokens[strongest]} ")
     click(browser, "#units span", 1)
     assert text(browser, "#token-title") == "rasiththen attends to"
 
@@ -337,7 +337,7 @@ def test_what_is_seen_of_an_image_is_its_weights(browser, opened, dark):
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_image_stands_beside_its_weights_as_it_is(browser, opened, dark):
     explanation = opened(image(), dark=dark)
-    pixel = np.asarray(Image.open(BytesIO(explanation.sides["input"].image)), dtype=float)
+    pixel = np.asarray(Image.open(BytesIO(explanation.axes["input"].image)), dtype=float)
     rows, columns = ((np.arange(n) + 0.5) * 12 for n in GRID)
     wanted = pixel[np.ix_(rows.astype(int), columns.astype(int))]
     assert np.abs(seen_patches(browser, ".pair .frame", 0) - wanted).max() <= 12
@@ -359,7 +359,7 @@ def test_the_colour_bar_has_the_colours_that_are_drawn_and_even_attention(browse
 
 def test_even_attention_looks_even(browser, opened):
     plain = image()
-    n = len(plain.sides["input"].tokens)
+    n = len(plain.axes["input"].tokens)
     nearly = np.full((3, n, n), 1 / n) * np.random.default_rng(5).uniform(0.97, 1.03, n)
     nearly = (nearly / nearly.sum(axis=-1, keepdims=True)).astype(np.float32)
     opened(replace(plain, maps=[replace(each, weights=nearly) for each in plain.maps]))
@@ -372,8 +372,8 @@ def test_even_attention_looks_even(browser, opened):
 
 def test_an_image_whose_tokens_are_no_words_has_no_words_to_show(browser, opened):
     plain = image()
-    side = plain.sides["input"]
-    opened(replace(plain, sides={"input": replace(side, words=(-1,) * len(side.tokens))}))
+    side = plain.axes["input"]
+    opened(replace(plain, axes={"input": replace(side, words=(-1,) * len(side.tokens))}))
     assert browser.execute("return document.getElementById('units').hidden")
     opened(translation())
     assert not browser.execute("return document.getElementById('units').hidden")
@@ -408,7 +408,7 @@ def test_where_each_word_of_a_caption_looked(browser, opened):
 
 def test_probabilities_are_told_and_tinted(browser, opened):
     explanation = opened(translation())
-    log_probs = explanation.written["target"]
+    log_probs = explanation.log_probs["target"]
     found = texts(browser, "#written small")
     for shown, log_prob in zip(found, log_probs, strict=True):
         if log_prob is None:
@@ -434,7 +434,7 @@ def test_further_views_are_drawn(browser, opened):
 
 def test_a_row_of_the_census_opens_its_head(browser, opened):
     explanation = opened(seeing_further())
-    heads = explanation.more["census"]["heads"]
+    heads = explanation.views["census"]["heads"]
     buttons = texts(browser, ".opens")
     assert buttons[: len(heads)] == [f"{head['layer']}.{head['head']}" for head in heads]
     for n in (1, 6, 11):
@@ -461,7 +461,7 @@ def test_the_tables_of_views_tell_their_numbers(browser, opened):
     ]
     rows = "return [...document.querySelectorAll('#more section')[arguments[0]].querySelectorAll('tbody tr')]"
     told = browser.execute(f"{rows}.map((row) => [...row.cells].map((cell) => cell.textContent))", 1)
-    assert [row[2] for row in told] == [head["pattern"] for head in explanation.more["census"]["heads"]]
+    assert [row[2] for row in told] == [head["pattern"] for head in explanation.views["census"]["heads"]]
     far = browser.execute(f"{rows}.map((row) => [...row.cells].map((cell) => cell.textContent))", 2)
     assert far == [["1", "0.00", "", "2.00", "0.25"], ["2", "1.50", "", "2.00", "0.25"]]
     tints = browser.execute(f"{rows}.map((row) => row.cells[3].style.backgroundColor)", 2)
@@ -471,7 +471,7 @@ def test_the_tables_of_views_tell_their_numbers(browser, opened):
 
 def test_a_rollout_is_drawn_as_a_head_is(browser, opened):
     explanation = opened(seeing_further())
-    matrices = explanation.more["rollout"]["matrices"]
+    matrices = explanation.views["rollout"]["matrices"]
     assert len(matrices) == 3
     # What is open at first is attention.
     assert text(browser, "#head-title") == "Layer 2, mean of heads"
@@ -488,7 +488,7 @@ def test_a_rollout_is_drawn_as_a_head_is(browser, opened):
 
 def test_what_the_class_token_sees_stands_beside_the_image(browser, opened):
     explanation = opened(seen_image())
-    layers = explanation.more["class-token"]["layers"]
+    layers = explanation.views["class-token"]["layers"]
     wanted = np.array([layer["weights"] for layer in layers])
     for n in range(2):
         same_seen(seen_patches(browser, "#more .gallery .frame", 1 + n), wanted[n], wanted.max())
@@ -512,7 +512,7 @@ def test_what_speaks_for_the_answer_is_blue_and_what_against_it_red(browser, ope
         "sides": [{"name": "input", "products": embedded, "norms": np.abs(embedded).tolist()}],
         "images": [{"name": "input", **own}],
     }
-    opened(replace(image(), more={"gradients": gradients}), dark=dark)
+    opened(replace(image(), views={"gradients": gradients}), dark=dark)
     for n, values in enumerate((each_pixel, each_patch)):
         most = np.abs(values).max()
         found = pixels(browser, "#more figure .frame canvas", n)[..., :3]
@@ -538,7 +538,7 @@ def test_the_two_ends_of_a_scale_with_signs_can_be_told_apart(dark):
 @pytest.mark.parametrize("dark", [False, True])
 def test_positions_are_blue_where_alike_and_red_where_opposite(browser, opened, dark):
     explanation = opened(seen_image(), dark=dark)
-    (side,) = explanation.more["positions"]["sides"]
+    (side,) = explanation.views["positions"]["sides"]
     cosines = np.array(side["similarity"]).reshape(*GRID, *GRID)
     found = pixels(browser, ".heat canvas")
     rows, columns = GRID
@@ -651,9 +651,9 @@ def test_a_walk_by_keyboard(browser, opened):
     assert focused(browser) == "map"
     before = browser.execute("return [state.query, state.key]")
     browser.press("Home", "Right", "Right", "Down")
-    row = min(before[0] + 1, len(explanation.sides["source"].tokens) - 1)
+    row = min(before[0] + 1, len(explanation.axes["source"].tokens) - 1)
     said = text(browser, "#readout")
-    assert said.startswith(f"{explanation.sides['source'].tokens[row]} attends to the ")
+    assert said.startswith(f"{explanation.axes['source'].tokens[row]} attends to the ")
     assert last_number(said) == pytest.approx(explanation.maps[1].head(1)[row, 2], abs=SHOWN)
     browser.press("Enter")
     assert focused(browser) == "chip"

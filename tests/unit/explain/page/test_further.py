@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from constructed import translation
 
-from heedful.explain.page.further import drawings
+from heedful.explain.page.build import drawings
 from heedful.explain.page.packing import signed
 
 QUESTIONS = {"side": "target", "places": [0, 2], "answers": ["naan", "farm"]}
 
 
 def drawn(**more):
-    return drawings(replace(translation(), more=more))
+    return drawings(replace(translation(), views=more))
 
 
 def test_what_says_its_kind_is_drawn_as_it_is():
-    views = translation().more
+    views = translation().views
     assert drawn(**views) == [*views.values()]
 
 

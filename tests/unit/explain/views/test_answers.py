@@ -9,7 +9,7 @@ import pytest
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import NO_MAPS
 from heedful.explain.canvas import shortened
-from heedful.explain.explaining import explain_input
+from heedful.explain.capture import explain_input
 from heedful.explain.figure import figure_of
 from heedful.explain.view import Explanation
 from heedful.explain.views import view_module
@@ -19,7 +19,7 @@ from heedful.explain.views import view_module
 def test_the_table_has_the_most_probable_answer_of_every_depth(explained, name):
     run, given = explained(name)
     seen = explain_input(run, given, maps=NO_MAPS, views=["lens"])
-    values = seen.more["lens"]
+    values = seen.views["lens"]
     axes = figure_of(seen).axes[0]
     texts = {tuple(map(round, text.get_position())): text for text in axes.texts}
     shares = np.asarray(axes.images[0].get_array())
@@ -37,7 +37,7 @@ def test_the_table_has_the_most_probable_answer_of_every_depth(explained, name):
 def test_the_bars_are_the_losses(explained, name):
     run, given = explained(name)
     seen = explain_input(run, given, maps=NO_MAPS, views=["losses"])
-    values = seen.more["losses"]
+    values = seen.views["losses"]
     axes = figure_of(seen).axes[0]
     assert [bar.get_width() for bar in axes.patches] == values["losses"]
     labels = [label.get_text() for label in axes.get_yticklabels()]
@@ -58,7 +58,7 @@ def test_nothing_and_too_much_are_refused(explained, name):
         figure_of(seen)
     run, given = explained("translation")
     seen = explain_input(run, given, maps=NO_MAPS, views=[name])
-    long = {key: value * 99 if isinstance(value, list) else value for key, value in seen.more[name].items()}
+    long = {key: value * 99 if isinstance(value, list) else value for key, value in seen.views[name].items()}
     assert isinstance(seen, Explanation)
     with pytest.raises(RequestError, match="at most 120 tokens, got"):
-        view_module(name).figure(replace(seen, more={name: long}), long)
+        view_module(name).figure(replace(seen, views={name: long}), long)

@@ -5,7 +5,7 @@ import pytest
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import NO_MAPS, Selection
-from heedful.explain.explaining import explain_input
+from heedful.explain.capture import explain_input
 from heedful.explain.figure import figure_of
 from heedful.explain.patterns import Census, census
 from heedful.explain.view import Axis, Explanation, Map
@@ -31,22 +31,22 @@ def constructed(length: int) -> Explanation:
 def seen():
     inputs = [constructed(length) for length in (11, 13, 17)]
     values = view_module("census").compute(None, None, inputs)
-    return Explanation(**{**vars(inputs[0]), "more": {"census": values}})
+    return Explanation(**{**vars(inputs[0]), "views": {"census": values}})
 
 
 def test_known_heads_get_their_classes(seen):
-    heads = seen.more["census"]["heads"]
+    heads = seen.views["census"]["heads"]
     found = [(head["layer"], head["head"], head["pattern"], head["tap"]) for head in heads]
     assert found == [
         (3, 1, "previous token", "stack.2.weights"),
         (3, 2, "first token", "stack.2.weights"),
         (3, 4, "broad", "stack.2.weights"),
     ]
-    assert seen.more["census"]["inputs"] == 3
+    assert seen.views["census"]["inputs"] == 3
 
 
 def test_the_terminal_tells_shares_meanings_and_every_head(seen):
-    lines = view_module("census").lines(seen, seen.more["census"])
+    lines = view_module("census").lines(seen, seen.views["census"])
     assert lines[0] == "census of 3 heads over 3 inputs"
     (share,) = (line for line in lines if line.startswith("  self-attention: previous token"))
     assert share.split()[3:5] == ["1", "33%"]
@@ -68,7 +68,7 @@ def test_of_one_input_it_is_said_that_more_would_tell_more():
 
 
 def test_every_row_of_the_page_opens_its_head(seen):
-    shares, heads = view_module("census").drawings(seen, seen.more["census"])
+    shares, heads = view_module("census").drawings(seen, seen.views["census"])
     assert [row[1:4] for row in shares["rows"]] == [
         ["previous token", 1, "33%"],
         ["first token", 1, "33%"],
@@ -95,7 +95,7 @@ def test_several_inputs_of_a_run_are_one_census(explained, name):
     run, _ = explained(name)
     found = explain_input(run, TEXTS[0], views=["census"], others=TEXTS[1:])
     wanted = census([explain_input(run, text) for text in TEXTS])
-    assert Census.from_dict(found.more["census"]) == wanted
+    assert Census.from_dict(found.views["census"]) == wanted
     assert wanted.inputs == 3
     assert found.maps[0].weights.shape == explain_input(run, TEXTS[0]).maps[0].weights.shape
 
@@ -103,7 +103,7 @@ def test_several_inputs_of_a_run_are_one_census(explained, name):
 def test_of_the_heads_that_were_asked_for(explained):
     run, given = explained("translation")
     seen = explain_input(run, given, maps=Selection(layers=[1], heads=[0, 2]), views=["census"])
-    found = seen.more["census"]["heads"]
+    found = seen.views["census"]["heads"]
     assert [(head["kind"], head["layer"], head["head"]) for head in found] == [("self", 2, 1), ("self", 2, 3)]
 
 
@@ -111,7 +111,7 @@ def test_slots_of_a_compressed_memory_are_left_out(explained):
     run, given = explained("local and compressed")
     seen = explain_input(run, given, views=["census"])
     taps = {each.tap for each in seen.maps if each.keys != "memory"}
-    assert {head["tap"] for head in seen.more["census"]["heads"]} == taps
+    assert {head["tap"] for head in seen.views["census"]["heads"]} == taps
     assert len(taps) < len(seen.maps)
 
 
@@ -138,7 +138,7 @@ def test_an_input_that_cannot_be_read_is_told_by_its_number(explained):
 def test_all_inputs_together_keep_to_the_limit(explained):
     run, given = explained("classification")
     alone = explain_input(run, given)
-    n = len(alone.sides["input"].tokens)
+    n = len(alone.axes["input"].tokens)
     # Two layers of three heads, and three rectangles of a layer while it works.
     taken, working = 4 * n * n * 2 * 3, 4 * n * n * 3 * 3
     explain_input(run, given, views=["census"], others=[given], limit=2 * taken + working)

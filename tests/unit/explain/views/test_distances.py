@@ -7,7 +7,7 @@ import pytest
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
-from heedful.explain.explaining import explain_input
+from heedful.explain.capture import explain_input
 from heedful.explain.figure import figure_of
 from heedful.explain.views import view_module
 
@@ -32,7 +32,7 @@ def tokens_between(weights, grid=None, patch=1, before=0):
 @pytest.mark.parametrize("name", ["classification", "language model", "masked"])
 def test_in_tokens_over_all_queries_of_all_inputs(explained, name):
     run, _ = explained(name)
-    values = explain_input(run, TEXTS[0], views=["distances"], others=TEXTS[1:]).more["distances"]
+    values = explain_input(run, TEXTS[0], views=["distances"], others=TEXTS[1:]).views["distances"]
     assert values["inputs"] == 3
     (stack,) = values["stacks"]
     assert (stack["side"], stack["unit"]) == ("input", "tokens")
@@ -47,14 +47,14 @@ def test_in_tokens_over_all_queries_of_all_inputs(explained, name):
 def test_even_attention_over_what_is_seen(explained):
     run, given = explained("language model")
     seen = explain_input(run, given, views=["distances"])
-    n = len(seen.sides["input"].tokens)
+    n = len(seen.axes["input"].tokens)
     # Token i sees i + 1 places, on average i / 2 away.
-    even = seen.more["distances"]["stacks"][0]["even"]
+    even = seen.views["distances"]["stacks"][0]["even"]
     assert even == pytest.approx(np.mean([i / 2 for i in range(n)]), abs=ROUNDED)
     run, given = explained("classification")
     seen = explain_input(run, given, views=["distances"])
-    n = len(seen.sides["input"].tokens)
-    even = seen.more["distances"]["stacks"][0]["even"]
+    n = len(seen.axes["input"].tokens)
+    even = seen.views["distances"]["stacks"][0]["even"]
     assert even == pytest.approx(np.mean([[abs(i - j) for j in range(n)] for i in range(n)]), abs=ROUNDED)
 
 
@@ -62,9 +62,9 @@ def test_even_attention_over_what_is_seen(explained):
 def test_in_pixels_between_patches(explained, name):
     run, given = explained(name)
     seen = explain_input(run, given, views=["distances"])
-    (stack,) = seen.more["distances"]["stacks"]
+    (stack,) = seen.views["distances"]["stacks"]
     assert stack["unit"] == "pixels"
-    side = seen.sides["input"]
+    side = seen.axes["input"]
     for n, layer in enumerate(stack["layers"]):
         for head, found in enumerate(layer["distances"]):
             every = tokens_between(seen.maps[n].weights[head], side.grid, 3, side.before)
@@ -75,7 +75,7 @@ def test_in_pixels_between_patches(explained, name):
 
 def test_both_halves_of_a_translator_have_a_stack(explained):
     seen = explain_input(*explained("translation"), views=["distances"])
-    stacks = seen.more["distances"]["stacks"]
+    stacks = seen.views["distances"]["stacks"]
     assert [(stack["side"], stack["kind"]) for stack in stacks] == [("source", "self"), ("prefix", "causal")]
     with pytest.raises(RequestError, match="needs self-attention"):
         explain_input(*explained("translation"), maps=Selection(kinds=["cross"]), views=["distances"])
@@ -94,14 +94,14 @@ def test_the_image_has_layers_at_their_own_numbers(explained, name, layers, numb
     seen = explain_input(*explained(name), maps=Selection(layers=layers), views=["distances"])
     axes = figure_of(seen).axes[0]
     assert axes.get_xticks().tolist() == numbers
-    (stack,) = seen.more["distances"]["stacks"]
+    (stack,) = seen.views["distances"]["stacks"]
     wanted = [(layer["layer"], value) for layer in stack["layers"] for value in layer["distances"]]
     np.testing.assert_allclose(np.asarray(axes.collections[0].get_offsets()), wanted)
 
 
 def test_lines_and_cells_tell_the_numbers(explained):
     seen = explain_input(*explained("classification"), views=["distances"])
-    values = seen.more["distances"]
+    values = seen.views["distances"]
     layer = values["stacks"][0]["layers"][1]
     lines = view_module("distances").lines(seen, values)
     shown = [f"{value:.2f}" for value in layer["distances"]]
@@ -134,4 +134,4 @@ def test_a_head_that_looks_at_no_patch_has_no_distance(explained):
     both = view.compute(run, None, [blind, seen])["stacks"][0]["layers"][0]["distances"]
     alone = view.compute(run, None, [seen])["stacks"][0]["layers"][0]["distances"]
     assert both[1] == alone[1]
-    figure_of(type(seen)(**{**vars(blind), "more": {"distances": values}})).canvas.draw()
+    figure_of(type(seen)(**{**vars(blind), "views": {"distances": values}})).canvas.draw()

@@ -14,14 +14,13 @@ from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.explain.attention_sites import NO_MAPS
-from heedful.explain.explaining import explain_input
+from heedful.explain.capture import explain_input, prepare_input
 from heedful.explain.figure import figure_of
-from heedful.explain.reading import AnswerOptions, ModelInput, Questions, read
-from heedful.explain.view import INPUT
 from heedful.explain.views import view_module
-from heedful.explain.views.gradients import gradients
+from heedful.explain.views.gradients import block_sums, compute
 from heedful.nn.patches import Images
 from heedful.runs.run import load
+from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions
 from heedful.tasks.prediction import Prediction
 
 OF_IMAGES = {
@@ -60,7 +59,7 @@ def linear(numbers=None):
         numbers=numbers,
     )
     reading = ModelInput(Batch.of_images(Images.of(pixels, 1), [0]), {}, Prediction("class 4"), questions)
-    return model, pixels[0], gradients(SimpleNamespace(model=model), reading)
+    return model, pixels[0], compute(SimpleNamespace(model=model), reading, ())
 
 
 def test_of_a_linear_score_products_are_weights_times_pixels_and_sum_to_it():
@@ -104,10 +103,10 @@ def test_products_are_the_slopes_of_the_score_when_a_pixel_grows(explained, name
     run = load(own_run.folder.path, device="cpu")
     # A class that is as good as certain has no slope, so another is asked about.
     answer, labels = run.predict([given])[0].text, getattr(run.processor, "labels", ())
-    reading = read(
-        run, given, asked=AnswerOptions(target=next((label for label in labels if label != answer), None))
+    reading = prepare_input(
+        run, given, options=AnswerOptions(target=next((label for label in labels if label != answer), None))
     )
-    (own,) = gradients(run, reading)["images"]
+    (own,) = compute(run, reading, ())["images"]
     assert own["name"] == OF_IMAGES[name]
     run.model.double()
     batch = reading.batch
@@ -127,7 +126,7 @@ def test_products_are_the_slopes_of_the_score_when_a_pixel_grows(explained, name
 
 def test_patches_have_products_of_their_own_where_they_are_embedded(explained):
     run, given = explained("images")
-    found = gradients(run, read(run, given))
+    found = compute(run, prepare_input(run, given), ())
     assert [side["name"] for side in found["sides"]] == [INPUT]
     assert np.shape(found["sides"][0]["products"]) == (5,)  # the class token, and 2 x 2 patches
     assert np.shape(found["images"][0]["products"]) == (6, 6)
@@ -138,7 +137,7 @@ def test_patches_have_products_of_their_own_where_they_are_embedded(explained):
 
 def test_pixels_and_patches_stand_beside_the_image(explained):
     seen = explain_input(*explained("images"), views=["gradients"])
-    values = seen.more["gradients"]
+    values = seen.views["gradients"]
     pixels, patches = (np.array(values[part][0]["products"]) for part in ("images", "sides"))
     (drawn,) = view_module("gradients").drawings(seen, values)
     one, other = drawn["images"]
@@ -156,7 +155,7 @@ def test_pixels_and_patches_stand_beside_the_image(explained):
 
 def test_the_terminal_names_the_patches_whose_pixels_say_most(explained):
     seen = explain_input(*explained("resnet"), maps=NO_MAPS, views=["gradients"])
-    values, (rows, columns) = seen.more["gradients"], seen.sides[INPUT].grid
+    values, (rows, columns) = seen.views["gradients"], seen.axes[INPUT].grid
     pixels = np.array(values["images"][0]["products"])
     sums = pixels.reshape(rows, 6 // rows, columns, 6 // columns).sum(axis=(1, 3))
     row, column = np.unravel_index(sums.argmax(), sums.shape)
@@ -171,13 +170,13 @@ def test_the_terminal_names_the_patches_whose_pixels_say_most(explained):
 def test_the_terminal_tells_numbers_of_any_size(explained, scale):
     """An answer that is sure has small gradients."""
     seen = explain_input(*explained("translation"), views=["gradients"])
-    for side in seen.more["gradients"]["sides"]:
+    for side in seen.views["gradients"]["sides"]:
         for name in ("products", "norms"):
             side[name] = [value * scale for value in side[name]]
-    told = view_module("gradients").lines(seen, seen.more["gradients"])
+    told = view_module("gradients").lines(seen, seen.views["gradients"])
     rows = [line.split() for line in told if len(line.split()) == 3]
     for number, name in enumerate(("products", "norms")):
-        wanted = [value for side in seen.more["gradients"]["sides"] for value in side[name]]
+        wanted = [value for side in seen.views["gradients"]["sides"] for value in side[name]]
         found = [float(row[number]) for row in rows]
         assert found == pytest.approx(wanted, abs=1e-2 * max(map(abs, wanted)))
 
@@ -186,6 +185,29 @@ def test_of_texts_each_token_has_a_bar(explained):
     seen = explain_input(*explained("translation"), views=["gradients"])
     axes = figure_of(seen).axes
     assert [each.get_title() for each in axes] == ["source", "prefix"]
-    for each, side in zip(axes, seen.more["gradients"]["sides"], strict=True):
+    for each, side in zip(axes, seen.views["gradients"]["sides"], strict=True):
         assert [bar.get_width() for bar in each.patches] == side["products"]
-        assert [label.get_text() for label in each.get_yticklabels()] == [*seen.sides[side["name"]].tokens]
+        assert [label.get_text() for label in each.get_yticklabels()] == [*seen.axes[side["name"]].tokens]
+
+
+# Sums over patches
+
+
+@pytest.mark.parametrize(("size", "grid"), [((6, 6), (2, 3)), ((7, 11), (3, 5)), ((5, 2), (5, 1))])
+def test_sums_over_patches_are_those_of_a_loop(size, grid):
+    values = np.random.default_rng(3).normal(size=size)
+    wanted = np.zeros(grid)
+    for i, row in enumerate(values):
+        for j, value in enumerate(row):
+            # The last patch that begins no later than the pixel.
+            r, c = (
+                max(n for n in range(g) if n * s // g <= at)
+                for at, g, s in zip((i, j), grid, size, strict=True)
+            )
+            wanted[r, c] += value
+    np.testing.assert_allclose(block_sums(values, grid), wanted)
+
+
+def test_more_patches_than_pixels_are_refused():
+    with pytest.raises(ValueError, match="patches"):
+        block_sums(np.ones((2, 3)), (3, 3))

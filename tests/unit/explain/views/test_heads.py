@@ -5,9 +5,9 @@ import pytest
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import NO_MAPS, Selection, find_sites
-from heedful.explain.explaining import explain_input
+from heedful.explain.capture import explain_input
 from heedful.explain.figure import figure_of
-from heedful.explain.thumbnails import thumbnail
+from heedful.explain.matrix import thumbnail
 from heedful.explain.views import view_module
 
 
@@ -20,7 +20,7 @@ def test_sharpness_is_the_mean_of_the_greatest_weights(explained, every):
     seen = explain_input(run, given, views=["heads"])
     told = {
         (stack["kind"], stack["queries"], stack["keys"], layer["layer"], layer["tap"]): layer
-        for stack in seen.more["heads"]["stacks"]
+        for stack in seen.views["heads"]["stacks"]
         for layer in stack["layers"]
     }
     whole = [each for each in seen.maps if not each.is_part]
@@ -80,7 +80,7 @@ def test_only_the_heads_that_were_asked_for_are_drawn(explained):
 def test_in_words_layers_are_lines_and_on_the_page_they_open(explained):
     run, given = explained("classification")
     seen = explain_input(run, given, views=["heads"])
-    values = seen.more["heads"]
+    values = seen.views["heads"]
     lines = view_module("heads").lines(seen, values)
     assert lines[0] == "sharpness of each head (1: one key per query): self-attention of the input"
     for line, layer in zip(lines[2:], values["stacks"][0]["layers"], strict=True):

@@ -10,12 +10,12 @@ from PIL import Image
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import NO_MAPS
-from heedful.explain.explaining import explain_input
+from heedful.explain.capture import explain_input
 from heedful.explain.figure import figure_of
 from heedful.explain.page.packing import LEVELS
-from heedful.explain.patches import patch_filters
 from heedful.explain.views import view_module
-from heedful.explain.views.positions import MOST
+from heedful.explain.views.filters import patch_filters
+from heedful.explain.views.positions import MOST, position_similarity
 
 HALF = 0.5e-4 + 1e-9
 
@@ -30,7 +30,7 @@ def cosines(table):
 
 def test_every_layer_has_what_the_class_token_looks_at(explained):
     seen = explain_input(*explained("images"), views=["class-token"])
-    values = seen.more["class-token"]
+    values = seen.views["class-token"]
     assert [layer["layer"] for layer in values["layers"]] == [1, 2]
     for layer, each in zip(values["layers"], seen.maps, strict=True):
         wanted = each.weights.astype(float).mean(axis=0)[0, 1:].reshape(2, 2)
@@ -62,7 +62,7 @@ def test_without_a_class_token_in_an_image_there_is_no_such_view(explained, name
 def test_positions_of_patches_are_laid_out(explained):
     run, given = explained("images")
     seen = explain_input(run, given, maps=NO_MAPS, views=["positions"])
-    values = seen.more["positions"]
+    values = seen.views["positions"]
     ((side,), table) = values["sides"], run.model.embedding.positions.positions.weight.detach()
     wanted = cosines(table[1:])  # the first is the class token's
     np.testing.assert_allclose(side["similarity"], wanted, atol=HALF)
@@ -78,27 +78,27 @@ def test_positions_of_patches_are_laid_out(explained):
 def test_on_the_page_they_are_sixteen_bits_with_nothing_between_patches(explained):
     run, given = explained("images")
     seen = explain_input(run, given, maps=NO_MAPS, views=["positions"])
-    (drawn,) = view_module("positions").drawings(seen, seen.more["positions"])
+    (drawn,) = view_module("positions").drawings(seen, seen.views["positions"])
     levels = np.frombuffer(base64.b64decode(drawn["levels"]), "<u2").reshape(drawn["size"])
     assert drawn["size"] == [5, 5]
     assert not levels[2].any()
     assert not levels[:, 2].any()
     found = 2 * (levels[:2, :2].astype(float) - 1) / (LEVELS - 1) - 1
-    np.testing.assert_allclose(found.ravel(), seen.more["positions"]["sides"][0]["similarity"][0], atol=2e-5)
+    np.testing.assert_allclose(found.ravel(), seen.views["positions"]["sides"][0]["similarity"][0], atol=2e-5)
 
 
 def test_sinusoids_of_both_sides_of_a_translator(explained):
     run, given = explained("translation")
     seen = explain_input(run, given, maps=NO_MAPS, views=["positions"])
-    sides = seen.more["positions"]["sides"]
+    sides = seen.views["positions"]["sides"]
     assert [side["name"] for side in sides] == ["source", "prefix"]
     for side in sides:
-        n = len(seen.sides[side["name"]].tokens)
+        n = len(seen.axes[side["name"]].tokens)
         # <PE_p, PE_q> = sum_i cos((p - q) omega_i), and |PE_p|^2 is d / 2 (SYSTEM row 48).
         omega = 10000.0 ** (-np.arange(0, 12, 2) / 12)
         wanted = [[np.cos((p - q) * omega).mean() for q in range(n)] for p in range(n)]
         np.testing.assert_allclose(side["similarity"], wanted, atol=HALF + 1e-6)
-    line = view_module("positions").lines(seen, seen.more["positions"])[1]
+    line = view_module("positions").lines(seen, seen.views["positions"])[1]
     assert line.split() == ["distance", "1", f"{np.cos(omega).mean():.3f}"]
 
 
@@ -106,7 +106,7 @@ def test_of_a_long_text_there_are_the_first(explained, monkeypatch):
     monkeypatch.setattr("heedful.explain.views.positions.MOST", 3)
     assert MOST == 512
     run, given = explained("classification")
-    (side,) = explain_input(run, given, maps=NO_MAPS, views=["positions"]).more["positions"]["sides"]
+    (side,) = explain_input(run, given, maps=NO_MAPS, views=["positions"]).views["positions"]["sides"]
     assert np.shape(side["similarity"]) == (3, 3)
 
 
@@ -115,13 +115,73 @@ def test_without_vectors_of_positions_there_is_no_such_view(explained, name):
     assert not view_module("positions").has(explained(name)[0])
 
 
+def test_similarities_are_torchs():
+    table = np.random.default_rng(1).normal(size=(16, 11))
+    table[5] = 0
+    given_ = torch.from_numpy(table)
+    wanted = torch.nn.functional.cosine_similarity(given_[:, None], given_[None], dim=-1).numpy()
+    np.testing.assert_allclose(position_similarity(table), wanted, atol=1e-12)
+
+
 # Filters
+
+
+def filters(d=23, channels=3, patch=5, rank=4, seed=0):
+    """Filters around a mean that vary in ``rank`` directions, each weaker than the one before."""
+    rng = np.random.default_rng(seed)
+    directions = np.linalg.qr(rng.normal(size=(channels * patch**2, rank)))[0].T
+    strengths = rng.normal(size=(d, rank)) * 10.0 ** -np.arange(rank)
+    return strengths @ directions + rng.normal(size=channels * patch**2)
+
+
+def test_filters_are_the_components_of_the_covariance():
+    weight = filters()
+    tiles, shares = patch_filters(weight, 5)
+    values, vectors = np.linalg.eigh(np.cov(weight.T))
+    assert tiles.shape == (4, 5, 5, 3)
+    np.testing.assert_allclose(shares, values[::-1][:4] / values.sum(), rtol=1e-6)
+    for number, tile in enumerate(tiles):
+        component = tile.transpose(2, 0, 1).ravel() - 0.5
+        component /= np.linalg.norm(component)
+        assert abs(component @ vectors[:, -1 - number]) == pytest.approx(1, abs=1e-6)
+        assert tile.max() == 1
+        assert tile.min() >= 0
+
+
+def test_filters_may_be_those_of_a_convolution():
+    weight = filters()
+    linear, shares = patch_filters(weight, 5, count=2)
+    convolution, _ = patch_filters(weight.reshape(23, 3, 5, 5), 5, count=2)
+    np.testing.assert_array_equal(convolution, linear)
+    assert linear.shape == (2, 5, 5, 3)
+    assert len(shares) == 2
+
+
+def test_the_sign_of_the_filters_does_not_matter():
+    weight = filters()
+    np.testing.assert_allclose(patch_filters(-weight, 5)[0], patch_filters(weight, 5)[0], atol=1e-9)
+
+
+def test_a_channel_stays_with_its_colour():
+    """Filters that only vary in one pixel of one channel have one component, with that pixel."""
+    weight = np.ones((7, 3, 5, 5))
+    weight[:, 2, 1, 4] = range(7)
+    tiles, shares = patch_filters(weight, 5)
+    wanted = np.full((1, 5, 5, 3), 0.5)
+    wanted[0, 1, 4, 2] = 1
+    np.testing.assert_allclose(tiles, wanted, atol=1e-12)
+    np.testing.assert_allclose(shares, [1])
+
+
+def test_filters_that_do_not_vary_have_no_components():
+    tiles, shares = patch_filters(np.ones((7, 2, 5, 5)), 5)
+    assert (tiles.shape, shares.shape) == ((0, 5, 5, 2), (0,))
 
 
 def test_filters_are_the_components_of_the_projection(explained):
     run, given = explained("images")
     seen = explain_input(run, given, maps=NO_MAPS, views=["filters"])
-    values = seen.more["filters"]
+    values = seen.views["filters"]
     weight = run.model.embedding.patches.projection.weight.detach().numpy()
     tiles, shares = patch_filters(weight, 3)
     assert (values["patch"], values["filters"]) == (3, 12)
@@ -153,7 +213,7 @@ def test_filters_that_are_all_alike_have_no_image(explained):
     finally:
         with torch.no_grad():
             weight.copy_(before)
-    values = seen.more["filters"]
+    values = seen.views["filters"]
     assert (values["tiles"], values["shares"]) == ([], [])
     assert view.drawings(seen, values) == []
     assert "0 principal components" in view.lines(seen, values)[0]

@@ -5,9 +5,8 @@ import pytest
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
-from heedful.explain.explaining import explain_input
+from heedful.explain.capture import explain_input, prepare_input
 from heedful.explain.figure import figure_of
-from heedful.explain.reading import read
 from heedful.explain.views import view_module
 from heedful.nn.blocks import DecoderBlock, EncoderBlock
 
@@ -44,13 +43,13 @@ def hooked(run, reading):
 def test_norms_are_those_of_what_embeddings_and_blocks_return(explained, name):
     run, given = explained(name)
     seen = explain_input(run, given, maps=NO_MAPS, views=["residual"])
-    wanted = hooked(run, read(run, given))
+    wanted = hooked(run, prepare_input(run, given))
     sides = {"encoder": "source", "decoder": "prefix", "stack": "input"}
-    found = {each["side"]: np.array(each["norms"]) for each in seen.more["residual"]["stacks"]}
+    found = {each["side"]: np.array(each["norms"]) for each in seen.views["residual"]["stacks"]}
     assert found.keys() == {sides[stack] for stack in wanted}
     for stack, norms in wanted.items():
         np.testing.assert_allclose(found[sides[stack]], np.stack(norms), rtol=2e-5, atol=1e-6)
-        assert found[sides[stack]].shape[1] == len(seen.sides[sides[stack]].tokens)
+        assert found[sides[stack]].shape[1] == len(seen.axes[sides[stack]].tokens)
     blocks = sum(isinstance(part, EncoderBlock | DecoderBlock) for part in run.model.modules())
     assert sum(len(norms) - 1 for norms in found.values()) == blocks
 
@@ -58,11 +57,11 @@ def test_norms_are_those_of_what_embeddings_and_blocks_return(explained, name):
 def test_the_terminal_names_the_token_with_the_largest_norm(explained):
     run, given = explained("language model")
     seen = explain_input(run, given, maps=NO_MAPS, views=["residual"])
-    (norms,) = (np.array(each["norms"]) for each in seen.more["residual"]["stacks"])
-    title, *rows = view_module("residual").lines(seen, seen.more["residual"])
+    (norms,) = (np.array(each["norms"]) for each in seen.views["residual"]["stacks"])
+    title, *rows = view_module("residual").lines(seen, seen.views["residual"])
     assert title == "norm of the residual stream of input tokens: mean, largest"
     assert len(rows) == len(norms)
-    tokens = seen.sides["input"].tokens
+    tokens = seen.axes["input"].tokens
     for depth, (row, own) in enumerate(zip(rows, norms, strict=True)):
         name, mean, largest = (f"block {depth}" if depth else "embeddings"), own.mean(), own.max()
         assert row.split() == [*name.split(), f"{mean:.3f}", f"{largest:.3f}", *tokens[own.argmax()].split()]
@@ -71,8 +70,8 @@ def test_the_terminal_names_the_token_with_the_largest_norm(explained):
 def test_drawings_are_relative_to_the_largest_norm(explained):
     run, given = explained("translation")
     seen = explain_input(run, given, maps=NO_MAPS, views=["residual"])
-    stacks = [np.array(each["norms"]) for each in seen.more["residual"]["stacks"]]
-    drawings = view_module("residual").drawings(seen, seen.more["residual"])
+    stacks = [np.array(each["norms"]) for each in seen.views["residual"]["stacks"]]
+    drawings = view_module("residual").drawings(seen, seen.views["residual"])
     assert [each["size"] for each in drawings] == [[*norms.shape] for norms in stacks]
     assert [each["title"].rpartition(" ")[2] for each in drawings] == [
         f"{norms.max():.4g}" for norms in stacks

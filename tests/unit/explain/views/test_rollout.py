@@ -5,10 +5,9 @@ import pytest
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
-from heedful.explain.explaining import explain_input
+from heedful.explain.capture import explain_input
 from heedful.explain.figure import figure_of
 from heedful.explain.flow import rollout, rollout_across
-from heedful.explain.patches import class_map
 from heedful.explain.views import view_module
 
 ROUNDED = 5.1e-7
@@ -17,7 +16,7 @@ ENCODERS += ["tagging", "images"]
 
 
 def matrices(seen):
-    found = seen.more["rollout"]["matrices"]
+    found = seen.views["rollout"]["matrices"]
     return {(each["queries"], each["keys"]): np.array(each["weights"]) for each in found}
 
 
@@ -63,11 +62,11 @@ def test_a_choice_of_attention_is_refused(explained, choice):
 
 def test_the_terminal_has_a_line_for_each_word(explained):
     seen = explain_input(*explained("translation"), views=["rollout"])
-    lines = view_module("rollout").lines(seen, seen.more["rollout"])
+    lines = view_module("rollout").lines(seen, seen.views["rollout"])
     heads = [line for line in lines if line.startswith("rollout")]
     assert heads[-1] == "rollout: share of each source token in each target token"
     rows = lines[lines.index(heads[-1]) + 1 :]
-    words = [*seen.sides["target"].surface, "</s>"]
+    words = [*seen.axes["target"].surface, "</s>"]
     assert [row.split()[0] for row in rows] == words
 
 
@@ -76,9 +75,9 @@ def test_over_an_image_it_is_laid_out_as_its_patches(explained, name):
     seen = explain_input(*explained(name), views=["rollout"])
     view = view_module("rollout")
     (*_, (sides, weights)) = matrices(seen).items()
-    side = seen.sides[sides[1]]
-    wanted = class_map(weights, side) if name != "captions" else weights.mean(axis=0).reshape(side.grid)
-    drawn = view.drawings(seen, seen.more["rollout"])[-1]
+    side = seen.axes[sides[1]]
+    wanted = (weights[0, 1:] if name == "images" else weights.mean(axis=0)).reshape(side.grid)
+    drawn = view.drawings(seen, seen.views["rollout"])[-1]
     assert (drawn["kind"], drawn["side"]) == ("patches", sides[1])
     (image,) = drawn["images"]
     np.testing.assert_allclose(np.reshape(image["values"], side.grid), wanted, atol=1e-12)
@@ -87,16 +86,16 @@ def test_over_an_image_it_is_laid_out_as_its_patches(explained, name):
     assert photo.get_title() == "the image"
     (image,) = drawn_map.images
     np.testing.assert_allclose(np.asarray(image.get_array()), wanted, atol=1e-12)
-    shown = view.lines(seen, seen.more["rollout"])
+    shown = view.lines(seen, seen.views["rollout"])
     assert shown[-1] == f"  darkest cell: {wanted.max():.2g}"
 
 
 def test_of_a_text_the_last_matrix_is_drawn_between_words(explained):
     seen = explain_input(*explained("translation"), views=["rollout"])
     axes = figure_of(seen).axes[0]
-    assert [label.get_text() for label in axes.get_xticklabels()] == [*seen.sides["source"].surface, "</s>"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == [*seen.axes["source"].surface, "</s>"]
     drawn = np.asarray(axes.images[0].get_array())
-    assert drawn.shape[1] == len(seen.sides["source"].surface) + 1
+    assert drawn.shape[1] == len(seen.axes["source"].surface) + 1
     # One layer of the decoder: the other half of each word is what goes past its cross-attention.
     np.testing.assert_allclose(drawn.sum(axis=1), 0.5, atol=1e-5)
 

@@ -1,10 +1,9 @@
-"""What stands along an axis: special tokens, words across pieces, patches, slots."""
+"""What stands along an axis: special tokens, words across pieces, patches."""
 
 import numpy as np
 import pytest
 
-from heedful.explain.sides import by_words, merged, patches_side, slots_side, text_side, words_side
-from heedful.explain.view import Axis
+from heedful.tasks.model_input import Axis, patches_axis, text_axis, words_axis
 from heedful.text.configuration import BpeConfig, WordConfig
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import NO_WORD
@@ -24,30 +23,30 @@ def whole():
 
 def test_pieces_know_their_words(pieces):
     ids = pieces.encode("lower newer")
-    side = text_side(pieces, [SPECIALS.start, *ids, SPECIALS.end])
+    axis = text_axis(pieces, [SPECIALS.start, *ids, SPECIALS.end])
     assert len(ids) > 2
-    assert side.surface == ("lower", "newer")
-    assert (side.words[0], side.words[-1]) == (-1, -1)
+    assert axis.surface == ("lower", "newer")
+    assert (axis.words[0], axis.words[-1]) == (-1, -1)
     wanted = pieces.words(ids)
     assert NO_WORD in wanted
     for i in reversed(range(len(ids))):  # white space alone belongs to the word that it stands before
         wanted[i] = wanted[i + 1] if wanted[i] == NO_WORD else wanted[i]
-    assert list(side.words[1:-1]) == wanted
+    assert list(axis.words[1:-1]) == wanted
 
 
 def test_several_texts_are_counted_on(pieces):
     first, second = pieces.encode("low lower"), pieces.encode("wider")
     ids = [SPECIALS.classify, *first, SPECIALS.separate, *second, SPECIALS.separate]
-    side = text_side(pieces, ids)
-    assert side.surface == ("low", "lower", "wider")
-    assert set(side.words[len(first) + 2 : -1]) == {2}
+    axis = text_axis(pieces, ids)
+    assert axis.surface == ("low", "lower", "wider")
+    assert set(axis.words[len(first) + 2 : -1]) == {2}
 
 
 def test_an_unknown_word_is_a_word(whole):
-    side = text_side(whole, [*whole.encode("the dog sat"), SPECIALS.end])
-    assert side.tokens[1] == "<unk>"
-    assert side.surface == ("the", "<unk>", "sat")
-    assert side.words == (0, 1, 2, -1)
+    axis = text_axis(whole, [*whole.encode("the dog sat"), SPECIALS.end])
+    assert axis.tokens[1] == "<unk>"
+    assert axis.surface == ("the", "<unk>", "sat")
+    assert axis.words == (0, 1, 2, -1)
 
 
 @pytest.mark.parametrize(
@@ -59,51 +58,37 @@ def test_an_unknown_word_is_a_word(whole):
     ],
 )
 def test_an_unknown_word_is_named_as_it_was_given(whole, text, surface):
-    side = text_side(whole, [*whole.encode(text), SPECIALS.end], [text])
-    assert "<unk>" in side.tokens
-    assert side.surface == surface
+    axis = text_axis(whole, [*whole.encode(text), SPECIALS.end], [text])
+    assert "<unk>" in axis.tokens
+    assert axis.surface == surface
 
 
 def test_unknown_words_of_several_texts_are_each_their_own(whole):
     first, second = whole.encode("the dog"), whole.encode("zebra sat")
     ids = [SPECIALS.classify, *first, SPECIALS.separate, *second, SPECIALS.separate]
-    assert text_side(whole, ids, ["the dog", "zebra sat"]).surface == ("the", "dog", "zebra", "sat")
+    assert text_axis(whole, ids, ["the dog", "zebra sat"]).surface == ("the", "dog", "zebra", "sat")
 
 
 def test_a_text_of_other_words_names_none(whole):
     ids = whole.encode("the dog sat")
     for other in ("a dog sat", "the dog", ""):
-        assert text_side(whole, ids, [other]).surface == ("the", "<unk>", "sat")
+        assert text_axis(whole, ids, [other]).surface == ("the", "<unk>", "sat")
 
 
 def test_no_text_has_no_words(pieces):
-    assert text_side(pieces, [SPECIALS.end]) == Axis(("</s>",), (-1,))
+    assert text_axis(pieces, [SPECIALS.end]) == Axis(("</s>",), (-1,))
 
 
 def test_given_words_keep_their_blanks(pieces):
     ids = [pieces.encode("low wider"), pieces.encode("newer")]
-    side = words_side(
+    axis = words_axis(
         pieces, [SPECIALS.classify, *ids[0], *ids[1], SPECIALS.separate], ["low wider", "newer"], ids
     )
-    assert side.surface == ("low wider", "newer")
-    assert side.words == (-1, *[0] * len(ids[0]), *[1] * len(ids[1]), -1)
-
-
-def test_words_of_a_side_keep_their_order():
-    side = Axis(("<s>", "a", "b", "c", "</s>"), (-1, 1, 1, 0, -1), ("C", "AB"))
-    assert by_words(side) == (["<s>", "AB", "C", "</s>"], [0, 1, 1, 2, 3])
-    assert merged(side) == Axis(("<s>", "AB", "C", "</s>"))
+    assert axis.surface == ("low wider", "newer")
+    assert axis.words == (-1, *[0] * len(ids[0]), *[1] * len(ids[1]), -1)
 
 
 def test_patches_are_named_by_row_and_column():
-    side = patches_side((1, 3), 1, np.zeros((3, 2, 6), np.uint8))
-    assert side.tokens == ("<cls>", "1,1", "1,2", "1,3")
-    assert merged(side) is side
-    assert side.image.startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    ("n", "wanted"), [(1, ("a",)), (2, ("a",)), (3, ("a", "a b c")), (7, ("a", "a b c", "d e f"))]
-)
-def test_slots_are_the_first_token_and_whole_blocks(n, wanted):
-    assert slots_side(Axis(tuple("abcdefg"[:n])), 3).tokens == wanted
+    axis = patches_axis((1, 3), 1, np.zeros((3, 2, 6), np.uint8))
+    assert axis.tokens == ("<cls>", "1,1", "1,2", "1,3")
+    assert axis.image.startswith(b"\x89PNG")

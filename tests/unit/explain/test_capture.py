@@ -7,12 +7,12 @@ import torch
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength
 from heedful.errors import DataError, RequestError
 from heedful.explain.attention_sites import NO_MAPS, Selection, find_sites, memory
-from heedful.explain.explaining import explain_input
-from heedful.explain.reading import GIVEN, READERS, AnswerOptions, read
+from heedful.explain.capture import explain_input, prepare_input, slots_axis
 from heedful.nn.attention import kernels
 from heedful.nn.taps import recording
 from heedful.runs.run import Run
 from heedful.tasks.forced import forced
+from heedful.tasks.model_input import GIVEN, AnswerOptions, Axis
 from heedful.tasks.registry import TASKS, task_for
 from heedful.text.specials import SPECIALS
 
@@ -20,8 +20,8 @@ WRITERS = ["translation", "summarisation", "one text", "additive", "recurrent", 
 WRITERS += ["language model", "local and compressed", "rotary, shared keys", "masked", "captions"]
 
 
-def test_every_task_is_read():
-    assert READERS.keys() == TASKS.keys()
+def test_every_task_is_among_the_runs(tasks):
+    assert tasks == TASKS.keys()
 
 
 # Every run ------------------------------------------------------------------------------------------------
@@ -37,7 +37,7 @@ def test_every_row_sums_to_one_over_what_stands_along_it(explained, seeing):
     seen = explain_input(*explained(seeing))
     assert seen.maps
     for each in seen.maps:
-        rows, columns = (len(seen.sides[name].tokens) for name in (each.queries, each.keys))
+        rows, columns = (len(seen.axes[name].tokens) for name in (each.queries, each.keys))
         assert each.weights.shape == (len(each.heads), rows, columns)
         assert each.weights.dtype == np.float32
         np.testing.assert_allclose(each.weights.sum(-1), 1.0, atol=1e-5)
@@ -46,7 +46,7 @@ def test_every_row_sums_to_one_over_what_stands_along_it(explained, seeing):
 @pytest.mark.slow
 def test_weights_are_those_of_the_explicit_path(explained, seeing):
     run, given = explained(seeing)
-    maps, batch = whole(explain_input(run, given)), read(run, given).batch
+    maps, batch = whole(explain_input(run, given)), prepare_input(run, given).batch
     with recording(run.model, [each.tap for each in maps]) as taps:
         run.model(batch.inputs, batch.source)
     for each in maps:
@@ -80,8 +80,8 @@ def test_a_later_token_is_never_seen_by_causal_attention(explained, seeing):
 def test_what_was_written_has_the_probabilities_with_which_it_was_written(explained, name):
     run, given = explained(name)
     seen = explain_input(run, given)
-    ((side, written),) = seen.written.items()
-    assert len(written) == len(seen.sides[side].tokens)
+    ((side, written),) = seen.log_probs.items()
+    assert len(written) == len(seen.axes[side].tokens)
     found = [value for value in written if value is not None]
     log_probs = seen.answer["log_probs"]
     # Where the length was the end of it, the end token was asked about, and not written.
@@ -94,7 +94,7 @@ def test_what_was_written_has_the_probabilities_with_which_it_was_written(explai
 )
 def test_what_writes_no_tokens_has_no_probabilities_of_tokens(explained, name):
     run, given = explained(name)
-    assert explain_input(run, given, maps=NO_MAPS).written == {}
+    assert explain_input(run, given, maps=NO_MAPS).log_probs == {}
 
 
 # Sides -----------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def test_what_writes_no_tokens_has_no_probabilities_of_tokens(explained, name):
 def test_translation_has_three_sides(explained):
     run, given = explained("translation")
     seen = explain_input(run, given)
-    source, target, prefix = (seen.sides[name] for name in ("source", "target", "prefix"))
+    source, target, prefix = (seen.axes[name] for name in ("source", "target", "prefix"))
     ids = run.processor.source.encode(given)
     assert source.tokens == (*run.processor.source.tokens(ids), "</s>")
     assert source.surface == tuple(given.split())
@@ -129,54 +129,54 @@ def test_cross_attention_is_the_alignment_of_predictions(explained, name):
     seen = explain_input(run, given, maps=Selection(kinds=["cross"]))
     weights = np.stack([each.weights for each in seen.maps])
     np.testing.assert_allclose(weights, np.asarray(prediction.alignment), atol=1e-6, rtol=0)
-    assert seen.sides["source"].grid == prediction.grid
+    assert seen.axes["source"].grid == prediction.grid
 
 
 def test_one_text_has_one_side_with_both_and_one_of_each(explained):
     run, given = explained("one text")
     seen = explain_input(run, given)
-    side, read, written = (seen.sides[name] for name in ("input", "source", "target"))
+    side, read, written = (seen.axes[name] for name in ("input", "source", "target"))
     source = run.processor.source.tokens(run.processor.source.encode(given))
     assert side.tokens == ("<s>", *source, "<sep>", *seen.answer["tokens"], "</s>")
     assert (read.tokens, written.tokens) == ((*source, "<sep>"), (*seen.answer["tokens"], "</s>"))
     assert read.surface == tuple(given.split())
     assert (read.words[-1], written.words[-1]) == (-1, -1)
     first = len(source) + 2
-    assert seen.written["input"][:first] == [None] * first
-    assert None not in seen.written["input"][first:]
+    assert seen.log_probs["input"][:first] == [None] * first
+    assert None not in seen.log_probs["input"][first:]
 
 
 def test_the_end_token_is_left_out_where_source_and_target_fill_the_context(explained):
     run, _ = explained("one text")
     source, context = "red dog runs", run.recipe.model.context
     most = run.recipe.pairing.room(3) - 1
-    ended = explain_input(run, source, asked=AnswerOptions(target=" ".join(["RED"] * (most - 1))))
-    assert ended.sides["input"].tokens[-1] == "</s>"
-    full = explain_input(run, source, asked=AnswerOptions(target=" ".join(["RED"] * most)))
-    assert full.sides["input"].tokens[-1] == "RED"
-    assert len(full.sides["input"].tokens) == len(full.written["input"]) == context
+    ended = explain_input(run, source, options=AnswerOptions(target=" ".join(["RED"] * (most - 1))))
+    assert ended.axes["input"].tokens[-1] == "</s>"
+    full = explain_input(run, source, options=AnswerOptions(target=" ".join(["RED"] * most)))
+    assert full.axes["input"].tokens[-1] == "RED"
+    assert len(full.axes["input"].tokens) == len(full.log_probs["input"]) == context
     assert full.maps[-1].weights.shape == (3, most + 1, 4)
     with pytest.raises(RequestError, match=f"must have at most {most} tokens, got {most + 1}"):
-        explain_input(run, source, asked=AnswerOptions(target=" ".join(["RED"] * (most + 1))))
+        explain_input(run, source, options=AnswerOptions(target=" ".join(["RED"] * (most + 1))))
 
 
 def test_a_prompt_and_its_completion_are_one_side(explained):
     run, given = explained("language model")
     seen = explain_input(run, given)
-    (side,) = seen.sides.values()
+    (side,) = seen.axes.values()
     prompt = run.processor.text.tokens(run.processor.text.encode(given))
     both = (*prompt, *seen.answer["tokens"])
     assert side.tokens[: len(both)] == both
-    assert seen.written["input"][: len(prompt)] == [None] * len(prompt)
-    assert None not in seen.written["input"][len(prompt) :]
+    assert seen.log_probs["input"][: len(prompt)] == [None] * len(prompt)
+    assert None not in seen.log_probs["input"][len(prompt) :]
 
 
 def test_an_empty_prompt_begins_with_the_end_token(explained):
     run, _ = explained("language model")
     seen = explain_input(run, "")
-    assert seen.sides["input"].tokens[0] == "</s>"
+    assert seen.axes["input"].tokens[0] == "</s>"
     assert seen.answer == run.predict([""])[0].to_dict()
-    found = [value for value in seen.written["input"] if value is not None]
+    found = [value for value in seen.log_probs["input"] if value is not None]
     assert found == pytest.approx(seen.answer["log_probs"], abs=1e-4)
 
 
@@ -190,27 +190,34 @@ def test_a_completion_is_cut_where_the_context_ends(explained):
     assert len(seen.answer["tokens"]) <= room
     if len(seen.answer["log_probs"]) == len(seen.answer["tokens"]):
         assert f"cut after {room} tokens" in seen.answer["note"]
-        assert len(seen.sides["input"].tokens) == run.recipe.model.context
+        assert len(seen.axes["input"].tokens) == run.recipe.model.context
 
 
 def test_slots_of_a_compressed_memory_are_a_side_of_their_own(explained):
     run, given = explained("local and compressed")
     seen = explain_input(run, given)
-    text, slots = seen.sides["input"], seen.sides["memory"]
+    text, slots = seen.axes["input"], seen.axes["memory"]
     assert slots.tokens[0] == text.tokens[0]
     assert slots.tokens[2] == " ".join(text.tokens[3:6])
     assert len(slots.tokens) == 1 + len(text.tokens) // 3
     assert [each.keys for each in seen.maps] == ["input", "memory", "input"]
-    assert "memory" not in explain_input(run, given, maps=Selection(layers=[0, 2])).sides
+    assert "memory" not in explain_input(run, given, maps=Selection(layers=[0, 2])).axes
     # A local layer sees nothing beyond its blocks of four.
     block = np.arange(len(text.tokens)) // 4
     assert not seen.maps[0].weights[:, block[:, None] != block].any()
 
 
+@pytest.mark.parametrize(
+    ("n", "wanted"), [(1, ("a",)), (2, ("a",)), (3, ("a", "a b c")), (7, ("a", "a b c", "d e f"))]
+)
+def test_slots_are_the_first_token_and_whole_blocks(n, wanted):
+    assert slots_axis(Axis(tuple("abcdefg"[:n])), 3).tokens == wanted
+
+
 def test_gaps_are_shown_as_gaps_and_have_the_probabilities_of_what_fills_them(explained):
     run, given = explained("masked")
     seen = explain_input(run, given)
-    side, written = seen.sides["input"], seen.written["input"]
+    side, written = seen.axes["input"], seen.log_probs["input"]
     assert (side.tokens[0], side.tokens[-1]) == ("<cls>", "<sep>")
     gaps = [i for i, token in enumerate(side.tokens) if token == "<mask>"]
     assert len(gaps) == 2
@@ -230,7 +237,7 @@ def test_a_text_without_a_gap_is_looked_at_all_the_same(explained):
 )
 def test_pairs_stand_one_after_the_other(explained, name, first_token, last_token):
     run, given = explained(name)
-    side = explain_input(run, given).sides["input"]
+    side = explain_input(run, given).axes["input"]
     first, second = (run.processor.tokenizer.tokens(run.processor.tokenizer.encode(text)) for text in given)
     assert side.tokens == (first_token, *first, last_token, *second, last_token)
     assert side.surface == ("the", "cat", "a", "dog", "sat")
@@ -241,9 +248,9 @@ def test_the_words_of_a_tagger_are_those_that_were_given(explained):
     run, _ = explained("tagging")
     for given in ("the dog sat", ["the dog", "sat"]):
         seen = explain_input(run, given)
-        side = seen.sides["input"]
+        side = seen.axes["input"]
         assert list(side.surface) == seen.answer["words"]
-        reading = read(run, given)
+        reading = prepare_input(run, given)
         assert [side.words[place] for place in reading.questions.places] == list(range(len(side.surface)))
         assert reading.questions.names == seen.answer["tags"]
         scores = reading.questions.scores(run.model(reading.batch.inputs))
@@ -252,10 +259,10 @@ def test_the_words_of_a_tagger_are_those_that_were_given(explained):
 
 def test_the_ends_of_an_answer_have_its_score(explained):
     run, given = explained("answers")
-    reading = read(run, given)
+    reading = prepare_input(run, given)
     scores = reading.questions.scores(run.model(reading.batch.inputs))
     assert scores.sum().item() == pytest.approx(reading.answer.score, abs=1e-5)
-    tokens = reading.sides["input"].tokens
+    tokens = reading.axes["input"].tokens
     assert reading.questions.names == [tokens[place] for place in reading.questions.places]
 
 
@@ -264,7 +271,7 @@ def test_the_ends_of_an_answer_have_its_score(explained):
 )
 def test_a_class_has_its_score(explained, name):
     run, given = explained(name)
-    reading = read(run, given)
+    reading = prepare_input(run, given)
     scores = reading.questions.scores(run.model(reading.batch.inputs))
     assert scores.tolist() == pytest.approx([reading.answer.score], abs=1e-5)
     assert reading.questions.names == [reading.answer.text]
@@ -272,7 +279,7 @@ def test_a_class_has_its_score(explained, name):
 
 def test_a_number_is_in_the_unit_of_the_data(explained):
     run, given = explained("regression")
-    reading = read(run, given)
+    reading = prepare_input(run, given)
     scores = reading.questions.scores(run.model(reading.batch.inputs))
     assert scores.tolist() == pytest.approx([reading.answer.to_dict()["value"]], rel=1e-5)
 
@@ -280,7 +287,7 @@ def test_a_number_is_in_the_unit_of_the_data(explained):
 @pytest.mark.parametrize(("name", "before"), [("images", 1), ("images without class token", 0)])
 def test_patches_stand_row_by_row_behind_the_class_token(explained, name, before):
     run, given = explained(name)
-    side = explain_input(run, given).sides["input"]
+    side = explain_input(run, given).axes["input"]
     assert (side.grid, side.before) == ((2, 2), before)
     assert side.tokens == (*["<cls>"] * before, "1,1", "1,2", "2,1", "2,2")
 
@@ -292,7 +299,7 @@ def test_an_image_is_kept_as_the_model_reads_it(explained, name, side):
     from PIL import Image
 
     run, given = explained(name)
-    content = explain_input(run, given).sides[side].image
+    content = explain_input(run, given).axes[side].image
     np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(content))), given)
 
 
@@ -347,28 +354,28 @@ def test_a_target_that_is_given_is_looked_at_instead(explained):
     ids = run.processor.target.encode(target)
     batch = run.recipe.pairing.collate([run.processor.source.encode(given)], [ids])
     (result,) = forced(run.model, batch, alignment=True)
-    seen = explain_input(run, given, asked=AnswerOptions(target=target))
+    seen = explain_input(run, given, options=AnswerOptions(target=target))
     np.testing.assert_allclose(seen.map("cross", 0).weights, result.alignment[0].numpy(), atol=1e-6)
-    assert seen.written["target"] == pytest.approx(result.log_probs.tolist(), abs=1e-6)
-    assert seen.answer["log_probs"] == seen.written["target"]
+    assert seen.log_probs["target"] == pytest.approx(result.log_probs.tolist(), abs=1e-6)
+    assert seen.answer["log_probs"] == seen.log_probs["target"]
     assert seen.answer["score"] == pytest.approx(sum(result.log_probs.tolist()), abs=1e-5)
     assert (seen.answer["text"], seen.answer["note"]) == (target, GIVEN)
 
 
 def test_an_empty_target_ends_at_once(explained):
-    seen = explain_input(*explained("translation"), asked=AnswerOptions(target=""))
-    assert seen.sides["target"].tokens == ("</s>",)
-    assert len(seen.written["target"]) == 1
+    seen = explain_input(*explained("translation"), options=AnswerOptions(target=""))
+    assert seen.axes["target"].tokens == ("</s>",)
+    assert len(seen.log_probs["target"]) == 1
 
 
 @pytest.mark.parametrize(("prompt", "target"), [("the cat", " sat on"), ("the c", "at sat"), ("", "the")])
 def test_a_completion_that_is_given_is_encoded_with_its_prompt(explained, prompt, target):
     run, _ = explained("language model")
-    seen = explain_input(run, prompt, asked=AnswerOptions(target=target))
+    seen = explain_input(run, prompt, options=AnswerOptions(target=target))
     ids = run.processor.text.encode(prompt + target)
-    shown = seen.sides["input"].tokens
+    shown = seen.axes["input"].tokens
     assert shown == (*["</s>"] * (not prompt), *run.processor.text.tokens(ids))
-    written = [value for value in seen.written["input"] if value is not None]
+    written = [value for value in seen.log_probs["input"] if value is not None]
     assert shown[len(shown) - len(written) :] == tuple(seen.answer["tokens"])
     assert written == seen.answer["log_probs"]
     read_ids = [*([] if prompt else [SPECIALS.end]), *ids]
@@ -387,8 +394,8 @@ def test_an_end_that_a_stop_text_forced_is_not_the_models(explained):
     # The end token was forced: with certainty.
     assert seen.answer["log_probs"] == pytest.approx([free.log_probs[0], 0.0], abs=1e-6)
     prompt = run.processor.text.tokens(run.processor.text.encode(given))
-    assert seen.sides["input"].tokens == (*prompt, *free.tokens[:1])
-    found = [value for value in seen.written["input"] if value is not None]
+    assert seen.axes["input"].tokens == (*prompt, *free.tokens[:1])
+    found = [value for value in seen.log_probs["input"] if value is not None]
     assert found == pytest.approx(free.log_probs[:1], abs=1e-5)
 
 
@@ -407,7 +414,7 @@ def _all_log_probs(run, ids):
 def test_another_label_can_be_asked_about(explained):
     run, given = explained("classification")
     label = next(label for label in run.processor.labels if label != run.predict([given])[0].text)
-    reading = read(run, given, asked=AnswerOptions(target=label))
+    reading = prepare_input(run, given, options=AnswerOptions(target=label))
     assert reading.questions.names == [label]
     assert reading.answer.text != label
 
@@ -417,20 +424,20 @@ def test_every_beam_can_be_looked_at(explained):
     (best,) = run.predict([given])
     assert len(best.alternatives) == 2
     for number, prediction in enumerate([best, *best.alternatives]):
-        seen = explain_input(run, given, asked=AnswerOptions(alternative=number))
+        seen = explain_input(run, given, options=AnswerOptions(alternative=number))
         assert seen.answer["text"] == prediction.text
-        assert seen.sides["target"].tokens == (*prediction.tokens, "</s>")
+        assert seen.axes["target"].tokens == (*prediction.tokens, "</s>")
         n = len(prediction.log_probs)
-        assert seen.written["target"][:n] == pytest.approx(prediction.log_probs, abs=1e-4)
+        assert seen.log_probs["target"][:n] == pytest.approx(prediction.log_probs, abs=1e-4)
 
 
 def test_another_decoding_answers(explained):
     run, given = explained("translation")
     short = GreedyConfig(max_length=MaxLength(ratio=0, extra=1))
-    assert len(explain_input(run, given, asked=AnswerOptions(decoding=short)).sides["target"].tokens) <= 2
+    assert len(explain_input(run, given, options=AnswerOptions(decoding=short)).axes["target"].tokens) <= 2
     wide = BeamConfig(beam=5, n_best=2)
     (answer,) = run.predict([given], decoding=wide)
-    assert explain_input(run, given, asked=AnswerOptions(decoding=wide)).answer == answer.to_dict()
+    assert explain_input(run, given, options=AnswerOptions(decoding=wide)).answer == answer.to_dict()
 
 
 @pytest.mark.parametrize("options", [{"alternative": 1}, {"target": "red dog"}])
@@ -438,10 +445,12 @@ def test_what_was_cut_of_the_input_is_told_with_every_answer(explained, options)
     run, _ = explained("one text")
     long = "red dog runs " * 5
     wide = BeamConfig(beam=3, n_best=2, max_length=MaxLength(ratio=0, extra=5))
-    best = explain_input(run, long, asked=AnswerOptions(decoding=wide)).answer["note"]
+    best = explain_input(run, long, options=AnswerOptions(decoding=wide)).answer["note"]
     assert best == "source cut from 15 to 10 tokens"
     assert (
-        explain_input(run, long, asked=AnswerOptions(decoding=wide, **options)).answer["note"].endswith(best)
+        explain_input(run, long, options=AnswerOptions(decoding=wide, **options))
+        .answer["note"]
+        .endswith(best)
     )
 
 
@@ -471,19 +480,19 @@ def test_what_was_cut_of_the_input_is_told_with_every_answer(explained, options)
         (
             "translation",
             "red",
-            {"asked": AnswerOptions(alternative=9)},
+            {"options": AnswerOptions(alternative=9)},
             "use a larger beam: --decoding beam=10",
         ),
         (
             "summarisation",
             "red",
-            {"asked": AnswerOptions(alternative=1)},
+            {"options": AnswerOptions(alternative=1)},
             "greedy decoding returns one answer; use a beam",
         ),
         (
             "translation",
             "red",
-            {"asked": AnswerOptions(alternative=1, target="dog")},
+            {"options": AnswerOptions(alternative=1, target="dog")},
             "alternative 1 and a target are given; remove one",
         ),
         ("translation", "red", {"views": ["lense"]}, r"unknown view 'lense' \(did you mean 'lens'\?\)"),
@@ -491,28 +500,28 @@ def test_what_was_cut_of_the_input_is_told_with_every_answer(explained, options)
         (
             "masked",
             "a [MASK]",
-            {"asked": AnswerOptions(target="b")},
+            {"options": AnswerOptions(target="b")},
             "replace the masks in the input by words",
         ),
         ("classification", "", {}, "the input is empty"),
-        ("classification", "cat", {"asked": AnswerOptions(target="none")}, "unknown label 'none'"),
+        ("classification", "cat", {"options": AnswerOptions(target="none")}, "unknown label 'none'"),
         ("pairs", "the cat", {}, r"must be 2 texts \(text, pair\), got one text"),
         ("pairs", ("the cat",), {}, r"must be 2 texts \(text, pair\), got one text"),
         ("pairs", ("the", "cat", "sat"), {}, r"must be 2 texts \(text, pair\), got 3 texts"),
         ("pairs", ("the cat",), {}, "must be 2 texts"),
         ("pairs", ("", ""), {}, "the input is empty"),
-        ("regression", ("a", "b"), {"asked": AnswerOptions(target="3")}, "the answer is a number"),
+        ("regression", ("a", "b"), {"options": AnswerOptions(target="3")}, "the answer is a number"),
         (
             "regression",
             ("a", "b"),
-            {"asked": AnswerOptions(alternative=1)},
+            {"options": AnswerOptions(alternative=1)},
             "alternative 1 does not exist: the run returned 1 answer; expected 0",
         ),
         ("tagging", " ", {}, "the input is empty"),
         ("tagging", "the cat " * 20, {}, r"must fit into one part of \d+ tokens, got \d+ parts"),
         ("answers", ("who ?", ""), {}, "the input is empty"),
         ("answers", ("who ?", "a dog " * 20), {}, r"must fit into one window, got \d+ windows"),
-        ("language model", "the cat", {"asked": AnswerOptions(target="")}, "must add at least one token"),
+        ("language model", "the cat", {"options": AnswerOptions(target="")}, "must add at least one token"),
         ("language model", "the cat", {"views": "lens"}, r"views must be a list of names.*\['lens'\]"),
         (
             "language model",
@@ -524,7 +533,7 @@ def test_what_was_cut_of_the_input_is_told_with_every_answer(explained, options)
         (
             "language model",
             "the",
-            {"asked": AnswerOptions(target=" mat" * 20)},
+            {"options": AnswerOptions(target=" mat" * 20)},
             "must have at most 19 tokens",
         ),
         (
@@ -557,9 +566,9 @@ def test_an_image_that_is_not_there_is_named(explained, tmp_path):
 
 def test_what_would_take_too_much_memory_is_refused_before_the_model_runs(explained, monkeypatch):
     run, given = explained("classification")
-    n = len(explain_input(run, given, maps=NO_MAPS).sides["input"].tokens)
+    n = len(explain_input(run, given, maps=NO_MAPS).axes["input"].tokens)
     wanted = find_sites(run.model)
-    sides = explain_input(run, given).sides
+    sides = explain_input(run, given).axes
     # Two layers of three heads, and three rectangles of a layer while it works.
     needed = 4 * n * n * (2 * 3 + 3 * 3)
     assert memory(wanted, sides) == needed

@@ -1,0 +1,270 @@
+"""Explain how a run of any task answers one input: compute the answer, attention maps and views.
+
+The model runs once more over the input and its answer, all positions in parallel. Fast kernels stay in use;
+the weights of the requested layers and heads are computed next to them from the same queries and keys
+(`heedful.nn.taps.capture`). Only the requested weights take memory.
+
+`heedful.tasks.model_input` describes the axes of the maps, `heedful.explain.attention_sites` the maps of each
+model.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from heedful.errors import DataError, RequestError
+from heedful.explain.attention_sites import (
+    EVERY_MAP,
+    AttentionSite,
+    Selection,
+    chosen,
+    refuse_text,
+    refuse_too_much,
+    sites_of,
+    source_part,
+)
+from heedful.explain.best_head import best_head
+from heedful.explain.view import MEMORY, Best, Explanation, Map
+from heedful.explain.views import ALL, VIEWS, check_names, refuse_absent, view_module, views_of
+from heedful.nn.taps import capture
+from heedful.runs.run import Run
+from heedful.tasks.model_input import AnswerOptions, Axis, ModelInput, Questions
+from heedful.tasks.prediction import Prediction
+from heedful.text.tokenizer import NO_WORD
+from heedful.typing import JsonObject
+
+LIMIT = 2**30
+"""Default maximum bytes of attention maps. 12 layers of 12 heads over 512 tokens take 0.16 GiB."""
+
+BEST_ANSWER = AnswerOptions()
+
+
+def explain_input(
+    run: Run,
+    input: Any,
+    *,
+    maps: Selection = EVERY_MAP,
+    options: AnswerOptions = BEST_ANSWER,
+    views: Sequence[str] = (),
+    others: Iterable[Any] = (),
+    limit: int = LIMIT,
+) -> Explanation:
+    """Explain one input of a run.
+
+    Args:
+        run: of any task.
+        input: in the form that `Run.predict` takes: a text, a pair of texts, an image.
+        maps: selection of attention maps; all by default.
+        options: options for the answer; by default the run's best answer is explained.
+        views: names of `heedful.explain.views.VIEWS`, which are stored in ``views``; or
+            `heedful.explain.views.ALL`: all views that the run and the input support.
+        others: further inputs, for the views over several inputs; they have no other effect.
+        limit: maximum bytes of all maps, including those of other inputs.
+
+    Returns:
+        The explanation. ``log_probs`` contains the log-probabilities of the predicted tokens, computed with
+        teacher forcing, and None for given tokens (such as the prompt of a language model; the view
+        ``losses`` covers those). For a masked language model these are the tokens filled in for the masks.
+
+    Raises:
+        RequestError: the model has no attention, or not the selected kind, layer or head; the input is empty,
+            or too long for the model or the limit; or a view is unknown or not available for the model.
+    """
+    refuse_text("kinds", maps.kinds)
+    refuse_text("views", views)
+    check_names(views)
+    sites = _selected_sites(run, maps)
+    is_all = ALL in views
+    names = views_of(run) if is_all else views
+    refuse_absent(run, names)
+    others = list(others)
+    if others and not any(VIEWS[name].is_over_inputs for name in names):
+        together = " and ".join(name for name, view in VIEWS.items() if view.is_over_inputs)
+        raise RequestError(
+            f"only the views {together} support several inputs, got {1 + len(others)} inputs; add one of "
+            "these views, or give one input (put a text with spaces in quotes)"
+        )
+    prepared = prepare_input(run, input, options)
+    explanation = capture_maps(run, input, prepared, sites, limit)
+    if options.target is not None:
+        explanation = _scored(explanation)
+    if maps.layers is None and maps.heads is None:
+        explanation = replace(explanation, best=_best(run, explanation.maps))
+    explanations = [explanation]
+    for number, other in enumerate(others, 2):
+        taken = sum(own.weights.nbytes for each in explanations for own in each.maps)
+        try:
+            made = prepare_input(run, other, AnswerOptions(options.decoding))
+            explanations.append(capture_maps(run, other, made, sites, limit, taken))
+        except RequestError as error:
+            raise type(error)(f"input {number}: {error}") from None
+    whole = [replace(each, maps=[own for own in each.maps if not own.is_part]) for each in explanations]
+    values, unavailable = _views(run, prepared, whole, names, is_all)
+    return replace(explanation, views=values, unavailable=unavailable)
+
+
+def _selected_sites(run: Run, maps: Selection) -> list[AttentionSite]:
+    """Return the attention sites to capture.
+
+    Raises:
+        RequestError: as in `explain_input`.
+    """
+    if maps.kinds is not None and not maps.kinds:
+        return []
+    sites = sites_of(run)
+    if not sites:
+        model, names = run.recipe.model, views_of(run)
+        what = f"model.mixer={model.mixer}" if hasattr(model, "mixer") else ""
+        gradients = f"; gradients: {VIEWS['gradients'].description}" if "gradients" in names else ""
+        raise RequestError(
+            f"{what or f'this model (model.kind={model.kind})'} has no attention weights; available views: "
+            f"{', '.join(names)} (--view NAME){gradients}"
+        )
+    return chosen(sites, maps)
+
+
+def prepare_input(run: Run, input: Any, options: AnswerOptions = BEST_ANSWER) -> ModelInput:
+    """Prepare and answer one input, on the device of the model.
+
+    Raises:
+        RequestError: the input is empty, too long or of the wrong type, or the requested answer does not
+            exist.
+    """
+    predict = partial(_predicted, run, input, options)
+    made = run.task.model_input(run.model, input, options, predict)
+    return replace(made, batch=made.batch.to(next(run.model.parameters()).device))
+
+
+def _predicted(run: Run, input: Any, options: AnswerOptions, **given: Any) -> Prediction:
+    """Return the answer predicted by `Run.predict`, given options of the predictor.
+
+    Raises:
+        DataError: the input cannot be read.
+        RequestError: the requested alternative does not exist.
+    """
+    number, decoding = options.alternative, options.decoding or run.recipe.decoding
+    absent = f"alternative {number} does not exist: "
+    if number and getattr(decoding, "kind", None) == "greedy":
+        raise RequestError(
+            f"{absent}greedy decoding returns one answer; use a beam: --decoding kind=beam --decoding "
+            f"beam={number + 1}"
+        )
+    beam = getattr(decoding, "beam", None)
+    if beam is not None and number >= beam:
+        raise RequestError(
+            f"{absent}a beam of {beam} returns alternatives 0 (the best) to {beam - 1}; use a larger beam: "
+            f"--decoding beam={number + 1}"
+        )
+    if number and ("n_best" in run.task.info.options or run.recipe.decoding is not None):
+        given["n_best"] = number + 1
+    (first,) = run.predict([input], decoding=options.decoding, **given)
+    if first.error:
+        raise DataError(first.error)
+    answers = [first, *first.alternatives]
+    if number >= len(answers):
+        counted = "1 answer" if len(answers) == 1 else f"{len(answers)} answers"
+        last = "0" if len(answers) == 1 else f"0 (the best) to {len(answers) - 1}"
+        raise RequestError(f"{absent}the run returned {counted}; expected {last}")
+    return replace(answers[number], note=first.note)  # notes on the input come with the best answer
+
+
+@torch.no_grad()
+def capture_maps(
+    run: Run, input: Any, prepared: ModelInput, sites: Sequence[AttentionSite], limit: int, taken: int = 0
+) -> Explanation:
+    """Run the model once with the taps of the sites captured; return the explanation without views.
+
+    Args:
+        run: the run.
+        input: the input as it was passed.
+        prepared: the same in the form the model reads.
+        sites: the attention to capture.
+        limit: maximum bytes of all maps.
+        taken: bytes of the maps of previous inputs.
+
+    Raises:
+        RequestError: the maps need more memory.
+    """
+    axes = {**prepared.axes}
+    for site in sites:
+        if site.keys == MEMORY:
+            axes[MEMORY] = slots_axis(axes[site.queries], site.factor)
+    refuse_too_much(sites, axes, limit, taken)
+    batch, questions = prepared.batch, prepared.questions
+    heads = {site.tap: None if len(site.heads) == site.n_heads else site.heads for site in sites}
+    with capture(run.model, heads) as captured:
+        hidden = run.model(batch.inputs, batch.source)
+    scores: list[float] = questions.scores(hidden).tolist()
+    maps = [_map(site, captured[site.tap][-1], axes) for site in sites]
+    task, name, answer = run.recipe.task.kind, run.folder.path.resolve().name, prepared.answer.to_dict()
+    return Explanation(task, name, input, answer, axes, maps, _log_probs(questions, axes, scores))
+
+
+def slots_axis(axis: Axis, factor: int) -> Axis:
+    """Return the axis of a compressed memory (`heedful.nn.attention.compressed`).
+
+    Its slots are the first token and one per block of ``factor`` tokens.
+    """
+    whole = len(axis.tokens) - len(axis.tokens) % factor
+    blocks = [" ".join(axis.tokens[i : i + factor]) for i in range(0, whole, factor)]
+    tokens = (*axis.tokens[:1], *blocks)
+    return Axis(tokens, (NO_WORD,) * len(tokens))
+
+
+def _map(site: AttentionSite, captured: torch.Tensor, axes: Mapping[str, Axis]) -> Map:
+    weights, tap = captured[0].float().cpu().numpy(), site.tap
+    if site.is_part:
+        n_source, n_target = (len(axes[name].tokens) - 1 for name in (site.keys, site.queries))
+        weights, tap = source_part(weights, n_source, n_target), f"{tap}[{site.queries}, {site.keys}]"
+    return Map(tap, site.kind, site.layer, site.queries, site.keys, site.heads, weights, site.is_part)
+
+
+def _log_probs(
+    questions: Questions, axes: Mapping[str, Axis], scores: Sequence[float]
+) -> dict[str, list[float | None]]:
+    """Return the value of `Explanation.log_probs`."""
+    if not questions.are_tokens:
+        return {}
+    found: list[float | None] = [None] * len(axes[questions.axis].tokens)
+    for place, score in list(zip(questions.places, scores, strict=True))[questions.given :]:
+        found[place] = score
+    return {questions.axis: found}
+
+
+def _scored(explanation: Explanation) -> Explanation:
+    """Return the explanation of a given text with its scores under the model in the answer."""
+    for log_probs in explanation.log_probs.values():
+        own = [value for value in log_probs if value is not None]
+        return replace(explanation, answer={**explanation.answer, "log_probs": own, "score": sum(own)})
+    return explanation
+
+
+def _best(run: Run, maps: Sequence[Map]) -> Best | None:
+    """Return the value of `Explanation.best`."""
+    choice = best_head(run)
+    if choice is None:
+        return None
+    own = (each for each in maps if each.kind == "cross" and each.layer == choice.layer)
+    return next((Best(each.tap, choice.head, choice.step) for each in own), None)
+
+
+def _views(
+    run: Run, prepared: ModelInput, explanations: Sequence[Explanation], names: Sequence[str], is_all: bool
+) -> tuple[JsonObject, dict[str, str]]:
+    """Return the requested views by name and, if all were requested, why views are missing.
+
+    Raises:
+        RequestError: a view that was requested by name is not available for the input.
+    """
+    found, unavailable = {}, {}
+    for name in names:
+        try:
+            found[name] = view_module(name).compute(run, prepared, explanations)
+        except RequestError as error:
+            if not is_all:
+                raise
+            unavailable[name] = str(error)
+    return found, unavailable

@@ -1,0 +1,326 @@
+"""An input as explanations need it: the batch, its axes, the answer, and the questions that it responds to.
+
+Each task prepares one (`heedful.tasks.base.Task.model_input`):
+
+| task | axes | questions |
+|---|---|---|
+| translation, summarisation | source, target, prefix | every target token, and the end token |
+| the same with a language model | input: ``<s> x <sep> y </s>`` | every token of y, and the end token |
+| language modelling | input: prompt and completion | every token but the first; the prompt's are *given* |
+| masked language modelling, also of pairs | input: ``<cls> a <sep> b <sep>`` | the token at each mask |
+| classification, also of pairs | input: ``<cls> a <sep> b <sep>`` | the class |
+| the same with a language model | input: ``</s> a </s> b </s>`` | the class |
+| regression | as in classification | the value (no probability) |
+| tagging | input: ``<cls> x <sep>`` | the tag of each word, at its first token |
+| question answering | input: ``<cls> a <sep> b <sep>`` | the first and last token of the answer |
+| image classification | input: patches | the class |
+| captioning | source: patches, target, prefix | every token of the caption, and the end token |
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from heedful.data.batch import Batch
+from heedful.data.images import MODES
+from heedful.errors import RequestError, nearest
+from heedful.models.base import Model
+from heedful.nn.layout import Tokens
+from heedful.objectives.classification import class_logits
+from heedful.tasks.forced import CHUNK
+from heedful.tasks.prediction import Prediction
+from heedful.text.normalisation import normalised
+from heedful.text.specials import SPECIALS
+from heedful.text.tokenizer import NO_WORD, Tokenizer
+from heedful.text.words import surface_words
+
+SOURCE, TARGET, PREFIX, INPUT = "source", "target", "prefix", "input"
+"""Names of axes. Encoder-decoder models: the encoder input, the decoder output, and the decoder input (the
+output shifted by one). Other models: the input.
+"""
+
+GIVEN = "given, not predicted by the model"
+"""Note on an answer that was given as the target."""
+
+INSERTED = frozenset(range(len(SPECIALS))) - {SPECIALS.unknown}
+"""Special tokens that never occur in a text; they separate texts."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The tokens along one axis of an attention map.
+
+    Args:
+        tokens: as they are displayed, including special tokens.
+        words: the index of the word that each token belongs to, from 0 without gaps; -1 for none. Special
+            tokens inserted by heedful belong to no word; ``<unk>`` is part of the user's text and counts as
+            a word.
+        surface: the words.
+        grid: rows and columns if the tokens are image patches, in row-major order.
+        before: number of tokens before the patches (a class token).
+        image: the image as a PNG, in the size that the model reads.
+    """
+
+    tokens: tuple[str, ...]
+    words: tuple[int, ...] = ()
+    surface: tuple[str, ...] = ()
+    grid: tuple[int, int] | None = None
+    before: int = 0
+    image: bytes | None = None
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """Options for the answer that is explained.
+
+    Args:
+        decoding: decoding settings that replace those of the recipe, or None.
+        target: a given answer instead of a predicted one: a text for tasks that generate text, a label for
+            classification; or None.
+        alternative: index of the predicted answer; 0 is the best.
+    """
+
+    decoding: Any = None
+    target: str | None = None
+    alternative: int = 0
+
+    def refuse_target(self, task: str, instead: str) -> None:
+        """Check that no target is given, for tasks that do not support one.
+
+        Raises:
+            RequestError: a target is given; the message ends with ``instead``.
+        """
+        if self.target is not None:
+            raise RequestError(f"task {task} does not support a target ({instead})")
+
+    def given_answer(self, tokenizer: Tokenizer, ids: Sequence[int]) -> Prediction:
+        """Return the target, whose ids are given, as a prediction without scores.
+
+        Raises:
+            RequestError: an alternative is requested too.
+        """
+        assert self.target is not None
+        if self.alternative:
+            raise RequestError(f"alternative {self.alternative} and a target are given; remove one of them")
+        return Prediction(self.target, tokens=tokenizer.tokens(ids), note=GIVEN)
+
+
+@dataclass(frozen=True)
+class Questions:
+    """n questions that the model answers at positions of an axis, each with C possible answers.
+
+    Args:
+        axis: name of the axis.
+        places: the token of the axis that each question is about; ``()`` if they are about the whole input.
+        answers: the index of each answer, ``[n]``.
+        logits: maps hidden states ``[T, d]`` to the logits of all questions in order, in chunks ``[m, C]``.
+        name: maps (question i, answer index c) to the text shown for the answer.
+        given: number of questions, from the first, whose answers were given (a prompt) instead of predicted.
+        are_tokens: whether the answers are tokens of the axis, or replace its mask tokens.
+        numbers: maps hidden states to the answers ``[n]`` if they are numbers, which have no probability.
+    """
+
+    axis: str
+    places: tuple[int, ...]
+    answers: Int[Tensor, " n"]
+    logits: Callable[[Tensor], Iterator[Tensor]]
+    name: Callable[[int, int], str]
+    given: int = 0
+    are_tokens: bool = False
+    numbers: Callable[[Tensor], Tensor] | None = None
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    @property
+    def names(self) -> list[str]:
+        """Texts shown for the answers."""
+        return [self.name(i, answer) for i, answer in enumerate(self.answers.tolist())]
+
+    def scores(self, hidden: Float[Tensor, "T d"]) -> Float[Tensor, " n"]:
+        """Return the natural log-probability of each answer, or the values if they are numbers."""
+        if self.numbers is not None:
+            return self.numbers(hidden)
+        found, at = [], 0
+        for logits in self.logits(hidden):
+            wanted = self.answers[at : at + len(logits)].to(logits.device)
+            found.append(logits.float().log_softmax(-1).gather(1, wanted[:, None])[:, 0])
+            at += len(logits)
+        return torch.cat(found)
+
+    @classmethod
+    def of_tokens(
+        cls,
+        model: Model,
+        tokenizer: Tokenizer,
+        batch: Batch,
+        axis: str,
+        places: Sequence[int],
+        given: int = 0,
+    ) -> "Questions":
+        """Return the questions which token, a target of the batch, is at each of these positions."""
+        return cls(
+            axis,
+            tuple(places),
+            batch.targets,
+            in_chunks(model.heads["token"], batch),
+            lambda i, token: tokenizer.tokens([token])[0],
+            given,
+            are_tokens=True,
+        )
+
+    @classmethod
+    def of_class(cls, model: Model, labels: Sequence[str], batch: Batch, label: str) -> "Questions":
+        """Return the question which class the input belongs to, with ``label`` as the answer.
+
+        Raises:
+            RequestError: it is not one of the labels.
+        """
+        if label not in labels:
+            known = ", ".join(map(str, labels))
+            raise RequestError(f"unknown label {label!r}{nearest(label, labels)}; expected one of {known}")
+        heads, layout = model.heads, batch.inputs.layout
+        return cls(
+            INPUT,
+            (),
+            torch.tensor([labels.index(label)]),
+            lambda hidden: iter([class_logits(hidden, heads, layout.to(hidden.device))]),
+            lambda i, number: labels[number],
+        )
+
+
+def in_chunks(head: Any, batch: Batch) -> Callable[[Tensor], Iterator[Tensor]]:
+    """Return a function that yields the logits of the question positions in chunks, to limit memory."""
+    return lambda hidden: (head(part) for part in batch.picked(hidden).split(CHUNK))
+
+
+@dataclass(frozen=True)
+class ModelInput:
+    """An input in the form the model reads, the answer of the run, and the questions about it.
+
+    Args:
+        batch: one sequence.
+        axes: by name.
+        answer: the prediction; without probabilities if it was given.
+        questions: the questions that the answer responds to.
+    """
+
+    batch: Batch
+    axes: Mapping[str, Axis]
+    answer: Prediction
+    questions: Questions
+
+
+def running_text_input(
+    model: Model,
+    tokenizer: Tokenizer,
+    text: Sequence[int],
+    first: int,
+    first_answer: int,
+    answer: Prediction,
+) -> ModelInput:
+    """Prepare a text for a language model; the questions are its tokens from ``first`` on.
+
+    Args:
+        model: a language model.
+        tokenizer: of the text.
+        text: ids.
+        first: the first token that is a question.
+        first_answer: the first token of the answer; earlier questions are given.
+        answer: the answer.
+    """
+    places = range(first, len(text))
+    batch = Batch(
+        Tokens.of([text]),
+        torch.tensor([text[place] for place in places], dtype=torch.int64),
+        rows=torch.tensor([place - 1 for place in places], dtype=torch.int64),
+    )
+    questions = Questions.of_tokens(model, tokenizer, batch, INPUT, places, given=first_answer - first)
+    return ModelInput(batch, {INPUT: text_axis(tokenizer, text)}, answer, questions)
+
+
+def ids_in(batch: Batch) -> list[int]:
+    """Return the token ids of the one sequence in a batch."""
+    assert isinstance(batch.inputs, Tokens)
+    return batch.inputs.ids.tolist()
+
+
+def refuse_empty(*ids: Sequence[int]) -> None:
+    """Check that there is at least one token.
+
+    Raises:
+        RequestError: all sequences are empty.
+    """
+    if not any(map(len, ids)):
+        raise RequestError("the input is empty; give some text")
+
+
+# Axes ---------------------------------------------------------------------------------------------------
+
+
+def text_axis(tokenizer: Tokenizer, ids: Sequence[int], texts: Sequence[str] = ()) -> Axis:
+    """Return the axis of one or more texts, with the special tokens around and between them.
+
+    Args:
+        tokenizer: tokenizer of the ids.
+        ids: including special tokens.
+        texts: the original texts, if known; unknown words are then shown in their original form.
+    """
+    words: list[int] = []
+    surface: list[str] = []
+    parts = [(inserted, list(group)) for inserted, group in groupby(ids, key=INSERTED.__contains__)]
+    n_texts = sum(not inserted for inserted, _ in parts)
+    given = iter(texts if len(texts) == n_texts else [""] * n_texts)
+    for inserted, own in parts:
+        if inserted:
+            words += [NO_WORD] * len(own)
+            continue
+        labels, places = surface_words(tokenizer, own)
+        end = places[-1]  # the end token, which `surface_words` appends to the words
+        words += [NO_WORD if place == end else len(surface) + place for place in places[:-1]]
+        surface += _with_unknown_words(labels[:end], next(given))
+    return Axis(tuple(tokenizer.tokens(ids)), tuple(words), tuple(surface))
+
+
+def _with_unknown_words(labels: Sequence[str], text: str) -> list[str]:
+    """Return the words with each ``<unk>`` replaced by the original word.
+
+    If the other words do not match the text, return them unchanged.
+    """
+    unknown, own = SPECIALS.names[SPECIALS.unknown], text.split()[: len(labels)]
+    pairs = list(zip(labels, own, strict=False))
+    if len(own) < len(labels) or any(
+        a != unknown and normalised(a, "nfkc").casefold() != normalised(b, "nfkc").casefold()
+        for a, b in pairs
+    ):
+        return list(labels)
+    return [mine if label == unknown else label for label, mine in pairs]
+
+
+def words_axis(
+    tokenizer: Tokenizer, flat: Sequence[int], words: Sequence[str], ids: Sequence[Sequence[int]]
+) -> Axis:
+    """Return the axis of a list of words between two special tokens, given the ids of each word."""
+    numbers = [number for number, own in enumerate(ids) for _ in own]
+    return Axis(tuple(tokenizer.tokens(flat)), (NO_WORD, *numbers, NO_WORD), tuple(words))
+
+
+def patches_axis(grid: tuple[int, int], before: int, pixels: UInt8[np.ndarray, "C H W"]) -> Axis:
+    """Return the axis of an image: a class token if any, then patches named ``row,column`` from 1."""
+    from PIL import Image
+
+    rows, columns = grid
+    patches = [f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns)]
+    tokens = (*SPECIALS.names[SPECIALS.classify : SPECIALS.classify + 1] * before, *patches)
+    content, is_grey = BytesIO(), MODES[len(pixels)] == "L"
+    Image.fromarray(pixels[0] if is_grey else np.ascontiguousarray(pixels.transpose(1, 2, 0))).save(
+        content, "png"
+    )
+    return Axis(tokens, (NO_WORD,) * len(tokens), grid=grid, before=before, image=content.getvalue())
