@@ -17,9 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from heedful.lab.experiment import Experiment, Size
+from heedful.lab.experiment import Experiment, Size, perform
 from heedful.lab.registry import experiment, experiments
-from heedful.lab.result import perform
 from heedful.lab.seeds import shifted
 
 SETTINGS: dict[str, dict[str, str]] = {

@@ -10,8 +10,7 @@ from heedful.cli.options import Json
 from heedful.cli.output import json_result, log, result
 
 if TYPE_CHECKING:
-    from heedful.lab.experiment import Experiment
-    from heedful.lab.result import Result
+    from heedful.lab.experiment import Experiment, Result
 
 
 def register(app: typer.Typer) -> None:
@@ -44,8 +43,8 @@ def lab(
     The exit status is 1 if a verdict differs from the expected one.
     """
     from heedful.errors import RequestError, WorkError
+    from heedful.lab.experiment import as_dict, perform
     from heedful.lab.registry import experiment, experiments
-    from heedful.lab.result import as_dict, perform
 
     if every and names:
         raise RequestError("--all runs every experiment; remove the names")
@@ -80,8 +79,8 @@ def lab(
 
 def _list(experiments: "list[Experiment]", as_json: bool) -> None:
     """List all experiments."""
+    from heedful.lab.experiment import as_dict
     from heedful.lab.registry import parts
-    from heedful.lab.result import as_dict
     from heedful.lab.text import listing
 
     if as_json:

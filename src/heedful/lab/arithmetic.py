@@ -1,21 +1,175 @@
-"""Numbers printed in the lectures, compared with counts: parameters and layers.
+"""Counting: shapes of printed formulas, parameters and layers of models, and the backward pass.
 
-Items 20, 24, 32 to 35 (parameters), 52 (layers), 71, 77 and 87 (sizes of models) of the lectures. The counts
-come from heedful's own ledger.
+Items 20, 22, 24, 32 to 35 (shapes and parameters), 52 (layers), 71, 77 and 87 (sizes of models), 96 and 97
+(the backward pass) of the lectures. The counts come from heedful's own ledger. Operation counts decide;
+wall times are only reported.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from heedful.lab.drawing import Bars
-from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
-from heedful.lab.published import BASE, BIG
-from heedful.lab.seeds import cache
+import torch
+from torch import Tensor
+
+from heedful.lab.drawing import Bars, Panel
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
+from heedful.lab.seeds import cache, seeded
+from heedful.lab.tiny import flops_of, milliseconds
 from heedful.ledger.describing import describe
 from heedful.ledger.ledger import Ledger, Row
+from heedful.ledger.lines import Line
+from heedful.models.attention_stack import self_attention_stack
 from heedful.models.registry import preset
 from heedful.models.transformer import TransformerConfig
+from heedful.nn.attention.self_attention import SelfAttention
+from heedful.nn.layout import Layout
+
+BASE, BIG = "transformer-base", "transformer-big"
+"""The two Transformers of Vaswani et al. 2017, by the names of their presets."""
+
+
+# Formulas whose shapes do not fit, as printed and as corrected
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A printed formula whose factors do not give the right shape.
+
+    Args:
+        lecture: S0 to S4.
+        printed, correct: the formulas.
+        wanted: the shape that the result must have.
+        as_printed, corrected: compute the shape; raise ValueError or RuntimeError if the factors do not fit.
+    """
+
+    lecture: str
+    printed: str
+    correct: str
+    wanted: tuple[int, ...]
+    as_printed: Callable[[], Sequence[int]]
+    corrected: Callable[[], Sequence[int]]
+
+
+def _m(*shape: int) -> Tensor:
+    """Create a matrix without data; only its shape matters."""
+    return torch.empty(shape, device="meta")
+
+
+# 7 words, d = 24, 4 heads of width 6; a feed-forward layer of width 96.
+SHAPES = (
+    Shape(
+        "S4",
+        "q_i is the i-th column of Q",
+        "q_i is the i-th row of Q",
+        (6,),
+        lambda: _m(7, 6)[:, 0].shape,
+        lambda: _m(7, 6)[0].shape,
+    ),
+    Shape(
+        "S4",
+        "softmax(Q_k^T / √d_k) v",
+        "softmax(Q K^T / √d_k) V",
+        (7, 6),
+        lambda: (_m(7, 6).T @ _m(7, 6)).shape,
+        lambda: (_m(7, 6) @ _m(7, 6).T @ _m(7, 6)).shape,
+    ),
+    Shape(
+        "S1",
+        "X W_h^Q with W_h^Q of N x d/H",
+        "W_h^Q of d x d/H",
+        (7, 6),
+        lambda: (_m(7, 24) @ _m(7, 6)).shape,
+        lambda: (_m(7, 24) @ _m(24, 6)).shape,
+    ),
+    Shape(
+        "S1",
+        "d = 768 and H = 10 in the original paper",
+        "d = 512 and H = 8",
+        (64,),
+        lambda: (_head_width(768, 10),),
+        lambda: (_head_width(512, 8),),
+    ),
+    Shape(
+        "S2",
+        "each head has its W_i^O of h d_v x d_model",
+        "one W^O, of all heads together",
+        (7, 24),
+        lambda: (_m(7, 6) @ _m(24, 24)).shape,
+        lambda: (torch.cat([_m(7, 6)] * 4, -1) @ _m(24, 24)).shape,
+    ),
+    Shape(
+        "S0",
+        "max(0, W_1 z + b_1) W_2 + b_2 with z a column",
+        "W_2 max(0, W_1 z + b_1) + b_2",
+        (24, 1),
+        lambda: ((_m(96, 24) @ _m(24, 1) + _m(96, 1)).relu() @ _m(24, 96) + _m(24, 1)).shape,
+        lambda: (_m(24, 96) @ (_m(96, 24) @ _m(24, 1) + _m(96, 1)).relu() + _m(24, 1)).shape,
+    ),
+)
+
+
+def _head_width(d_model: int, n_heads: int) -> int:
+    with torch.device("meta"):
+        return SelfAttention(d_model, n_heads).d_k
+
+
+def shape_of(attempt: Callable[[], Sequence[int]]) -> tuple[int, ...] | None:
+    """Return the shape of the result, or None if the factors do not fit."""
+    try:
+        return tuple(attempt())
+    except (RuntimeError, ValueError):
+        return None
+
+
+@measures("printed-shapes", printed=(True, False))
+def shapes(size: Size, *, printed: bool) -> Series:
+    """Compute the shapes of the formulas, as printed or corrected, and compare them with the right ones."""
+    found = {
+        "as printed": [shape_of(each.as_printed) for each in SHAPES],
+        "corrected": [shape_of(each.corrected) for each in SHAPES],
+    }
+    right = {
+        how: sum(each.wanted == shape for each, shape in zip(SHAPES, own, strict=True))
+        for how, own in found.items()
+    }
+    how = "as printed" if printed else "corrected"
+    nothing = sum(shape is None for shape in found[how])
+    return Series(
+        {
+            "n_right": Measured("formulas that give the shape that they should", right[how], "", len(SHAPES)),
+            "nothing": Measured("formulas whose factors do not fit", nothing, expected=0.0),
+            "n_formulas": len(SHAPES),
+        },
+        [
+            {
+                "lecture": each.lecture,
+                "printed": each.printed,
+                "correct": each.correct,
+                "wanted": _named(each.wanted),
+                "comes out": _named(shape),
+            }
+            for each, shape in zip(SHAPES, found[how], strict=True)
+        ],
+        [
+            Bars(
+                "Formulas that give the right shape",
+                "",
+                "formulas",
+                right,
+                levels={"all": float(len(SHAPES))},
+            )
+        ],
+    )
+
+
+def _named(shape: tuple[int, ...] | None) -> str:
+    return "nothing" if shape is None else " x ".join(map(str, shape))
+
+
+# Matrices, layers, models
 
 
 @cache
@@ -36,25 +190,18 @@ def rows_of(counted: Ledger, name: str) -> list[Row]:
     return found
 
 
-# Matrices, layers, models
-
-
-def _head_matrix(printed: Mapping[str, int], size: Size) -> Outcome:
+@measures("head-matrix", printed=({"one head": 32_178}, {"one head": 32_768, "eight heads": 262_144}))
+def head_matrix(size: Size, printed: Mapping[str, int]) -> Series:
     """Compare a number printed for W_Q, of one head or of all, with the ledger."""
     line = rows_of(ledger(BASE), "W_Q")[0].line
     counted = {"one head": line.each, "eight heads": line.parameters}
-    right = all(counted[what] == number for what, number in printed.items())
-    return Outcome(
-        "holds" if right else "is wrong",
-        "A matrix of 64 x 512 has 32,768 entries; eight of them have 262,144, as the same lecture then "
-        "states.",
-        [
-            *(
-                Measured(f"parameters of W_Q, {what}", counted[what], expected=float(number))
-                for what, number in printed.items()
-            ),
-            Measured("eight times what is printed for one head", 8.0 * 32_178, expected=262_144.0),
-        ],
+    of_printed = {what: counted[what] for what in printed}
+    return Series(
+        {
+            **measured_each("parameters of W_Q, {}", of_printed, expected=printed),
+            "eight": Measured("eight times what is printed for one head", 8.0 * 32_178, expected=262_144.0),
+            "n_wrong": sum(counted[what] != number for what, number in printed.items()),
+        },
         [{"what": what, "counted": number} for what, number in counted.items()],
         [
             Bars(
@@ -67,80 +214,68 @@ def _head_matrix(printed: Mapping[str, int], size: Size) -> Outcome:
     )
 
 
-def _encoder_layer(name: str, size: Size) -> Outcome:
+@measures("encoder-parameters", name=(BASE, BIG))
+def encoder_layer(size: Size, name: str) -> Series:
     """Compare 3 million per layer and 18 million for six layers with a model."""
     whole_model = ledger(name)
     layer, whole = rows_of(whole_model, "encoder layer")[0].line, rows_of(whole_model, "encoder")[0].line
     biased = rows_of(ledger(name, "attention_bias=true"), "encoder layer")[0].line
-    millions = round(layer.each / 1e6), round(whole.parameters / 1e6)
-    verdict: Verdict = "is wrong"
-    if millions[0] == 3:
-        verdict = "holds" if millions[1] == 18 else "holds with conditions"
-    parts = {part.name: part.parameters for part in layer.parts}
-    return Outcome(
-        verdict,
-        "An encoder layer of the base model has 3,150,336 parameters (3,152,384 with biases in attention): "
-        "about 3 million. Six have 18.9 million; 18 results from rounding before multiplying.",
-        [
-            Measured("parameters of an encoder layer", layer.each, expected=3_150_336.0),
-            Measured("with biases in attention", biased.each, expected=3_152_384.0),
-            Measured("parameters of the encoder", whole.parameters, expected=18e6),
-            *(Measured(f"of a layer: {part}", count) for part, count in parts.items()),
-        ],
-        [{"part": part, "parameters": count} for part, count in parts.items()],
-        [Bars(f"An encoder layer of {name}", "", "parameters", parts)],
+    return Series(
+        {
+            "layer": Measured("parameters of an encoder layer", layer.each, expected=3_150_336.0),
+            "biased": Measured("with biases in attention", biased.each, expected=3_152_384.0),
+            "encoder": Measured("parameters of the encoder", whole.parameters, expected=18e6),
+            **measured_each("of a layer: {}", _parts(layer)),
+        },
+        *_of_parts(layer, f"An encoder layer of {name}"),
     )
 
 
-def _decoder_layer(name: str, size: Size) -> Outcome:
+@measures("decoder-parameters", name=(BASE, BIG))
+def decoder_layer(size: Size, name: str) -> Series:
     """Compare 4 million per decoder layer, 1 per attention and 2 per feed-forward layer with a model."""
     layer = rows_of(ledger(name), "decoder layer")[0].line
     biased = rows_of(ledger(name, "attention_bias=true"), "decoder layer")[0].line
-    parts = {part.name: part.parameters for part in layer.parts}
-    printed = {"causal self-attention": 1, "cross-attention": 1, "feed-forward": 2}
-    millions = {part: round(parts[part] / 1e6) for part in printed}
-    right = millions == printed and round(layer.each / 1e6) == 4
-    return Outcome(
-        "holds" if right else "is wrong",
-        "A decoder layer of the base model has 4,199,936 parameters (4,204,032 with biases in attention): "
-        "about 1 million for each attention and 2 million for the feed-forward.",
-        [
-            Measured("parameters of a decoder layer", layer.each, expected=4_199_936.0),
-            Measured("with biases in attention", biased.each, expected=4_204_032.0),
-            *(
-                Measured(f"of a layer: {part}", count, expected=1e6 * printed.get(part, 0))
-                for part, count in parts.items()
-            ),
-        ],
-        [{"part": part, "parameters": count} for part, count in parts.items()],
-        [Bars(f"A decoder layer of {name}", "", "parameters", parts)],
+    parts = _parts(layer)
+    printed = {"causal self-attention": 1e6, "cross-attention": 1e6, "feed-forward": 2e6}
+    return Series(
+        {
+            "layer": Measured("parameters of a decoder layer", layer.each, expected=4_199_936.0),
+            "biased": Measured("with biases in attention", biased.each, expected=4_204_032.0),
+            **measured_each("of a layer: {}", parts, expected=dict.fromkeys(parts, 0.0) | printed),
+            "parts": parts,
+        },
+        *_of_parts(layer, f"A decoder layer of {name}"),
     )
 
 
-def _layers(name: str, size: Size) -> Outcome:
+def _parts(layer: Line) -> dict[str, int]:
+    """Return the parameters of each part of a layer."""
+    return {part.name: part.parameters for part in layer.parts}
+
+
+def _of_parts(layer: Line, title: str) -> tuple[list[dict[str, str | float]], list[Panel]]:
+    """Return the table and the panel of the parts of a layer."""
+    parts = _parts(layer)
+    return [{"part": part, "parameters": n} for part, n in parts.items()], [
+        Bars(title, "", "parameters", parts)
+    ]
+
+
+@measures("forty-two-layers", name=(BASE, "transformer-tiny"))
+def layers(size: Size, name: str) -> Series:
     """Count one layer for each attention, and two for each feed-forward network."""
-    layers = ledger(name).layers
     config = preset(name)
     assert isinstance(config, TransformerConfig)
     encoder, decoder = config.n_layers, config.n_decoder_layers or config.n_layers
-    return Outcome(
-        "holds" if layers == 42 else "is wrong",
-        "An encoder layer consists of one attention and the two layers of a feed-forward network; a decoder "
-        "layer has a second attention: 6 (1 + 2) + 6 (2 + 2) = 42.",
-        [
-            Measured("layers", layers, expected=42.0),
-            Measured("of the encoder", encoder * 3),
-            Measured("of the decoder", decoder * 4),
-        ],
-        panels=[
-            Bars(
-                f"Layers of {name}",
-                "",
-                "layers",
-                {"encoder": encoder * 3, "decoder": decoder * 4, "both": layers},
-                levels={"printed: 42": 42.0},
-            )
-        ],
+    n = {"encoder": 3 * encoder, "decoder": 4 * decoder, "both": ledger(name).layers}
+    return Series(
+        {
+            "layers": Measured("layers", n["both"], expected=42.0),
+            "encoder": Measured("of the encoder", n["encoder"]),
+            "decoder": Measured("of the decoder", n["decoder"]),
+        },
+        panels=[Bars(f"Layers of {name}", "", "layers", n, levels={"printed: 42": 42.0})],
     )
 
 
@@ -152,11 +287,11 @@ PRINTED = {
     "vit-h-14": 632e6,
 }
 """Sizes printed in the papers (Devlin et al. 2019, section 3; Dosovitskiy et al. 2021, table 1)."""
-
 BERT_VOCABULARY = 30_522
 
 
-def _sizes(more_layers: int, size: Size) -> Outcome:
+@measures("published-sizes", more_layers=(0, 1))
+def sizes(size: Size, more_layers: int) -> Series:
     """Compare the sizes printed in papers with models of their configurations."""
     counted = {}
     for name in PRINTED:
@@ -166,12 +301,11 @@ def _sizes(more_layers: int, size: Size) -> Outcome:
             changed, vocab_size=BERT_VOCABULARY if name.startswith("bert") else None
         ).parameters
     errors = {name: abs(counted[name] / printed - 1) for name, printed in PRINTED.items()}
-    right = max(errors.values()) < 0.02
-    return Outcome(
-        "holds" if right else "is wrong",
-        "The sizes in the papers match the configurations printed there, within 2 %: they are rounded, and "
-        "may or may not include output heads.",
-        [Measured(f"parameters of {name}", counted[name], expected=PRINTED[name]) for name in PRINTED],
+    return Series(
+        {
+            **measured_each("parameters of {}", counted, expected=PRINTED),
+            "most": max(errors.values()),
+        },
         [
             {"model": name, "printed": PRINTED[name], "counted": counted[name], "error": errors[name]}
             for name in PRINTED
@@ -188,61 +322,85 @@ def _sizes(more_layers: int, size: Size) -> Outcome:
     )
 
 
-_VASWANI = "Vaswani et al. 2017"
+# The backward pass: a quiz
 
-EXPERIMENTS = [
-    Experiment(
-        "head-matrix",
-        "Parameters of one head's matrix",
-        "W_Q, W_K and W_V of a head have 64 x 512 = 32,178 parameters each.",
-        f"S0, number of parameters of the encoder layer; {_VASWANI}, section 3.2.2",
-        (20, 24),
-        run=partial(_head_matrix, {"one head": 32_178}),
-        control=partial(_head_matrix, {"one head": 32_768, "eight heads": 262_144}),
-        changed="32,768 for one head, and 262,144 for eight, as the lecture prints on the same slide.",
-        expected=("is wrong", "holds"),
-    ),
-    Experiment(
-        "encoder-parameters",
-        "Parameters of an encoder layer, and of six",
-        "An encoder layer has about 3 million parameters, and six of them about 18 million.",
-        f"S0, number of parameters, and encoder stack; {_VASWANI}, table 3",
-        (32, 33),
-        run=partial(_encoder_layer, BASE),
-        control=partial(_encoder_layer, BIG),
-        changed="The model is the big one.",
-        expected=("holds with conditions", "is wrong"),
-    ),
-    Experiment(
-        "decoder-parameters",
-        "Parameters of a decoder layer",
-        "A decoder layer has about 4 million parameters: 1 million for each attention, 2 for the "
-        "feed-forward.",
-        f"S0, number of parameters of the decoder layer; {_VASWANI}, table 3",
-        (34,),
-        run=partial(_decoder_layer, BASE),
-        control=partial(_decoder_layer, BIG),
-        changed="The model is the big one.",
-    ),
-    Experiment(
-        "forty-two-layers",
-        "How deep a Transformer is",
-        "Counted as attentions and hidden layers, the network is deep with 42 layers.",
-        "S0, training the Transformer",
-        (52,),
-        run=partial(_layers, BASE),
-        control=partial(_layers, "transformer-tiny"),
-        changed="The model has 4 + 4 layers.",
-    ),
-    Experiment(
-        "published-sizes",
-        "Sizes of BERT and ViT",
-        "BERT has 110 and 340 million parameters, ViT-B, -L and -H have 86, 307 and 632 million.",
-        "S1, BERT, and vision Transformers (figure 29); Devlin et al. 2019, section 3; Dosovitskiy et al. "
-        "2021, table 1",
-        (71, 77),
-        run=partial(_sizes, 0),
-        control=partial(_sizes, 1),
-        changed="Every model has one more layer.",
-    ),
-]
+
+def quiz() -> dict[str, float]:
+    """Compute the gradients of L = (a c + b) (c / d) at a = 3, b = 1, c = -4, d = 2 with autograd."""
+    leaves = {
+        name: torch.tensor(value, dtype=torch.float64, requires_grad=True)
+        for name, value in (("a", 3.0), ("b", 1.0), ("c", -4.0), ("d", 2.0))
+    }
+    a, b, c, d = leaves.values()
+    e, f = a * c + b, c / d
+    found = torch.autograd.grad(e * f, [*leaves.values(), e, f])
+    return {name: value.item() for name, value in zip([*leaves, "e", "f"], found, strict=True)}
+
+
+AS_PRINTED = {"a": 8.0, "b": -2.0, "c": -11.5, "d": 11.0}
+CORRECT = {**AS_PRINTED, "d": -11.0}
+
+
+@measures("autograd-quiz", answers=(AS_PRINTED, CORRECT))
+def autograd_quiz(size: Size, answers: Mapping[str, float]) -> Series:
+    """Compare the answers of the quiz with autograd."""
+    found = quiz()
+    order = sorted(answers, key=lambda name: name != "d")
+    ordered = {name: found[name] for name in order}
+    x, letters = "gradient of L with respect to", "abcd"
+    return Series(
+        {
+            **measured_each("∂L/∂{}", ordered, expected=answers),
+            "n_wrong": sum(not math.isclose(found[name], answer) for name, answer in answers.items()),
+        },
+        [{"by": name, "printed": answer, "autograd": found[name]} for name, answer in answers.items()],
+        [
+            Bars("Printed answers", x, "", {name: answers[name] for name in letters}),
+            Bars("Autograd", x, "", {name: found[name] for name in letters}),
+        ],
+    )
+
+
+# Forward and backward
+
+
+@measures("backward-cost", weights=(True, False))
+def backward_cost(size: Size, *, weights: bool) -> Series:
+    """Count the operations of matrix products in both passes through an encoder, and report wall times."""
+    d, n = (256, 64) if size == "short" else (512, 128)
+    config = TransformerConfig(d_model=d, d_ff=4 * d, n_heads=4, n_layers=2, dropout=0.0)
+    with seeded(0):
+        stack = self_attention_stack(config, config.d_ff, causal=False).requires_grad_(weights)
+        x = torch.randn(n, d, requires_grad=True)
+    layout, wanted = Layout.of([n]), [x, *(stack.parameters() if weights else ())]
+
+    def forward() -> Tensor:
+        return stack(x, layout).sum()
+
+    def backward(result: Tensor) -> None:
+        torch.autograd.grad(result, wanted)
+
+    result = forward()
+    counts = {"forward": flops_of(forward), "backward": flops_of(partial(backward, result))}
+    times = {
+        "forward": milliseconds(lambda _: forward(), lambda: None),
+        "backward": milliseconds(backward, forward),
+    }
+    ratio = counts["backward"] / counts["forward"]
+    return Series(
+        {
+            "ratio": Measured("operations backward to forward", ratio, expected=2.0),
+            **measured_each("{}", counts, "FLOPs"),
+        },
+        [{"pass": name, "FLOPs": counts[name], "ms": times[name]} for name in counts],
+        [
+            Bars(
+                "Matrix products of two encoder layers",
+                "",
+                "FLOPs",
+                {name: float(count) for name, count in counts.items()},
+                levels={"twice forward": 2.0 * counts["forward"]},
+            ),
+            Bars("Wall time here (not used for the verdict)", "", "ms", times),
+        ],
+    )

@@ -9,7 +9,6 @@ two layers.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from statistics import fmean
 
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from heedful.data.batch import Batch
 from heedful.lab.drawing import Curves, Matrix
-from heedful.lab.experiment import Experiment, Measured, Outcome, Size
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import Training, attention_weights, train
 from heedful.models import language_model
@@ -125,46 +124,27 @@ def induction(seen: Float[Tensor, "n H T T"], rows: Int[Tensor, "n length"]) -> 
 # The experiment
 
 LAYERS = (2, 1)
-KNOWS = 0.8
-"""Accuracy from which on a model counts as able to predict repeated symbols."""
 
 
-_STATEMENTS = {
-    2: "A model of two layers, trained on random orders, predicts what comes next in an order that it sees "
-    "for the first time: one example in the context is enough. The first layer attaches to each symbol the "
-    "one before it, and the second searches for that. How much a single layer learns depends on its width "
-    "and initialisation. So two layers suffice here; that one layer cannot suffice is not shown. This is "
-    "copying, which the model was trained for. That large models also solve tasks nobody trained them for "
-    "cannot be shown with a model of this size.",
-    1: "A model of one layer of this size, trained for as long, predicts only part of the repeated symbols, "
-    f"and less than {KNOWS:.0%} of them. Which part depends on its initialisation, and wider models predict "
-    "more. So this shows what this model learned in this time, and nothing about single layers in general.",
-}
-
-
-def _copies(size: Size, judged: int) -> Outcome:
+@measures("copying-in-context", judged=(2, 1))
+def copies(size: Size, judged: int) -> Series:
     """Measure the accuracy of models with two layers and with one."""
     models = {n: [learned(n, UPDATES[size], seed) for seed in range(SEEDS[size])] for n in LAYERS}
     shares = {n: [each.right.mean().item() for each in own] for n, own in models.items()}
     rows = new_ones()
     heads = {n: weights(own[0].model, rows) for n, own in models.items()}
     strongest = {n: induction(own[-1], rows).max().item() for n, own in heads.items()}
-    return Outcome(
-        "holds with conditions" if fmean(shares[judged]) >= KNOWS else "is wrong",
-        _STATEMENTS[judged],
-        [
-            Measured(f"right when symbols come again, {_layers(judged)}", 100 * fmean(shares[judged]), "%"),
-            *(
-                Measured(f"right when symbols come again, {_layers(n)}", 100 * fmean(own), "%")
-                for n, own in shares.items()
-                if n != judged
-            ),
-            Measured("right by chance", 100 / len(SYMBOLS), "%"),
-            *(
-                Measured(f"weight on what followed before, best head, {_layers(n)}", share)
-                for n, share in strongest.items()
-            ),
-        ],
+    ordered = [judged, *(n for n in LAYERS if n != judged)]
+    accuracy = {_layers(n): 100 * fmean(shares[n]) for n in ordered}
+    best = {_layers(n): share for n, share in strongest.items()}
+    return Series(
+        {
+            **measured_each("right when symbols come again, {}", accuracy, "%"),
+            "chance": Measured("right by chance", 100 / len(SYMBOLS), "%"),
+            **measured_each("weight on what followed before, best head, {}", best),
+            "right": fmean(shares[judged]),
+            "n_layers": judged,
+        },
         [
             {"first weights": seed + 1, **{_layers(n): own[seed] for n, own in shares.items()}}
             for seed in range(SEEDS[size])
@@ -205,18 +185,3 @@ def _head(last: Float[Tensor, "n H T T"], rows: Int[Tensor, "n length"], n_layer
         read,
         inches=(5.2, 4.4),
     )
-
-
-EXPERIMENTS = [
-    Experiment(
-        "copying-in-context",
-        "Learning from one example in the context",
-        "A trained language model can give good results from as little as a single example.",
-        "S1, language models using Transformers (one-shot learning); Olsson et al. 2022, on copying only",
-        (67,),
-        run=partial(_copies, judged=2),
-        control=partial(_copies, judged=1),
-        changed="The model has one layer.",
-        expected=("holds with conditions", "is wrong"),
-    ),
-]

@@ -1,15 +1,14 @@
 """Depth: what stacked layers of attention compute, with and without the other parts of a block."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import chain, combinations, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from heedful.lab.drawing import Curves, Matrix
-from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
+from heedful.lab.drawing import Curves, Matrix, of_rows
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import cache, seeded
 from heedful.models.attention_stack import self_attention_stack
 from heedful.models.transformer import TransformerConfig
@@ -59,10 +58,11 @@ class _Layers:
         return matrix
 
 
+@measures("attention-is-linear", feed_forward=(False, True))
 @seeded()
 @torch.no_grad()
-def _collapse(size: Size, feed_forward: bool) -> Outcome:
-    """Test whether a stack with given attention weights is linear in its tokens."""
+def collapse(size: Size, feed_forward: bool) -> Series:
+    """Measure whether a stack with given attention weights is linear in its tokens."""
     n_layers = {"short": 4, "long": 8}[size]
     layers = _Layers(n_layers, feed_forward)
     a, b = torch.randn(2, N, D, dtype=torch.float64)
@@ -74,25 +74,14 @@ def _collapse(size: Size, feed_forward: bool) -> Outcome:
         layers.with_weights(a + b, weights),
     )
     whole = _relative(layers(a)[0] + layers(b)[0], layers(a + b)[0])
-    linear = apart < 1e-9
-    return Outcome(
-        "holds with conditions" if linear else "is wrong",
-        (
-            "With given attention weights, the stack is one averaging matrix A_L … A_1 (its rows sum to 1) "
-            "and one matrix W_1 … W_L. The weights themselves depend on the tokens through a softmax, so the "
-            "whole stack is not linear: only the values pass through it linearly."
-            if linear
-            else "With a feed-forward network and its ReLU between them, the layers are not one matrix, even "
-            "with given attention weights."
-        ),
-        [
-            Measured("superposition, weights given: relative error", apart, expected=0.0 if linear else None),
-            Measured(
-                "the product of all matrices: relative error", as_product, expected=0.0 if linear else None
-            ),
-            Measured("superposition, weights computed: relative error", whole),
-            Measured("sum of a row of A_L … A_1", averaging.sum(-1).mean().item(), expected=1.0),
-        ],
+    exact = None if feed_forward else 0.0
+    return Series(
+        {
+            "apart": Measured("superposition, weights given: relative error", apart, expected=exact),
+            "product": Measured("the product of all matrices: relative error", as_product, expected=exact),
+            "whole": Measured("superposition, weights computed: relative error", whole),
+            "sum": Measured("sum of a row of A_L … A_1", averaging.sum(-1).mean().item(), expected=1.0),
+        },
         panels=[
             Matrix(title, "key", "query", each.tolist(), inches=(4.0, 3.4))
             for title, each in (
@@ -113,9 +102,10 @@ def _averager() -> SelfAttention:
     return part
 
 
+@measures("re-averaging", complete=(False, True))
 @seeded()
 @torch.no_grad()
-def _spread(size: Size, complete: bool) -> Outcome:
+def spread(size: Size, complete: bool) -> Series:
     """Measure the distances between tokens after each layer."""
     n_layers = {"short": 6, "long": 12}[size]
     x, layout = torch.randn(N, D), Layout.of([N])
@@ -129,27 +119,20 @@ def _spread(size: Size, complete: bool) -> Outcome:
         diameters.append(torch.pdist(x).max().item())
     left = diameters[-1] / diameters[0]
     shrinks = all(b <= a * (1 + 1e-6) + 1e-6 for a, b in pairwise(diameters))
-    holds = shrinks and left < 0.01
-    return Outcome(
-        "holds" if holds else "is wrong",
-        (
-            "Every output is a weighted mean of the values, so it lies between them. The tokens become more "
-            "similar with every layer, until all are equal."
-            if holds
-            else "Residual connections pass on each token unchanged, and feed-forward networks add something "
-            "different to each: tokens stay distinct, whatever the attention adds to all of them."
-        ),
-        [
-            Measured(f"greatest distance of two tokens after {n_layers} layers, relative", left),
-            Measured("greatest distance at the start", diameters[0]),
-        ],
-        [{"layer": layer, "greatest distance": value} for layer, value in enumerate(diameters)],
+    rows = [{"layer": layer, "greatest distance": value} for layer, value in enumerate(diameters)]
+    return Series(
+        {
+            "left": Measured(f"greatest distance of two tokens after {n_layers} layers, relative", left),
+            "start": Measured("greatest distance at the start", diameters[0]),
+            "shrinks": shrinks,
+        },
+        rows,
         [
             Curves(
                 "Greatest distance of two tokens",
                 "layer",
                 "distance",
-                {"": (range(len(diameters)), diameters)},
+                of_rows(rows, "layer", {"": "greatest distance"}),
                 log="y",
             )
         ],
@@ -159,8 +142,9 @@ def _spread(size: Size, complete: bool) -> Outcome:
 PATHS = ("past both", "attention", "feed-forward", "attention, feed-forward")
 
 
+@measures("residual-paths", residual=(True, False))
 @seeded()
-def _paths(size: Size, residual: bool) -> Outcome:
+def paths(size: Size, residual: bool) -> Series:
     """Find which products of the parts' Jacobians sum to the Jacobian of the block."""
     n, d = {"short": (3, 4), "long": (5, 6)}[size]
     layout = Layout.of([n])
@@ -177,22 +161,14 @@ def _paths(size: Size, residual: bool) -> Outcome:
     one = torch.eye(n * d, dtype=torch.float64)
     terms = [one, of_attention, of_feed_forward, of_feed_forward @ of_attention]
     needed = _fewest(whole, terms)
-    holds = len(needed) == 4
     most = max(each.abs().max().item() for each in (*terms, whole))
-    return Outcome(
-        "holds with conditions" if holds else "is wrong",
-        (
-            "The Jacobian of the block is (1 + J_F)(1 + J_A) = 1 + J_A + J_F + J_F J_A: 2² paths for the "
-            "gradient, 2^(2N) through N layers, one of which bypasses all parts. In the forward direction "
-            "there are four routes, but the output is not a sum of four terms, since F is not linear. (Norms "
-            "add factors to the paths and do not change their number.)"
-            if holds
-            else "Without residual connections there is one path: through attention, then feed-forward."
-        ),
-        [
-            Measured("paths of which the gradient is the sum", float(len(needed)), expected=4.0),
-            Measured("the sum of all four: relative error", _relative(sum(terms, torch.zeros(())), whole)),
-        ],
+    return Series(
+        {
+            "paths": Measured("paths of which the gradient is the sum", float(len(needed)), expected=4.0),
+            "error": Measured(
+                "the sum of all four: relative error", _relative(sum(terms, torch.zeros(())), whole)
+            ),
+        },
         [
             {
                 "path": name,
@@ -261,10 +237,6 @@ def first_gradient(n_layers: int, seed: int, *, residual: bool, norms: bool) -> 
     return gradient.norm().item()
 
 
-REACHES = 0.01
-"""Smallest share of a shallow stack's gradient that counts as reaching the first layer of a deep one."""
-
-
 @cache
 def _first_gradients(size: Size, residual: bool, norms: bool) -> dict[int, float]:
     """Return means over seeds, by number of layers."""
@@ -275,93 +247,35 @@ def _first_gradients(size: Size, residual: bool, norms: bool) -> dict[int, float
     }
 
 
-def _reach(size: Size, residual: bool) -> Outcome:
+@measures("residual-gradients", residual=(True, False))
+def reach(size: Size, residual: bool) -> Series:
     """Measure how much of the gradient reaches the first layer of a deep stack."""
-    kinds = {
-        f"{'residual' if r else 'no residual'}, {'norms' if n else 'no norms'}": (r, n)
+    found = {
+        f"{'residual' if r else 'no residual'}, {'norms' if n else 'no norms'}": _first_gradients(size, r, n)
         for r in (True, False)
         for n in (True, False)
     }
-    found = {name: _first_gradients(size, *kind) for name, kind in kinds.items()}
     depths = list(next(iter(found.values())))
     kept = {name: own[depths[-1]] / own[depths[0]] for name, own in found.items()}
-    reaches = {kinds[name]: share > REACHES for name, share in kept.items()}
-    verdict: Verdict = "is wrong"
-    if reaches[residual, True] and reaches[residual, False]:
-        alone = not reaches[not residual, True] and not reaches[not residual, False]
-        verdict = "holds" if alone else "holds with conditions"
-    return Outcome(
-        verdict,
-        (
-            "Without norms, the first layer of a deep stack has almost no gradient if there are no residual "
-            "connections; with them it has more than enough: the gradient grows with depth. Norms alone, "
-            "which rescale each layer's output, also let gradients of normal size reach the first layer. So "
-            "at the start of training, residual connections are not needed for that."
-            if residual
-            else "Without residual connections and without norms, the gradient at the first layer shrinks "
-            "with every layer."
-        ),
-        [
-            Measured(f"gradient of the first of {depths[-1]} layers, to that of {depths[0]}; {name}", share)
-            for name, share in kept.items()
-        ],
-        [{"layers": n, **{name: own[n] for name, own in found.items()}} for n in depths],
+    rows = [{"layers": n, **{name: own[n] for name, own in found.items()}} for n in depths]
+    with_it, without = [*kept.values()][:2], [*kept.values()][2:]
+    return Series(
+        {
+            **measured_each(
+                f"gradient of the first of {depths[-1]} layers, to that of {depths[0]}; {{}}", kept
+            ),
+            "claimed": with_it if residual else without,
+            "others": without if residual else with_it,
+            "residual": residual,
+        },
+        rows,
         [
             Curves(
                 "Gradient of W_2 in the first layer",
                 "layers",
                 "norm, before training",
-                {name: (depths, list(own.values())) for name, own in found.items()},
+                of_rows(rows, "layers", list(found)),
                 log="y",
             )
         ],
     )
-
-
-EXPERIMENTS = [
-    Experiment(
-        name="attention-is-linear",
-        title="Stacked attention without a non-linearity is one matrix",
-        claim="There are no element-wise non-linearities in self-attention; if we remove the activation "
-        "functions, a network of many layers is exactly equivalent to one of a single linear layer.",
-        source="S3, self-attention and weighted averages, and quiz 3.3; S1, dense feed forward layer",
-        items=(31,),
-        run=partial(_collapse, feed_forward=False),
-        control=partial(_collapse, feed_forward=True),
-        changed="A feed-forward network with a ReLU follows every attention.",
-        expected=("holds with conditions", "is wrong"),
-    ),
-    Experiment(
-        name="re-averaging",
-        title="Stacked attention makes tokens more similar",
-        claim="Stacking more self-attention layers just re-averages value vectors.",
-        source="S3, self-attention and weighted averages; Dong et al. 2021",
-        items=(31,),
-        run=partial(_spread, complete=False),
-        control=partial(_spread, complete=True),
-        changed="The layers are pre-norm blocks: residual connections, norms, feed-forward networks.",
-    ),
-    Experiment(
-        name="residual-paths",
-        title="Two residual connections make four paths",
-        claim="The residual connections create four separate paths through the encoder layer in the forward "
-        "direction.",
-        source="S1, residual connection + layer normalization",
-        items=(36,),
-        run=partial(_paths, residual=True),
-        control=partial(_paths, residual=False),
-        changed="There are no residual connections.",
-        expected=("holds with conditions", "is wrong"),
-    ),
-    Experiment(
-        name="residual-gradients",
-        title="Gradient at the first layer of a deep stack",
-        claim="Residual connections ensure the gradient flow across the network.",
-        source="S0, residual connections; S1, residual connection + layer normalization; He et al. 2016",
-        items=(36,),
-        run=partial(_reach, residual=True),
-        control=partial(_reach, residual=False),
-        changed="The same is claimed for a stack without residual connections.",
-        expected=("holds with conditions", "is wrong"),
-    ),
-]

@@ -7,6 +7,7 @@ matplotlib is imported when a figure is drawn, and its global state is left unch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from heedful.typing import JsonObject
@@ -306,6 +307,20 @@ def over(xs: Sequence[float], lines: Mapping[str, Sequence[float]]) -> dict[str,
     return {name: (xs, ys) for name, ys in lines.items()}
 
 
+def numbered(lines: Mapping[str, Sequence[float]]) -> dict[str, Points]:
+    """Return curves over 1, 2, 3 …, by name."""
+    return {name: (range(1, len(ys) + 1), ys) for name, ys in lines.items()}
+
+
+def of_rows(
+    rows: Sequence[Mapping[str, Any]], x: str, lines: Mapping[str, str] | Sequence[str]
+) -> dict[str, Points]:
+    """Return curves over the column ``x`` of a table: columns by the names of curves, or under their own."""
+    columns = lines if isinstance(lines, Mapping) else {name: name for name in lines}
+    xs = [row[x] for row in rows]
+    return {name: (xs, [row[column] for row in rows]) for name, column in columns.items()}
+
+
 def draw(*panels: Panel) -> "Figure":
     """Draw panels from left to right, all as high as the highest."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -342,3 +357,92 @@ def _finish(axes: "Axes", x: str, y: str, *, legend: bool) -> None:
 def _label(axes: "Axes", x: str, y: str) -> None:
     axes.set_xlabel(x, fontsize=SMALL, parse_math=False)
     axes.set_ylabel(y, fontsize=SMALL, parse_math=False)
+
+
+# Image files of the gallery: in a version for light and one for dark pages
+
+# Text and card colours of dark pages; keep in step with gallery.css.
+INK, CARD = "#e8e6e1", "#1d2024"
+# Heat maps on dark pages: zero has the colour of the background, as on light pages.
+DARK_COLOURS = {
+    ONE_SIGN: (CARD, "#2f5f9e", "#cfe3ff"),
+    TWO_SIGNS: ("#ffb3ad", "#b5504a", CARD, "#4670b8", "#b5cdff"),
+}
+
+
+@dataclass(frozen=True)
+class SavedFigure:
+    """An image in the gallery folder: ``NAME.png``, ``NAME.dark.png``, ``NAME.svg``.
+
+    Args:
+        name: file name without suffix.
+        width, height: size of both PNG files, in pixels.
+        first: share of the width taken by the first panel.
+    """
+
+    name: str
+    width: int
+    height: int
+    first: float
+
+
+def make(panels: Sequence[Panel], folder: Path, name: str) -> SavedFigure:
+    """Draw one or more panels and write the files.
+
+    Raises:
+        WorkError: a file cannot be written.
+    """
+    from heedful.explain.heat_map import save
+
+    figure = draw(*panels)
+    for suffix in (".svg", ".png"):
+        save(figure, folder / f"{name}{suffix}")
+    first = _share_of_first(figure)
+    darken(figure)
+    save(figure, folder / f"{name}.dark.png")
+    return SavedFigure(name, *figure.canvas.get_width_height(), first)
+
+
+def _share_of_first(figure: "Figure") -> float:
+    """Return the left edge of the second panel, labels included, as a share of the width; 1 for one panel."""
+    panels = [axes for axes in figure.get_axes() if axes.get_label() != "<colorbar>"]
+    if len(panels) < 2:
+        return 1.0
+    second = panels[1].get_tightbbox()
+    assert second is not None
+    return second.x0 / figure.bbox.width
+
+
+def darken(figure: "Figure") -> None:
+    """Recolour a figure for dark pages: white becomes `CARD`, black becomes `INK`, greys are interpolated.
+
+    Colours that distinguish curves stay, since they are visible on both backgrounds. Zero in heat maps gets
+    the colour `CARD`.
+    """
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.image import AxesImage
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+    from matplotlib.text import Text
+
+    for axes in figure.get_axes():
+        axes.tick_params(which="both", colors=INK)  # those that are made later, too
+    for each in figure.findobj():
+        if isinstance(each, AxesImage):
+            each.set_cmap(LinearSegmentedColormap.from_list("dark", DARK_COLOURS[each.get_cmap().name]))
+        elif isinstance(each, Text | Line2D):
+            each.set_color(_on_dark(each.get_color()))
+        elif isinstance(each, Patch):
+            each.set_facecolor(_on_dark(each.get_facecolor()))
+            each.set_edgecolor(_on_dark(each.get_edgecolor()))
+
+
+def _on_dark(colour: Any) -> Any:
+    """Return the colour for dark pages: greys are mapped to the range from `CARD` to `INK`; others stay."""
+    from matplotlib.colors import to_rgb, to_rgba
+
+    *own, opacity = to_rgba(colour)
+    if max(own) - min(own) > 0.02:
+        return colour
+    ink, card = to_rgb(INK), to_rgb(CARD)
+    return (*(dark + own[0] * (light - dark) for dark, light in zip(ink, card, strict=True)), opacity)

@@ -1,19 +1,24 @@
 """Experiments of the lab: a claim, a measurement, a verdict, and a control that must give another verdict.
 
+A measurement is a function of the size that returns a `Series`. It is marked by `measures` with the name of
+the experiment, under which ``claims/*.yaml`` has the claim and the rules that decide about it.
+
 A verdict never depends on wall time. For claims about time, wall times are reported, but operation counts and
 the depth of dependencies decide.
 """
 
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
 
+from heedful.lab.claims import Claim, Verdict
 from heedful.lab.drawing import Panel
+from heedful.typing import JsonObject
 
 Size = Literal["short", "long"]
 """``short``: a few seconds, enough for the verdict; ``long``: up to a few minutes, for the figure."""
-
-Verdict = Literal["holds", "holds with conditions", "is wrong"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,71 @@ class Measured:
     value: float
     unit: str = ""
     expected: float | None = None
+
+
+@dataclass(frozen=True)
+class Series:
+    """What an experiment or its control measured.
+
+    Args:
+        values: values by identifier, for the rules and statements of the claim, most informative first;
+            readers see those that are `Measured`.
+        rows: rows of a table by column name, for readers.
+        panels: panels of the figure, from left to right.
+    """
+
+    values: Mapping[str, Any]
+    rows: Sequence[Mapping[str, str | float]] = ()
+    panels: Sequence[Panel] = ()
+
+
+Name = TypeVar("Name", bound=str)
+
+
+def measured_each(
+    name: str,
+    values: Mapping[Name, float],
+    unit: str = "",
+    expected: Mapping[str, float] | float | None = None,
+) -> dict[str, Measured]:
+    """Return the same quantity of several things; ``{}`` in its name stands for theirs.
+
+    Args:
+        name: the measured quantity.
+        values: value by name of the thing.
+        unit: unit of the values.
+        expected: expected value of all, or of some by name.
+    """
+    known = expected if isinstance(expected, Mapping) else dict.fromkeys(values, expected)
+    return {
+        name.format(each): Measured(name.format(each), value, unit, known.get(each))
+        for each, value in values.items()
+    }
+
+
+Measure = TypeVar("Measure", bound=Callable[..., Series])
+
+MEASUREMENTS: dict[str, tuple[Callable[..., Series], tuple[dict[str, Any], dict[str, Any]]]] = {}
+"""For each experiment, the function that measures, and its arguments for the experiment and its control."""
+
+
+def measures(name: str, /, **arguments: tuple[Any, Any]) -> Callable[[Measure], Measure]:
+    """Mark a function of the size as the measurement of a claim; it can be used for several claims.
+
+    Args:
+        name: name of the experiment, under which ``claims/*.yaml`` has the claim.
+        arguments: arguments of the function: each as a pair of its value in the experiment and its value in
+            the control.
+    """
+
+    def mark(measure: Measure) -> Measure:
+        if name in MEASUREMENTS:
+            raise ValueError(f"experiment names must be unique, but two functions measure {name}")
+        of_run, of_control = ({key: pair[i] for key, pair in arguments.items()} for i in (0, 1))
+        MEASUREMENTS[name] = measure, (of_run, of_control)
+        return measure
+
+    return mark
 
 
 @dataclass(frozen=True)
@@ -52,35 +122,124 @@ class Outcome:
     panels: Sequence[Panel] = ()
 
 
+def judged(claim: Claim, series: Series) -> Outcome:
+    """Judge a claim by what was measured."""
+    values = {
+        name: each.value if isinstance(each, Measured) else each for name, each in series.values.items()
+    }
+    verdict, statement = claim.judge(values)
+    measured = [each for each in series.values.values() if isinstance(each, Measured)]
+    return Outcome(verdict, statement, measured, series.rows, series.panels)
+
+
 @dataclass(frozen=True)
 class Experiment:
     """A claim that can be tested.
 
     Args:
         name: lower-case name with hyphens.
-        title: one-line title.
-        claim: the claim as stated in the lectures.
-        source: where it is stated: the lecture (S0 to S4), and the paper with its section.
-        items: numbers of the lectures' items (`docs/lectures.yaml`) it belongs to.
+        claim: the claim, and the expected verdicts.
         run: measures and returns the verdict.
         control: the same measurement under a condition that must lead to a different verdict.
-        changed: what the control changes.
-        expected: expected verdicts of the experiment and of its control.
-        asked: whether the lecture asks a question, so that a wrong claim is not an error of the lecture.
+        module: name of the module that measures.
     """
 
     name: str
-    title: str
-    claim: str
-    source: str
-    items: tuple[int, ...]
+    claim: Claim
     run: Callable[[Size], Outcome]
     control: Callable[[Size], Outcome]
-    changed: str
-    expected: tuple[Verdict, Verdict] = field(default=("holds", "is wrong"))
-    asked: bool = False
+    module: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """Result of an experiment or of its control.
+
+    Args:
+        experiment: the experiment.
+        size: size at which it was run.
+        control: whether the control was run.
+        outcome: verdict, measurements and panels.
+        seconds: wall time; no verdict depends on it.
+    """
+
+    experiment: Experiment
+    size: Size
+    control: bool
+    outcome: Outcome
+    seconds: float
 
     @property
-    def stated(self) -> str:
-        """The claim, marked if it is a question."""
-        return f"{self.claim} (A question.)" if self.asked else self.claim
+    def expected(self) -> Verdict:
+        """The expected verdict."""
+        return self.experiment.claim.expected[self.control]
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether the verdict is the expected one."""
+        return self.outcome.verdict == self.expected
+
+    @property
+    def name(self) -> str:
+        """Name of the experiment, marked if this is the control."""
+        return f"{self.experiment.name} (control)" if self.control else self.experiment.name
+
+    def to_dict(self) -> JsonObject:
+        """Return a JSON-ready dictionary; NaN and infinite values become null."""
+        return {
+            "control": self.control,
+            "size": self.size,
+            "verdict": self.outcome.verdict,
+            "expected": self.expected,
+            "statement": self.outcome.statement,
+            "measured": [
+                {
+                    "name": each.name,
+                    "value": _finite(each.value),
+                    "unit": each.unit,
+                    "expected": None if each.expected is None else _finite(each.expected),
+                }
+                for each in self.outcome.measured
+            ],
+            "table": [{column: _cell(value) for column, value in row.items()} for row in self.outcome.table],
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def perform(experiment: Experiment, size: Size, *, control: bool = False) -> Result:
+    """Run an experiment, or its control."""
+    began = time.perf_counter()
+    outcome = (experiment.control if control else experiment.run)(size)
+    return Result(experiment, size, control, outcome, time.perf_counter() - began)
+
+
+def as_dict(experiments: Sequence[Experiment], results: Sequence[Result] = ()) -> JsonObject:
+    """Return experiments and their results in the format of ``docs/schemas/lab.schema.json``."""
+    return {
+        "version": 1,
+        "experiments": [
+            {
+                "name": each.name,
+                "title": each.claim.title,
+                "claim": each.claim.stated,
+                "source": each.claim.source,
+                "items": list(each.claim.items),
+                "changed": each.claim.changed,
+                "results": [result.to_dict() for result in results if result.experiment is each],
+            }
+            for each in experiments
+        ],
+    }
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _cell(value: str | float) -> str | float | None:
+    return value if isinstance(value, str) else _finite(value)
+
+
+def columns(table: Sequence[Mapping[str, str | float]]) -> list[str]:
+    """Return all column names of a table, in order of first appearance."""
+    return list(dict.fromkeys(name for row in table for name in row))

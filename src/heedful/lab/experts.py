@@ -1,30 +1,44 @@
-"""A mixture of experts against a single network with as many operations, by perplexity on new text.
+"""Experts and compressed memories: what many parameters add, and two interpretations of fewer keys.
 
-Item 95 of the lectures. In the language of the texts, every pair of symbols has a likely successor, drawn
-once and fixed. To predict the texts, a model must learn these successors one by one, which takes parameters.
-A mixture has many parameters and uses few of them for each token.
+Items 94 (memory-compressed attention) and 95 (mixtures of experts) of the lectures.
+
+A mixture of experts is compared with a single network of as many operations. In the language of the texts,
+every pair of symbols has a likely successor, drawn once and fixed. To predict the texts, a model must learn
+these successors one by one, which takes parameters. A mixture has many parameters and uses few of them for
+each token.
+
+Memory-compressed attention differs between the paper and the code released with it. With X the tokens, c =
+3 and one slot for each block of c tokens:
+
+    paper      K_j = C_1 k_{c(j-1)} + … + C_c k_{cj-1}    with k_t = W_K x_t, head by head; V with filters D
+    released   K_j = W_K y_j, V_j = W_V y_j               with y_j = F_1 x_{c(j-1)} + … + F_c x_{cj-1}
+
+The filters C and D have d_k x d_k parameters per head, F has d_model x d_model.
 """
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from typing import Literal
 
 import torch
-from torch import nn
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
 
 from heedful.data.batch import Batch
-from heedful.lab.costs import flops_of
-from heedful.lab.drawing import Bars, Curves
-from heedful.lab.experiment import Experiment, Measured, Outcome, Size
-from heedful.lab.seeds import generator_from, seeded
-from heedful.lab.tiny import Training, n_parameters, train
+from heedful.lab.drawing import Bars, Curves, Matrix
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
+from heedful.lab.seeds import cache, generator_from, seeded
+from heedful.lab.tiny import Training, flops_of, n_parameters, train
 from heedful.models.encoder_decoder import token_head
 from heedful.models.language_model import LanguageModel
+from heedful.nn.attention.compressed import Compression, MemoryCompressedAttention
+from heedful.nn.attention.heads import merge_heads, split_heads
 from heedful.nn.blocks import EncoderBlock, EncoderStack
 from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.experts import MixtureOfExperts, NoisyTopKGate
 from heedful.nn.feedforward import FeedForward
+from heedful.nn.layout import Layout
 from heedful.nn.mixers import Convolution
 from heedful.nn.norms import LayerNorm
 from heedful.nn.positions import Added, NoPositions
@@ -65,7 +79,6 @@ def least_perplexity(symbols: int) -> float:
 D, N_EXPERTS, K, HIDDEN = 16, 16, 2, 8
 WIDER = K * HIDDEN + N_EXPERTS
 """Hidden units of the single network, at 4 d operations each: those of K experts, W_g and W_noise."""
-
 ONE, MANY = "one network", f"{N_EXPERTS} experts, {K} of them used"
 
 
@@ -148,45 +161,34 @@ def _texts(symbols: int, updates: int, generator: torch.Generator) -> Iterator[B
         yield text(symbols, BATCH, generator)
 
 
-# The experiment
-
-LOWER = 0.95
-"""Largest ratio of two perplexities at which the first counts as lower."""
-
-
-def _lower(size: Size, few: bool) -> Outcome:
+@measures("experts-at-equal-operations", few=(False, True))
+def lower(size: Size, few: bool) -> Series:
     """Compare the perplexity of a mixture and of a single network, with many or few successors to learn."""
     symbols = FEW if few else SYMBOLS[size]
     found = {name: learned(network, symbols, UPDATES[size]) for name, network in networks().items()}
-    lower = found[MANY].perplexity < LOWER * found[ONE].perplexity
-    return Outcome(
-        "holds with conditions" if lower else "is wrong",
-        "With as many operations per token, a mixture of experts has a lower perplexity on new text if there "
-        "is more to learn than a single network can store: its parameters grow with the number of experts, "
-        "its operations with the number used per token. If a single network can store everything, experts "
-        "add nothing. (The paper measured on its own texts that perplexity falls and ROUGE rises with 128 "
-        "and 256 experts.)",
-        [
-            *(Measured(f"perplexity of new text, {name}", found[name].perplexity) for name in (MANY, ONE)),
-            Measured("perplexity, if all favourites are known", least_perplexity(symbols)),
-            Measured("tokens of the busiest expert, over the mean", found[MANY].busiest),
-            *(
-                Measured(
-                    f"operations for a token, {name}", each.operations, "FLOPs", expected=4.0 * D * WIDER
-                )
-                for name, each in found.items()
-            ),
-            *(Measured(f"parameters, {name}", each.parameters) for name, each in found.items()),
-            Measured("favourites to learn", symbols**2),
-        ],
+    perplexity, flops, parameters = (
+        {name: getattr(each, field) for name, each in found.items()}
+        for field in ("perplexity", "operations", "parameters")
+    )
+    known = least_perplexity(symbols)
+    return Series(
+        {
+            "many": Measured(f"perplexity of new text, {MANY}", perplexity[MANY]),
+            "one": Measured(f"perplexity of new text, {ONE}", perplexity[ONE]),
+            "known": Measured("perplexity, if all favourites are known", known),
+            "busiest": Measured("tokens of the busiest expert, over the mean", found[MANY].busiest),
+            **measured_each("operations for a token, {}", flops, "FLOPs", 4.0 * D * WIDER),
+            **measured_each("parameters, {}", parameters),
+            "favourites": Measured("favourites to learn", symbols**2),
+        },
         [
             {
                 "network": name,
-                "perplexity": each.perplexity,
-                "operations": each.operations,
-                "parameters": each.parameters,
+                "perplexity": perplexity[name],
+                "operations": flops[name],
+                "parameters": parameters[name],
             }
-            for name, each in found.items()
+            for name in found
         ],
         [
             Curves(
@@ -195,33 +197,152 @@ def _lower(size: Size, few: bool) -> Outcome:
                 "nats per token, incl. load balancing",
                 {name: each.training.curve for name, each in found.items()},
             ),
-            Bars(
-                "Perplexity on new text",
-                "",
-                "",
-                {name: each.perplexity for name, each in found.items()},
-                levels={"all known": least_perplexity(symbols)},
-            ),
-            Bars(
-                "Parameters at equal operations",
-                "",
-                "",
-                {name: each.parameters for name, each in found.items()},
-            ),
+            Bars("Perplexity on new text", "", "", perplexity, levels={"all known": known}),
+            Bars("Parameters at equal operations", "", "", parameters),
         ],
     )
 
 
-EXPERIMENTS = [
-    Experiment(
-        "experts-at-equal-operations",
-        "Experts compared with one network of as many operations",
-        "A layer of many experts, of which each token uses a few, lowers the perplexity.",
-        "S3, table of summarisation systems; Liu et al. 2018; Shazeer et al. 2017, section 5",
-        (95,),
-        run=partial(_lower, few=False),
-        control=partial(_lower, few=True),
-        changed="There are only 25 successors to learn.",
-        expected=("holds with conditions", "is wrong"),
-    ),
-]
+# Memory-compressed attention
+
+MEMORY_WIDTH, HEADS, FACTOR = 24, 4, 3
+LENGTHS: dict[Size, int] = {"short": 100, "long": 1000}
+DRAWN = 13
+ModelInput = Literal["paper", "released"]
+READINGS: tuple[ModelInput, ...] = ("paper", "released")
+
+
+@cache
+def parts() -> tuple[MemoryCompressedAttention, Compression]:
+    """Build heedful's layer, which follows the paper, and the token filters of the released code."""
+    with seeded():
+        layer = MemoryCompressedAttention(MEMORY_WIDTH, HEADS, factor=FACTOR).double()
+        return layer, Compression(1, MEMORY_WIDTH, FACTOR, bias=False).double()
+
+
+def visible(n: int, *, early: bool) -> Bool[Tensor, "n m"]:
+    """Return which slots each of ``n`` tokens sees: complete blocks; with ``early``, also its own block."""
+    ends = FACTOR * torch.arange(1 + n // FACTOR)
+    if early:
+        ends = (ends - FACTOR + 1).clamp_min(0)
+    return ends <= torch.arange(n)[:, None]
+
+
+@torch.no_grad()
+def attended(x: Float[Tensor, "n d"], reading: ModelInput, *, early: bool = False) -> Float[Tensor, "n d"]:
+    """Compute memory-compressed attention for one sequence, step by step.
+
+    Args:
+        x: the tokens.
+        reading: interpretation of keys and values.
+        early: whether a slot is visible from its first token on, instead of after its last.
+    """
+    layer, filters = parts()
+    queries, keys, values = (split_heads(p, HEADS) for p in layer.qkv(x[None]).split(layer.sizes, -1))
+    if reading == "paper":
+        keys = torch.cat([keys[:, :, :1], layer.compress_keys(keys)], 2)
+        values = torch.cat([values[:, :, :1], layer.compress_values(values)], 2)
+    else:
+        slots = torch.cat([x[None, :1], filters(x[None, None])[:, 0]], 1)
+        _, keys, values = (split_heads(p, HEADS) for p in layer.qkv(slots).split(layer.sizes, -1))
+    scores = queries @ keys.mT / layer.d_k**0.5
+    weights = scores.masked_fill(~visible(len(x), early=early), -torch.inf).softmax(-1)
+    return layer.out(merge_heads(weights @ values))[0]
+
+
+def leak(n: int, reading: ModelInput, *, early: bool) -> float:
+    """Return the greatest change of an output if later tokens change, over all positions."""
+    with seeded(1):
+        x, other = torch.randn(2, n, MEMORY_WIDTH, dtype=torch.float64)
+    whole, most = attended(x, reading, early=early), 0.0
+    for place in range(1, n, max(1, n // 50)):
+        changed = attended(torch.cat([x[:place], other[place:]]), reading, early=early)
+        most = max(most, (changed[:place] - whole[:place]).abs().max().item())
+    return most
+
+
+def residuals() -> dict[str, float]:
+    """Return the relative residuals of fitting the maps of one interpretation by those of the other.
+
+    A slot is a linear map of its tokens. The filters F that reproduce the paper's keys exactly are
+    W_K^-1 C W_K, since the W_K of all heads form a square matrix; no F reproduces keys and values at once.
+    The paper's filters of a head only receive the projection of a token by the W_K of that head.
+    """
+    layer, filters = parts()
+    _, w_k, w_v = layer.qkv.weight.detach().split(layer.sizes)
+    own_k, own_v = _by_place(layer.compress_keys), _by_place(layer.compress_values)
+    paper_k = torch.stack([torch.block_diag(*own_k[:, place]) @ w_k for place in range(FACTOR)])
+    paper_v = torch.stack([torch.block_diag(*own_v[:, place]) @ w_v for place in range(FACTOR)])
+    released = w_k @ _by_place(filters)[0]
+    both, target = torch.cat([w_k, w_v]), torch.cat([paper_k, paper_v], 1)
+    return {
+        "paper's keys by released filters": _left(w_k, paper_k),
+        "paper's keys and values by released filters": _left(both, target),
+        "released keys by the paper's filters": _left_of_heads(w_k, released),
+    }
+
+
+def _by_place(compression: Compression) -> Float[Tensor, "h c d d"]:
+    """Return each filter as a matrix that multiplies a column vector."""
+    return compression.weight.detach().unflatten(1, (FACTOR, -1)).mT
+
+
+def _left(matrix: Tensor, target: Float[Tensor, "c r d"]) -> float:
+    """Return the relative residual of the best F with ``matrix @ F = target``."""
+    wide = torch.cat([*target], -1)
+    found = torch.linalg.lstsq(matrix, wide).solution
+    return ((matrix @ found - wide).norm() / wide.norm()).item()
+
+
+def _left_of_heads(w_k: Tensor, target: Float[Tensor, "c r d"]) -> float:
+    """Return the relative residual of the best filters C per head with ``C @ W_K of the head = target``."""
+    left = torch.tensor(0.0, dtype=torch.float64)
+    for own, wanted in zip(
+        w_k.split(MEMORY_WIDTH // HEADS), target.split(MEMORY_WIDTH // HEADS, 1), strict=True
+    ):
+        rows = wanted.flatten(0, 1).mT
+        left += (own.mT @ torch.linalg.lstsq(own.mT, rows).solution - rows).square().sum()
+    return (left.sqrt() / target.norm()).item()
+
+
+def from_layer(n: int) -> float:
+    """Return the greatest difference between the step-by-step paper interpretation and heedful's layer."""
+    with seeded(1):
+        x = torch.randn(n, MEMORY_WIDTH, dtype=torch.float64)
+    with torch.no_grad():
+        layer, _ = parts()
+        return (attended(x, "paper") - layer(x, Layout.of([n]))).abs().max().item()
+
+
+@measures("compressed-memory", early=(False, True))
+def compressed(size: Size, *, early: bool) -> Series:
+    """Count slots, and measure how much outputs depend on later tokens, in both interpretations."""
+    n = LENGTHS[size]
+    leaks = {reading: leak(n, reading, early=early) for reading in READINGS}
+    layer, filters = parts()
+    own = sum(p.numel() for part in (layer.compress_keys, layer.compress_values) for p in part.parameters())
+    numbers = {"paper": own, "released": filters.weight.numel()}
+    left = {name: 100 * each for name, each in residuals().items()}
+    slots, a_third = visible(n, early=early).shape[1], 1 + n // FACTOR
+    return Series(
+        {
+            "slots": Measured(f"slots that {n:,} tokens attend to", slots, "", a_third),
+            **measured_each("greatest change of an output by later tokens, {}", leaks, "", 0.0),
+            "apart": Measured("the paper's reading and heedful's layer differ by", from_layer(n), "", 0.0),
+            **measured_each("numbers in the filters, {}", numbers),
+            **measured_each("left of the {}", left, "%"),
+            "a_third": a_third,
+            "leak": max(leaks.values()),
+        },
+        [{"reading": name, "numbers in the filters": each} for name, each in numbers.items()],
+        [
+            Matrix(
+                "Slots that each token sees",
+                "slot",
+                "token",
+                visible(DRAWN, early=early).double().tolist(),
+                limits=(0.0, 1.0),
+            ),
+            Bars("Parameters of the filters", "interpretation", "", {**numbers}),
+        ],
+    )

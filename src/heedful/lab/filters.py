@@ -1,14 +1,13 @@
 """Filters: attention as a convolution, a convolution as attention, and the cost of pixels as tokens."""
 
 import math
-from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from heedful.lab.drawing import Curves, Matrix, over
-from heedful.lab.experiment import Experiment, Measured, Outcome, Size
+from heedful.lab.experiment import Measured, Series, Size, measures
 from heedful.lab.seeds import seeded
 from heedful.ledger.ledger import Ledger, ledger_of
 from heedful.nn.attention.scores import DotScore
@@ -20,6 +19,7 @@ from heedful.nn.taps import recording
 KERNEL, CHANNELS_IN, CHANNELS_OUT = 3, 3, 5
 SHARPNESS = 128.0
 NARROW = (3.8, 3.4)  # inches of a panel if three are side by side
+ALPHAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 
 
 def convolving_attention(kernel: Tensor, sharpness: float, n_heads: int) -> SelfAttention:
@@ -75,43 +75,44 @@ def _applied(part: SelfAttention, image: Tensor) -> Tensor:
     return y.view(height, width, -1)[1:-1, 1:-1, :CHANNELS_OUT].permute(2, 0, 1)
 
 
+@measures("convolution-by-heads", n_heads=(KERNEL**2, KERNEL**2 - 1))
 @seeded()
 @torch.no_grad()
-def _convolution(size: Size, n_heads: int) -> Outcome:
+def convolution(size: Size, n_heads: int) -> Series:
     """Measure the difference between attention with hand-made weights and a 3 x 3 convolution."""
     height, width = {"short": (7, 9), "long": (15, 17)}[size]
     image = torch.randn(CHANNELS_IN, height, width)
     kernel = torch.randn(CHANNELS_OUT, CHANNELS_IN, KERNEL, KERNEL)
     wanted = functional.conv2d(image[None], kernel, padding=1)[0]
-    found = _applied(convolving_attention(kernel, SHARPNESS, n_heads), image)
-    apart = (found - wanted).abs().max().item()
-    exact = apart < 1e-4
-    by_sharpness = {
-        alpha: (_applied(convolving_attention(kernel, alpha, n_heads), image) - wanted).abs().max().item()
-        for alpha in ALPHAS
-    }
-    return Outcome(
-        "holds with conditions" if exact else "is wrong",
-        (
-            "It can: K² heads, each of which attends to one relative position, and the kernel's matrices in "
-            "W_O. This requires positions in a form that yields squared distances, and a sharp softmax."
-            if exact
-            else f"{n_heads} heads cannot attend to {KERNEL**2} neighbours with a separate matrix for each."
-        ),
-        [
-            Measured("greatest difference from the convolution", apart, expected=0.0 if exact else None),
-            Measured("greatest number in the convolution's output", wanted.abs().max().item()),
-            Measured("heads", float(n_heads), expected=float(KERNEL**2)),
-        ],
-        [{"sharpness α": alpha, "greatest difference": value} for alpha, value in by_sharpness.items()],
+
+    def found(alpha: float) -> Tensor:
+        return _applied(convolving_attention(kernel, alpha, n_heads), image)
+
+    def difference(alpha: float) -> float:
+        return (found(alpha) - wanted).abs().max().item()
+
+    apart = difference(SHARPNESS)
+    rows = [{"sharpness α": alpha, "greatest difference": difference(alpha)} for alpha in ALPHAS]
+    return Series(
+        {
+            "apart": Measured(
+                "greatest difference from the convolution",
+                apart,
+                expected=0.0 if n_heads == KERNEL**2 else None,
+            ),
+            "most": Measured("greatest number in the convolution's output", wanted.abs().max().item()),
+            "n_heads": Measured("heads", float(n_heads), expected=float(KERNEL**2)),
+            "n_neighbours": KERNEL**2,
+        },
+        rows,
         [
             Matrix("Convolution", "", "", wanted[0].tolist(), inches=NARROW),
-            Matrix("Attention", "", "", found[0].tolist(), inches=NARROW),
+            Matrix("Attention", "", "", found(SHARPNESS)[0].tolist(), inches=NARROW),
             Curves(
                 "Difference by sharpness",
                 "α",
                 "greatest difference",
-                {"": (ALPHAS, [max(value, 1e-8) for value in by_sharpness.values()])},
+                over(ALPHAS, {"": [max(row["greatest difference"], 1e-8) for row in rows]}),
                 log="xy",
                 inches=NARROW,
             ),
@@ -119,8 +120,7 @@ def _convolution(size: Size, n_heads: int) -> Outcome:
     )
 
 
-ALPHAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-
+# Filters along the tokens
 
 D, HEADS, WIDTH = 12, 4, 5
 
@@ -162,10 +162,11 @@ def _reader(kind: str) -> SelfAttention | DepthwiseSeparableConvolution:
     return attention
 
 
+@measures("attention-as-filter", kind=("attention", "convolution"))
 @seeded()
 @torch.no_grad()
-def _filtering(size: Size, kind: str) -> Outcome:
-    """Test whether the filters that a mixer applies along the tokens depend on the tokens."""
+def filtering(size: Size, kind: str) -> Series:
+    """Measure whether the filters that a mixer applies along the tokens depend on the tokens."""
     n = {"short": 14, "long": 30}[size]
     part = _reader(kind)
     inputs = torch.randn(2, n, D)
@@ -178,30 +179,24 @@ def _filtering(size: Size, kind: str) -> Outcome:
         for each, x in zip(filters, inputs, strict=True)
     )
     changes = (filters[0] - filters[1]).abs().max().item()
-    depends = changes > 1e-6
-    return Outcome(
-        "holds" if depends else "is wrong",
-        (
-            "Z_i = Σ_j w_ij X_j is a filter along the tokens; its coefficients are a function of the tokens, "
-            "span all of them, and are shared by the features of a head: there are as many filters as heads."
-            if depends
-            else "The filters of a convolution are parameters: the same for every input, local, and one for "
-            "each feature."
-        ),
-        [
-            Measured(
+    attends = kind == "attention"
+    return Series(
+        {
+            "changes": Measured(
                 "change of the coefficients from one input to another",
                 changes,
-                expected=None if depends else 0.0,
+                expected=None if attends else 0.0,
             ),
-            Measured(
+            "different": Measured(
                 f"different filters for {D} features",
                 float(_different(filters[0])),
-                expected=float(HEADS if depends else D),
+                expected=float(HEADS if attends else D),
             ),
-            Measured("difference of filtering and the mixer itself", off, expected=0.0),
-            Measured("tokens that a filter reaches", float((filters[0][0] != 0).sum(-1).max().item())),
-        ],
+            "off": Measured("difference of filtering and the mixer itself", off, expected=0.0),
+            "reached": Measured(
+                "tokens that a filter reaches", float((filters[0][0] != 0).sum(-1).max().item())
+            ),
+        },
         panels=[
             Matrix(title, "input token", "output token", each.tolist(), inches=NARROW)
             for title, each in (
@@ -212,6 +207,8 @@ def _filtering(size: Size, kind: str) -> Outcome:
         ],
     )
 
+
+# Pixels as tokens
 
 SIDES = (28, 56, 112, 224)
 PATCH, BLOCK, D_VIT, HEADS_VIT = 16, 196, 768, 12
@@ -229,36 +226,30 @@ def _ledger(n_tokens: int, block: int | None = None) -> Ledger:
     return ledger_of(nn.Sequential(part), length=n_tokens)
 
 
-def _pixels(size: Size, block: int | None) -> Outcome:
+@measures("pixels-as-tokens", block=(None, BLOCK))
+def pixels_as_tokens(size: Size, block: int | None) -> Series:
     """Measure the growth of the operations of attention if every pixel is a token."""
     pixels = [_attention_flops(_ledger(side**2, block)) for side in SIDES]
     patches = _attention_flops(_ledger((SIDES[-1] // PATCH) ** 2))
     whole = _ledger(SIDES[-1] ** 2, block)
     power = math.log(pixels[-1] / pixels[0]) / math.log((SIDES[-1] / SIDES[0]) ** 2)
-    quadratic = power > 1.9
-    return Outcome(
-        "holds" if quadratic else "is wrong",
-        (
-            "Scores and weighted sums take O((H W)²) operations. With patches of 16 x 16 pixels as tokens "
-            "there are 256 times fewer tokens and 65,536 times fewer scores."
-            if quadratic
-            else f"If a pixel attends only to its own block of {block}, the operations grow linearly with "
-            f"the number of pixels. (Distant pixels are then not connected within one layer.)"
-        ),
-        [
-            Measured(
+    on_pixels, on_patches = whole.flops_per_token * SIDES[-1] ** 2, _ledger(196).flops_per_token * 196
+    return Series(
+        {
+            "power": Measured(
                 "power of the number of pixels with which scores grow",
                 power,
-                expected=2.0 if quadratic else 1.0,
+                expected=2.0 if block is None else 1.0,
             ),
-            Measured(
+            "ratio": Measured(
                 "scores and sums, pixels to patches, 224 x 224",
                 pixels[-1] / patches,
-                expected=65536.0 if quadratic else None,
+                expected=65536.0 if block is None else None,
             ),
-            Measured("one layer on pixels, forward", whole.flops_per_token * SIDES[-1] ** 2 / 1e12, "TFLOPs"),
-            Measured("one layer on patches, forward", _ledger(196).flops_per_token * 196 / 1e12, "TFLOPs"),
-        ],
+            "on_pixels": Measured("one layer on pixels, forward", on_pixels / 1e12, "TFLOPs"),
+            "on_patches": Measured("one layer on patches, forward", on_patches / 1e12, "TFLOPs"),
+            "block": BLOCK,
+        },
         [
             {"image": f"{side} x {side}", "tokens": side**2, "FLOPs of scores and sums": each}
             for side, each in zip(SIDES, pixels, strict=True)
@@ -280,40 +271,3 @@ def _pixels(size: Size, block: int | None) -> Outcome:
             )
         ],
     )
-
-
-EXPERIMENTS = [
-    Experiment(
-        name="convolution-by-heads",
-        title="K² heads are a K x K convolution",
-        claim="The filtering in the self-attention architecture also subsumes that used for ConvNets.",
-        source="S1, image processing using Transformers; Cordonnier et al. 2020, theorem 1",
-        items=(82,),
-        run=partial(_convolution, n_heads=KERNEL**2),
-        control=partial(_convolution, n_heads=KERNEL**2 - 1),
-        changed="There is one head fewer than the kernel has positions.",
-        expected=("holds with conditions", "is wrong"),
-    ),
-    Experiment(
-        name="attention-as-filter",
-        title="Attention is a filter that depends on the data",
-        claim="The weights w_ij can be considered to be filter coefficients, with the caveat that these "
-        "filters are now a function of the data; all features of a head share one.",
-        source="S1, relationship between Transformers and depthwise separable ConvNets",
-        items=(84, 85),
-        run=partial(_filtering, kind="attention"),
-        control=partial(_filtering, kind="convolution"),
-        changed="The mixer is a depthwise convolution.",
-    ),
-    Experiment(
-        name="pixels-as-tokens",
-        title="Pixels are too expensive as tokens",
-        claim="Given the large number of pixels in a typical image, taking them for tokens leads to an "
-        "unacceptably high computation load in the attention layers.",
-        source="S1, image processing using Transformers",
-        items=(76, 83),
-        run=partial(_pixels, block=None),
-        control=partial(_pixels, block=BLOCK),
-        changed=f"A pixel attends only to its own block of {BLOCK} pixels.",
-    ),
-]

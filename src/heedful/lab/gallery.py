@@ -22,10 +22,9 @@ from pathlib import Path
 
 from heedful.errors import RequestError
 from heedful.files import write_text
-from heedful.lab.errors import corrections
-from heedful.lab.experiment import Experiment, Measured, Verdict
-from heedful.lab.figures import SavedFigure, make
-from heedful.lab.result import Result, as_dict, columns
+from heedful.lab.drawing import SavedFigure, make
+from heedful.lab.experiment import Experiment, Measured, Result, Verdict, as_dict, columns
+from heedful.lab.lectures import corrections
 from heedful.lab.text import cell, cell_is_number, in_parts, items, number, value_of
 
 INDEX, ERRORS, DATA = "index.html", "errors.html", "lab.json"
@@ -174,8 +173,8 @@ def _card(result: Result, image: SavedFigure | None) -> str:
         shown = _image(image, "", f' loading="lazy" style="aspect-ratio: {ratio}"')
         thumb = f'<a class="thumb" href="{own.name}.html" tabindex="-1" aria-hidden="true">{shown}</a>'
     return (
-        f'<li>{thumb}<h3><a href="{own.name}.html">{escape(own.title)}</a></h3>\n'
-        f'<p class="soft">{escape(own.stated)}</p>\n'
+        f'<li>{thumb}<h3><a href="{own.name}.html">{escape(own.claim.title)}</a></h3>\n'
+        f'<p class="soft">{escape(own.claim.stated)}</p>\n'
         f'<p>{_badge(result.outcome.verdict)} <span class="soft">{escape(items(own))}</span></p></li>'
     )
 
@@ -205,9 +204,11 @@ def _errors(results: Sequence[Result]) -> str:
     ]
     for each in results:
         own = each.experiment
-        wrong = each.outcome.verdict == "is wrong" and not (each.control or own.asked)
+        wrong = each.outcome.verdict == "is wrong" and not (each.control or own.claim.asked)
         if wrong and own.name not in known:
-            entries.append((own.items[0], _error(own.claim, each.outcome.statement, own.source, own)))
+            entries.append(
+                (own.claim.items[0], _error(own.claim.claim, each.outcome.statement, own.claim.source, own))
+            )
     entries.sort(key=lambda each: each[0])
     listed = "\n".join(text for _, text in entries)
     return _document(
@@ -221,7 +222,7 @@ def _errors(results: Sequence[Result]) -> str:
 
 
 def _error(printed: str, correct: str, origin: str, found_by: Experiment | None) -> str:
-    link = f' · <a href="{found_by.name}.html">{escape(found_by.title)}</a>' if found_by else ""
+    link = f' · <a href="{found_by.name}.html">{escape(found_by.claim.title)}</a>' if found_by else ""
     return (
         f"<li><blockquote>{escape(printed)}</blockquote>\n<p>{escape(correct)}</p>\n"
         f'<p class="soft">{escape(origin)}{link}</p></li>'
@@ -237,16 +238,17 @@ def _page(
     """Format the page of one experiment."""
     links = [f'<a href="{INDEX}">All experiments</a>']
     if before is not None:
-        links.append(f'<a rel="prev" href="{before.name}.html">← {escape(before.title)}</a>')
+        links.append(f'<a rel="prev" href="{before.name}.html">← {escape(before.claim.title)}</a>')
     if after is not None:
-        links.append(f'<a rel="next" href="{after.name}.html">{escape(after.title)} →</a>')
+        links.append(f'<a rel="next" href="{after.name}.html">{escape(after.claim.title)} →</a>')
     navigation = f'<nav aria-label="Experiments">{" ".join(links)}</nav>'
     sections = "\n".join(_section(result, image) for result, image in shown)
-    about = " · ".join(part for part in (own.source, items(own)) if part)
+    about = " · ".join(part for part in (own.claim.source, items(own)) if part)
     return _document(
-        f"{own.title} – the lab of heedful",
-        f"{navigation}\n<main><h1>{escape(own.title)}</h1>\n"
-        f'<blockquote>{escape(own.stated)}</blockquote>\n<p class="soft">{escape(about)}</p>\n{sections}\n'
+        f"{own.claim.title} – the lab of heedful",
+        f"{navigation}\n<main><h1>{escape(own.claim.title)}</h1>\n"
+        f"<blockquote>{escape(own.claim.stated)}</blockquote>\n"
+        f'<p class="soft">{escape(about)}</p>\n{sections}\n'
         f'<p class="soft">Run it yourself: <code>heedful lab {own.name}</code></p></main>',
     )
 
@@ -255,11 +257,11 @@ def _section(result: Result, image: SavedFigure | None) -> str:
     """Format an outcome: verdict, figure, measurements, table."""
     own, outcome = result.experiment, result.outcome
     heading = "Control" if result.control else "Verdict"
-    changed = f"<p>{escape(own.changed)}</p>\n" if result.control else ""
+    changed = f"<p>{escape(own.claim.changed)}</p>\n" if result.control else ""
     known = "" if result.as_expected else f" (expected: {escape(result.expected)})"
     drawn = ""
     if image is not None:
-        what = f"{own.title}{', control' if result.control else ''}"
+        what = f"{own.claim.title}{', control' if result.control else ''}"
         drawn = (
             f"<figure>{_image(image, f'Figure: {what}. The tables below give its numbers.')}"
             f'<figcaption class="soft"><a href="{image.name}.svg">as SVG</a></figcaption></figure>\n'

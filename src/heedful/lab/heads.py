@@ -1,18 +1,116 @@
-"""Attention heads: the cost of many heads, and what a single head cannot do."""
+"""Word order and heads: shuffled tokens, the cost of many heads, and what a single head cannot do."""
 
 from collections.abc import Callable
-from functools import partial
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from heedful.lab.drawing import Curves, Matrix, over
-from heedful.lab.experiment import Experiment, Measured, Outcome, Size
+from heedful.lab.drawing import Bars, Curves, Matrix, over
+from heedful.lab.experiment import Measured, Series, Size, measures
 from heedful.lab.seeds import seeded
 from heedful.ledger.ledger import Ledger, ledger_of
+from heedful.nn.attention.cross_attention import CrossAttention
+from heedful.nn.attention.relative import Alibi, Rotary
 from heedful.nn.attention.self_attention import SelfAttention
+from heedful.nn.blocks import EncoderBlock
+from heedful.nn.feedforward import FeedForward
 from heedful.nn.layout import Layout
+from heedful.nn.norms import LayerNorm
+from heedful.nn.positions import Added, LearnedPositions, NoPositions, Positions, SinusoidalPositions
+from heedful.nn.residual import PostNorm
 from heedful.nn.taps import recording
+
+# Word order
+
+BLOCK_WIDTH, N_HEADS = 32, 4
+BLIND = 1e-5
+"""A relative change below this is rounding in fp32."""
+
+
+def _relative(changed: Tensor, by: Tensor) -> float:
+    return ((changed - by).norm() / by.norm()).item()
+
+
+@measures("permutation-invariant", shuffled=("all", "keys and values"))
+@seeded()
+@torch.no_grad()
+def invariance(size: Size, shuffled: Literal["all", "keys and values"]) -> Series:
+    """Measure whether the output stays the same if all tokens, or only keys and values, are shuffled."""
+    n = {"short": 12, "long": 48}[size]
+    part, layout = CrossAttention(BLOCK_WIDTH, N_HEADS), Layout.of([n])
+    x, order = torch.randn(n, BLOCK_WIDTH), torch.randperm(n)
+    before = part(x, layout, part.remember(x, layout))
+    queries = x[order] if shuffled == "all" else x
+    after = part(queries, layout, part.remember(x[order], layout))
+    same, moved = _relative(after, before), _relative(after, before[order])
+    invariant = same < BLIND
+    return Series(
+        {
+            "same": Measured(
+                "change of the output, place by place", same, expected=0.0 if invariant else None
+            ),
+            "moved": Measured(
+                "change of the output, token by token", moved, expected=None if invariant else 0.0
+            ),
+        },
+        panels=[
+            Matrix(title, "feature", "position", output.tolist(), square=False, inches=(5.0, 3.4))
+            for title, output in (("Output", before), ("Output for the shuffled input", after))
+        ],
+    )
+
+
+Reader = Callable[[Tensor, Layout], Tensor]
+
+
+def _reader(positions: Positions | None = None, **attention: Any) -> Reader:
+    """Build an encoder block that processes tokens after adding positions."""
+    mixer = PostNorm(SelfAttention(BLOCK_WIDTH, N_HEADS, **attention), LayerNorm(BLOCK_WIDTH))
+    block = EncoderBlock(mixer, PostNorm(FeedForward(BLOCK_WIDTH, 2 * BLOCK_WIDTH), LayerNorm(BLOCK_WIDTH)))
+    added: nn.Module | None = None if positions is None else Added(positions)
+    return lambda x, layout: block(x if added is None else added(x, layout.positions), layout)
+
+
+def _readers(n: int) -> dict[str, Reader]:
+    """Build blocks with different sources of order information, by name."""
+    return {
+        "nothing": _reader(NoPositions(BLOCK_WIDTH)),
+        "sinusoids, added": _reader(SinusoidalPositions(BLOCK_WIDTH)),
+        "a learned table, added": _reader(LearnedPositions(n, BLOCK_WIDTH)),
+        "rotated queries and keys": _reader(rotary=Rotary(BLOCK_WIDTH // N_HEADS)),
+        "a bias for the distance": _reader(score_bias=Alibi(N_HEADS)),
+        "a causal mask alone": _reader(causal=True),
+    }
+
+
+@measures("order-blindness", judged=("nothing", "sinusoids, added"))
+@seeded()
+@torch.no_grad()
+def blindness(size: Size, judged: str) -> Series:
+    """Measure whether shuffled tokens give the same outputs, shuffled."""
+    n = {"short": 12, "long": 48}[size]
+    x, order, layout = torch.randn(n, BLOCK_WIDTH), torch.randperm(n), Layout.of([n])
+    changes = {
+        name: _relative(read(x[order], layout), read(x, layout)[order]) for name, read in _readers(n).items()
+    }
+    return Series(
+        {"change": Measured(f"change of a token's output, {judged} tells the order", changes[judged])},
+        [{"what tells the order": name, "change when shuffled": value} for name, value in changes.items()],
+        [
+            Bars(
+                "Change of a token's output when the tokens are shuffled",
+                "",
+                "relative change (1e-7 is rounding)",
+                {name: max(value, 1e-8) for name, value in changes.items()},
+                log=True,
+                inches=(7.0, 3.0),
+            )
+        ],
+    )
+
+
+# The cost of many heads
 
 D_MODEL, LENGTH = 512, 64
 HEADS = {"short": (1, 2, 8), "long": (1, 2, 4, 8, 16)}
@@ -26,38 +124,34 @@ def _counted(n_heads: int, full: bool) -> Ledger:
     return ledger_of(nn.Sequential(part), length=LENGTH)
 
 
-def _cost(size: Size, full: bool) -> Outcome:
-    """Test whether many heads cost as much as one."""
+@measures("heads-are-free", full=(False, True))
+def cost(size: Size, full: bool) -> Series:
+    """Count what many heads cost, and what one does."""
     heads = HEADS[size]
-    ledgers = {h: _counted(h, full) for h in heads}
-    one, eight = ledgers[1], ledgers[8]
-    same = all(
-        (each.parameters, each.flops_per_token) == (one.parameters, one.flops_per_token)
-        for each in ledgers.values()
-    )
-    expected = 4 * D_MODEL**2 * (8 if full else 1)
-    return Outcome(
-        "holds" if same else "is wrong",
-        (
-            "Heads of width d / h have as many parameters and multiplications as one head of width d: 4 d² "
-            "for the matrices. (The softmax is computed h times, over h times as many weights in total; if "
-            "these are stored, memory grows in the same way.)"
-            if same
-            else "Heads that keep the full width d, as in Keras, cost h times as much: 4 h d²."
-        ),
-        [
-            Measured(f"parameters of 8 heads, d = {D_MODEL}", eight.parameters, expected=float(expected)),
-            Measured(f"parameters of 1 head, d = {D_MODEL}", one.parameters, expected=4.0 * D_MODEL**2),
-            Measured(
+    rows = [
+        {"heads": h, "parameters": each.parameters, "FLOPs for each token": each.flops_per_token}
+        for h, each in ((h, _counted(h, full)) for h in heads)
+    ]
+    one, eight = (next(row for row in rows if row["heads"] == h) for h in (1, 8))
+    each = 4.0 * D_MODEL**2
+    columns = ("parameters", "FLOPs for each token")
+    ratios = [row[column] / one[column] for row in rows for column in columns]
+    return Series(
+        {
+            "eight": Measured(
+                f"parameters of 8 heads, d = {D_MODEL}",
+                eight["parameters"],
+                expected=each * (8 if full else 1),
+            ),
+            "one": Measured(f"parameters of 1 head, d = {D_MODEL}", one["parameters"], expected=each),
+            "flops": Measured(
                 f"FLOPs of 8 heads to 1 head, {LENGTH} tokens",
-                eight.flops_per_token / one.flops_per_token,
+                eight["FLOPs for each token"] / one["FLOPs for each token"],
                 expected=8.0 if full else 1.0,
             ),
-        ],
-        [
-            {"heads": h, "parameters": each.parameters, "FLOPs for each token": each.flops_per_token}
-            for h, each in ledgers.items()
-        ],
+            "ratios": ratios,
+        },
+        rows,
         [
             Curves(
                 title,
@@ -77,9 +171,10 @@ def _cost(size: Size, full: bool) -> Outcome:
     )
 
 
+# Two positions at once
+
 PLACES, FEATURES = 8, 8
 RATE, UPDATES, BATCH = 0.02, {"short": 250, "long": 1000}, 32
-
 Wanted = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -88,7 +183,7 @@ def _both(left: Tensor, right: Tensor) -> Tensor:
     return torch.cat((left, right), -1)
 
 
-def _mean(left: Tensor, right: Tensor) -> Tensor:
+def _mean_of_both(left: Tensor, right: Tensor) -> Tensor:
     """Concatenate two copies of the mean of the neighbours."""
     return torch.cat((left + right, left + right), -1) / 2
 
@@ -122,28 +217,21 @@ def _trained(n_heads: int, wanted: Wanted, updates: int) -> tuple[list[float], T
 LAST = 20
 
 
+@measures("two-lookups", wanted=(_both, _mean_of_both))
 @seeded(1)
-def _neighbours(size: Size, wanted: Wanted) -> Outcome:
-    """Test whether one head fails and two succeed."""
+def neighbours(size: Size, wanted: Wanted) -> Series:
+    """Measure whether one head fails and two succeed."""
     one, one_looks = _trained(1, wanted, UPDATES[size])
     two, two_look = _trained(2, wanted, UPDATES[size])
     left, right = (sum(losses[-LAST:]) / LAST for losses in (one, two))
-    needs_two = left > 0.4 and right < 0.1
-    return Outcome(
-        "holds" if needs_two else "is wrong",
-        (
-            "A head has one set of weights, so it passes on one mixture of the two values. That explains "
-            "half of the target, and slightly more because the weights can depend on the features. Two "
-            "heads of half the width, with as many parameters in total, each attend to one neighbour."
-            if needs_two
-            else "If the target is only the mean of two values, averaging is the right operation, and one "
-            "head suffices."
-        ),
-        [
-            Measured("not explained, one head", 100 * left, "%", expected=50.0 if wanted is _both else 0.0),
-            Measured("not explained, two heads", 100 * right, "%", expected=0.0),
-            Measured("parameters of either", 4.0 * (FEATURES + PLACES) ** 2),
-        ],
+    return Series(
+        {
+            "one": Measured(
+                "not explained, one head", 100 * left, "%", expected=50.0 if wanted is _both else 0.0
+            ),
+            "two": Measured("not explained, two heads", 100 * right, "%", expected=0.0),
+            "parameters": Measured("parameters of either", 4.0 * (FEATURES + PLACES) ** 2),
+        },
         panels=[
             Curves(
                 "Unexplained variance",
@@ -165,29 +253,3 @@ def _neighbours(size: Size, wanted: Wanted) -> Outcome:
             ),
         ],
     )
-
-
-EXPERIMENTS = [
-    Experiment(
-        name="heads-are-free",
-        title="Many heads cost as much as one",
-        claim="There is no increase in either the number of parameters or the amount of computation in "
-        "implementing additional heads.",
-        source="S1, multiple attention heads; S2, computational cost; Vaswani et al. 2017, section 3.2.2",
-        items=(24, 25, 26),
-        run=partial(_cost, full=False),
-        control=partial(_cost, full=True),
-        changed="Each head keeps the full width (lecture S1 on Keras).",
-    ),
-    Experiment(
-        name="two-lookups",
-        title="Two positions at once: one head averages",
-        claim="Multi-head attention allows the model to attend to information at different positions "
-        "jointly; with a single head, averaging inhibits this.",
-        source="S2, advantage over single head attention; S3, multi-headed attention; S0, motivation",
-        items=(27, 29),
-        run=partial(_neighbours, wanted=_both),
-        control=partial(_neighbours, wanted=_mean),
-        changed="The target is the mean of the two neighbours instead of both.",
-    ),
-]

@@ -3,10 +3,13 @@
 The index is ``docs/lectures.yaml``. It lists the formulas and figures of five lectures, S0 to S4, and rows.
 A row is a component, a formula, a claim or a question; its number is the item number that lab experiments
 refer to. Consistency within the file is checked on reading; the tests check that everything it names exists.
-Errors of the lectures are listed separately (`heedful.lab.errors`), because the gallery shows them too.
+Errors of the lectures are listed separately, in ``errors.yaml`` next to this file, because the gallery shows
+them too: a correction is a sentence; for a wrong formula or number, it names the experiment that
+demonstrates the error.
 """
 
 from collections.abc import Collection, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -146,3 +149,34 @@ def read(path: Path) -> Index:
     except OSError as error:
         raise RequestError(f"{path}: cannot be read ({error.strerror})") from None
     return validate(read_yaml(text, str(path)), Index)
+
+
+class Correction(Config):
+    """An error of a lecture and its correction.
+
+    Args:
+        row: number of the row of `Index` it belongs to.
+        lecture: code of the lecture.
+        printed: what the lecture says.
+        correct: what is true, with its source.
+        experiment: name of the lab experiment that tests the claim and refutes it.
+    """
+
+    row: Annotated[int, Field(ge=1)]
+    lecture: Code
+    printed: Text
+    correct: Text
+    experiment: Text | None = None
+
+
+class Corrections(Config):
+    """All corrections, ordered by row."""
+
+    errors: tuple[Correction, ...]
+
+
+@cache
+def corrections() -> tuple[Correction, ...]:
+    """Load the corrections of the five lectures, ordered by row."""
+    path = Path(__file__).with_name("errors.yaml")
+    return validate(read_yaml(path.read_text(encoding="utf-8"), path.name), Corrections).errors

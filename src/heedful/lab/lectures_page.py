@@ -1,6 +1,6 @@
 """Generator of the lectures page, ``docs/lectures.md``: contents of each lecture, and their implementation.
 
-The page is generated from the index (`heedful.lab.lectures`), the corrections (`heedful.lab.errors`) and the
+The page is generated from the index and the corrections (`heedful.lab.lectures`) and the
 experiments of the lab. It must render alike on a code host and on the documentation site. So files are named
 but not linked, because the site contains the documents only, and anchors consist of letters, digits and
 hyphens.
@@ -12,9 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from heedful.lab.errors import Correction, corrections
 from heedful.lab.experiment import Experiment
-from heedful.lab.lectures import Code, Entry, Index, Lecture, Place, read
+from heedful.lab.lectures import Code, Correction, Entry, Index, Lecture, Place, corrections, read
 from heedful.lab.registry import experiments
 
 PACKAGE = Path(__file__).parents[1]
@@ -120,10 +119,9 @@ def _row(entry: Entry, index: Index, errors: Sequence[Correction], known: Mappin
     sections.append(_listed("Recipes", _names(entry.recipes)))
     tests = ((file, name) for file, _, name in (test.partition("::") for test in entry.tests))
     sections.append(_listed("Tests", _by_file(tests)))
-    shown = (known[name] for name in entry.experiments)
-    sections.append(
-        _listed("Experiments", (f"`{e.name}`: {plain(e.stated)} **{e.expected[0]}**" for e in shown))
-    )
+    claims = ((name, known[name].claim) for name in entry.experiments)
+    shown = (f"`{name}`: {plain(claim.stated)} **{claim.expected[0]}**" for name, claim in claims)
+    sections.append(_listed("Experiments", shown))
     if entry.no_experiment is not None:
         sections.append(f"**No experiment:** {plain(entry.no_experiment)}\n")
     if entry.not_here is not None:

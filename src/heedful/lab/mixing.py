@@ -1,11 +1,12 @@
-"""Mixing positions without attention: its cost, its abilities and its limits.
+"""Mixing positions without attention: its cost, its abilities and its limits; convolutions over text.
 
-Items 84 (depthwise separable convolution), 86 (FNet) and 87 (MLP-Mixer) of the lectures.
+Items 84 (depthwise separable convolution), 86 (FNet), 87 (MLP-Mixer) and 88 (convolutions over text) of the
+lectures.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -14,24 +15,36 @@ from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
-from heedful.lab.costs import flops_of
-from heedful.lab.drawing import Bars, Curves
-from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
+from heedful.lab.drawing import Bars, Curves, of_rows
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import cache, generator_from, seeded
-from heedful.lab.tiny import Training, n_parameters, train
+from heedful.lab.tiny import Training, flops_of, n_parameters, train
+from heedful.lab.transfer import BATCH, END, START, data
 from heedful.models import encoder
 from heedful.models.encoder import EncoderConfig, class_head
+from heedful.models.encoder_decoder import embedding_table, token_head
+from heedful.models.language_model import LanguageModel
 from heedful.nn.attention.self_attention import SelfAttention
+from heedful.nn.blocks import EncoderBlock, EncoderStack
+from heedful.nn.cells import LSTMCell
+from heedful.nn.embeddings import TokenEmbedding
+from heedful.nn.feedforward import FeedForward
 from heedful.nn.layout import Layout
 from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, FourierMixer, PositionMLP
+from heedful.nn.norms import LayerNorm
+from heedful.nn.positions import Added, NoPositions
+from heedful.nn.recurrent import Recurrence
+from heedful.nn.residual import PreNorm
 from heedful.objectives.classification import SequenceClass, class_logits
+from heedful.objectives.cross_entropy import NextToken
 from heedful.training.optimizers import AdamConfig
-from heedful.training.schedules import Cosine
+from heedful.training.schedules import Constant, Cosine
 
 # Depthwise separable and full convolution
 
 
-def _cost(kernel: int, size: Size) -> Outcome:
+@measures("separable-convolution", kernel=(5, 1))
+def cost(size: Size, kernel: int) -> Series:
     """Count parameters and operations of both convolutions with one kernel size."""
     d, n = (64, 32) if size == "short" else (512, 512)
     with seeded(0):
@@ -41,36 +54,33 @@ def _cost(kernel: int, size: Size) -> Outcome:
         }
     parameters = {name: n_parameters(part) for name, part in parts.items()}
     flops = {name: _flops(part, torch.zeros(n, d)) for name, part in parts.items()}
-    cheaper = parameters["separable"] < parameters["full"] and flops["separable"] < flops["full"]
-    kernels = [1, 3, 5, 9, 15, 31]
-    return Outcome(
-        "holds" if cheaper else "is wrong",
-        "Mixing positions feature by feature, and then features position by position, takes k d + d² "
-        "parameters, while a full convolution takes k d²: nearly k times fewer if k is much smaller than d. "
-        "With k = 1 there is nothing to separate, and it takes d more.",
-        [
-            Measured(
-                f"parameters, separable, k = {kernel}", parameters["separable"], expected=kernel * d + d**2
-            ),
-            Measured(f"parameters, full, k = {kernel}", parameters["full"], expected=kernel * d**2),
-            Measured(
-                "operations for each token, separable",
-                flops["separable"] / n,
-                "FLOPs",
-                2 * (kernel * d + d**2),
-            ),
-            Measured("operations for each token, full", flops["full"] / n, "FLOPs", 2 * kernel * d**2),
-        ],
-        [{"k": k, "separable": k * d + d**2, "full": k * d**2, "ratio": k * d / (k + d)} for k in kernels],
+    rows = [
+        {"k": k, "separable": k * d + d**2, "full": k * d**2, "ratio": k * d / (k + d)}
+        for k in (1, 3, 5, 9, 15, 31)
+    ]
+    by_formula = {"separable": kernel * d + d**2, "full": kernel * d**2}
+    return Series(
+        {
+            **{
+                f"{name}_parameters": Measured(
+                    f"parameters, {name}, k = {kernel}", parameters[name], expected=number
+                )
+                for name, number in by_formula.items()
+            },
+            **{
+                f"{name}_flops": Measured(
+                    f"operations for each token, {name}", flops[name] / n, "FLOPs", 2 * number
+                )
+                for name, number in by_formula.items()
+            },
+        },
+        rows,
         [
             Curves(
                 f"Parameters of a convolution, d = {d}",
                 "kernel size k",
                 "parameters",
-                {
-                    "full: k d²": (kernels, [k * d**2 for k in kernels]),
-                    "separable: k d + d²": (kernels, [k * d + d**2 for k in kernels]),
-                },
+                of_rows(rows, "k", {"full: k d²": "full", "separable: k d + d²": "separable"}),
                 log="xy",
             )
         ],
@@ -88,10 +98,6 @@ D, SYMBOLS, LENGTH = 32, 16, 11
 CLASSIFY, SEPARATE, FIRST = 0, 1, 2  # ids
 KINDS = 2
 """Number of symbols, the lowest ids, that occur at the ends; all others occur in between."""
-COMPARABLE = 0.9
-"""Share of attention's accuracy that counts as comparable; FNet's paper reports 92 % and more."""
-LEARNED = 0.75
-"""Half-way from chance to 1: accuracy from which on a mixer has learned the task, whatever attention does."""
 
 
 def ends(n: int, generator: torch.Generator) -> Batch:
@@ -175,30 +181,21 @@ def learned(mixer: str, parameters: int, size: Size) -> Learned:
     return Learned(model, training, (logits.argmax(-1) == batch.classes).float().mean().item())
 
 
-def _compared(judged: tuple[str, ...], size: Size) -> Outcome:
+@measures("mixers-at-equal-budget", judged=(("fourier", "mlp"), ("separable",)))
+def compared(size: Size, judged: tuple[str, ...]) -> Series:
     """Train attention and other mixers with as many parameters on one task."""
     budget = n_parameters(_model("attention", 64))
     results = {mixer: learned(mixer, budget, size) for mixer in ("attention", *judged)}
     right = {mixer: each.right for mixer, each in results.items()}
-    wanted = max(LEARNED, COMPARABLE * right["attention"])
-    comparable = all(right[mixer] > wanted for mixer in judged)
-    return Outcome(
-        "holds with conditions" if comparable else "is wrong",
-        (
-            "If two distant tokens at fixed positions must be compared, mixers that span the whole sequence "
-            "do as well as attention with as many parameters. The task does not require a token to choose by "
-            "content where to attend, which these mixers cannot do: nothing follows for tasks that require "
-            "it."
-            if comparable
-            else "Convolutions of few layers reach only their neighbours. Information on two distant tokens "
-            "is first combined by the mean pooling, too late for a comparison."
-        ),
-        [
-            *(Measured(f"right classes, {mixer}", right[mixer]) for mixer in (*judged, "attention")),
-            Measured(
-                f"parameters, {judged[0]}", n_parameters(results[judged[0]].model), expected=float(budget)
-            ),
-        ],
+    ordered = {mixer: right[mixer] for mixer in (*judged, "attention")}
+    parameters = n_parameters(results[judged[0]].model)
+    return Series(
+        {
+            **measured_each("right classes, {}", ordered),
+            "parameters": Measured(f"parameters, {judged[0]}", parameters, expected=float(budget)),
+            "least": min(right[mixer] for mixer in judged),
+            "attention": right["attention"],
+        },
         [
             {
                 "mixer": mixer,
@@ -224,7 +221,6 @@ def _compared(judged: tuple[str, ...], size: Size) -> Outcome:
 # Limits of use
 
 _N = 8
-
 PARTS: dict[str, Callable[[], nn.Module]] = {
     "Fourier": FourierMixer,
     "network along positions": lambda: PositionMLP(D, _N, 2 * _N),
@@ -254,23 +250,27 @@ def takes_longer(part: nn.Module) -> bool:
     return True
 
 
-def _stands(judged: tuple[str, ...], size: Size) -> Outcome:
-    """Test whether parts leave earlier tokens unchanged and accept sequences of any length."""
+@measures(
+    "mixers-in-place-of-attention",
+    judged=(
+        ("Fourier", "network along positions"),
+        ("causal separable convolution", "causal self-attention"),
+    ),
+)
+def stands(size: Size, judged: tuple[str, ...]) -> Series:
+    """Measure whether parts leave earlier tokens unchanged and accept sequences of any length."""
     with seeded(0):
         parts = {name: make().eval() for name, make in PARTS.items()}
     change = {name: change_of_earlier(part) for name, part in parts.items()}
     longer = {name: takes_longer(part) for name, part in parts.items()}
-    anywhere = all(change[name] == 0 and longer[name] for name in judged)
-    verdict: Verdict = "holds" if anywhere else "holds with conditions"
-    return Outcome(
-        verdict,
-        "They can if whole sequences are read, as in an encoder. They cannot in a decoder: a Fourier "
-        "transform mixes every token with every other, including later ones, and the weights of a network "
-        "along positions belong to positions, whose number is fixed.",
-        [
-            *(Measured(f"change of earlier tokens by the last, {name}", change[name]) for name in judged),
-            *(Measured(f"reads longer sequences, {name}", float(longer[name])) for name in judged),
-        ],
+    changes, reads = ({name: float(each[name]) for name in judged} for each in (change, longer))
+    return Series(
+        {
+            **measured_each("change of earlier tokens by the last, {}", changes),
+            **measured_each("reads longer sequences, {}", reads),
+            "most": max(changes.values()),
+            "longer": all(reads.values()),
+        },
         [
             {
                 "part": name,
@@ -284,42 +284,109 @@ def _stands(judged: tuple[str, ...], size: Size) -> Outcome:
     )
 
 
-_LEE_THORP = "Lee-Thorp et al. 2021 (which S1 calls Lee-Thorpe)"
-_TOLSTIKHIN = "Tolstikhin et al. 2021"
+# Convolutions over text: language models that differ only in their mixer, on the sentences of the phrasebook
 
-EXPERIMENTS = [
-    Experiment(
-        "separable-convolution",
-        "Savings of a depthwise separable convolution",
-        "Filtering each feature plane separately and then each position by a 1 x 1 convolution is cheaper "
-        "than a full convolution.",
-        "S1, Transformers and depthwise separable ConvNets; Chollet 2017, section 1",
-        (84,),
-        run=partial(_cost, 5),
-        control=partial(_cost, 1),
-        changed="The kernel size is 1.",
-    ),
-    Experiment(
-        "mixers-at-equal-budget",
-        "Mixers without attention",
-        "Other ways of processing vector sequences in a non-local fashion (a Fourier transform, a network "
-        "along positions) have a performance that is comparable to Transformers.",
-        f"S1, end of the section on depthwise separable ConvNets; {_LEE_THORP}; {_TOLSTIKHIN}",
-        (84, 86, 87),
-        run=partial(_compared, ("fourier", "mlp")),
-        control=partial(_compared, ("separable",)),
-        changed="The other mixer is local: a depthwise separable convolution of 3 tokens.",
-        expected=("holds with conditions", "is wrong"),
-    ),
-    Experiment(
-        "mixers-in-place-of-attention",
-        "Where attention cannot be replaced",
-        "A Fourier transform, or a network along positions, can be used instead of self-attention.",
-        f"S1, end of the section on depthwise separable ConvNets; {_LEE_THORP}; {_TOLSTIKHIN}",
-        (86, 87),
-        run=partial(_stands, ("Fourier", "network along positions")),
-        control=partial(_stands, ("causal separable convolution", "causal self-attention")),
-        changed="They are replaced by causal parts whose weights depend on offsets or on contents.",
-        expected=("holds with conditions", "holds"),
-    ),
-]
+TEXT_WIDTH = 48
+LSTM = "LSTM"
+TEXT_MIXERS: dict[str, Callable[[], nn.Module]] = {
+    LSTM: lambda: Recurrence(LSTMCell(TEXT_WIDTH, TEXT_WIDTH)),
+    "convolution of 5": lambda: Convolution(TEXT_WIDTH, 5, causal=True),
+    "convolution of 1": lambda: Convolution(TEXT_WIDTH, 1, causal=True),
+}
+
+
+def text_model(mixer: str) -> LanguageModel:
+    """Build one block of a mixer and a feed-forward layer; only the mixer can represent word order."""
+    with seeded(0):
+        table = embedding_table(data().n_ids, TEXT_WIDTH)
+        block = EncoderBlock(
+            PreNorm(TEXT_MIXERS[mixer](), LayerNorm(TEXT_WIDTH)),
+            PreNorm(FeedForward(TEXT_WIDTH, 2 * TEXT_WIDTH), LayerNorm(TEXT_WIDTH)),
+        )
+        embedding = TokenEmbedding(table, Added(NoPositions(TEXT_WIDTH)), scale=math.sqrt(TEXT_WIDTH))
+        return LanguageModel(
+            embedding,
+            EncoderStack([block], LayerNorm(TEXT_WIDTH)),
+            token_head(TEXT_WIDTH, data().n_ids, table),
+        )
+
+
+def part_of(model: LanguageModel) -> nn.Module:
+    """Return the mixer of the model."""
+    blocks: Any = model.stack.blocks
+    part: nn.Module = blocks[0].mixer.part
+    return part
+
+
+@torch.no_grad()
+def operations(mixer: str, n: int) -> float:
+    """Count the FLOPs per word of the mixer alone, for ``n`` words."""
+    return flops_of(lambda: part_of(text_model(mixer))(torch.zeros(n, TEXT_WIDTH), Layout.of([n]))) / n
+
+
+TEXT_RATE, TEXT_UPDATES = 0.01, {"short": 150, "long": 600}
+
+
+@dataclass(frozen=True)
+class LearnedText:
+    """Results of a training run.
+
+    Args:
+        training: losses by update.
+        nats: loss per word of new sentences.
+        right: share of their words predicted correctly.
+    """
+
+    training: Training
+    nats: float
+    right: float
+
+
+@cache
+def learned_text(mixer: str, updates: int) -> LearnedText:
+    """Train a model, and evaluate it on new sentences."""
+    model, generator = text_model(mixer), generator_from(0)
+    known = data().plain
+    chosen = (torch.randint(len(known), (BATCH,), generator=generator).tolist() for _ in range(updates))
+    batches = (Batch.forced(None, [known[i] for i in each], start=START, end=END) for each in chosen)
+    training = train(model, NextToken(), batches, AdamConfig(), Constant(TEXT_RATE, warmup=10))
+    new = Batch.forced(None, [ids for ids, _ in data().tested], start=START, end=END)
+    with torch.no_grad():
+        scores = model.heads["token"](model(new.inputs)).log_softmax(-1)
+    nats = -scores.gather(1, new.targets[:, None]).mean().item()
+    return LearnedText(training, nats, (scores.argmax(-1) == new.targets).float().mean().item())
+
+
+@measures("convolution-or-lstm", judged=("convolution of 5", "convolution of 1"))
+def text_compared(size: Size, judged: str) -> Series:
+    """Compare an LSTM with a convolution in its place."""
+    found = {mixer: learned_text(mixer, TEXT_UPDATES[size]) for mixer in (LSTM, judged)}
+    flops = {mixer: operations(mixer, 16) for mixer in found}
+    right = {mixer: 100 * found[mixer].right for mixer in (judged, LSTM)}
+    return Series(
+        {
+            "nats": Measured(f"nats a word, {judged}", found[judged].nats),
+            "lstm": Measured(f"nats a word, {LSTM}", found[LSTM].nats),
+            **measured_each("right words, {}", right, "%"),
+            **measured_each("operations a word, {}", {mixer: flops[mixer] for mixer in right}, "FLOPs"),
+        },
+        [
+            {
+                "mixer": mixer,
+                "nats a word": each.nats,
+                "right words": each.right,
+                "operations a word": flops[mixer],
+                "parameters": n_parameters(part_of(text_model(mixer))),
+            }
+            for mixer, each in found.items()
+        ],
+        [
+            Curves(
+                "Training loss",
+                "update",
+                "nats per word",
+                {mixer: each.training.curve for mixer, each in found.items()},
+            ),
+            Bars("Operations of the mixer", "", "FLOPs per word", flops),
+        ],
+    )

@@ -10,16 +10,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heedful.lab.drawing import Curves, Points, over
-from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
+from heedful.lab.experiment import Measured, Series, Size, measures
 from heedful.lab.seeds import generator_from
 from heedful.nn.declarations import claims
 from heedful.nn.layout import Layout
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
 
 D = 61
-ENOUGH = 1e-3
-"""Smallest difference that counts: a hundred times the rounding error of numbers of size 1 in fp32."""
-
 MakeNorm = Callable[[], nn.Module]
 
 
@@ -41,7 +38,8 @@ def _batch_norm() -> nn.Module:
 # The mean after a layer norm
 
 
-def _mean_is(claimed: float, size: Size) -> Outcome:
+@measures("layer-norm-mean", claimed=(1.0, 0.0))
+def mean_is(size: Size, claimed: float) -> Series:
     """Compare the means and standard deviations of normalised tokens with a claim."""
     x = _tokens(20 if size == "short" else 200)
     with torch.no_grad():
@@ -50,18 +48,18 @@ def _mean_is(claimed: float, size: Size) -> Outcome:
         without_epsilon = ((equal - equal.mean()) / equal.std(correction=0)).isnan().any().item()
         with_epsilon = LayerNorm(D)(equal).abs().max().item()
     means, deviations = y.mean(-1), y.std(-1, correction=0)
-    right = (means - claimed).abs().max() < ENOUGH and (deviations - 1).abs().max() < ENOUGH
     numbers = list(range(1, len(x) + 1))
-    return Outcome(
-        "holds" if right else "is wrong",
-        "The mean of a token's features becomes 0 and their standard deviation 1, before the gain γ and the "
-        "bias β, which have one value per feature; an ε under the root keeps a token with equal features "
-        "finite.",
-        [
-            Measured("mean of a normalised token", means.mean().item(), expected=claimed),
-            Measured("its standard deviation", deviations.mean().item(), expected=1.0),
-            Measured("numbers of the gain γ", LayerNorm(D).weight.numel(), expected=D),
-        ],
+    apart = {
+        "mean": (means - claimed).abs().max().item(),
+        "deviation": (deviations - 1).abs().max().item(),
+    }
+    return Series(
+        {
+            "mean": Measured("mean of a normalised token", means.mean().item(), expected=claimed),
+            "deviation": Measured("its standard deviation", deviations.mean().item(), expected=1.0),
+            "gains": Measured("numbers of the gain γ", LayerNorm(D).weight.numel(), expected=D),
+            "furthest": max(apart.values()),
+        },
         [
             {"what": "mean", "S3 prints": "unit mean", "correct": "0"},
             {"what": "gain γ", "S3 prints": "in R", "correct": f"in R^d, {D} numbers here"},
@@ -89,28 +87,29 @@ def _mean_is(claimed: float, size: Size) -> Outcome:
 # A batch of one
 
 
-def _alone(judged: str, size: Size) -> Outcome:
-    """Test whether a token has the same result alone and among others, and whether a gradient reaches it."""
+@measures("layer-norm-batch-of-one", judged=("layer norm", "batch norm"))
+def alone(size: Size, judged: str) -> Series:
+    """Measure whether a token has the same result alone and among others, and its gradient."""
     sizes = [2**i for i in range(8 if size == "short" else 11)]
     x = _tokens(4096)
     norms = {"layer norm": _layer_norm, "batch norm": _batch_norm}
     changes = {name: [_error(each, x, m, trials=32) for m in sizes] for name, each in norms.items()}
-    errors = dict(zip(sizes, changes[judged], strict=True))
+    rows = [
+        {"tokens in the batch": m, "change of a token": change}
+        for m, change in zip(sizes, changes[judged], strict=True)
+    ]
     make, one = norms[judged], x[:1].clone().requires_grad_()
     weights = torch.randn(1, D, generator=generator_from(5))
     (gradient,) = torch.autograd.grad((make().train()(one) * weights).sum(), one)
-    works = errors[1] < ENOUGH and gradient.norm() > ENOUGH
-    return Outcome(
-        "holds" if works else "is wrong",
-        "Layer normalisation uses only one token: the result is the same alone or among any others. With a "
-        "norm over the batch, the result for a token depends on its batch, the more so the smaller the "
-        "batch.",
-        [
-            Measured("change of a token that stands alone, against one among 4096", errors[1]),
-            Measured("gradient that reaches a token that stands alone", gradient.norm().item()),
-            Measured("change among 16 tokens", errors[16]),
-        ],
-        [{"tokens in the batch": m, "change of a token": error} for m, error in errors.items()],
+    return Series(
+        {
+            "alone": Measured(
+                "change of a token that stands alone, against one among 4096", rows[0]["change of a token"]
+            ),
+            "gradient": Measured("gradient that reaches a token that stands alone", gradient.norm().item()),
+            "among_16": Measured("change among 16 tokens", rows[sizes.index(16)]["change of a token"]),
+        },
+        rows,
         [
             Curves(
                 "Change of a token caused by other tokens",
@@ -133,7 +132,8 @@ def _error(make: MakeNorm, x: Tensor, m: int, trials: int) -> float:
     return torch.stack(changes).square().mean().sqrt().item()
 
 
-def _erased(*, training: bool, size: Size) -> Outcome:
+@measures("batch-norm-batch-of-one", training=(True, False))
+def erased(size: Size, *, training: bool) -> Series:
     """Compute batch norm of a single token, after some batches."""
     norm = BatchNorm(D)
     with torch.no_grad():
@@ -147,19 +147,12 @@ def _erased(*, training: bool, size: Size) -> Outcome:
     with torch.no_grad():
         sentence = norm(_tokens(16, seed=998)).abs().max().item()
     largest, reaches = y.abs().max().item(), gradient.norm().item()
-    verdict: Verdict = "is wrong"
-    if largest == 0 and reaches == 0:
-        verdict = "holds with conditions" if sentence > ENOUGH else "holds"
-    return Outcome(
-        verdict,
-        "In training, a single token has μ = x and σ = 0: x̂ = 0 for every token, and no gradient reaches it. "
-        "But m counts tokens: a single sentence of n tokens is a batch of n. In evaluation, the running "
-        "statistics are used, and a single token passes through.",
-        [
-            Measured("largest |x̂| of a single token", largest, expected=0.0),
-            Measured("gradient that reaches it", reaches, expected=0.0),
-            Measured("largest |x̂| of a single sentence of 16 tokens", sentence),
-        ],
+    return Series(
+        {
+            "largest": Measured("largest |x̂| of a single token", largest, expected=0.0),
+            "gradient": Measured("gradient that reaches it", reaches, expected=0.0),
+            "sentence": Measured("largest |x̂| of a single sentence of 16 tokens", sentence),
+        },
         panels=[
             Curves(
                 "A single token through batch norm",
@@ -177,7 +170,8 @@ def _erased(*, training: bool, size: Size) -> Outcome:
 # Other sequences in the batch, and padding
 
 
-def _coupled(make: MakeNorm, size: Size) -> Outcome:
+@measures("batch-norm-couples", make=(_batch_norm, _layer_norm))
+def coupled(size: Size, make: MakeNorm) -> Series:
     """Measure the effect of a change in one sequence on another sequence of the batch."""
     layout = Layout.of([7, 11] if size == "short" else [7, 11, 13, 17])
     first = slice(0, layout.lengths[0])
@@ -191,18 +185,18 @@ def _coupled(make: MakeNorm, size: Size) -> Outcome:
     weights = torch.randn(first.stop, D, generator=generator_from(5))
     (gradient,) = torch.autograd.grad((norm(x)[first] * weights).sum(), x)
     reaches = gradient[first.stop :].norm().item()
-    depends = change.max().item() > ENOUGH and reaches > 0
-    declared = claims(norm, "couples_batch")
-    return Outcome(
-        "holds" if depends else "is wrong",
-        "With statistics over the batch, a token depends on the other sequences of its batch, and they "
-        "receive a gradient from it. Such a norm declares this (couples_batch). The invariants that single "
-        "and batched sequences, or early and late tokens, are independent then hold only in evaluation.",
-        [
-            Measured("change of one sequence's tokens when another sequence changes", change.max().item()),
-            Measured("gradient of one sequence's results by another's tokens", reaches),
-            Measured("declared: couples_batch", float(declared), expected=float(depends)),
-        ],
+    return Series(
+        {
+            "change": Measured(
+                "change of one sequence's tokens when another sequence changes", change.max().item()
+            ),
+            "gradient": Measured("gradient of one sequence's results by another's tokens", reaches),
+            "declared": Measured(
+                "declared: couples_batch",
+                float(claims(norm, "couples_batch")),
+                expected=float(make is _batch_norm),
+            ),
+        },
         panels=[
             Curves(
                 "Change of the first sequence by all others",
@@ -214,7 +208,8 @@ def _coupled(make: MakeNorm, size: Size) -> Outcome:
     )
 
 
-def _padding(lengths: Sequence[int], size: Size) -> Outcome:
+@measures("batch-norm-padding", lengths=([20, 5, 8, 11], [20, 20, 20, 20]))
+def padding(size: Size, lengths: Sequence[int]) -> Series:
     """Compare statistics over the padded rectangle with those over the tokens."""
     layout = Layout.of([n * (1 if size == "short" else 10) for n in lengths])
     x = _tokens(layout.n_tokens)
@@ -223,25 +218,21 @@ def _padding(lengths: Sequence[int], size: Size) -> Outcome:
     counted, change = _counting_pads(layout, x)
     mean, variance = x.mean(0), x.var(0, correction=0)
     predicted = share * variance + share * (1 - share) * mean.square()
-    return Outcome(
-        "holds" if change > ENOUGH else "is wrong",
-        "If sentences differ in length, padding counted as tokens pulls the mean towards 0 and changes the "
-        "variance: with a share p of real tokens, to p μ and p σ² + p (1 - p) μ². In heedful there is no "
-        "padding between blocks, so norms never count it.",
-        [
-            Measured("change of the tokens' results when pads are counted", change),
-            Measured(
+    return Series(
+        {
+            "change": Measured("change of the tokens' results when pads are counted", change),
+            "mean": Measured(
                 "mean over the rectangle, as a share of the tokens' mean",
                 (rectangle.mean(0) / mean).mean().item(),
                 expected=share,
             ),
-            Measured(
+            "variance": Measured(
                 "variance over the rectangle",
                 rectangle.var(0, correction=0).mean().item(),
                 expected=predicted.mean().item(),
             ),
-            Measured("share of real tokens", share),
-        ],
+            "share": Measured("share of real tokens", share),
+        },
         panels=[
             Curves(
                 "Batch norm that counts padding",
@@ -274,48 +265,38 @@ def _over_shares() -> Points:
 WARMUP = 20
 
 
-def _running(make: MakeNorm, name: str, size: Size) -> Outcome:
-    """Test whether results keep their mean, and whether the statistics of the batch still enter."""
-    norm, batches = make().train(), 100 if size == "short" else 1000
+@measures("power-norm", norm=("power norm", "batch norm"))
+def running(size: Size, norm: str) -> Series:
+    """Measure whether results keep their mean, and whether the statistics of the batch still enter."""
+    part = PowerNorm(D, warmup=WARMUP) if norm == "power norm" else BatchNorm(D)
+    batches = 100 if size == "short" else 1000
     own, kept, warm = [], [], 0.0
     with torch.no_grad():
         for number in range(batches):
             if number == WARMUP // 2:
-                warm = _change_by_others(norm)
+                warm = _change_by_others(part)
             batch = _tokens(16, seed=number)
             own.append(batch.square().mean(0)[0].item())
-            norm(batch)
-            running = getattr(norm, "running_quadratic_mean", None)
+            part(batch)
+            running = getattr(part, "running_quadratic_mean", None)
             kept.append(float("nan") if running is None else running[0].item())
-        after = _change_by_others(norm)
+        after = _change_by_others(part)
         x = _tokens(1024, seed=10**6)
-        mean = norm(x).mean(0)
-    expected = x.mean(0) / x.square().mean(0).sqrt()
-    keeps_mean = mean.abs().mean() > 0.5 * expected.abs().mean()
-    verdict: Verdict = "is wrong"
-    if keeps_mean and after == 0:
-        verdict = "holds with conditions" if warm > ENOUGH else "holds"
-    numbers = list(range(1, batches + 1))
-    return Outcome(
-        verdict,
-        "Power normalisation subtracts no mean and divides by a running quadratic mean. So after its "
-        "warm-up, the current batch does not affect its results; during the warm-up it does. After the "
-        "warm-up, the gradient is approximate: it uses a running correction in place of the batch's.",
-        [
-            Measured("change of a token by its company, after the warm-up", after, expected=0.0),
-            Measured("the same during the warm-up", warm),
-            Measured(
-                "size of the features' means, after the norm",
-                mean.abs().mean().item(),
-                expected=expected.abs().mean().item(),
-            ),
-        ],
+        mean = part(x).mean(0).abs().mean().item()
+    expected = (x.mean(0) / x.square().mean(0).sqrt()).abs().mean().item()
+    return Series(
+        {
+            "after": Measured("change of a token by its company, after the warm-up", after, expected=0.0),
+            "warm": Measured("the same during the warm-up", warm),
+            "mean": Measured("size of the features' means, after the norm", mean, expected=expected),
+            "expected": expected,
+        },
         panels=[
             Curves(
-                f"Quadratic mean of one feature ({name})",
+                f"Quadratic mean of one feature ({norm})",
                 "batch of 16 tokens",
                 "mean of squares",
-                {"of each batch": (numbers, own), "running": (numbers, kept)},
+                over(range(1, batches + 1), {"of each batch": own, "running": kept}),
             )
         ],
     )
@@ -329,74 +310,3 @@ def _change_by_others(norm: nn.Module) -> float:
         results.append(norm(torch.cat([_tokens(1, seed=3), others]))[0])
         norm.load_state_dict(state)
     return (results[0] - results[1]).abs().max().item()
-
-
-_BA = "Ba et al. 2016, section 3"
-_IOFFE = "Ioffe and Szegedy 2015, algorithm 1"
-
-EXPERIMENTS = [
-    Experiment(
-        "layer-norm-mean",
-        "Mean after layer normalisation",
-        "Layer normalisation brings the features of a token to unit mean and unit standard deviation.",
-        f"S3, layer normalisation (its formula, some lines below, gives a mean of zero); {_BA}",
-        (37,),
-        run=lambda size: _mean_is(1.0, size),
-        control=lambda size: _mean_is(0.0, size),
-        changed="The claimed mean is 0.",
-        expected=("is wrong", "holds"),
-    ),
-    Experiment(
-        "layer-norm-batch-of-one",
-        "Layer normalisation does not depend on the batch",
-        "Layer normalisation is independent of the number of samples, and so works with a batch of one.",
-        f"S0, layer normalisation; S1; {_BA}",
-        (37, 38),
-        run=lambda size: _alone("layer norm", size),
-        control=lambda size: _alone("batch norm", size),
-        changed="Batch normalisation is used instead.",
-    ),
-    Experiment(
-        "batch-norm-batch-of-one",
-        "Batch normalisation of a single token",
-        "Batch normalisation cannot be used with a batch of one: then μ = x and σ = 0.",
-        f"S0, batch normalisation; {_IOFFE}",
-        (38,),
-        run=lambda size: _erased(training=True, size=size),
-        control=lambda size: _erased(training=False, size=size),
-        changed="The norm is in evaluation mode, with running statistics.",
-        expected=("holds with conditions", "is wrong"),
-    ),
-    Experiment(
-        "batch-norm-couples",
-        "Batch statistics couple the sequences of a batch",
-        "Statistics over the m samples of a batch make each of them depend on the others.",
-        f"S0, batch normalisation; {_IOFFE}",
-        (38,),
-        run=lambda size: _coupled(lambda: BatchNorm(D), size),
-        control=lambda size: _coupled(lambda: LayerNorm(D), size),
-        changed="Layer normalisation is used instead.",
-    ),
-    Experiment(
-        "batch-norm-padding",
-        "Batch statistics must not count padding",
-        "Padded tokens must be excluded from a norm over the batch, as from attention.",
-        "S0, padding mask (for attention only); Shen et al. 2020 (released code)",
-        (38, 43),
-        run=lambda size: _padding([20, 5, 8, 11], size),
-        control=lambda size: _padding([20, 20, 20, 20], size),
-        changed="All sentences have the same length, so there is no padding.",
-    ),
-    Experiment(
-        "power-norm",
-        "Power normalisation preserves the mean and is independent of the batch",
-        "Power normalisation changes batch normalisation so that it suits texts: no mean is subtracted, and "
-        "a running quadratic mean takes the place of the batch's variance.",
-        "S0, batch normalisation; Shen et al. 2020, section 4 and algorithm 2",
-        (39,),
-        run=lambda size: _running(lambda: PowerNorm(D, warmup=WARMUP), "power norm", size),
-        control=lambda size: _running(lambda: BatchNorm(D), "batch norm", size),
-        changed="Batch normalisation is used instead.",
-        expected=("holds with conditions", "is wrong"),
-    ),
-]

@@ -8,14 +8,13 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.lab.drawing import Curves, over
-from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import train
 from heedful.lab.transfer import END, START, data
@@ -37,7 +36,6 @@ from heedful.training.schedules import Constant
 
 D, N_LAYERS = 32, 2
 UPDATES, WARMUP, RATE = 600, 30, 3e-3
-
 LAYER, BATCH, POWER = "layer norm", "batch norm", "power norm"
 NORMS: dict[str, Callable[[], nn.Module]] = {
     LAYER: lambda: LayerNorm(D),
@@ -167,11 +165,7 @@ def error_of_means(model: nn.Module, given: Sequence[Batch]) -> float:
 
 SENTENCES: dict[Size, tuple[int, ...]] = {"short": (1, 8), "long": (1, 2, 4, 8, 16, 32)}
 SEEDS: dict[Size, int] = {"short": 1, "long": 2}
-BETTER = 0.25
-"""Difference in nats per token above which one norm counts as better than the other."""
-
-ByNorm = Mapping[str, Sequence[Trained]]
-"""Mean results by norm, one for each number of sentences."""
+N_EXTRA = 32
 
 
 def _mean(several: Sequence[Trained]) -> Trained:
@@ -181,13 +175,8 @@ def _mean(several: Sequence[Trained]) -> Trained:
     return Trained(of("loss"), of("evaluated"), of("in_training"), of("off"))
 
 
-def _verdict(leads: Sequence[float]) -> Verdict:
-    """Judge the reduction of the loss by layer norm, from the smallest batches to the largest."""
-    better = [lead > BETTER for lead in leads]
-    return "holds" if all(better) else "holds with conditions" if any(better) else "is wrong"
-
-
-def _compared(n_extra: int, size: Size) -> Outcome:
+@measures("layer-or-batch-norm", n_extra=(0, N_EXTRA))
+def compared(size: Size, n_extra: int) -> Series:
     """Compare losses by sentences per batch; batch norm gets ``n_extra`` more for its statistics."""
     counts, seeds = SENTENCES[size], range(SEEDS[size])
     extra = {LAYER: 0, BATCH: n_extra} | ({POWER: 0} if size == "long" and not n_extra else {})
@@ -197,29 +186,20 @@ def _compared(n_extra: int, size: Size) -> Outcome:
     }
     leads = [b.loss - a.loss for a, b in zip(found[LAYER], found[BATCH], strict=True)]
     first, last = counts[0], counts[-1]
-    verdict = _verdict(leads)
-    return Outcome(
-        verdict,
-        _statement(verdict),
-        [
-            Measured(f"what layer norm takes off the loss, sentences in a batch: {first}", leads[0], "nats"),
-            Measured(f"the same, sentences: {last}", leads[-1], "nats"),
-            *(
-                Measured(f"loss with {norm}, sentences: {n}", own[k].loss, "nats")
-                for k, n in ((0, first), (-1, last))
-                for norm, own in found.items()
+    gaps = {norm: own[0].gap for norm, own in found.items()}
+    off = {str(counts[k]): found[BATCH][k].off for k in (0, -1)}
+    losses = {f"{norm}, sentences: {counts[k]}": own[k].loss for k in (0, -1) for norm, own in found.items()}
+    return Series(
+        {
+            "of_one": Measured(
+                f"what layer norm takes off the loss, sentences in a batch: {first}", leads[0], "nats"
             ),
-            *(
-                Measured(f"from training mode to evaluation, {norm}, sentences: {first}", own[0].gap, "nats")
-                for norm, own in found.items()
-            ),
-            *(
-                Measured(
-                    f"batch's means off the running ones, sentences: {n}", found[BATCH][k].off, "deviations"
-                )
-                for k, n in ((0, first), (-1, last))
-            ),
-        ],
+            "of_most": Measured(f"the same, sentences: {last}", leads[-1], "nats"),
+            **measured_each("loss with {}", losses, "nats"),
+            **measured_each(f"from training mode to evaluation, {{}}, sentences: {first}", gaps, "nats"),
+            **measured_each("batch's means off the running ones, sentences: {}", off, "deviations"),
+            "leads": leads,
+        },
         [
             {
                 "sentences": n,
@@ -233,65 +213,23 @@ def _compared(n_extra: int, size: Size) -> Outcome:
     )
 
 
-def _statement(verdict: Verdict) -> str:
-    if verdict == "is wrong":
-        return (
-            "If its statistics cover many sentences, batch norm does as well as layer norm, even if the "
-            "model learns from a single sentence per batch. The problem with small batches is their "
-            "statistics."
-        )
-    return (
-        "It holds if a batch is a single sentence. Its statistics are far from the running statistics used "
-        "in evaluation, and they include later words: the loss in training mode is much lower than in "
-        "evaluation. With a few sentences or more per batch, this model learns as well with either norm. "
-        "(Shen et al. find batch norm worse in large models with large batches too; this small model does "
-        "not show that.)"
-    )
-
-
-def _panels(counts: Sequence[int], found: ByNorm) -> list[Curves]:
+def _panels(counts: Sequence[int], found: Mapping[str, Sequence[Trained]]) -> list[Curves]:
     x = "sentences in a batch"
+    losses, gaps, off = (
+        {norm: [getattr(each, field) for each in own] for norm, own in found.items()}
+        for field in ("loss", "gap", "off")
+    )
+    y = "nats per token, evaluation mode"
+    distances = over(counts, {BATCH: off[BATCH]})
     return [
-        Curves(
-            "Loss on new sentences",
-            x,
-            "nats per token, evaluation mode",
-            over(counts, {norm: [each.loss for each in own] for norm, own in found.items()}),
-            log="x",
-        ),
-        Curves(
-            "Loss increase from training to evaluation",
-            x,
-            "nats per token",
-            over(counts, {norm: [each.gap for each in own] for norm, own in found.items()}),
-            log="x",
-        ),
+        Curves("Loss on new sentences", x, y, over(counts, losses), log="x"),
+        Curves("Loss increase from training to evaluation", x, "nats per token", over(counts, gaps), log="x"),
         Curves(
             "Batch norm: means of a batch",
             x,
             "distance from running means (σ)",
-            over(counts, {BATCH: [each.off for each in found[BATCH]]}),
+            distances,
             log="x",
             limits=(0.0, None),
         ),
     ]
-
-
-N_EXTRA = 32
-
-EXPERIMENTS = [
-    Experiment(
-        "layer-or-batch-norm",
-        "A language model with layer norm, and with batch norm",
-        "Layer normalisation works better in Transformers than batch normalisation, which does worse in "
-        "language tasks: statistics of few samples are inexact.",
-        "S1, residual connection and layer normalization; S0, batch normalisation; Shen et al. 2020, "
-        "section 3",
-        (37, 38, 39),
-        run=partial(_compared, 0),
-        control=partial(_compared, N_EXTRA),
-        changed=f"Batch norm computes its statistics over {N_EXTRA} additional sentences, whose words are "
-        "not predicted.",
-        expected=("holds with conditions", "is wrong"),
-    ),
-]

@@ -1,36 +1,99 @@
-"""Attention patterns produced by training: a census of a small encoder's heads before and after it.
+"""Attention patterns produced by training: heads of a small encoder, and of a small causal model.
 
-Item 74 of the lectures. The encoder learns to fill gaps in sequences in which a symbol leaves few choices for
-its neighbours, so that both neighbours of a gap help to predict it. The census is that of `heedful explain`
+Items 74 and 75 of the lectures. The encoder learns to fill gaps in sequences in which a symbol leaves few
+choices for its neighbours. The causal model learns to predict symbols, each of which depends on the symbol
+a fixed number of positions before the last one. The census of heads is that of `heedful explain`
 (`heedful.explain.patterns`).
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from statistics import fmean
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
-from heedful.explain.patterns import Census
+from heedful.explain.patterns import Census, recurrence
 from heedful.lab.drawing import Curves, Matrix, over
-from heedful.lab.experiment import Experiment, Measured, Outcome, Size
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import generator_from, seeded
 from heedful.lab.tiny import attention_weights, census_of, train
-from heedful.models import encoder
+from heedful.models import encoder, language_model
 from heedful.models.encoder import EncoderConfig
 from heedful.models.encoder_decoder import token_head
+from heedful.models.language_model import LanguageModel, LanguageModelConfig
 from heedful.nn.layout import Layout, Tokens
 from heedful.objectives.cross_entropy import NextToken
 from heedful.text.specials import SPECIALS
-from heedful.training.optimizers import MuonConfig
+from heedful.training.optimizers import AdamConfig, MuonConfig
 from heedful.training.schedules import Constant
 
-# Sequences
+# Attention of heads
+
+PREVIOUS = "previous token"
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Attention of the heads of a model.
+
+    Args:
+        seen: weights, ``[L, n, H, T, T]``.
+        census: census of the heads.
+    """
+
+    seen: Float[Tensor, "L n H T T"]
+    census: Census
+
+    @property
+    def patterns(self) -> list[str]:
+        """Names of the patterns that heads follow; "none" and "broad" (uniform) do not count."""
+        return [head.pattern for head in self.census.heads if head.pattern not in {"none", "broad"}]
+
+    @property
+    def scores(self) -> list[float]:
+        """Previous-token score of each head; 0 is chance, 1 is the maximum."""
+        return [head.matches[PREVIOUS].score for head in self.census.heads]
+
+    @property
+    def share(self) -> float:
+        """Share of heads classified as previous-token heads."""
+        links = recurrence(self.census)
+        assert links is not None
+        return links.previous
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A model before and after training.
+
+    Args:
+        before, after: attention of its heads.
+        loss: final loss, in nats per target.
+    """
+
+    before: Observed
+    after: Observed
+    loss: float
+
+
+def _offsets(x: str, offsets: Sequence[int], lines: Mapping[str, Sequence[float]]) -> Curves:
+    """Draw the mean weights of heads by offset."""
+    return Curves(
+        "Attention by offset after training",
+        x,
+        "mean weight",
+        over(offsets, lines),
+        limits=(0.0, 1.04),
+        inches=(5.0, 3.8),
+    )
+
+
+# Gaps in sequences
 
 SYMBOLS, NEIGHBOURS, LENGTH = "abcdefghijkl", 2, 12
 N = LENGTH + 2  # with the special tokens at both ends
@@ -68,8 +131,6 @@ def batch_of(rows: Int[Tensor, "n length"], generator: torch.Generator) -> Batch
     return Batch(inputs_of(rows.masked_fill(gaps, GAP)), rows[gaps], None, (), places[gaps])
 
 
-# Models and their attention
-
 N_HEADS, WIDTH = 2, 32
 BATCH, RATE = 32, 0.02
 UPDATES, SEEDS = {"short": 200, "long": 400}, {"short": 2, "long": 6}
@@ -89,24 +150,6 @@ def model_of(seed: int) -> nn.Module:
     return model
 
 
-@dataclass(frozen=True)
-class Observed:
-    """Attention of the heads of a model.
-
-    Args:
-        seen: weights, ``[L, n, H, T, T]``.
-        census: census of the heads.
-    """
-
-    seen: Float[Tensor, "L n H T T"]
-    census: Census
-
-    @property
-    def patterns(self) -> list[str]:
-        """Names of the patterns that heads follow; "none" and "broad" (uniform) do not count."""
-        return [head.pattern for head in self.census.heads if head.pattern not in {"none", "broad"}]
-
-
 def observe(model: nn.Module, rows: Int[Tensor, "n length"]) -> Observed:
     """Capture the attention of a model for sequences without gaps."""
     seen = attention_weights(model, inputs_of(rows))
@@ -116,20 +159,6 @@ def observe(model: nn.Module, rows: Int[Tensor, "n length"]) -> Observed:
 def _shown(row: Sequence[int]) -> tuple[str, ...]:
     before, after = SPECIALS.names[SPECIALS.classify], SPECIALS.names[SPECIALS.separate]
     return (before, *(SYMBOLS[symbol] for symbol in row), after)
-
-
-@dataclass(frozen=True)
-class Learned:
-    """A model before and after training.
-
-    Args:
-        before, after: attention of its heads.
-        loss: final loss, in nats per gap.
-    """
-
-    before: Observed
-    after: Observed
-    loss: float
 
 
 def learned(chained: bool, updates: int, seed: int) -> Learned:
@@ -147,34 +176,27 @@ def tested(chained: bool) -> Int[Tensor, "n length"]:
     return drawn(TESTED, chained, generator_from(1))
 
 
-# The experiment
-
-
-def _patterned(size: Size, chained: bool) -> Outcome:
+@measures("patterns-of-heads", chained=(True, False))
+def patterned(size: Size, chained: bool) -> Series:
     """Count patterns of heads, untrained and trained, over several initialisations."""
     models = [learned(chained, UPDATES[size], seed) for seed in range(SEEDS[size])]
     before, after = [each.before.patterns for each in models], [each.after.patterns for each in models]
-    emerged = all(after) and not any(before)
     counts = Counter(name for each in after for name in each)
     n_heads = N_HEADS * len(models)
-    first = models[0]
-    return Outcome(
-        "holds with conditions" if emerged else "is wrong",
-        "Before training, the attention of every head is nearly uniform. Heads of the trained encoder have "
-        "patterns, the previous and the next token, if these help to predict a gap. The patterns depend on "
-        "the data: if neighbours are uninformative, heads have none. Attention to the same word or to the "
-        "whole sentence, which heads of BERT also show, is of no use in these sequences.",
-        [
-            Measured("heads with a pattern, trained", 100 * sum(counts.values()) / n_heads, "%"),
-            Measured("heads with a pattern, untrained", 100 * sum(map(len, before)) / n_heads, "%"),
-            *(
-                Measured(f"heads that look so: {name}", counts[name])
-                for name in ("next token", "previous token")
-            ),
-            Measured("models with a pattern", sum(map(bool, after))),
-            Measured("models", len(models)),
-            Measured("loss at the end", fmean([each.loss for each in models]), "nats a gap"),
-        ],
+    shares = {
+        "trained": 100 * sum(counts.values()) / n_heads,
+        "untrained": 100 * sum(map(len, before)) / n_heads,
+    }
+    sides = {name: counts[name] for name in ("next token", "previous token")}
+    return Series(
+        {
+            **measured_each("heads with a pattern, {}", shares, "%"),
+            **measured_each("heads that look so: {}", sides),
+            "n_with": Measured("models with a pattern", sum(map(bool, after))),
+            "n_models": Measured("models", len(models)),
+            "loss": Measured("loss at the end", fmean([each.loss for each in models]), "nats a gap"),
+            "n_before": sum(map(bool, before)),
+        },
         [
             {
                 "first weights": seed,
@@ -186,21 +208,14 @@ def _patterned(size: Size, chained: bool) -> Outcome:
             for seed, of in enumerate(models, 1)
             for i, head in enumerate(of.after.census.heads)
         ],
-        [_offsets(first), _sequence(first, tested(chained)[0].tolist())],
+        [_gap_offsets(models[0]), _gap_sequence(models[0], tested(chained)[0].tolist())],
     )
 
 
-def _offsets(of: Learned) -> Curves:
-    offsets = range(-SEEN, SEEN + 1)
+def _gap_offsets(of: Learned) -> Curves:
     lines = {f"head {i + 1}": own for i, own in enumerate(by_offset(of.after.seen).tolist())}
-    return Curves(
-        "Attention by offset after training",
-        "offset in positions (0: the symbol itself)",
-        "mean weight",
-        over(offsets, {**lines, "all heads, before": by_offset(of.before.seen).mean(0).tolist()}),
-        limits=(0.0, 1.04),
-        inches=(5.0, 3.8),
-    )
+    lines["all heads, before"] = by_offset(of.before.seen).mean(0).tolist()
+    return _offsets("offset in positions (0: the symbol itself)", range(-SEEN, SEEN + 1), lines)
 
 
 def by_offset(seen: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads offsets"]:
@@ -213,34 +228,139 @@ def by_offset(seen: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads offsets"
     return torch.stack(offsets, -1)
 
 
-def _sequence(of: Learned, row: Sequence[int]) -> Matrix:
+def _gap_sequence(of: Learned, row: Sequence[int]) -> Matrix:
     """Draw the sharpest head for one sequence."""
     head = int(by_offset(of.after.seen).amax(1).argmax())
-    tokens = _shown(row)
-    return Matrix(
-        f"One sequence: head {head + 1}",
-        "key",
-        "query",
-        of.after.seen[0, 0, head].tolist(),
-        (0.0, 1.0),
-        tokens,
-        tokens,
-        inches=(4.8, 4.0),
+    tokens, weights = _shown(row), of.after.seen[0, 0, head].tolist()
+    title = f"One sequence: head {head + 1}"
+    return Matrix(title, "key", "query", weights, (0.0, 1.0), tokens, tokens, inches=(4.8, 4.0))
+
+
+# Recurrent connections
+
+LETTERS, N_CHOICES, READ = "abcdefgh", 2, 12
+N_LAYERS, CAUSAL_RATE, CAUSAL_TESTED = 2, 1e-2, 64
+CAUSAL_UPDATES = {"short": 400, "long": 400}
+SEEN_BACK = 6  # number of offsets shown, from 0; queries at earlier positions are left out
+
+
+def choices() -> Int[Tensor, "symbols choices"]:
+    """Draw the possible successors of each symbol, which are equally likely."""
+    generator = generator_from(7)
+    rows = [torch.randperm(len(LETTERS), generator=generator)[:N_CHOICES] for _ in LETTERS]
+    return torch.stack(rows)
+
+
+def causal_rows(n: int, back: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
+    """Draw sequences of `READ` + 1 symbols; the first ones are uniform.
+
+    Each symbol is one of the `choices` of the symbol ``back`` positions before its left neighbour. With 1
+    that is the last but one, as in a second-order Markov chain in which the last symbol is uninformative.
+    """
+    table = choices()
+    rows = torch.randint(len(LETTERS), (n, READ + 1), generator=generator)
+    for t in range(back + 1, READ + 1):
+        chosen = torch.randint(N_CHOICES, (n,), generator=generator)
+        rows[:, t] = table[rows[:, t - 1 - back], chosen]
+    return rows
+
+
+def least_loss(back: int) -> float:
+    """Return the entropy in nats per symbol: uniform first symbols, then equally likely successors."""
+    return (back * np.log(len(LETTERS)) + (READ - back) * np.log(N_CHOICES)) / READ
+
+
+def causal_model(seed: int) -> LanguageModel:
+    """Build a causal Transformer with learned positions, randomly initialised."""
+    config = LanguageModelConfig(
+        d_model=32, n_heads=N_HEADS, n_layers=N_LAYERS, context=READ, dropout=0.0, positions="learned"
+    )
+    with seeded(seed):
+        return language_model.build(config, len(LETTERS))
+
+
+def weights(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Float[Tensor, "L n H T T"]:
+    """Return the attention weights of all layers for all symbols but the last."""
+    return attention_weights(model, Batch.windows(rows.numpy()).inputs)
+
+
+def causal_census(rows: Int[Tensor, "n length"], seen: Float[Tensor, "L n H T T"]) -> Census:
+    """Take the census of the heads from their weights for these sequences."""
+    return census_of(([LETTERS[symbol] for symbol in row[:-1]] for row in rows.tolist()), "causal", seen)
+
+
+def by_offset_back(seen: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads offsets"]:
+    """Return the mean weight of each head for the symbol 0, 1, … `SEEN_BACK` - 1 positions back.
+
+    The mean is over queries with enough predecessors. The heads of the first layer come first.
+    """
+    queries = torch.arange(SEEN_BACK - 1, seen.shape[-1])
+    offsets = [seen[..., queries, queries - k].mean((1, 3)).flatten() for k in range(SEEN_BACK)]
+    return torch.stack(offsets, -1)
+
+
+def causal_learned(back: int, updates: int, seed: int) -> Learned:
+    """Train a model."""
+    model, generator = causal_model(seed), generator_from(100 + seed)
+    rows = causal_rows(CAUSAL_TESTED, back, generator_from(1))
+
+    def observed() -> Observed:
+        seen = weights(model.eval(), rows)
+        return Observed(seen, causal_census(rows, seen))
+
+    before = observed()
+    batches = (Batch.windows(causal_rows(BATCH, back, generator).numpy()) for _ in range(updates))
+    training = train(model, NextToken(), batches, AdamConfig(), Constant(CAUSAL_RATE, warmup=20))
+    return Learned(before, observed(), training.end)
+
+
+@measures("emerging-links", back=(1, 5))
+def emerge(size: Size, back: int) -> Series:
+    """Count heads that attend to the previous token, untrained and trained, over several initialisations."""
+    models = [causal_learned(back, CAUSAL_UPDATES[size], seed) for seed in range(SEEDS[size])]
+    trained, untrained = [each.after.share for each in models], [each.before.share for each in models]
+    best = [max(each.after.scores) for each in models]
+    best_before = max(max(each.before.scores) for each in models)
+    loss = fmean([each.loss for each in models])
+    shares = {"trained": 100 * fmean(trained), "untrained": 100 * fmean(untrained)}
+    return Series(
+        {
+            **measured_each("heads that look at the token before, {}", shares, "%"),
+            "mean_best": Measured("score of the best head for it, mean of models", fmean(best)),
+            "least_best": Measured("score of the best head for it, least of models", min(best)),
+            "best_before": Measured("score of the best head for it, untrained", best_before),
+            "n_with": Measured("models with such a head", sum(share > 0 for share in trained)),
+            "n_models": Measured("models", len(models)),
+            "loss": Measured("loss at the end", loss, "nats a symbol"),
+            "least_loss": Measured("least loss there can be", least_loss(back), "nats a symbol"),
+            "trained": trained,
+            "untrained": untrained,
+        },
+        [
+            {"first weights": seed, **{_name(head): score for head, score in enumerate(each.after.scores)}}
+            for seed, each in enumerate(models, 1)
+        ],
+        [
+            _back_offsets(models[0]),
+            _back_sequence(models[0], causal_rows(CAUSAL_TESTED, back, generator_from(1))[0]),
+        ],
     )
 
 
-EXPERIMENTS = [
-    Experiment(
-        "patterns-of-heads",
-        "Attention patterns of an encoder before and after training",
-        "Interesting patterns emerge in the self-attention of a trained encoder: heads that attend to the "
-        "next word, to the previous word, to the same word, or to the whole sentence.",
-        "S1, visualizing attention patterns in Transformers, on Vig, with figures 11 and 12; Clark et al. "
-        "2019, section 3",
-        (74,),
-        run=partial(_patterned, chained=True),
-        control=partial(_patterned, chained=False),
-        changed="Symbols are drawn independently, so neighbours do not help to predict a gap.",
-        expected=("holds with conditions", "is wrong"),
-    ),
-]
+def _name(head: int) -> str:
+    return f"layer {head // N_HEADS + 1}, head {head % N_HEADS + 1}"
+
+
+def _back_offsets(of: Learned) -> Curves:
+    lines = {_name(head): own.tolist() for head, own in enumerate(by_offset_back(of.after.seen))}
+    lines["all heads, before"] = by_offset_back(of.before.seen).mean(0).tolist()
+    return _offsets("positions back (0: the symbol itself)", range(SEEN_BACK), lines)
+
+
+def _back_sequence(of: Learned, row: Int[Tensor, " length"]) -> Matrix:
+    """Draw the sharpest head for one sequence."""
+    head = int(by_offset_back(of.after.seen).amax(1).argmax())
+    symbols = [LETTERS[symbol] for symbol in row[:-1].tolist()]
+    values = of.after.seen[head // N_HEADS, 0, head % N_HEADS].tolist()
+    title = f"One sequence: {_name(head)}"
+    return Matrix(title, "key", "query", values, (0.0, 1.0), symbols, symbols, inches=(4.6, 3.8))

@@ -1,64 +1,267 @@
-"""Alternatives to sinusoidal positions: one-hot vectors, constant vectors, learned tables.
+"""Positions: properties of sinusoids and errors in their printed formulas, and alternatives to them.
 
-Items 48 (distances) and 50 (alternatives) of the lectures.
+Items 47 (the formula), 48 (heat map and distances), 49 (shifts) and 50 (alternatives) of the lectures.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
-from statistics import fmean
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from jaxtyping import Float
+from torch import Tensor
 
-from heedful.errors import RequestError
-from heedful.lab.drawing import Curves, over
-from heedful.lab.experiment import Experiment, Measured, Outcome, Size
-from heedful.lab.seeds import cache, seeded
-from heedful.lab.sinusoids import D_MODEL, distance_panels, distances_of
-from heedful.lab.tiny import n_parameters
-from heedful.nn.attention.relative import Rotary
+from heedful.lab.drawing import Curves, Matrix, Panel, of_rows, over
+from heedful.lab.experiment import Measured, Series, Size, measures
+from heedful.lab.seeds import seeded
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderBlock, EncoderStack
 from heedful.nn.feedforward import FeedForward
 from heedful.nn.layout import Layout
 from heedful.nn.norms import LayerNorm
-from heedful.nn.positions import (
-    Added,
-    Concatenated,
-    ConstantPositions,
-    LearnedPositions,
-    NoPositions,
-    OneHotPositions,
-    Positions,
-    SinusoidalPositions,
-)
+from heedful.nn.positions import Added, ConstantPositions, OneHotPositions, Positions, SinusoidalPositions
 from heedful.nn.residual import PreNorm
 
-# One-hot vectors
+D_MODEL = 512
 
 
-def _always_root_two(size: Size, part: Callable[[int], Positions]) -> Outcome:
-    """Test whether the distance of any two positions is √2."""
+def vectors(part: Positions, n: int) -> Float[Tensor, "n d"]:
+    """Compute the vectors of positions 0 … n - 1, in double precision if the module supports it."""
+    return part.double()(torch.arange(n)).double()
+
+
+def as_printed(n: int, d: int = D_MODEL) -> Float[Tensor, "n columns"]:
+    """Compute the formula of S0: sin(j / 10000^(2i/d)), cos(j / 10000^((2i+1)/d)), both for i = 0 … d/2."""
+    i, places = torch.arange(d // 2 + 1, dtype=torch.float64), torch.arange(n, dtype=torch.float64)
+    sines = torch.outer(places, 10_000 ** (-2 * i / d)).sin()
+    cosines = torch.outer(places, 10_000 ** (-(2 * i + 1) / d)).cos()
+    return torch.stack([sines, cosines], -1).flatten(1)
+
+
+# The first positions
+
+ROWS, COLUMNS = 9, 64
+
+
+@measures("first-position", interleaved=(True, False))
+def first_row(size: Size, interleaved: bool) -> Series:
+    """Measure whether p_0 is 0, 1, 0, 1 …; the figure is S0's heat map."""
+    rows = vectors(SinusoidalPositions(D_MODEL, interleaved=interleaved), ROWS)
+    wrong = int((rows[0] != torch.tensor([0.0, 1.0]).repeat(D_MODEL // 2)).sum())
+    return Series(
+        {
+            "wrong": Measured(f"elements of p_0 that differ from 0, 1, 0, 1 …, of {D_MODEL}", float(wrong)),
+            "length": Measured(
+                "length of every position vector", rows.norm(dim=1).mean().item(), expected=math.sqrt(256)
+            ),
+        },
+        panels=[
+            Matrix(
+                "Positions 0 to 8, columns 0 to 63, of 512",
+                "column i",
+                "position j",
+                rows[:, :COLUMNS].tolist(),
+                (-1.0, 1.0),
+                square=False,
+                inches=(10.0, 2.8),
+            )
+        ],
+    )
+
+
+# Wavelengths
+
+CLAIMED = 2 * math.pi * 10_000
+BASES = {"S2, as printed": 1000.0, "S0 and the paper": 10_000.0, "exact": 10_000.0 ** (512 / 510)}
+
+
+@measures("wavelengths", base=(BASES["S2, as printed"], BASES["exact"]))
+def wavelengths(size: Size, base: float) -> Series:
+    """Measure the shortest and the longest wavelength, and the ratios between them."""
+    lengths = SinusoidalPositions(D_MODEL, base=base).wavelengths()
+    longest, ratios = lengths[-1].item(), lengths[1:] / lengths[:-1]
+    by_formula, ratio = 2 * math.pi * base ** ((D_MODEL - 2) / D_MODEL), base ** (2 / D_MODEL)
+    of_base = {name: SinusoidalPositions(D_MODEL, base=each).wavelengths() for name, each in BASES.items()}
+    return Series(
+        {
+            "longest": Measured("longest wavelength", longest, "positions", expected=by_formula),
+            "claimed": Measured("the longest that is claimed", CLAIMED, "positions"),
+            "shortest": Measured("shortest wavelength", lengths[0].item(), "positions", expected=2 * math.pi),
+            "least": Measured("a wavelength to the one before, least", ratios.min().item(), expected=ratio),
+            "most": Measured("a wavelength to the one before, most", ratios.max().item(), expected=ratio),
+            "base": base,
+        },
+        [
+            {"base of": name, "base": BASES[name], "longest wavelength": each[-1].item()}
+            for name, each in of_base.items()
+        ],
+        [
+            Curves(
+                "Wavelengths of column pairs, d = 512",
+                "pair i",
+                "positions",
+                over(
+                    range(D_MODEL // 2),
+                    {f"{name}: base {BASES[name]:,.0f}": each.tolist() for name, each in of_base.items()},
+                ),
+                log="y",
+            )
+        ],
+    )
+
+
+# Distances
+
+
+def distances_of(part: Positions, n: int) -> Tensor:
+    """Compute Euclidean distances ``[n, n]``, by differences, so that equal rows have distance 0."""
+    rows = vectors(part, n)
+    return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def _uneven(distances: Tensor) -> float:
+    """Return the largest difference between distances at the same offset, over offsets on both sides."""
+    n = len(distances)
+    spreads = []
+    for k in range(n):
+        both = torch.cat((distances.diagonal(k), distances.diagonal(-k)))
+        spreads.append((both.max() - both.min()).item())
+    return max(spreads)
+
+
+def _first_fall(by_offset: Sequence[float]) -> int | None:
+    """Return the first offset whose distance is smaller than that of the one before."""
+    return next((k for k in range(1, len(by_offset)) if by_offset[k] < by_offset[k - 1] - 1e-12), None)
+
+
+@measures("position-distances", part=(lambda n: SinusoidalPositions(D_MODEL), OneHotPositions))
+def growing(size: Size, part: Callable[[int], Positions]) -> Series:
+    """Measure whether distance grows on both sides of a position, symmetrically."""
+    n = {"short": 100, "long": 400}[size]
+    distances = distances_of(part(n), n)
+    by_offset = distances[0].tolist()
+    fall, grows = _first_fall(by_offset), by_offset[2] > by_offset[1] + 1e-9
+    expected = 44.0 if grows else None
+    return Series(
+        {
+            "fall": Measured("first offset with a smaller distance", float(fall or n), expected=expected),
+            "uneven": Measured(
+                "distances at one offset differ by, at most", _uneven(distances), expected=0.0
+            ),
+            "neighbours": Measured("distance of neighbours", by_offset[1]),
+            "furthest": Measured(f"distance at an offset of {n - 1}", by_offset[-1]),
+            "falls": fall is not None,
+            "grows": grows,
+            "up_to": (fall or n) - 1,
+        },
+        panels=distance_panels(distances),
+    )
+
+
+def distance_panels(distances: Tensor) -> list[Panel]:
+    """Draw all distances, and those from position 0."""
+    offsets = range(len(distances))
+    by_offset = {"": (offsets, distances[0].tolist())}
+    return [
+        Matrix("Distance of two positions", "position", "position", distances.tolist()),
+        Curves("Distance by offset", "offset", "distance", by_offset, limits=(0, None)),
+    ]
+
+
+@measures("one-hot-distances", part=(OneHotPositions, lambda n: SinusoidalPositions(D_MODEL)))
+def always_root_two(size: Size, part: Callable[[int], Positions]) -> Series:
+    """Measure the least and the greatest distance of two positions."""
     n = {"short": 50, "long": 200}[size]
     distances = distances_of(part(n), n)
     apart = distances[~torch.eye(n, dtype=torch.bool)]
-    least, most = apart.min().item(), apart.max().item()
-    holds = most - least < 1e-9 and abs(most - math.sqrt(2)) < 1e-9
-    return Outcome(
-        "holds" if holds else "is wrong",
-        (
-            "One-hot vectors identify a position, but give no information on the distance of another; and "
-            "they need a column for every position, so a longer sentence cannot be represented."
-            if holds
-            else "Sinusoids of neighbouring positions are nearer than those of distant positions."
-        ),
-        [
-            Measured("least distance of two positions", least, expected=math.sqrt(2) if holds else None),
-            Measured("greatest distance of two positions", most, expected=math.sqrt(2) if holds else None),
-        ],
+    expected = math.sqrt(2) if part is OneHotPositions else None
+    return Series(
+        {
+            "least": Measured("least distance of two positions", apart.min().item(), expected=expected),
+            "most": Measured("greatest distance of two positions", apart.max().item(), expected=expected),
+            "root": math.sqrt(2),
+        },
         panels=distance_panels(distances),
+    )
+
+
+# Shifts
+
+SHIFTED_WIDTH = 16
+SHIFTS = (1, 2, 5, 10, 50, 100)
+
+
+def _rotation(k: int) -> Tensor:
+    """Return R_k, which rotates each pair of columns by k ω_i."""
+    angles = k * SinusoidalPositions(SHIFTED_WIDTH).frequencies()
+    blocks = [
+        torch.stack((torch.stack((c, s)), torch.stack((-s, c)))) for c, s in zip(angles.cos(), angles.sin())
+    ]
+    return torch.block_diag(*blocks)
+
+
+@measures("position-shift", printed=(False, True))
+def shift(size: Size, printed: bool) -> Series:
+    """Measure whether one matrix maps every PE_p to PE_{p+k}: fitted on some positions, tested on others."""
+    n = {"short": 1000, "long": 10_000}[size]
+    rows = as_printed(2 * n + max(SHIFTS), SHIFTED_WIDTH)[:, :SHIFTED_WIDTH]
+    if not printed:
+        rows = vectors(SinusoidalPositions(SHIFTED_WIDTH), len(rows))
+    errors, exact = [], []
+    for k in SHIFTS:
+        fitted = torch.linalg.lstsq(rows[:n], rows[k : n + k]).solution
+        wanted = rows[n + k : 2 * n + k]
+        errors.append(((rows[n : 2 * n] @ fitted - wanted).norm() / wanted.norm()).item())
+        exact.append((rows[: 2 * n] @ _rotation(k).mT - rows[k : 2 * n + k]).abs().max().item())
+    limits = (-1.0, 1.0)
+    return Series(
+        {
+            "worst": Measured(
+                "error of the best matrix on other positions, relative, worst shift", max(errors)
+            ),
+            "exact": Measured("error of R_k, worst", max(exact), expected=None if printed else 0.0),
+        },
+        [
+            {"shift k": k, "best matrix": error, "R_k": by_rotation}
+            for k, error, by_rotation in zip(SHIFTS, errors, exact, strict=True)
+        ],
+        [
+            Matrix(f"R_k for k = {SHIFTS[2]}", "column", "column", _rotation(SHIFTS[2]).tolist(), limits),
+            Matrix("Positions", "column", "position", rows[:60].tolist(), limits, square=False),
+        ],
+    )
+
+
+# Columns
+
+
+@measures("sinusoid-columns", printed=(True, False))
+def columns(size: Size, *, printed: bool) -> Series:
+    """Count columns, and test whether the product of two positions depends only on their distance."""
+    n = 64 if size == "short" else 512
+    positions = SinusoidalPositions(D_MODEL).double()
+    table = as_printed(n) if printed else positions(torch.arange(n))
+    products = table @ table.T
+    distances = [1, 2, 4, 8, 16]
+    spread = {}
+    for k in distances:
+        along = products.diagonal(k)
+        spread[k] = (along.max() - along.min()).item()
+    return Series(
+        {
+            "columns": Measured("columns", table.shape[1], expected=float(D_MODEL)),
+            "spread": Measured("spread of p_j · p_{j+16} over j", spread[16], expected=0.0),
+            "product": Measured("p_0 · p_16", products[0, 16].item()),
+            "most": max(spread.values()),
+        },
+        [{"distance": k, "spread of the products": value} for k, value in spread.items()],
+        [
+            Curves(
+                "Product of two positions at distance 16",
+                "first position j",
+                "p_j · p_{j+16}",
+                {"product": (list(range(n - 16)), products.diagonal(16).tolist())},
+            )
+        ],
     )
 
 
@@ -75,263 +278,37 @@ def _pre_norm_stack(d: int) -> EncoderStack:
     return EncoderStack(blocks, LayerNorm(d)).double()
 
 
+@measures("constant-positions", part=(ConstantPositions, SinusoidalPositions))
 @seeded()
 @torch.no_grad()
-def _constant(size: Size, part: Callable[[int], Positions]) -> Outcome:
-    """Test whether a stack with layer norms is sensitive to shuffled tokens."""
+def constant(size: Size, part: Callable[[int], Positions]) -> Series:
+    """Measure whether a stack with layer norms is sensitive to shuffled tokens."""
     n, d = {"short": 12, "long": 64}[size], 32
     stack, added, layout = _pre_norm_stack(d), Added(part(d).double()), Layout.of([n])
     x, order = torch.randn(n, d, dtype=torch.float64), torch.randperm(n)
     read = lambda tokens: stack(added(tokens, layout.positions), layout)  # noqa: E731
     before = read(x)
     change = ((read(x[order]) - before[order]).norm() / before.norm()).item()
-    sensitive = change > 1e-6
-    lengths = [part(D_MODEL)(torch.tensor([p])).double().norm().item() for p in LENGTHS_AT]
-    return Outcome(
-        "holds" if sensitive else "is wrong",
-        (
-            "Sinusoids pass through a layer norm, and all of them have the same length."
-            if sensitive
-            else "A layer norm removes a vector whose elements are all p: a model that reads its tokens "
-            "through one is as blind to order as without positions. Besides, the vector grows without "
-            "bound: at d = 512, position 500 has the length 500·√512 = 11,314."
-        ),
-        [
-            Measured("change of a token's output when shuffled", change, expected=None if sensitive else 0.0),
-            Measured(f"length of the vector of position {LENGTHS_AT[-1]}, d = {D_MODEL}", lengths[-1]),
-        ],
-        [
-            {"position": p, "length of its vector": length}
-            for p, length in zip(LENGTHS_AT, lengths, strict=True)
-        ],
+    rows = [
+        {"position": p, "length of its vector": part(D_MODEL)(torch.tensor([p])).double().norm().item()}
+        for p in LENGTHS_AT
+    ]
+    name = f"length of the vector of position {LENGTHS_AT[-1]}, d = {D_MODEL}"
+    exact = 0.0 if part is ConstantPositions else None
+    return Series(
+        {
+            "change": Measured("change of a token's output when shuffled", change, expected=exact),
+            "length": Measured(name, rows[-1]["length of its vector"]),
+        },
+        rows,
         [
             Curves(
                 f"Length of a position's vector, d = {D_MODEL}",
                 "position",
                 "length",
-                over(LENGTHS_AT, {"its vector": lengths}),
+                of_rows(rows, "position", {"its vector": "length of its vector"}),
                 levels={"an embedding of N(0, 1)": math.sqrt(D_MODEL)},
                 log="xy",
             )
         ],
     )
-
-
-# Learned tables
-
-VOCABULARY, WIDTH, TRAINED = 8, 32, 16
-UPDATES, TESTED = {"short": 200, "long": 1000}, 200
-
-
-class _Reader(nn.Module):
-    """Tokens and positions, one causal attention, an output layer: enough to predict the previous token."""
-
-    def __init__(self, positions: Added | Concatenated, rotary: Rotary | None = None) -> None:
-        super().__init__()
-        beside = positions.positions.d if isinstance(positions, Concatenated) else 0
-        self.embedding = nn.Embedding(VOCABULARY, WIDTH - beside)
-        self.positions = positions
-        self.attention = SelfAttention(WIDTH, 1, causal=True, qkv_bias=True, rotary=rotary)
-        self.out = nn.Linear(WIDTH, VOCABULARY)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """Map ids ``[B, n]`` to logits ``[B, n, V]``."""
-        layout = Layout.of([ids.shape[1]] * ids.shape[0])
-        x = self.positions(self.embedding(ids.flatten()), layout.positions)
-        return self.out(self.attention(x, layout)).view(*ids.shape, -1)
-
-
-def _accuracies(model: _Reader, updates: int) -> list[float]:
-    """Train a model to output the previous token; return its accuracy by position from 1, on longer ones."""
-    optimizer = torch.optim.Adam(model.parameters(), 0.01, fused=True)
-    for _ in range(updates):
-        ids = torch.randint(VOCABULARY, (32, TRAINED))
-        loss = functional.cross_entropy(model(ids)[:, 1:].flatten(0, 1), ids[:, :-1].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    with torch.no_grad():
-        ids = torch.randint(VOCABULARY, (TESTED, 2 * TRAINED))
-        right = model(ids)[:, 1:].argmax(-1) == ids[:, :-1]
-    return right.double().mean(0).tolist()
-
-
-def _readers() -> dict[str, _Reader]:
-    """Build readers by type of positions; the table has rows for twice the training length."""
-    return {
-        "learned table": _Reader(Added(LearnedPositions(2 * TRAINED, WIDTH))),
-        "rotary": _Reader(Added(NoPositions(WIDTH)), Rotary(WIDTH)),
-        "sinusoids": _Reader(Added(SinusoidalPositions(WIDTH))),
-    }
-
-
-@seeded()
-def _beyond(size: Size, judged: str) -> Outcome:
-    """Measure the accuracy of a model at positions that were never trained."""
-    wanted = _readers()
-    if size == "short":
-        wanted = {judged: wanted[judged]}
-    found = {name: _accuracies(model, UPDATES[size]) for name, model in wanted.items()}
-    means = {name: (fmean(each[: TRAINED - 1]), fmean(each[TRAINED - 1 :])) for name, each in found.items()}
-    within, beyond = means[judged]
-    fails = within > 0.9 and beyond < 0.5
-    return Outcome(
-        "holds" if fails else "is wrong",
-        (
-            "A row that was never trained keeps its random initial values, and a position without a row is "
-            "refused. If sequences may grow, positions must be encoded by distance."
-            if fails
-            else "Positions that enter by distance only (here rotations of queries and keys) generalise to "
-            "positions that never occurred in training."
-        ),
-        [
-            Measured(f"right at trained positions (to {TRAINED - 1})", 100 * within, "%"),
-            Measured(f"right at positions {TRAINED} to {2 * TRAINED - 1}", 100 * beyond, "%"),
-            Measured("right by chance", 100 / VOCABULARY, "%"),
-            Measured(
-                "position that a table of 32 rows refuses",
-                float(_refused(LearnedPositions(32, 2))),
-                expected=32.0,
-            ),
-        ],
-        [{"positions": name, "trained": a, "beyond": b} for name, (a, b) in means.items()],
-        [
-            Curves(
-                "Accuracy by position",
-                "position",
-                "accuracy",
-                over(range(1, 2 * TRAINED), found),
-                places={"from here on never trained": TRAINED - 0.5},
-                limits=(0, 1.05),
-            )
-        ],
-    )
-
-
-def _refused(part: Positions) -> int:
-    """Return the first position that has no vector."""
-    p = 0
-    while True:
-        try:
-            part(torch.tensor([p]))
-        except RequestError:
-            return p
-        p += 1
-
-
-# Concatenation
-
-BESIDE = 8  # columns of positions, of `WIDTH`
-ADDED = "added"
-JOINED: dict[str, Callable[[], Added | Concatenated]] = {
-    ADDED: lambda: Added(SinusoidalPositions(WIDTH)),
-    "concatenated": lambda: Concatenated(SinusoidalPositions(BESIDE)),
-    "concatenated zeros": lambda: Concatenated(NoPositions(BESIDE)),
-}
-AS_GOOD = 0.05
-"""Difference in accuracy up to which results count as equal."""
-
-
-@cache
-def _joined(name: str, updates: int) -> tuple[int, Sequence[float]]:
-    """Return the parameters of a reader with positions joined in this way, and its accuracy by position."""
-    with seeded():
-        model = _Reader(JOINED[name]())
-        right = _accuracies(model, updates)[: TRAINED - 1]
-    return n_parameters(model), right
-
-
-def sum_of_products() -> float:
-    """Return the relative difference of W [x; p] and W_x x + W_p p, with W = [W_x W_p]."""
-    d = {"x": WIDTH - BESIDE, "p": BESIDE}
-    with seeded():
-        whole = nn.Linear(WIDTH, WIDTH, bias=False).double()
-        x, layout = torch.randn(TRAINED, d["x"], dtype=torch.float64), Layout.of([TRAINED])
-    together = Concatenated(SinusoidalPositions(BESIDE))(x, layout.positions)
-    of_x, of_p = whole.weight.split([*d.values()], dim=1)
-    apart = x @ of_x.mT + together[:, d["x"] :] @ of_p.mT
-    return ((whole(together) - apart).norm() / apart.norm()).item()
-
-
-def _beside(size: Size, judged: str) -> Outcome:
-    """Test whether concatenated positions do as well as added ones."""
-    found = {name: _joined(name, UPDATES[size]) for name in (ADDED, judged)}
-    means = {name: fmean(right) for name, (_, right) in found.items()}
-    as_good = means[judged] > means[ADDED] - AS_GOOD
-    return Outcome(
-        "holds" if as_good else "is wrong",
-        "They can. The first matrix after the concatenation separates the parts, W [x; p] = W_x x + W_p p: "
-        "position and word have separate matrices in the sum, while after adding they share one. At equal "
-        "width, columns for positions are lost to words; in return, the two cannot be confused. "
-        "Concatenated vectors must identify positions, like added ones.",
-        [
-            *(Measured(f"right, {name}", 100 * mean, "%") for name, mean in reversed(means.items())),
-            Measured("right by chance", 100 / VOCABULARY, "%"),
-            Measured("W [x; p] less W_x x + W_p p, as a share", sum_of_products()),
-            *(Measured(f"parameters, {name}", n) for name, (n, _) in found.items()),
-        ],
-        [
-            {
-                "positions are": name,
-                "columns for words": WIDTH - (0 if name == ADDED else BESIDE),
-                "right": mean,
-            }
-            for name, mean in means.items()
-        ],
-        [
-            Curves(
-                "Accuracy by position",
-                "position",
-                "accuracy",
-                over(range(1, TRAINED), {name: right for name, (_, right) in found.items()}),
-                levels={"chance": 1 / VOCABULARY},
-                limits=(0, 1.05),
-            )
-        ],
-    )
-
-
-EXPERIMENTS = [
-    Experiment(
-        name="one-hot-distances",
-        title="One-hot positions are all equally far apart",
-        claim="With one-hot encoding, the Euclidean distance between any two vectors is always √2.",
-        source="S0, positional encoding",
-        items=(48, 50),
-        run=partial(_always_root_two, part=OneHotPositions),
-        control=partial(_always_root_two, part=lambda n: SinusoidalPositions(D_MODEL)),
-        changed="Positions are sinusoids.",
-    ),
-    Experiment(
-        name="constant-positions",
-        title="A constant vector has no effect before a layer norm",
-        claim="The positional vector could be a constant one, all elements of which are the position j.",
-        source="S0, positional encoding",
-        items=(50,),
-        run=partial(_constant, part=ConstantPositions),
-        control=partial(_constant, part=SinusoidalPositions),
-        changed="Positions are sinusoids.",
-        expected=("is wrong", "holds"),
-        asked=True,
-    ),
-    Experiment(
-        name="learned-positions",
-        title="Learned positions do not extrapolate",
-        claim="Learned position embeddings definitely cannot extrapolate to indices outside 1, …, n.",
-        source="S3, positional embeddings; S0: not suitable if the sentence length is dynamic",
-        items=(50,),
-        run=partial(_beyond, judged="learned table"),
-        control=partial(_beyond, judged="rotary"),
-        changed="Queries and keys are rotated by their positions; there is no table.",
-    ),
-    Experiment(
-        name="concatenated-positions",
-        title="Positions concatenated with embeddings, or added to them",
-        claim="Position vectors could be concatenated to the inputs as well; mostly they are just added.",
-        source="S3, position representation vectors",
-        items=(50,),
-        run=partial(_beside, judged="concatenated"),
-        control=partial(_beside, judged="concatenated zeros"),
-        changed="What is concatenated is zero at every position.",
-    ),
-]

@@ -1,23 +1,31 @@
-"""Gradients over a distance in recurrent networks.
+"""Recurrent networks: gradients over a distance, and what a single context vector holds of a sentence.
 
-Items 1, 2 and 8 of the lectures.
+Items 1, 2, 4, 8 and 10 of the lectures.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from heedful.lab.drawing import Curves, over
-from heedful.lab.experiment import Experiment, Measured, Outcome, Size
-from heedful.lab.seeds import cache, seeded
-from heedful.lab.tiny import slope
+from heedful.data.batch import Batch
+from heedful.lab.drawing import Curves, numbered, over
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
+from heedful.lab.seeds import cache, generator_from, seeded
+from heedful.lab.tiny import n_parameters, slope, train
+from heedful.models import recurrent
+from heedful.models.recurrent import RecurrentConfig
+from heedful.models.recurrent_attention import DotAttention
+from heedful.models.recurrent_encoder_decoder import RecurrentEncoderDecoder
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.cells import Cell, ElmanCell, LSTMCell
 from heedful.nn.layout import Layout
 from heedful.nn.recurrent import Recurrence
-from heedful.training.optimizers import clip, gradient_norm
+from heedful.objectives.cross_entropy import NextToken
+from heedful.training.optimizers import AdamConfig, clip, gradient_norm
+from heedful.training.schedules import Cosine
 
 D = 32
 
@@ -54,7 +62,8 @@ def shares_by_distance(n: int, seeds: int) -> dict[str, list[float]]:
     return shares
 
 
-def _over_distance(judged: str, size: Size) -> Outcome:
+@measures("gradient-over-distance", judged=("RNN", "attention"))
+def over_distance(size: Size, judged: str) -> Series:
     """Measure how fast the gradient of one of `MIXERS` decreases, compared with the others."""
     n, seeds = (33, 4) if size == "short" else (129, 16)
     distances, shares = list(range(1, n)), shares_by_distance(n, seeds)
@@ -62,16 +71,12 @@ def _over_distance(judged: str, size: Size) -> Outcome:
     factors = {
         name: 2.0 ** slope(distances[4:], [_log2(share) for share in own[4:]]) for name, own in shares.items()
     }
-    vanishes = factors[judged] < 0.95
-    return Outcome(
-        "holds" if vanishes else "is wrong",
-        "Through an RNN, the gradient decreases by a constant factor per intermediate token; through an LSTM "
-        "as well, but by a factor nearer to 1. Through attention, every token is one step away, and the "
-        "gradient does not depend on the distance.",
-        [
-            Measured(f"what a token of distance leaves of the gradient, {name}", factor)
-            for name, factor in sorted(factors.items(), key=lambda item: item[0] != judged)
-        ],
+    ordered = dict(sorted(factors.items(), key=lambda item: item[0] != judged))
+    return Series(
+        {
+            **measured_each("what a token of distance leaves of the gradient, {}", ordered),
+            "factor": factors[judged],
+        },
         [
             {"distance": k, **{name: own[k - 1] for name, own in shares.items()}}
             for k in distances
@@ -82,7 +87,7 @@ def _over_distance(judged: str, size: Size) -> Outcome:
                 "Gradient of the last output w.r.t. earlier tokens",
                 "distance in tokens",
                 "norm, relative to that at distance 1",
-                {name: (distances, own) for name, own in shares.items()},
+                over(distances, shares),
                 log="y",
             )
         ],
@@ -97,7 +102,6 @@ def _log2(x: float) -> float:
 
 OPEN = 100.0
 """A bias that makes the sigmoid equal 1 in fp64: a forget gate that cannot close has no effect."""
-
 MEMORIES: dict[str, Callable[[], Cell]] = {
     "RNN (no additive memory)": lambda: ElmanCell(D, D),
     "LSTM of 1997 (no forget gate)": lambda: LSTMCell(D, D, forget_bias=OPEN),
@@ -133,24 +137,19 @@ def memory_kept(make: Callable[[], Cell], n: int, every: int = 1, seed: int = 0)
     return kept
 
 
-def _keeps(addition: str, without: str, size: Size) -> Outcome:
-    """Test whether an addition to a memory preserves more of the gradient."""
+@measures("forget-gate", addition=(_GATED, _CAROUSEL), without=(_CAROUSEL, _RNN))
+def keeps(size: Size, addition: str, without: str) -> Series:
+    """Measure whether an addition to a memory preserves more of the gradient."""
     n, every = (40, 1) if size == "short" else (400, 20)
     kept = {name: memory_kept(make, n, every) for name, make in MEMORIES.items()}
-    helps = kept[addition][-1] > kept[without][-1]
-    return Outcome(
-        "holds" if helps else "is wrong",
-        "The gradient is preserved by the additive memory of 1997, c_t = c_{t-1} + i g, whose own derivative "
-        "is exactly 1 at any distance. The forget gate was added in 2000 (Gers et al.) so that a cell can "
-        "reset itself; it multiplies the gradient by f < 1 at each step, which is why its bias starts at 1. "
-        "(What the lecture calls catastrophic forgetting is the loss of distant context; the term means "
-        "losing an old task while learning a new one.)",
-        [
-            Measured(
-                f"gradient after {n} steps, {name}", own[-1], expected=1.0 if name == _CAROUSEL else None
-            )
-            for name, own in sorted(kept.items(), key=lambda item: item[0] != addition)
-        ],
+    ordered = sorted(kept.items(), key=lambda item: item[0] != addition)
+    last = {name: own[-1] for name, own in ordered}
+    return Series(
+        {
+            **measured_each(f"gradient after {n} steps, {{}}", last, expected={_CAROUSEL: 1.0}),
+            "kept": last[addition],
+            "kept_without": last[without],
+        },
         panels=[
             Curves(
                 "Gradient w.r.t. the initial memory",
@@ -168,7 +167,8 @@ def _keeps(addition: str, without: str, size: Size) -> Outcome:
 LIMIT = 1.0
 
 
-def _clipped(gain: float, size: Size) -> Outcome:
+@measures("clipping", gain=(1.5, 0.5))
+def clipped(size: Size, gain: float) -> Series:
     """Clip the gradient of an RNN whose steps multiply it by ``gain``, and measure it at the first token.
 
     The recurrent matrix is an orthogonal matrix times the gain, and the inputs are so small that tanh is
@@ -187,28 +187,21 @@ def _clipped(gain: float, size: Size) -> Outcome:
     before, norm = x.grad.norm(dim=-1).clone(), gradient_norm([x])
     clip([x], LIMIT, norm)
     after = x.grad.norm(dim=-1)
-    usable = 0.1 * LIMIT < after[0].item() <= LIMIT
-    distances = list(range(n))
-    return Outcome(
-        "holds" if usable else "is wrong",
-        "Clipping scales the whole gradient down to a limit, so that an exploding gradient cannot cause an "
-        "arbitrarily large step; the proportion between far and near tokens stays the same. A vanishing "
-        "gradient does not change, since clipping never scales up: as S4 says, that is the harder problem.",
-        [
-            Measured("gradient at the first token, clipped", after[0].item()),
-            Measured("gradient at the first token, before", before[0].item(), expected=gain ** (n - 1)),
-            Measured("norm of all gradients, before", norm.item()),
-            Measured("norm of all gradients, clipped", gradient_norm([x]).item()),
-        ],
+    gradients = {"before clipping": before.flip(0).tolist(), "clipped": after.flip(0).tolist()}
+    exploded = gain ** (n - 1)
+    return Series(
+        {
+            "clipped": Measured("gradient at the first token, clipped", after[0].item()),
+            "before": Measured("gradient at the first token, before", before[0].item(), expected=exploded),
+            "norm": Measured("norm of all gradients, before", norm.item()),
+            "clipped_norm": Measured("norm of all gradients, clipped", gradient_norm([x]).item()),
+        },
         panels=[
             Curves(
                 f"Gradients, multiplied by {gain:g} at each step",
                 "distance in tokens",
                 "norm",
-                {
-                    "before clipping": (distances, before.flip(0).tolist()),
-                    "clipped": (distances, after.flip(0).tolist()),
-                },
+                over(range(n), gradients),
                 levels={"limit": LIMIT},
                 log="y",
             )
@@ -216,39 +209,194 @@ def _clipped(gain: float, size: Size) -> Outcome:
     )
 
 
-_PASCANU = "Pascanu et al. 2013"
+# One vector for a sentence
+#
+# Sentences of random symbols must be generated in reverse order, so that the first word read is the last
+# one generated: it has the longest path of all words, as the lecture says of "She" in its figure of an
+# encoder and a decoder.
 
-EXPERIMENTS = [
-    Experiment(
-        "gradient-over-distance",
-        "How far a gradient reaches",
-        "The influence of words that are further away becomes progressively smaller, by vanishing gradients.",
-        f"S1, why RNNs are not good enough; S3, quiz 3; {_PASCANU}, section 2",
-        (1, 8),
-        run=lambda size: _over_distance("RNN", size),
-        control=lambda size: _over_distance("attention", size),
-        changed="Attention replaces the recurrence.",
-    ),
-    Experiment(
-        "forget-gate",
-        "What keeps an LSTM's gradient alive",
-        "The key addition of the LSTM is the forget gate; it reduced the vanishing of gradients.",
-        "S4, section 3; Hochreiter and Schmidhuber 1997; Gers et al. 2000",
-        (2, 8),
-        run=lambda size: _keeps(_GATED, _CAROUSEL, size),
-        control=lambda size: _keeps(_CAROUSEL, _RNN, size),
-        changed="The addition is the additive memory, compared with an RNN without one.",
-        expected=("is wrong", "holds"),
-    ),
-    Experiment(
-        "clipping",
-        "What clipping solves",
-        "Exploding gradients can be adequately solved by gradient clipping.",
-        f"S4, section 3 (where “the vanishing gradient problem is harder to solve”); {_PASCANU}, section 3.2 "
-        "and algorithm 1",
-        (8,),
-        run=lambda size: _clipped(1.5, size),
-        control=lambda size: _clipped(0.5, size),
-        changed="The same is claimed for vanishing gradients: each step halves them.",
-    ),
-]
+SYMBOLS, START, END, FIRST = 10, 0, 1, 2  # number of symbols, and ids
+SHORTEST = 2
+TESTED = 100  # sentences of each length, but at most a tenth of all possible ones
+BATCH, RATE = 32, 5e-3
+Words = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting to train.
+
+    Args:
+        attends: whether the decoder uses attention, or the encoder's last state at each step.
+        in_order: whether sentences are generated in the order in which they are read.
+        d: width of the states.
+    """
+
+    attends: bool
+    in_order: bool = False
+    d: int = 32
+
+
+FIXED, ATTENTION = "fixed context", "attention"
+SETTINGS = {FIXED: Setting(attends=False), ATTENTION: Setting(attends=True)}
+WIDER, IN_ORDER = "fixed context, twice as wide", "fixed context, written in order"
+FURTHER = {WIDER: Setting(attends=False, d=64), IN_ORDER: Setting(attends=False, in_order=True)}
+"""Additional settings of the long form."""
+
+
+def model_of(setting: Setting, seed: int) -> RecurrentEncoderDecoder:
+    """Build an RNN encoder, and an RNN decoder that starts from the encoder's last state.
+
+    Scores are dot products, which have no parameters, and annotations are as wide as the last state. So the
+    parameters with and without attention have the same number and shapes.
+    """
+    config = RecurrentConfig(
+        cell="rnn",
+        d_embedding=16,
+        d_hidden=setting.d,
+        direction="left-to-right",
+        attention=DotAttention(score="dot") if setting.attends else None,
+        bridge="copy",
+    )
+    with seeded(seed):
+        return recurrent.build(config, FIRST + SYMBOLS, FIRST + SYMBOLS)
+
+
+def _sentence(length: int, generator: torch.Generator) -> Words:
+    return tuple((FIRST + torch.randint(SYMBOLS, (length,), generator=generator)).tolist())
+
+
+@cache
+def tested(length: int) -> tuple[Words, ...]:
+    """Draw distinct sentences of one length, which are excluded from training."""
+    generator = generator_from(100 + length)
+    found: dict[Words, None] = {}
+    while len(found) < min(TESTED, SYMBOLS**length // 10):
+        found[_sentence(length, generator)] = None
+    return tuple(found)
+
+
+def drawn(n: int, longest: int, generator: torch.Generator) -> list[Words]:
+    """Draw training sentences, with uniformly distributed lengths."""
+    found: list[Words] = []
+    while len(found) < n:
+        length = int(torch.randint(SHORTEST, longest + 1, (), generator=generator))
+        sentence = _sentence(length, generator)
+        if sentence not in tested(length):
+            found.append(sentence)
+    return found
+
+
+def batch_of(sentences: Sequence[Words], in_order: bool) -> Batch:
+    """Build a teacher-forced batch of sentences and their targets."""
+    written = sentences if in_order else [sentence[::-1] for sentence in sentences]
+    return Batch.forced(sentences, written, start=START, end=END)
+
+
+@cache
+def trained(setting: Setting, longest: int, updates: int, seed: int) -> RecurrentEncoderDecoder:
+    """Train a model for this many updates on sentences of at most ``longest`` words."""
+    model, generator = model_of(setting, seed), generator_from(1000 + seed)
+
+    def batches() -> Iterator[Batch]:
+        for _ in range(updates):
+            yield batch_of(drawn(BATCH, longest, generator), setting.in_order)
+
+    train(model, NextToken(), batches(), AdamConfig(), Cosine(RATE, updates, 20))
+    return model
+
+
+@torch.no_grad()
+def right(
+    model: RecurrentEncoderDecoder, sentences: Sequence[Words], in_order: bool
+) -> Float[Tensor, "n length"]:
+    """Return 1 for each word that is predicted correctly and 0 for others, in the order of reading.
+
+    All sentences have one length. Every word is predicted after the correct ones before it. These are
+    uninformative, since words are drawn independently: the result measures what the decoder knows of the
+    source, not how errors accumulate.
+    """
+    batch = batch_of(sentences, in_order)
+    assert batch.source is not None
+    logits = model.heads["token"](model(batch.inputs, batch.source))
+    found = (logits.argmax(-1) == batch.targets).float().view(len(sentences), -1)[:, :-1]
+    return found if in_order else found.flip(1)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Accuracy of predicted words.
+
+    Args:
+        by_length: accuracy on sentences of `SHORTEST` words and more.
+        by_place: accuracy on the longest sentences, by position in the source sentence.
+    """
+
+    by_length: Sequence[float]
+    by_place: Sequence[float]
+
+    @property
+    def fall(self) -> float:
+        """Decrease in accuracy from the shortest sentences to the longest."""
+        return self.by_length[0] - self.by_length[-1]
+
+
+def accuracy(setting: Setting, longest: int, updates: int, seeds: int) -> Accuracy:
+    """Return the mean accuracy over models with different initial weights and training data."""
+    found = []
+    for length in range(SHORTEST, longest + 1):
+        models = (trained(setting, longest, updates, seed) for seed in range(seeds))
+        found.append(torch.cat([right(model, tested(length), setting.in_order) for model in models]))
+    return Accuracy([each.mean().item() for each in found], found[-1].mean(0).tolist())
+
+
+LONGEST, UPDATES, SEEDS = {"short": 8, "long": 12}, {"short": 150, "long": 400}, {"short": 1, "long": 2}
+
+
+@measures("one-vector", longest=(None, 3))
+def held(size: Size, longest: int | None) -> Series:
+    """Measure accuracy by sentence length, and by position in the longest sentences."""
+    longest = longest or LONGEST[size]
+    settings = SETTINGS | (FURTHER if size == "long" else {})
+    found = {name: accuracy(each, longest, UPDATES[size], SEEDS[size]) for name, each in settings.items()}
+    by_length = {name: own.by_length for name, own in found.items()}
+    by_place = {name: own.by_place for name, own in found.items() if name != IN_ORDER}
+    lengths = range(SHORTEST, longest + 1)
+    falls = {name: 100 * own.fall for name, own in found.items()}
+    first = {name: 100 * own.by_place[0] for name, own in found.items()}
+    last = {name: 100 * own.by_place[-1] for name, own in found.items()}
+    parameters = {name: n_parameters(model_of(each, 0)) for name, each in settings.items()}
+    y, ends = "share of correct words", {name: own[-1] for name, own in by_length.items()}
+    return Series(
+        {
+            **measured_each(f"fewer right words of {longest} than of {SHORTEST}, {{}}", falls, "points"),
+            **measured_each(f"first of {longest} words right, {{}}", first, "%"),
+            **measured_each(f"last of {longest} words right, {{}}", last, "%"),
+            "chance": Measured("right by chance", 100 / SYMBOLS, "%"),
+            **measured_each("parameters, {}", parameters),
+            "fixed": facts(found[FIXED]),
+            "attention": facts(found[ATTENTION]),
+            "wider_gain": ends.get(WIDER, ends[FIXED]) - ends[FIXED],
+            "in_order_loss": ends[FIXED] - ends.get(IN_ORDER, ends[FIXED]),
+        },
+        [
+            {"words": n, **{name: own.by_length[i] for name, own in found.items()}}
+            for i, n in enumerate(lengths)
+        ],
+        [
+            Curves(title, x, y, lines, limits=(0.0, 1.04), inches=(4.8, 3.8))
+            for title, x, lines in (
+                ("Accuracy by sentence length", "words in the sentence", over(lengths, by_length)),
+                (
+                    f"Accuracy in sentences of {longest} words",
+                    "position in the source sentence",
+                    numbered(by_place),
+                ),
+            )
+        ],
+    )
+
+
+def facts(own: Accuracy) -> dict[str, float]:
+    """Return what decides about a model: its fall, and its accuracy on the first and on the last word."""
+    return {"fall": own.fall, "first": own.by_place[0], "last": own.by_place[-1]}

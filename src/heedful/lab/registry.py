@@ -1,44 +1,77 @@
-"""Registry of experiments by name. To register a module of experiments, add its name to `PARTS`."""
+"""Registry of experiments by name: each joins a claim of ``claims/*.yaml`` with a function that measures it.
 
+A file holds the claims of one heading of the lab, by the names of their experiments, and the modules of
+`heedful.lab` that measure them. Files are read in the order of their names.
+"""
+
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 
+from heedful.config import Config
 from heedful.errors import RequestError, nearest
-from heedful.lab.experiment import Experiment
-
-PARTS: dict[str, tuple[str, ...]] = {
-    "Scores and weights": ("scores", "weights", "lookup", "aligning", "pronoun"),
-    "Order, heads and depth": ("order", "heads", "depth"),
-    "Positions": ("sinusoids", "positions", "filters"),
-    "Norms and the first updates": ("norms", "norms_compared", "learning_rates", "warmup"),
-    "Recurrence and sequential dependencies": ("recurrence", "contexts", "waiting", "prefixes"),
-    "Sharing, transfer and copying": ("tying", "transfer", "copying"),
-    "What trained heads do": ("patterns", "links"),
-    "Other mixers, experts and images": (
-        *("mixing", "convolutions", "experts", "memories", "data_size", "distances"),
-    ),
-    "Counting": ("shapes", "arithmetic", "tables", "backward"),
-}
-"""Modules of `heedful.lab` by heading, in the order of the lectures; each has a list ``EXPERIMENTS``."""
+from heedful.lab.claims import Claim
+from heedful.lab.experiment import MEASUREMENTS, Experiment, Outcome, Size, judged
+from heedful.lab.lectures import Text
+from heedful.recipes.problems import validate
+from heedful.recipes.yaml import read_yaml
 
 
-def _inside(module: str) -> list[Experiment]:
-    """Import a module and return its experiments."""
-    return list(import_module(f"heedful.lab.{module}").EXPERIMENTS)
+class Heading(Config):
+    """A heading of the lab.
+
+    Args:
+        heading: the heading.
+        modules: modules of `heedful.lab` with the measurements.
+        claims: claims by the names of their experiments.
+    """
+
+    heading: Text
+    modules: tuple[Text, ...]
+    claims: dict[Text, Claim]
 
 
+@cache
+def headings() -> tuple[Heading, ...]:
+    """Read all headings, in order."""
+    paths = sorted(Path(__file__).with_name("claims").glob("*.yaml"))
+    return tuple(validate(read_yaml(path.read_text(encoding="utf-8"), path.name), Heading) for path in paths)
+
+
+@cache
 def experiments() -> dict[str, Experiment]:
-    """Return all experiments in order; their modules are imported on the first call."""
-    found = [each for modules in PARTS.values() for module in modules for each in _inside(module)]
-    if len({each.name for each in found}) < len(found):
-        raise ValueError("experiment names must be unique, but two experiments have one name")
-    return {each.name: each for each in found}
+    """Return all experiments in order; their modules are imported on the first call.
+
+    Raises:
+        ValueError: two claims have one name, or a claim and a measurement do not belong together.
+    """
+    claims = [pair for heading in headings() for pair in heading.claims.items()]
+    for module in (name for heading in headings() for name in heading.modules):
+        import_module(f"heedful.lab.{module}")
+    names = [name for name, _ in claims]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"experiment names must be unique, but two claims are named {twice[0]}")
+    if apart := MEASUREMENTS.keys() ^ set(names):
+        raise ValueError(f"each claim must have one measurement, but {min(apart)} has only one of the two")
+    return {name: joined(name, claim) for name, claim in claims}
+
+
+def joined(name: str, claim: Claim) -> Experiment:
+    """Join a claim with the function that measures it."""
+    measure, arguments = MEASUREMENTS[name]
+
+    def run(size: Size) -> Outcome:
+        return judged(claim, measure(size=size, **arguments[0]))
+
+    def control(size: Size) -> Outcome:
+        return judged(claim, measure(size=size, **arguments[1]))
+
+    return Experiment(name, claim, run, control, measure.__module__)
 
 
 def parts() -> dict[str, list[str]]:
     """Return the names of experiments by heading."""
-    return {
-        part: [each.name for module in modules for each in _inside(module)] for part, modules in PARTS.items()
-    }
+    return {each.heading: list(each.claims) for each in headings()}
 
 
 def experiment(name: str) -> Experiment:

@@ -4,8 +4,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from textwrap import fill
 
-from heedful.lab.experiment import Experiment, Measured
-from heedful.lab.result import Result, columns
+from heedful.lab.experiment import Experiment, Measured, Result, columns
 
 LABEL = 10  # characters before the text of a paragraph
 INDENT = "  "
@@ -37,7 +36,7 @@ def value_of(measured: Measured) -> str:
 
 def listing(experiments: Iterable[Experiment], parts: Mapping[str, Sequence[str]] | None = None) -> str:
     """List names, titles and lecture items; ``parts`` are names grouped by heading."""
-    rows = {each.name: (each.name, each.title, items(each)) for each in experiments}
+    rows = {each.name: (each.name, each.claim.title, items(each)) for each in experiments}
     name, title = (max((len(row[i]) for row in rows.values()), default=0) for i in (0, 1))
     lines = {key: f"{row[0]:<{name}}  {row[1]:<{title}}  {row[2]}".rstrip() for key, row in rows.items()}
     return "\n\n".join(
@@ -56,17 +55,17 @@ def in_parts(names: Collection[str], parts: Mapping[str, Sequence[str]]) -> dict
 
 def items(experiment: Experiment) -> str:
     """Format the lecture items: ``item 14`` or ``items 14, 16``."""
-    numbers = ", ".join(map(str, experiment.items))
-    return f"item{'s' if len(experiment.items) > 1 else ''} {numbers}" if numbers else ""
+    numbers = ", ".join(map(str, experiment.claim.items))
+    return f"item{'s' if len(experiment.claim.items) > 1 else ''} {numbers}" if numbers else ""
 
 
 def report(result: Result, width: int = 80) -> str:
     """Format a full report: claim, source, measurements, table, verdict and correct statement."""
     own = result.experiment
-    paragraphs = [("claim", own.stated), ("source", own.source)]
+    paragraphs = [("claim", own.claim.stated), ("source", own.claim.source)]
     if result.control:
-        paragraphs.append(("control", own.changed))
-    lines = [f"{own.name}{' (control)' if result.control else ''}: {own.title}", ""]
+        paragraphs.append(("control", own.claim.changed))
+    lines = [f"{own.name}{' (control)' if result.control else ''}: {own.claim.title}", ""]
     lines += [paragraph(name, text, width) for name, text in paragraphs]
     lines += ["", *_figures(result.outcome.measured), ""]
     if result.outcome.table:

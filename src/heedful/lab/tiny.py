@@ -4,14 +4,16 @@ Models are built from the same parts, objectives, optimizers and schedules as la
 """
 
 import math
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from heedful.data.batch import Batch
 from heedful.explain.patterns import Census, census
@@ -108,3 +110,37 @@ def n_parameters(*modules: nn.Module) -> int:
     """Count the learned parameters; shared ones count once."""
     held: dict[Any, int] = {p: p.numel() for module in modules for p in module.parameters()}
     return sum(held.values())
+
+
+# Costs: operation counts, which decide verdicts, and wall times, which are only reported
+
+REPEATS = 7
+
+Given = TypeVar("Given")
+
+
+def flops_of(work: Callable[[], Any]) -> int:
+    """Count the floating-point operations of the matrix products in ``work``."""
+    with FlopCounterMode(display=False) as counter:
+        work()
+    return counter.get_total_flops()
+
+
+def milliseconds(work: Callable[[Given], Any], given: Callable[[], Given]) -> float:
+    """Return the shortest of `REPEATS` wall times of ``work``, after one untimed warm-up call.
+
+    The shortest time is the one least disturbed by other processes. Operations are not counted at the same
+    time, since counting takes many times longer than the computation itself.
+
+    Args:
+        work: function to time; it must not build models.
+        given: makes the argument of ``work``, anew for each call; its own time is not included.
+    """
+    work(given())
+    times = []
+    for _ in range(REPEATS):
+        taken = given()
+        begun = time.perf_counter()
+        work(taken)
+        times.append(time.perf_counter() - begun)
+    return 1e3 * min(times)

@@ -1,27 +1,28 @@
-"""Pretraining compared with training from scratch, by the number of labels.
+"""Shared and transferred weights: tied embeddings, weights tied over time, and pretraining.
 
-Item 73 of the lectures. Sentences are the English side of the built-in phrasebook. A model pretrained to
-predict their next words is fine-tuned to classify the object of a sentence, and so is one that was not
-pretrained.
+Items 1 and 9 (weights tied over time), 35 (the whole model's parameters), 51 (embeddings) and 73
+(pretraining) of the lectures.
 """
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from statistics import fmean
+from typing import Any
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.data.corpora import english
 from heedful.data.corpora.derivations import derivations
 from heedful.data.corpora.grammar import Sentence
 from heedful.data.corpora.lexicon import NOUNS
-from heedful.lab.drawing import Curves
-from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
+from heedful.lab.arithmetic import BASE, ledger
+from heedful.lab.drawing import Bars, Curves, over
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import cache, generator_from, seed_of, seeded
 from heedful.lab.tiny import train
 from heedful.models.encoder import class_head
@@ -29,9 +30,10 @@ from heedful.models.encoder_decoder import embedding_table, token_head
 from heedful.models.language_model import LanguageModel
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderBlock, EncoderStack
-from heedful.nn.cells import LSTMCell
+from heedful.nn.cells import Cell, ElmanCell, LSTMCell
 from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.feedforward import FeedForward
+from heedful.nn.layout import Layout, Tokens
 from heedful.nn.norms import LayerNorm
 from heedful.nn.pooling import MeanPooling
 from heedful.nn.positions import Added, SinusoidalPositions
@@ -42,7 +44,170 @@ from heedful.objectives.cross_entropy import NextToken
 from heedful.training.optimizers import AdamConfig
 from heedful.training.schedules import Constant
 
-# Sentences
+# Embeddings and the output layer
+
+TIES = ("three-way", "target", "none")
+
+
+@measures("tied-embeddings", tie=("none", "three-way"))
+def tied_embeddings(size: Size, tie: str) -> Series:
+    """Compare the parameters of the base model with the 65 million of paper and lecture."""
+    parameters = {how: ledger(BASE, f"tie={how}").parameters for how in TIES}
+    three_way, target, none = parameters.values()
+    matrix = 37_000 * 512
+    saved = "saved by tying three ways", "saved by tying the target's two"
+    return Series(
+        {
+            "total": Measured("parameters of the base model", parameters[tie], expected=65e6),
+            "matrix": Measured("of which one matrix of 37,000 tokens has", matrix),
+            "saved": Measured(saved[0], none - three_way, expected=2.0 * matrix),
+            "saved_by_target": Measured(saved[1], none - target, expected=1.0 * matrix),
+        },
+        [{"tied": how, "parameters": n} for how, n in parameters.items()],
+        [
+            Bars(
+                "Parameters of the base model, V = 37,000",
+                "tying",
+                "millions",
+                {how: n / 1e6 for how, n in parameters.items()},
+                levels={"printed: 65 million": 65.0},
+            )
+        ],
+    )
+
+
+# Weights tied over time
+
+RNN_WIDTH = 32
+
+
+class Unrolled(nn.Module):
+    """An RNN with a separate cell for each of ``n`` steps; all cells start with the same weights."""
+
+    def __init__(self, cell: Cell, n: int) -> None:
+        super().__init__()
+        self.cells = nn.ModuleList(copy.deepcopy(cell) for _ in range(n))
+
+    def forward(self, x: Float[Tensor, "n d"], layout: Layout) -> Float[Tensor, "n d"]:
+        """Compute the states for one sequence."""
+        cells: Any = self.cells
+        state, states = cells[0].initial(1, x), []
+        for own, now in zip(cells, x, strict=True):
+            state = own(own.project(now[None]), state)
+            states.append(own.output(state))
+        return torch.cat(states)
+
+
+TIED, OWN = "one cell for all steps", "a cell for each step"
+
+
+def _weights_behind(result: Tensor) -> int:
+    """Count the parameters that ``result`` depends on, by its graph; each is counted once."""
+    found: dict[Any, int] = {}
+    seen, waiting = set(), [result.grad_fn]
+    while waiting:
+        node: Any = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found[node.variable] = node.variable.numel()
+        waiting += [each for each, _ in node.next_functions]
+    return sum(found.values())
+
+
+@measures("tied-over-time", tied=(True, False))
+def over_time(size: Size, *, tied: bool) -> Series:
+    """Count the parameters behind the last state of an RNN with one cell, or with a cell per step."""
+    lengths = [1, 5, 25] if size == "short" else [1, 5, 25, 125]
+    with seeded(0):
+        cell = ElmanCell(RNN_WIDTH, RNN_WIDTH)
+        x = torch.randn(lengths[-1], RNN_WIDTH)
+    counts: dict[str, list[int]] = {TIED: [], OWN: []}
+    apart = []
+    for n in lengths:
+        networks = {TIED: Recurrence(copy.deepcopy(cell)), OWN: Unrolled(cell, n)}
+        last = {name: network(x[:n], Layout.of([n]))[-1] for name, network in networks.items()}
+        apart.append((last[TIED] - last[OWN]).abs().max().item())
+        for name, state in last.items():
+            counts[name].append(_weights_behind(state))
+    own = counts[TIED if tied else OWN]
+    sums = _gradient_difference(cell, x[:5])
+    one_cell = float(2 * RNN_WIDTH * RNN_WIDTH + RNN_WIDTH)
+    return Series(
+        {
+            "last": Measured(f"parameters behind state {lengths[-1]}", own[-1], expected=one_cell),
+            "first": Measured("parameters behind state 1", own[0], expected=one_cell),
+            "apart": Measured("largest difference of tied and untied states", max(apart), expected=0.0),
+            "sums": Measured(
+                "largest difference of the tied gradient to the sum over steps, relative", sums, expected=0.0
+            ),
+        },
+        [{"steps": n, **{name: own[i] for name, own in counts.items()}} for i, n in enumerate(lengths)],
+        [
+            Curves(
+                "Parameters of an RNN by sequence length",
+                "steps",
+                "parameters behind the last state",
+                over(lengths, counts),
+                log="xy",
+            )
+        ],
+    )
+
+
+def _gradient_difference(cell: Cell, x: Float[Tensor, "n d"]) -> float:
+    """Return the relative difference of the gradients of one cell and the sums over a cell per step."""
+    tied, layout = Recurrence(copy.deepcopy(cell)), Layout.of([len(x)])
+    untied = Unrolled(cell, len(x))
+    for network in (tied, untied):
+        network(x, layout)[-1].sum().backward()
+    steps = [dict(own.named_parameters()) for own in untied.cells]
+    differences = []
+    for name, weight in tied.cell.named_parameters():
+        parts = [own[name].grad for own in steps]
+        assert weight.grad is not None
+        whole = torch.stack([part for part in parts if part is not None]).sum(0)
+        differences.append(((weight.grad - whole).norm() / whole.norm()).item())
+    return max(differences)
+
+
+# The factor before the positions
+
+
+@measures("embedding-scale", scaled=(False, True))
+def identified(size: Size, *, scaled: bool) -> Series:
+    """Measure whether a word can be identified from its embedding plus position, with the shared table."""
+    d, n_words = (64, 1000) if size == "short" else (512, 10_000)
+    scale = math.sqrt(d) if scaled else 1.0
+    with seeded(0):
+        table = embedding_table(n_words, d)
+        words = torch.randint(n_words, (256,))
+    embedding = TokenEmbedding(table, Added(SinusoidalPositions(d)), scale=scale)
+    with torch.no_grad():
+        x = embedding(Tokens(words, Layout.of([64] * 4)))
+        found = (x @ table.T).argmax(-1)
+        positions = SinusoidalPositions(d)(torch.arange(64))
+        sizes = {
+            "positions": positions.square().mean().sqrt().item(),
+            "embeddings": table.square().mean().sqrt().item(),
+            f"embeddings x √{d}": math.sqrt(d) * table.square().mean().sqrt().item(),
+        }
+    share = (found == words).float().mean().item()
+    return Series(
+        {
+            "share": Measured("words that can be told from their sums", share, expected=1.0),
+            "embeddings": Measured("size of the embeddings' entries", sizes["embeddings"], expected=d**-0.5),
+            "positions": Measured("size of the positions' entries", sizes["positions"], expected=0.5**0.5),
+        },
+        panels=[Bars("Size of the summands", "", "root mean square of the entries", sizes)],
+    )
+
+
+# Pretraining
+#
+# Sentences are the English side of the built-in phrasebook. A model pretrained to predict their next words is
+# fine-tuned to classify the object of a sentence, and so is one that was not pretrained.
 
 DERIVATIONS, TESTED = 4000, 400
 START, END, FIRST = 0, 1, 2  # ids
@@ -98,8 +263,6 @@ def data() -> Data:
     return Data([*plain, *(ids for ids, _ in labelled)], labelled, tested, FIRST + len(words))
 
 
-# Models
-
 D, N_LAYERS = 48, 1
 MIXERS: dict[str, Callable[[], nn.Module]] = {
     "attention": lambda: SelfAttention(D, 4, causal=True),
@@ -122,8 +285,6 @@ def model_of(mixer: str, seed: int) -> LanguageModel:
         model.heads["class"] = class_head(D, len(CLASSES), dropout=0.0)
     return model
 
-
-# Training
 
 BATCH, RATE = 32, 3e-3
 PRETRAINED = {"short": 600, "long": 1000}
@@ -189,114 +350,51 @@ def _after(model: LanguageModel, n_labels: int, repeats: int) -> float:
     return fmean([tuned(model, n_labels, seed) for seed in range(1, repeats + 1)])
 
 
-# The experiment
-
 LABELS = {"short": (64, 512), "long": (16, 32, 64, 128, 256, 512)}
 REPEATS = {"short": 3, "long": 4}
-HELPS = 0.05
-"""Gain in accuracy above which pretraining counts as a help."""
 
 
-def _transferred(size: Size, shuffled: bool) -> Outcome:
+@measures("pretrained-or-scratch", shuffled=(False, True))
+def transferred(size: Size, shuffled: bool) -> Series:
     """Measure accuracy by the number of labels, pretrained and from scratch."""
     counts = LABELS[size]
-    right = _right("attention", counts, shuffled, size)
-    of_lstm = _right("LSTM", counts if size == "long" else counts[:1], shuffled, size)
-    gains = {"attention": _gains(right), "LSTM": _gains(of_lstm)}
-    right |= of_lstm
-    return Outcome(
-        _verdict(gains),
-        "With few labels, a model pretrained on unlabelled text is more accurate than one trained from "
-        f"scratch; with many labels both are equal. {_of_lstms(gains)}Pretraining on text whose words are "
-        "shuffled at random does not help.",
+    right: dict[str, list[float]] = {}
+    gains: dict[str, list[float]] = {}
+    for mixer in MIXERS:
+        own = counts if size == "long" or mixer == "attention" else counts[:1]
+        model = pretrained(mixer, shuffled, PRETRAINED[size])
+        after = [_after(model, n, REPEATS[size]) for n in own]
+        scratch = [from_scratch(mixer, n, REPEATS[size]) for n in own]
+        right |= {f"{mixer}, pretrained": after, f"{mixer}, from scratch": scratch}
+        gains[mixer] = [a - b for a, b in zip(after, scratch, strict=True)]
+    few, many = counts[0], counts[-1]
+    first, last = ({mixer: 100 * own[i] for mixer, own in gains.items()} for i in (0, -1))
+    return Series(
+        {
+            **measured_each(f"gain of the {{}} model with {few} labels", first, "points"),
+            "gain_of_many": Measured(
+                f"gain of the attention model with {many} labels", last["attention"], "points"
+            ),
+            **measured_each(
+                f"right with {few} labels, {{}}", {how: 100 * own[0] for how, own in right.items()}, "%"
+            ),
+            "sentences": Measured("new sentences", len(data().tested)),
+            "first": gains["attention"][0],
+            "last": gains["attention"][-1],
+            "of_lstm": gains["LSTM"][0],
+        },
         [
-            *(
-                Measured(
-                    f"gain of the {mixer} model with {counts[0]} labels", 100 * gains[mixer][0], "points"
-                )
-                for mixer in gains
-            ),
-            Measured(
-                f"gain of the attention model with {counts[-1]} labels",
-                100 * gains["attention"][-1],
-                "points",
-            ),
-            *(
-                Measured(f"right with {counts[0]} labels, {mixer}, {how}", 100 * own[0], "%")
-                for (mixer, how), own in right.items()
-            ),
-            Measured("new sentences", len(data().tested)),
+            {"labels": n, **{how: own[i] for how, own in right.items() if i < len(own)}}
+            for i, n in enumerate(counts)
         ],
-        _table(counts, right),
         [
             Curves(
                 "Accuracy by number of labels",
                 "labelled sentences",
                 "accuracy on new sentences",
-                {f"{mixer}, {how}": (counts[: len(own)], own) for (mixer, how), own in right.items()},
+                {how: (counts[: len(own)], own) for how, own in right.items()},
                 log="x",
                 inches=(5.6, 3.8),
             )
         ],
     )
-
-
-def _of_lstms(gains: Mapping[str, Sequence[float]]) -> str:
-    """Return a remark on LSTMs, if one gains."""
-    if gains["LSTM"][0] <= HELPS:
-        return ""
-    return (
-        "This is not specific to Transformers: an LSTM of the same width in the same place also gains from "
-        "pretraining. (A recurrence cannot process the tokens of a text in parallel during pretraining, so "
-        "it was not scaled as far.) "
-    )
-
-
-Right = dict[tuple[str, str], list[float]]
-"""Accuracy by number of labels, for each mixer, pretrained or from scratch."""
-
-
-def _right(mixer: str, counts: Sequence[int], shuffled: bool, size: Size) -> Right:
-    model, repeats = pretrained(mixer, shuffled, PRETRAINED[size]), REPEATS[size]
-    return {
-        (mixer, "pretrained"): [_after(model, n, repeats) for n in counts],
-        (mixer, "from scratch"): [from_scratch(mixer, n, repeats) for n in counts],
-    }
-
-
-def _gains(right: Right) -> list[float]:
-    """Return the gains of one mixer, by number of labels."""
-    return [a - b for a, b in zip(*right.values(), strict=True)]
-
-
-def _verdict(gains: Mapping[str, Sequence[float]]) -> Verdict:
-    """Judge: the Transformer gains, however many labels there are, and an LSTM does not."""
-    attention, lstm = gains["attention"], gains["LSTM"]
-    if attention[0] <= HELPS:
-        return "is wrong"
-    lasting = attention[-1] > attention[0] / 2
-    return "holds" if lasting and lstm[0] <= HELPS else "holds with conditions"
-
-
-def _table(counts: Sequence[int], right: Right) -> list[dict[str, str | float]]:
-    return [
-        {"labels": n, **{f"{mixer}, {how}": own[i] for (mixer, how), own in right.items() if i < len(own)}}
-        for i, n in enumerate(counts)
-    ]
-
-
-EXPERIMENTS = [
-    Experiment(
-        "pretrained-or-scratch",
-        "Value of pretraining by the number of labels",
-        "Pretrained models can be reused for new data sets while they retain their performance: transfer "
-        "works very well with Transformers, unlike with RNNs or LSTMs, and needs little labelled data.",
-        "S1, introduction to language models, and pretraining with BERT; S3, pretraining; Howard and Ruder "
-        "2018 (for an LSTM), section 4.1 and figure 3",
-        (73,),
-        run=partial(_transferred, shuffled=False),
-        control=partial(_transferred, shuffled=True),
-        changed="The words of the pretraining text are redistributed at random among its sentences.",
-        expected=("holds with conditions", "is wrong"),
-    ),
-]

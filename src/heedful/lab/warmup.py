@@ -1,18 +1,20 @@
-"""Purpose of a warm-up: gradients before the first update, and training with and without warm-up.
+"""The learning rate: Adam's first steps, the schedule, and training with and without its warm-up.
 
-Items 55 (the schedule) and 56 (the open questions) of the lectures.
+Items 53 (Adam), 54 (two attempts at a schedule), 55 (the schedule) and 56 (the open questions) of the
+lectures.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from torch import nn
 
 from heedful.data.batch import Batch
-from heedful.lab.drawing import Curves, Panel
-from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
+from heedful.lab.drawing import Curves, Panel, numbered, of_rows, over
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import Training, slope, train
 from heedful.models.attention_stack import self_attention_stack
@@ -24,15 +26,169 @@ from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.layout import Layout
 from heedful.nn.positions import Added, SinusoidalPositions
 from heedful.objectives.cross_entropy import NextToken, linear_cross_entropy
-from heedful.training.optimizers import AdamConfig, OptimizerConfig, SGDConfig
-from heedful.training.schedules import Constant
+from heedful.training.optimizers import AdamConfig, OptimizerConfig, SGDConfig, build_optimizer, set_rate
+from heedful.training.schedules import Constant, Warmup
 
-Placement = Literal["post", "pre"]
+# The schedule
 
-PLACEMENTS: tuple[Placement, ...] = ("post", "pre")
+Rate = Callable[[int], float]
+D_MODEL, W = 512, 4000
+
+
+def first_attempt(step: int) -> float:
+    """Return the rate ``s^-0.5`` of lecture S0."""
+    return step**-0.5
+
+
+def second_attempt(step: int) -> float:
+    """Return the rate ``s 4000^-1.5`` of lecture S0."""
+    return step * W**-1.5
+
+
+def pieces(step: int, change: int = W) -> float:
+    """Return the second attempt up to update ``change``, then the first (lecture S0)."""
+    return second_attempt(step) if step <= change else first_attempt(step)
+
+
+def scaled(step: int) -> float:
+    """Return the smaller of both attempts, times d_model^-0.5."""
+    return D_MODEL**-0.5 * min(first_attempt(step), second_attempt(step))
+
+
+@measures("schedule-without-width", rate=(pieces, scaled), name=("as printed in pieces", "with the factor"))
+def is_the_schedule(size: Size, rate: Rate, name: str) -> Series:
+    """Compare a form of the schedule with `Warmup`, update by update."""
+    schedule, steps = Warmup(D_MODEL, W), _updates(size)
+    ratios = [rate(s) / schedule.rate(s) for s in steps]
+    attempts = {"attempt 1: s^-0.5": first_attempt, "attempt 2: s 4000^-1.5": second_attempt}
+    return Series(
+        {
+            "peak": Measured("peak of the rate", max(map(rate, steps)), expected=schedule.rate(W)),
+            "at": Measured("update of the peak", max(steps, key=rate), expected=float(W)),
+            "most": Measured("largest ratio to the schedule", max(ratios), expected=1.0),
+            "least": min(ratios),
+        },
+        panels=[
+            _rates("Attempts 1 and 2 of lecture S0", "learning rate", attempts, steps, log="y"),
+            _rates(
+                "The schedule, d_model = 512",
+                "learning rate",
+                {name: rate, "with d_model^-0.5": schedule.rate},
+                steps,
+                log="y",
+            ),
+        ],
+    )
+
+
+@measures("schedule-as-minimum", change=(W, W // 2))
+def is_the_minimum(size: Size, change: int) -> Series:
+    """Measure whether two pieces, switched at update ``change``, equal `Warmup`, which takes the minimum."""
+    schedule, steps = Warmup(D_MODEL, W, factor=D_MODEL**0.5), _updates(size)
+    differ = [s for s in steps if not math.isclose(pieces(s, change), schedule.rate(s))]
+    above = [second_attempt(s) > first_attempt(s) * (1 + 1e-9) for s in steps]
+    turns = [s for s, was, is_ in zip(steps, above, above[1:], strict=False) if was != is_]
+    return Series(
+        {
+            "n_differ": Measured(
+                "updates at which pieces and heedful's schedule differ", len(differ), expected=0.0
+            ),
+            "n_turns": Measured("how often line and curve change places", len(turns), expected=1.0),
+            "first": Measured("the first time, after update", turns[0], expected=float(W)),
+        },
+        panels=[
+            _rates(
+                f"Pieces that switch at update {change}",
+                "learning rate (without d_model^-0.5)",
+                {"pieces": lambda s: pieces(s, change), "heedful's schedule": schedule.rate},
+                steps,
+            )
+        ],
+    )
+
+
+def _updates(size: Size) -> list[int]:
+    return list(range(1, (3 if size == "short" else 25) * W + 1))
+
+
+def _rates(
+    title: str, y: str, rates: Mapping[str, Rate], steps: Sequence[int], log: Literal["", "y"] = ""
+) -> Curves:
+    """Draw rates over about 200 updates, including the first and the 4000th."""
+    every = max(1, len(steps) // 200)
+    shown = sorted({1, 2, 5, 10, 20, W, *steps[every - 1 :: every]})
+    lines = {name: [rate(s) for s in shown] for name, rate in rates.items()}
+    return Curves(title, "update", y, over(shown, lines), log=log)
+
+
+# Adam's first steps
+
+
+@measures("adam-first-steps", corrected=(True, False))
+def first_steps(size: Size, corrected: bool, beta2: float = 0.98) -> Series:
+    """Measure the length of Adam's steps under a constant gradient, in units of the learning rate."""
+    gradients = [1e-6, 1e-3, 1.0, 1e3]
+    n = 50 if size == "short" else 2000
+    config = AdamConfig(beta2=beta2)
+    paths = {g: (_adam if corrected else _uncorrected)(config, g, n) for g in gradients}
+    plain = _uncorrected(config, 1.0, n)
+    by_formula = (1 - config.beta1) / (1 - beta2) ** 0.5
+    lengths = [length for own in paths.values() for length in own]
+    return Series(
+        {
+            "first": Measured("first step, gradient 1", paths[1.0][0], "rates", 1.0),
+            "of_small": Measured("first step, gradient 0.001", paths[1e-3][0], "rates", 1.0),
+            "tenth": Measured("step 10, gradient 1", paths[1.0][9], "rates", 1.0),
+            "plain": Measured("first step without the correction", plain[0], "rates", by_formula),
+            "least": min(lengths),
+            "most": max(lengths),
+        },
+        [{"gradient": g, "first step, in rates": own[0]} for g, own in paths.items()],
+        [
+            Curves(
+                f"Steps under a constant gradient, β2 = {beta2}",
+                "update",
+                "step length / learning rate",
+                over(
+                    range(1, n + 1),
+                    {"Adam": _adam(config, 1.0, n), "without bias correction": plain},
+                ),
+                levels={"the rate": 1.0},
+            )
+        ],
+    )
+
+
+def _adam(config: AdamConfig, gradient: float, n: int, rate: float = 1e-3) -> list[float]:
+    """Return the step lengths of heedful's Adam, in units of the rate."""
+    with seeded(0):
+        weight = nn.Linear(1, 1, bias=False, dtype=torch.float64)
+    optimizer = build_optimizer(config, weight)
+    set_rate(optimizer, rate)
+    lengths = []
+    for _ in range(n):
+        before = weight.weight.item()
+        weight.weight.grad = torch.full((1, 1), gradient, dtype=torch.float64)
+        optimizer.step()
+        lengths.append((before - weight.weight.item()) / rate)
+    return lengths
+
+
+def _uncorrected(config: AdamConfig, gradient: float, n: int) -> list[float]:
+    """Return the step lengths with m and v in place of m̂ and v̂."""
+    m = v = 0.0
+    lengths = []
+    for _ in range(n):
+        m = config.beta1 * m + (1 - config.beta1) * gradient
+        v = config.beta2 * v + (1 - config.beta2) * gradient**2
+        lengths.append(m / (v**0.5 + config.eps))
+    return lengths
+
 
 # Gradients at the first update
 
+Placement = Literal["post", "pre"]
+PLACEMENTS: tuple[Placement, ...] = ("post", "pre")
 WIDTH, TYPES = 32, 29
 
 
@@ -70,46 +226,44 @@ def _by_layer(placement: Placement, n_layers: int, seeds: int) -> list[float]:
     return [sum(column) / seeds for column in zip(*rows, strict=True)]
 
 
-def _last_layer(placement: Placement, size: Size) -> Outcome:
+@measures("gradients-before-training", placement=("post", "pre"))
+def last_layer(size: Size, placement: Placement) -> Series:
     """Measure how the gradient of the last layer depends on the number of layers."""
     depths, seeds = ([2, 4, 8, 16], 8) if size == "short" else ([2, 4, 8, 16, 32], 24)
     norms = {each: [_by_layer(each, n, seeds) for n in depths] for each in PLACEMENTS}
     last = {each: [by_layer[-1] for by_layer in own] for each, own in norms.items()}
     power = slope([math.log(n) for n in depths], [math.log(norm) for norm in last[placement]])
-    verdict: Verdict = "holds" if power > -0.15 else "is wrong" if power < -0.25 else "holds with conditions"
-    return Outcome(
-        verdict,
-        "Before the first update of a post-norm stack, the gradient of the last layer is as large in a deep "
-        "stack as in a shallow one. In a pre-norm stack it decreases with depth, as L^-0.5 once the sum of "
-        "all layers outweighs the input. (Under Adam, gradient norms are not step lengths: "
-        "adam-first-steps.)",
-        [
-            Measured(
+    columns = {f"{each}-norm": f"gradient of the last, {each}-norm" for each in PLACEMENTS}
+    rows = [
+        {"layers": n, **{f"gradient of the last, {each}-norm": last[each][i] for each in PLACEMENTS}}
+        for i, n in enumerate(depths)
+    ]
+    deepest = depths[-1]
+    return Series(
+        {
+            "power": Measured(
                 "power of L by which the last layer's gradient goes",
                 power,
                 expected=0.0 if placement == "post" else -0.5,
             ),
-            Measured(f"gradient of the last of {depths[-1]} layers", last[placement][-1]),
-            Measured(f"gradient of the first of {depths[-1]} layers", norms[placement][-1][0]),
-            Measured(f"gradient of the last of {depths[0]} layers", last[placement][0]),
-        ],
-        [
-            {"layers": n, **{f"gradient of the last, {each}-norm": last[each][i] for each in PLACEMENTS}}
-            for i, n in enumerate(depths)
-        ],
+            "last": Measured(f"gradient of the last of {deepest} layers", last[placement][-1]),
+            "first": Measured(f"gradient of the first of {deepest} layers", norms[placement][-1][0]),
+            "last_of_few": Measured(f"gradient of the last of {depths[0]} layers", last[placement][0]),
+        },
+        rows,
         [
             Curves(
                 "Gradient of W_2 in the last layer",
                 "layers",
                 "norm, before the first update",
-                {f"{each}-norm": (depths, last[each]) for each in PLACEMENTS},
+                of_rows(rows, "layers", columns),
                 log="y",
             ),
             Curves(
-                f"Gradient of W_2 in each of {depths[-1]} layers",
+                f"Gradient of W_2 in each of {deepest} layers",
                 "layer",
                 "norm, before the first update",
-                {f"{each}-norm": (range(1, depths[-1] + 1), norms[each][-1]) for each in PLACEMENTS},
+                over(range(1, deepest + 1), {f"{each}-norm": norms[each][-1] for each in PLACEMENTS}),
                 log="y",
             ),
         ],
@@ -119,11 +273,8 @@ def _last_layer(placement: Placement, size: Size) -> Outcome:
 # Training without a warm-up
 
 N_LAYERS, LENGTH, SENTENCES = 6, 16, 8
-
 Kind = Literal["Adam", "SGD"]
-
 KINDS: dict[Kind, OptimizerConfig] = {"Adam": AdamConfig(), "SGD": SGDConfig(momentum=0.9)}
-
 RATES: dict[tuple[Kind, Size], tuple[float, ...]] = {
     ("Adam", "short"): (3e-3, 1e-2),
     ("Adam", "long"): (1e-3, 3e-3, 1e-2),
@@ -131,14 +282,12 @@ RATES: dict[tuple[Kind, Size], tuple[float, ...]] = {
     ("SGD", "long"): (0.01, 0.03, 0.13),
 }
 """Rates at which a stack of either placement trains with a warm-up."""
-
 UPDATES: dict[tuple[Kind, Size], int] = {
     ("Adam", "short"): 60,
     ("Adam", "long"): 120,
     ("SGD", "short"): 180,
     ("SGD", "long"): 180,
 }
-
 WARMUP: dict[Kind, float] = {"Adam": 1 / 3, "SGD": 2 / 3}
 """Share of the updates used for warm-up. With SGD at its highest rate, a third is not always enough."""
 
@@ -166,10 +315,6 @@ def _trained(kind: Kind, placement: Placement, rate: float, warmup: int, n: int,
     """Train for ``n`` updates at a constant rate, after a linear rise from 0 in the first ``warmup``."""
     batches = cycle(n, seed)
     return train(_model(placement, seed), NextToken(), batches, KINDS[kind], Constant(rate, warmup))
-
-
-GAIN = 0.5
-"""Difference in nats per token above which a warm-up counts as needed."""
 
 
 @dataclass(frozen=True)
@@ -207,86 +352,49 @@ def _pairs(kind: Kind, placement: Placement, size: Size) -> dict[float, Pair]:
     return {rate: _pair(kind, placement, rate, size) for rate in reversed(RATES[kind, size])}
 
 
-def _needs(placement: Placement, size: Size) -> Outcome:
+@measures("post-norm-needs-warm-up", placement=("post", "pre"))
+def needs(size: Size, placement: Placement) -> Series:
     """Train with and without a warm-up, at several rates."""
     pairs = _pairs("Adam", placement, size)
-    needed = [pair.gain > GAIN for pair in pairs.values()]
-    verdict: Verdict = "holds" if all(needed) else "holds with conditions" if any(needed) else "is wrong"
     rate, highest = next(iter(pairs.items()))
-    return Outcome(
-        verdict,
-        (
-            "At lower rates it does train. A deep post-norm stack that starts at a high rate does not learn, "
-            "although with a warm-up to the same rate it does; at a third of that rate it learns without a "
-            "warm-up, and as well."
-            if any(needed)
-            else "A pre-norm stack learns at the same rates without a warm-up."
-        ),
-        [
-            *(
-                Measured(f"what warm-up takes off the loss at the end, rate {each:g}", pair.gain, "nats")
-                for each, pair in pairs.items()
-            ),
-            Measured(f"loss at the end without warm-up, rate {rate:g}", highest.ends[0], "nats"),
-            Measured(f"loss at the end with warm-up, rate {rate:g}", highest.ends[1], "nats"),
-            Measured("norm of the first gradient", highest.without[0].norms[0]),
-        ],
+    gains = {f"{each:g}": pair.gain for each, pair in pairs.items()}
+    ends = dict(zip(("without", "with"), highest.ends, strict=True))
+    return Series(
+        {
+            **measured_each("what warm-up takes off the loss at the end, rate {}", gains, "nats"),
+            **measured_each(f"loss at the end {{}} warm-up, rate {rate:g}", ends, "nats"),
+            "norm": Measured("norm of the first gradient", highest.without[0].norms[0]),
+            "gains": list(gains.values()),
+        },
         _ends({"Adam": pairs}),
         [
             _over_rates(f"Final loss ({placement}-norm)", pairs),
-            *_courses(
-                {"without": highest.without[0], "with warm-up": highest.warmed[0]},
-                f"{placement}-norm, rate {rate:g}",
-            ),
+            *_courses(highest, f"{placement}-norm, rate {rate:g}"),
         ],
     )
 
 
-def _specific(size: Size, *, highest: bool) -> Outcome:
-    """Test whether Adam needs a warm-up and SGD does not, with or without SGD's highest rate."""
+@measures("warm-up-and-optimizer", highest=(True, False))
+def specific(size: Size, *, highest: bool) -> Series:
+    """Measure whether Adam needs a warm-up and SGD does not, with or without SGD's highest rate."""
     found = {kind: _pairs(kind, "post", size) for kind in KINDS}
-    pre = {kind: _pair(kind, "pre", max(found[kind]), size) for kind in KINDS}
+    pre = {kind: _pair(kind, "pre", max(found[kind]), size).gain for kind in KINDS}
     if not highest:
         found["SGD"] = {rate: pair for rate, pair in found["SGD"].items() if rate < max(found["SGD"])}
     gains = {kind: max(pair.gain for pair in pairs.values()) for kind, pairs in found.items()}
-    own = gains["Adam"] > GAIN > gains["SGD"]
-    first = {kind: next(iter(pairs.values())) for kind, pairs in found.items()}
-    return Outcome(
-        "holds" if own else "is wrong",
-        (
-            "It appears so if the rates of SGD are low enough: without a warm-up, Adam fails at its highest "
-            "rate, and SGD does not fail at these."
-            if own
-            else "For either optimizer there is a rate at which a post-norm stack trains with a warm-up and "
-            "does not learn without one, and there are lower rates at which it needs no warm-up. At the same "
-            "rates, a pre-norm stack needs none with either optimizer: a warm-up is needed for post-norm at "
-            "a high rate. (Xiong et al. find it needed for SGD in a translation model.)"
-        ),
-        [
-            *(
-                Measured(f"most that warm-up takes off the loss at the end, {kind}", gain, "nats")
-                for kind, gain in gains.items()
-            ),
-            *(
-                Measured(f"the same at the highest rate, {kind}, pre-norm", pair.gain, "nats")
-                for kind, pair in pre.items()
-            ),
-            *(
-                Measured(
-                    f"least loss at the end without warm-up, {kind}",
-                    min(pair.ends[0] for pair in pairs.values()),
-                    "nats",
-                )
-                for kind, pairs in found.items()
-            ),
-        ],
+    least = {kind: min(pair.ends[0] for pair in pairs.values()) for kind, pairs in found.items()}
+    rate, first = next(iter(found["SGD"].items()))
+    return Series(
+        {
+            **measured_each("most that warm-up takes off the loss at the end, {}", gains, "nats"),
+            **measured_each("the same at the highest rate, {}, pre-norm", pre, "nats"),
+            **measured_each("least loss at the end without warm-up, {}", least, "nats"),
+            "gains": gains,
+        },
         _ends(found),
         [
             *(_over_rates(f"{kind}: final loss (post-norm)", pairs) for kind, pairs in found.items()),
-            _courses(
-                {"without": first["SGD"].without[0], "with warm-up": first["SGD"].warmed[0]},
-                f"SGD, post-norm, rate {max(found['SGD']):g}",
-            )[0],
+            _courses(first, f"SGD, post-norm, rate {rate:g}")[0],
         ],
     )
 
@@ -315,57 +423,16 @@ def _over_rates(title: str, pairs: Mapping[float, Pair]) -> Curves:
     )
 
 
-def _courses(trainings: Mapping[str, Training], title: str) -> list[Panel]:
-    """Draw losses and gradient norms by update."""
+def _courses(pair: Pair, title: str) -> list[Panel]:
+    """Draw losses and gradient norms by update, of the first training without and with warm-up."""
+    trainings = {"without": pair.without[0], "with warm-up": pair.warmed[0]}
     return [
         Curves(
             f"{what} ({title})",
             "update",
             unit,
-            {
-                name: (list(range(1, len(getattr(t, field)) + 1)), getattr(t, field))
-                for name, t in trainings.items()
-            },
+            numbered({name: getattr(t, field) for name, t in trainings.items()}),
             log="y",
         )
         for what, unit, field in (("Loss", "nats per token", "losses"), ("Gradients", "norm", "norms"))
     ]
-
-
-_XIONG = "Xiong et al. 2020"
-
-EXPERIMENTS = [
-    Experiment(
-        "gradients-before-training",
-        "Gradients of the last layer before the first update",
-        "Before training, the gradients of a post-norm stack's last layer are large however deep it is.",
-        f"S0 asks what happens to the gradients; {_XIONG}, section 3.3 and theorem 1",
-        (55, 56),
-        run=lambda size: _last_layer("post", size),
-        control=lambda size: _last_layer("pre", size),
-        changed="The stack is pre-norm.",
-    ),
-    Experiment(
-        "post-norm-needs-warm-up",
-        "When a warm-up is needed",
-        "Without a warm-up a Transformer does not train, or ends worse.",
-        f"S0 asks what happens without warm-up; {_XIONG}, section 3.1",
-        (56,),
-        run=lambda size: _needs("post", size),
-        control=lambda size: _needs("pre", size),
-        changed="The stack is pre-norm.",
-        expected=("holds with conditions", "is wrong"),
-    ),
-    Experiment(
-        "warm-up-and-optimizer",
-        "Whether a warm-up is specific to Adam",
-        "A warm-up is specific to Adam.",
-        f"S0, warm-up strategy, asks; {_XIONG}, section 3.1; Liu et al. 2020, section 3",
-        (56,),
-        run=lambda size: _specific(size, highest=True),
-        control=lambda size: _specific(size, highest=False),
-        changed="SGD's highest rate is left out.",
-        expected=("is wrong", "holds"),
-        asked=True,
-    ),
-]

@@ -1,58 +1,56 @@
-"""The softmax of attention as printed in the lectures: the divisor of its scores, and its masks.
+"""The softmax of attention: its divisor and masks as printed in the lectures, and attention as a lookup.
 
-Items 14, 22, 42, 43 and 44 of the lectures. Each formula is tested as printed; its correction is the
-control.
+Each printed formula is measured as printed; its correction is the control.
 """
 
 import math
-from functools import partial
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from heedful.lab.drawing import Curves, Matrix
-from heedful.lab.experiment import Experiment, Measured, Outcome, Size
+from heedful.lab.drawing import Curves, Matrix, of_rows, over
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import generator_from, seeded
+from heedful.lab.tiny import n_parameters
 from heedful.nn.attention.cross_attention import CrossAttention
+from heedful.nn.attention.plain import parameter_free_self_attention
 from heedful.nn.attention.scores import DotScore, ScaledDotScore
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.attention.weights import attention_weights, weighted_sum
 from heedful.nn.layout import Layout
+from heedful.nn.taps import recording
 
 # Divisor of the scores
 
 
-def _divided(power: float, name: str, size: Size) -> Outcome:
+@measures("score-over-width", power=(1.0, 0.5), name=("d/h", "√(d/h)"))
+def divided(size: Size, power: float, name: str) -> Series:
     """Measure the variance of products of random queries and keys, divided by d_k ** power, by width d_k."""
     widths, n = [4, 16, 64, 256], 512 if size == "short" else 2048
-    variances, heedfuls = [], []
+    column, rows = f"divided by {name}", []
     for d_k in widths:
         generator = generator_from(d_k)
         q, k = (torch.randn(n, d_k, generator=generator) for _ in range(2))
-        variances.append((DotScore()(q, k) / d_k**power).var().item())
-        heedfuls.append(ScaledDotScore()(q, k).var().item())
-    right = all(abs(variance - 1) < 0.2 for variance in variances)
-    return Outcome(
-        "holds" if right else "is wrong",
-        "A product of d_k independent numbers of variance 1 has variance d_k: divided by √d_k, where d_k = "
-        "d/h, it has variance 1 at every width. Divided by d_k it has variance 1 / d_k, and the softmax of "
-        "wide heads is flat.",
-        [
-            Measured("variance of the scores, d_k = 256", variances[-1], expected=1.0),
-            Measured("variance of the scores, d_k = 4", variances[0], expected=1.0),
-            Measured("variance of heedful's own scores, d_k = 256", heedfuls[-1], expected=1.0),
-        ],
-        [
-            {"d_k": d_k, f"divided by {name}": own, "heedful's": heedful}
-            for d_k, own, heedful in zip(widths, variances, heedfuls, strict=True)
-        ],
+        own, heedfuls = DotScore()(q, k) / d_k**power, ScaledDotScore()(q, k)
+        rows.append({"d_k": d_k, column: own.var().item(), "heedful's": heedfuls.var().item()})
+    variances = [row[column] for row in rows]
+    return Series(
+        {
+            "wide": Measured("variance of the scores, d_k = 256", variances[-1], expected=1.0),
+            "narrow": Measured("variance of the scores, d_k = 4", variances[0], expected=1.0),
+            "heedfuls": Measured(
+                "variance of heedful's own scores, d_k = 256", rows[-1]["heedful's"], expected=1.0
+            ),
+            "variances": variances,
+        },
+        rows,
         [
             Curves(
                 "Scores of random queries and keys",
                 "width of queries and keys, d_k = d/h",
                 "variance",
-                {f"divided by {name}": (widths, variances)},
+                of_rows(rows, "d_k", [column]),
                 levels={"wanted": 1.0},
                 log="xy",
             )
@@ -74,7 +72,8 @@ def _heads(*rows: Float[Tensor, "n d"]) -> list[Float[Tensor, "1 1 n d"]]:
     return [each[None, None] for each in rows]
 
 
-def _normalised(size: Size, *, inside: bool) -> Outcome:
+@measures("scale-outside-softmax", inside=(False, True))
+def normalised(size: Size, *, inside: bool) -> Series:
     """Compute weights with 1 / √d_k inside the exponential, or as a factor of the quotient."""
     q, k = _vectors(_N, 1), _vectors(_N if size == "short" else 10 * _N, 2)
     products, root = q @ k.T, math.sqrt(_D)
@@ -83,26 +82,21 @@ def _normalised(size: Size, *, inside: bool) -> Outcome:
     seen = Layout.of([len(q)]).sees(Layout.of([len(k)]))
     heedfuls = attention_weights(ScaledDotScore()(queries, keys), seen)[0, 0]
     sums = weights.sum(-1)
-    right = (sums - 1).abs().max().item() < 1e-5 and (weights - heedfuls).abs().max().item() < 1e-5
-    rows = list(range(1, len(q) + 1))
-    return Outcome(
-        "holds" if right else "is wrong",
-        "The scores are divided by √d_k before the exponential: exp(q_i k_j / √d_k) / Σ_r exp(q_i k_r / "
-        "√d_k). As a factor of the quotient, 1 / √d_k leaves an unscaled softmax whose rows sum to "
-        "1 / √d_k.",
-        [
-            Measured("sum of a row", sums.mean().item(), expected=1.0),
-            Measured(
+    return Series(
+        {
+            "sum": Measured("sum of a row", sums.mean().item(), expected=1.0),
+            "difference": Measured(
                 "largest difference to equation 1 of the same lecture",
                 (weights - heedfuls).abs().max().item(),
             ),
-        ],
+            "furthest": (sums - 1).abs().max().item(),
+        },
         panels=[
             Curves(
                 "Sums of the rows",
                 "query",
                 "sum of its weights",
-                {"as computed": (rows, sums.tolist())},
+                over(range(1, len(q) + 1), {"as computed": sums.tolist()}),
                 levels={"1 / √d_k": 1 / root, "1": 1.0},
             )
         ],
@@ -112,7 +106,8 @@ def _normalised(size: Size, *, inside: bool) -> Outcome:
 # Masks
 
 
-def _causal(size: Size, *, twice: bool) -> Outcome:
+@measures("double-softmax", twice=(True, False))
+def causal(size: Size, *, twice: bool) -> Series:
     """Change the last token, and measure the change of the tokens before it."""
     n = _N if size == "short" else 10 * _N
     q, k, v = (_vectors(n, seed) for seed in (1, 2, 3))
@@ -124,31 +119,32 @@ def _causal(size: Size, *, twice: bool) -> Outcome:
     after, _ = run(q, other_k, other_v)
     change = (after - before)[:-1].abs().amax(-1)
     last = weights[-1]
-    return Outcome(
-        "holds" if change.max().item() == 0 else "is wrong",
-        "The mask must be applied to the scores, before a single softmax. Added to weights that are already "
-        "a softmax, it hides later words, but the first softmax includes them, so they still affect every "
-        "earlier word; and a softmax of numbers from 0 to 1 is nearly flat: no visible word can have more "
-        "than e times the weight of another.",
-        [
-            Measured("largest change of earlier words by the last", change.max().item(), expected=0.0),
-            Measured("greatest weight to smallest, last word", (last.max() / last.min()).item()),
-        ],
+    places = range(1, n + 1)
+    return Series(
+        {
+            "change": Measured(
+                "largest change of earlier words by the last", change.max().item(), expected=0.0
+            ),
+            "ratio": Measured("greatest weight to smallest, last word", (last.max() / last.min()).item()),
+        },
         panels=[
             Curves(
                 "Change of earlier words by the last one",
                 "word",
                 "largest change",
-                {"change": (list(range(1, n)), change.tolist())},
+                over(places[:-1], {"change": change.tolist()}),
             ),
             Curves(
                 "Weights of the last word",
                 "word",
                 "weight",
-                {
-                    "as printed": (list(range(1, n + 1)), _masked_twice(q, k, v)[1][-1].tolist()),
-                    "masked once": (list(range(1, n + 1)), _masked_once(q, k, v)[1][-1].tolist()),
-                },
+                over(
+                    places,
+                    {
+                        "as printed": _masked_twice(q, k, v)[1][-1].tolist(),
+                        "masked once": _masked_once(q, k, v)[1][-1].tolist(),
+                    },
+                ),
             ),
         ],
     )
@@ -169,8 +165,9 @@ def _masked_once(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return weighted_sum(weights, values)[0, 0], weights[0, 0]
 
 
+@measures("padding-in-cross-attention", masked=(False, True))
 @torch.no_grad()
-def _padded(size: Size, *, masked: bool) -> Outcome:
+def padded(size: Size, *, masked: bool) -> Series:
     """Compute cross-attention over a sentence followed by padding, which is masked in the encoder."""
     n_pads = [0, 1, 2, 4, 8] if size == "short" else [0, 1, 2, 4, 8, 16, 32, 64]
     with seeded(0):
@@ -178,41 +175,39 @@ def _padded(size: Size, *, masked: bool) -> Outcome:
     target, source = _vectors(5, 1), _vectors(_N, 2)
     layout = Layout.of([5])
     alone = part(target, layout, part.remember(source, Layout.of([_N])))
-    changes = []
+    table = []
     for pads in n_pads:
         # The second sentence in the batch is longer, so the first is padded.
         rows = torch.cat([source, _vectors(pads, 3)])
         both, n_seen = torch.cat([source if masked else rows, rows]), _N if masked else len(rows)
         memory = part.remember(both, Layout.of([n_seen, len(rows)]))
         result = part(torch.cat([target, target]), Layout.of([5, 5]), memory)
-        changes.append((result[:5] - alone).abs().max().item())
+        table.append({"pads": pads, "largest change": (result[:5] - alone).abs().max().item()})
     nothing = part(target, layout, part.remember(source[:0], Layout.of([0]))).abs().max().item()
     plain = torch.full((3,), -math.inf).softmax(0).isnan().any().item()
-    return Outcome(
-        "holds" if max(changes) < 1e-5 else "is wrong",
-        "The padding of the source must also be masked in the decoder's cross-attention: otherwise the "
-        "output depends on the length of the longest sentence in the batch. A sentence that consists of "
-        "padding only has no visible key; its result is exactly 0, while a softmax over minus infinity "
-        "only is NaN.",
-        [
-            Measured(f"change of a sentence by {n_pads[-1]} pads", changes[-1], expected=0.0),
-            Measured("result over an empty source", nothing, expected=0.0),
-            Measured("softmax of minus infinity alone is a number", float(not plain), expected=0.0),
-        ],
-        [{"pads": n, "largest change": change} for n, change in zip(n_pads, changes, strict=True)],
+    changes = [row["largest change"] for row in table]
+    return Series(
+        {
+            "change": Measured(f"change of a sentence by {n_pads[-1]} pads", changes[-1], expected=0.0),
+            "nothing": Measured("result over an empty source", nothing, expected=0.0),
+            "plain": Measured("softmax of minus infinity alone is a number", float(not plain), expected=0.0),
+            "most": max(changes),
+        },
+        table,
         [
             Curves(
                 "Cross-attention over a padded source",
                 "padding tokens after the sentence",
                 "largest change of the result",
-                {"change": (n_pads, changes)},
+                of_rows(table, "pads", {"change": "largest change"}),
             )
         ],
     )
 
 
+@measures("masked-cross-attention", cross=(True, False))
 @torch.no_grad()
-def _crossed(size: Size, *, cross: bool) -> Outcome:
+def crossed(size: Size, *, cross: bool) -> Series:
     """Find the words that each target word sees: change each one, and test which outputs change.
 
     The words are those of a source or, for causal self-attention, those of the target itself.
@@ -230,19 +225,14 @@ def _crossed(size: Size, *, cross: bool) -> Outcome:
         changed = source.clone()
         changed[j] += _vectors(1, 3)[0]
         sees[:, j] = (attend(changed) - before).abs().amax(-1) > 1e-6
-    masked = bool((sees.triu(1) == 0).all())
     visible = sees.sum(-1).tolist()
-    return Outcome(
-        "holds" if masked else "is wrong",
-        "Cross-attention has no causal mask: the whole source is known before the first word is generated, "
-        "and every target word sees all of it (except its padding). With the mask of self-attention, the "
-        "first target word would see only the first source word, and no verb could move to the front. The "
-        "scores are divided by √d_k here too, which the lecture omits.",
-        [
-            Measured("words that the first target word sees", visible[0], expected=1.0),
-            Measured("words that the last target word sees", visible[-1], expected=float(n)),
-            Measured("words that are seen before their turn", sees.triu(1).sum().item(), expected=0.0),
-        ],
+    early = sees.triu(1).sum().item()
+    return Series(
+        {
+            "first": Measured("words that the first target word sees", visible[0], expected=1.0),
+            "last": Measured("words that the last target word sees", visible[-1], expected=float(n)),
+            "early": Measured("words that are seen before their turn", early, expected=0.0),
+        },
         panels=[
             Matrix(
                 "Dependence of outputs on words",
@@ -255,63 +245,165 @@ def _crossed(size: Size, *, cross: bool) -> Outcome:
     )
 
 
-_VASWANI = "Vaswani et al. 2017"
+# Attention as a lookup
 
-EXPERIMENTS = [
-    Experiment(
-        "score-over-width",
-        "A root that is missing in the text",
-        "The scores are divided by d/h.",
-        f"S3, scaled dot product attention (its formula has the root); {_VASWANI}, section 3.2.1",
-        (14,),
-        run=partial(_divided, 1.0, "d/h"),
-        control=partial(_divided, 0.5, "√(d/h)"),
-        changed="The divisor is √(d/h), as in the formula.",
-        expected=("is wrong", "holds"),
-    ),
-    Experiment(
-        "scale-outside-softmax",
-        "Position of the scale factor",
-        "a_ij = exp(q_i k_j) / (√d_k Σ_r exp(q_i k_r)).",
-        f"S4, section 5.3 (its equation 1 is correct); {_VASWANI}, equation 1",
-        (22,),
-        run=partial(_normalised, inside=False),
-        control=partial(_normalised, inside=True),
-        changed="Each product is divided by √d_k before the exponential.",
-        expected=("is wrong", "holds"),
-    ),
-    Experiment(
-        "double-softmax",
-        "Position of the causal mask",
-        "Later words are masked by Z = softmax(A + M) V, where A = softmax(Q K^T).",
-        f"S0, masked multi-head self-attention; {_VASWANI}, section 3.2.3",
-        (42,),
-        run=partial(_causal, twice=True),
-        control=partial(_causal, twice=False),
-        changed="The mask is added to the scaled scores, before the one softmax.",
-        expected=("is wrong", "holds"),
-    ),
-    Experiment(
-        "padding-in-cross-attention",
-        "Where padding must be masked",
-        "It is enough that padded tokens are masked in the encoder's attention. (S0 mentions only the "
-        "encoder.)",
-        "S0, masked self-attention, note",
-        (43,),
-        run=partial(_padded, masked=False),
-        control=partial(_padded, masked=True),
-        changed="The padding of the source is masked in the decoder's cross-attention too.",
-        expected=("is wrong", "holds"),
-    ),
-    Experiment(
-        "masked-cross-attention",
-        "Whether cross-attention is masked",
-        "The decoder's attention to the encoder is masked multi-head cross-attention.",
-        f"S0, title of the slides on cross-attention; {_VASWANI}, section 3.2.3",
-        (44,),
-        run=partial(_crossed, cross=True),
-        control=partial(_crossed, cross=False),
-        changed="The attention is the decoder's self-attention.",
-        expected=("is wrong", "holds"),
-    ),
-]
+TEMPERATURES = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4)
+N_KEYS, WIDTH = 8, 16
+
+
+def _looked_up(queries: Tensor, keys: Tensor, values: Tensor, temperature: float = 1.0) -> Tensor:
+    """Compute softmax(q·k / temperature) over the values, for every query."""
+    seen = Layout.of([len(queries)]).sees(Layout.of([len(keys)]))
+    weights = attention_weights(DotScore()(queries, keys)[None, None] / temperature, seen)
+    return weighted_sum(weights, values[None, None])[0, 0]
+
+
+@measures("soft-lookup", tie=(False, True))
+@seeded()
+def cooled(size: Size, tie: bool) -> Series:
+    """Measure the distance of the soft lookup from the hard one at falling temperatures."""
+    n = {"short": 32, "long": 256}[size]
+    keys = torch.randn(N_KEYS, WIDTH, dtype=torch.float64)
+    values = torch.randn(N_KEYS, 3, dtype=torch.float64)
+    near = torch.arange(n) % N_KEYS
+    queries = keys[near] + 0.3 * torch.randn(n, WIDTH, dtype=torch.float64)
+    if tie:
+        keys[1] = keys[0]
+    hard = values[(queries @ keys.mT).argmax(1)]
+    apart = [(_looked_up(queries, keys, values, each) - hard).abs().max().item() for each in TEMPERATURES]
+    return Series(
+        {
+            "apart": Measured(
+                f"difference from the hard lookup at τ = {TEMPERATURES[-1]:g}", apart[-1], expected=0.0
+            ),
+            "at_one": Measured("difference from the hard lookup at τ = 1", apart[TEMPERATURES.index(1.0)]),
+        },
+        [
+            {"temperature": f"{t:g}", "difference": value}
+            for t, value in zip(TEMPERATURES, apart, strict=True)
+        ],
+        [
+            Curves(
+                "From a soft lookup to a hard one",
+                "1 / temperature",
+                "greatest difference from the best value",
+                over([1 / t for t in TEMPERATURES], {"": [max(each, 1e-16) for each in apart]}),
+                log="xy",
+            )
+        ],
+    )
+
+
+@measures("parameter-free", learned=(False, True))
+@seeded()
+@torch.no_grad()
+def self_match(size: Size, learned: bool) -> Series:
+    """Find the token with the largest weight for each token; tokens are features and a one-hot position."""
+    n, d = {"short": 16, "long": 32}[size], 48
+    x = torch.cat((torch.randn(n, d), torch.eye(n)), 1)
+    layout = Layout.of([n])
+    if learned:
+        part = _previous_token_head(n, d)
+        with recording(part, ["weights"]) as seen:
+            output = part(x, layout)
+        weights = seen["weights"][0][0, 0]
+    else:
+        output = parameter_free_self_attention(x, layout)
+        weights = attention_weights(DotScore()(x, x)[None, None], layout.sees(layout))[0, 0]
+    home = (weights.argmax(-1) == torch.arange(n)).double().mean().item()
+    changed = ((output - x).norm() / x.norm()).item()
+    return Series(
+        {
+            "home": Measured(
+                "tokens that look at themselves most", 100 * home, "%", expected=0.0 if learned else 100.0
+            ),
+            "on_itself": Measured("weight on oneself, mean", weights.diagonal().mean().item()),
+            "changed": Measured("change of the tokens, relative", changed),
+            "parameters": Measured("parameters", float(n_parameters(part) if learned else 0)),
+        },
+        panels=[Matrix("Attention of each token", "key", "query", weights.tolist(), (0.0, 1.0))],
+    )
+
+
+def _previous_token_head(n: int, d: int) -> SelfAttention:
+    """Build a head whose queries match the previous position (the first query matches the last)."""
+    part = SelfAttention(d + n, 1, d_k=n, d_v=d + n, score=DotScore())
+    query, key = torch.zeros(n, d + n), torch.zeros(n, d + n)
+    key[:, d:] = torch.eye(n)
+    query[:, d:] = 50 * torch.eye(n).roll(-1, 0)
+    with torch.no_grad():
+        part.qkv.weight.copy_(torch.cat((query, key, torch.eye(d + n))))
+        part.out.weight.copy_(torch.eye(d + n))
+    return part
+
+
+TABLES = {"short": (2, 4, 8, 16, 32), "long": (2, 4, 8, 16, 32, 64, 128)}
+REPEATS = (1, 2, 3, 5, 8)
+
+
+@measures("summary-without-count", asking=(True, False))
+@seeded()
+def summarised(size: Size, asking: bool) -> Series:
+    """Measure the width of answers, the value they are nearest to, and whether they reflect repetitions.
+
+    There are as many queries as values, each near its own key; or all queries are zero.
+    """
+    counts, widths, right = TABLES[size], set(), []
+    for n in counts:
+        keys, values = torch.randn(n, WIDTH), torch.randn(n, WIDTH)
+        # A longer key would win for queries of other keys.
+        keys *= WIDTH**0.5 / keys.norm(dim=1, keepdim=True)
+        queries = keys + 0.3 * torch.randn(n, WIDTH) if asking else torch.zeros(n, WIDTH)
+        answers = _looked_up(queries, keys, values)
+        widths.add(answers.shape[1])
+        nearest = torch.cdist(answers, values).argmin(1)
+        right.append((nearest == torch.arange(n)).double().mean().item())
+    sums, means = _repeated(DotScore()(queries, keys).div(WIDTH).exp(), values), []
+    for times in REPEATS:
+        means.append(_looked_up(queries, keys.repeat(times, 1), values.repeat(times, 1)))
+    changes = [((each - means[0]).norm() / means[0].norm()).item() for each in means]
+    sizes = {
+        "weighted mean": [(each.norm() / means[0].norm()).item() for each in means],
+        "sum, not divided": [(each.norm() / sums[0].norm()).item() for each in sums],
+    }
+    last = {how: own[-1] for how, own in sizes.items()}
+    name = f"answers that are nearest to the value asked for, of {counts[-1]}"
+    return Series(
+        {
+            "nearest": Measured(name, 100 * right[-1], "%"),
+            "nearest_of_few": Measured(f"of {counts[0]}", 100 * right[0], "%"),
+            "n_widths": Measured("different widths of answers", len(widths), expected=1.0),
+            "repeated": Measured(
+                f"change when all is there {REPEATS[-1]} times, relative", changes[-1], expected=0.0
+            ),
+            **measured_each("size of the answer then, relative, {}", last),
+            "least": min(right),
+            "change": max(changes),
+        },
+        [
+            {"values": n, "nearest to the one asked for": share}
+            for n, share in zip(counts, right, strict=True)
+        ],
+        [
+            Curves(
+                "Selection by the query",
+                "values",
+                "answers nearest to the matching value",
+                over(counts, {"measured": right, "at random": [1 / n for n in counts]}),
+                log="x",
+                limits=(0, 1.05),
+            ),
+            Curves(
+                "Size of the answer, relative",
+                "repetitions of every row",
+                "size",
+                over(REPEATS, sizes),
+                limits=(0, None),
+            ),
+        ],
+    )
+
+
+def _repeated(weights: Tensor, values: Tensor) -> list[Tensor]:
+    """Compute sums of the values with weights that are not normalised, for repeated tables."""
+    return [weights.repeat(1, times) @ values.repeat(times, 1) for times in REPEATS]

@@ -22,7 +22,7 @@ from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
 from heedful.models.encoder import class_head
-from heedful.objectives.answering import answer_log_probs
+from heedful.objectives.classification import answer_log_probs
 from heedful.objectives.registry import ANSWER as ANSWER_LOSSES
 from heedful.objectives.registry import Losses
 from heedful.recipes import schema

@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 from heedful.cli import lab
 from heedful.errors import RequestError, WorkError
 from heedful.lab import registry
+from heedful.lab.claims import Case, Claim
 from heedful.lab.experiment import Experiment, Measured, Outcome
-from heedful.lab.registry import PARTS, experiments
+from heedful.lab.registry import experiments, headings
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "lab.schema.json"
 
@@ -46,7 +47,11 @@ def two(monkeypatch):
         return measure
 
     def made(name):
-        return Experiment(name, name.title(), "A.", "S0", (1,), run("holds"), run("is wrong"), "B.")
+        verdicts = (Case(verdict="holds", statement="So it is."),)
+        claim = Claim(
+            title=name.title(), claim="A.", source="S0", items=(1,), changed="B.", verdicts=verdicts
+        )
+        return Experiment(name, claim, run("holds"), run("is wrong"))
 
     known = {name: made(name) for name in ("one", "two")}
     monkeypatch.setattr(registry, "experiments", lambda: known)
@@ -58,7 +63,8 @@ def test_without_a_name_they_are_listed():
     assert outcome.exit_code == 0
     listed = [line for line in outcome.stdout.splitlines() if line.startswith("  ")]
     assert [line.split()[0] for line in listed] == list(experiments())
-    assert [line for line in outcome.stdout.splitlines() if line and line not in listed] == list(PARTS)
+    others = [line for line in outcome.stdout.splitlines() if line and line not in listed]
+    assert others == [each.heading for each in headings()]
 
 
 def test_the_list_as_json():

@@ -1,5 +1,6 @@
 """Experiments of no content, for what lists, prints and shows them."""
 
+from heedful.lab.claims import Case, Claim
 from heedful.lab.drawing import Curves
 from heedful.lab.experiment import Experiment, Measured, Outcome
 
@@ -17,15 +18,14 @@ def outcome(verdict, panels=(PANEL,)):
 
 
 def made_up(name="made-up", expected=("holds", "is wrong"), comes=("holds", "is wrong"), **more):
-    return Experiment(
-        name=name,
+    claim = Claim(
         title=f"The title of {name} & more",
         claim='One "thing" <is> another.',
         source="S0, somewhere; A & B 2017",
         items=(7, 11),
-        run=lambda size: outcome(comes[0]),
-        control=lambda size: outcome(comes[1], ()),
         changed="The other way about.",
         expected=expected,
+        verdicts=(Case(verdict="holds", statement="It is <so>."),),
         **more,
     )
+    return Experiment(name, claim, lambda size: outcome(comes[0]), lambda size: outcome(comes[1], ()))

@@ -13,7 +13,6 @@ import math
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +21,9 @@ import torch
 from jsonschema import Draft202012Validator
 
 from heedful.lab.drawing import Bars, Curves, Dots, draw
-from heedful.lab.registry import experiment
-from heedful.lab.result import as_dict, perform
+from heedful.lab.experiment import as_dict, perform
+from heedful.lab.experiment import judged as judged_by
+from heedful.lab.registry import experiment, experiments
 
 # Two seconds or more in their short form: the whole sweep makes them, `make test` tries them
 # with trainings of a few updates (`test_costly.py`).
@@ -112,6 +112,21 @@ def hold_what_is_expected(name, control=False, **tolerance):
         assert each.value == pytest.approx(each.expected, **tolerance), each.name
 
 
+def judged(name, series):
+    """The outcome that the rules of an experiment's claim make of a measurement."""
+    return judged_by(experiment(name).claim, series)
+
+
+def verdict_of(name, **values):
+    """The verdict that the rules make of made-up values."""
+    return experiment(name).claim.judge(values)[0]
+
+
+def statement_of(name, **values):
+    """The statement on made-up values."""
+    return experiment(name).claim.judge(values)[1]
+
+
 class Laws:
     """What holds for every experiment of a module, ``family``."""
 
@@ -119,7 +134,8 @@ class Laws:
 
     def pytest_generate_tests(self, metafunc):
         if "name" in metafunc.fixturenames:
-            names = [each.name for each in import_module(f"heedful.lab.{self.family}").EXPERIMENTS]
+            module = f"heedful.lab.{self.family}"
+            names = [name for name, own in experiments().items() if own.module == module]
             metafunc.parametrize("name", names)
         if "control" in metafunc.fixturenames:
             metafunc.parametrize("control", [False, True], ids=["run", "control"])
@@ -129,7 +145,7 @@ class Laws:
         assert found.outcome.verdict == found.expected, found.to_dict()
 
     def test_the_control_has_another_verdict(self, name):
-        assert len(set(experiment(name).expected)) == 2
+        assert len(set(experiment(name).claim.expected)) == 2
 
     def test_the_same_comes_out_whatever_was_drawn_before(self, name, control):
         # It draws from generators of its own, or from torch's within `seeded`, which leaves no trace.
@@ -156,12 +172,12 @@ class Laws:
     def test_it_says_what_it_is_about(self, name):
         own = experiment(name)
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", own.name)
-        assert own.title
-        assert own.claim.endswith((".", "?", ".)", "?)"))
-        assert re.search(r"\bS[0-4]\b", own.source)
-        assert own.items
-        assert all(1 <= item <= 97 for item in own.items)
-        assert own.changed.endswith(".")
+        assert own.claim.title
+        assert own.claim.claim.endswith((".", "?", ".)", "?)"))
+        assert re.search(r"\bS[0-4]\b", own.claim.source)
+        assert own.claim.items
+        assert all(1 <= item <= 97 for item in own.claim.items)
+        assert own.claim.changed.endswith(".")
         for control in (False, True):
             assert made(name, control).statement.endswith((".", ".)"))
             assert made(name, control).measured

@@ -8,12 +8,15 @@ import pytest
 from jsonschema import Draft202012Validator
 from sweep import COSTLY, SCHEMA, numbers
 
+from heedful.lab.experiment import as_dict, perform
 from heedful.lab.registry import experiment
-from heedful.lab.result import as_dict, perform
 from heedful.lab.seeds import shifted
 
 SHORTER = {"UPDATES": 12, "PRETRAINED": 3, "SEEDS": 1, "REPEATS": 1, "LABELS": (4, 8)}
-"""Constants that set updates, runs and labels; 12 updates, as the mean of the last ten losses is read."""
+"""Ends of the names of constants that set updates, runs and labels.
+
+12 updates, as the mean of the last ten losses is read.
+"""
 
 
 def shorter(value, n):
@@ -25,10 +28,11 @@ def shorter(value, n):
 @pytest.mark.slow
 @pytest.mark.parametrize("own", [experiment(name) for name in sorted(COSTLY)], ids=lambda own: own.name)
 def test_something_comes_out_of_a_short_training(own, monkeypatch):
-    module = sys.modules[getattr(own.run, "func", own.run).__module__]
-    for name, n in SHORTER.items():
-        if hasattr(module, name):
-            monkeypatch.setattr(module, name, shorter(getattr(module, name), n))
+    module = sys.modules[own.module]
+    for name, value in list(vars(module).items()):
+        for end, n in SHORTER.items():
+            if name.isupper() and name.endswith(end):
+                monkeypatch.setattr(module, name, shorter(value, n))
     with shifted(99):  # cached results belong to their seeds: the tests of the experiment get none of these
         both = [perform(own, "short", control=control) for control in (False, True)]
     value = json.loads(json.dumps(as_dict([own], both), allow_nan=False))

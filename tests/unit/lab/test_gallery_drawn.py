@@ -8,8 +8,8 @@ import pytest
 from browser import Browser, missing
 from made_up import PANEL, made_up
 
+from heedful.lab.experiment import perform
 from heedful.lab.gallery import write_gallery
-from heedful.lab.result import perform
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not on this machine: {', '.join(missing())}")
 

@@ -1,7 +1,7 @@
-"""Experiments on heads: counts by formula, and shares of variance."""
+"""Experiments on order and heads: what is exactly nothing, counts by formula, shares of variance."""
 
 import pytest
-from sweep import Laws, hold_what_is_expected, value
+from sweep import Laws, hold_what_is_expected, made, value
 
 from heedful.lab import heads
 from heedful.nn.attention.self_attention import SelfAttention
@@ -9,6 +9,26 @@ from heedful.nn.attention.self_attention import SelfAttention
 
 class TestExperiments(Laws):
     family = "heads"
+
+
+# Order
+
+
+@pytest.mark.parametrize("control", [False, True])
+def test_what_is_expected_of_order_is_measured(control):
+    hold_what_is_expected("permutation-invariant", control, abs=1e-4)
+
+
+def test_all_but_one_reader_know_the_order():
+    changes = {
+        row["what tells the order"]: row["change when shuffled"] for row in made("order-blindness").table
+    }
+    assert changes.pop("nothing") < 1e-5
+    assert len(changes) == 5
+    assert min(changes.values()) > 1e-2
+
+
+# Heads
 
 
 @pytest.mark.parametrize("control", [False, True])

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from made_up import made_up
 
-from heedful.lab.errors import Correction, corrections
-from heedful.lab.lectures import Entry, Index, Lecture, Place, read
+from heedful.lab.lectures import Correction, Entry, Index, Lecture, Place, corrections, read
 from heedful.lab.lectures_page import link, page, place_of, plain
 from heedful.lab.registry import experiments
 

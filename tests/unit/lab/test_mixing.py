@@ -1,4 +1,4 @@
-"""Experiments on mixers: counts by formula, the task by counting, causality by perturbation."""
+"""Experiments on mixers: counts by formula, the task by counting, causality and sight by perturbation."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from sweep import Laws, curve, made, measured, value
 
 from heedful.data.batch import Batch
 from heedful.lab import mixing
-from heedful.nn.layout import Layout
+from heedful.nn.layout import Layout, Tokens
 from heedful.objectives.classification import class_logits
 
 
@@ -100,3 +100,32 @@ def test_what_is_said_of_parts_is_so(name):
     part = mixing.PARTS[name]()
     assert row["parameters"] == sum(p.numel() for p in part.parameters())
     assert part(torch.zeros(mixing._N, mixing.D), Layout.of([mixing._N])).shape == (mixing._N, mixing.D)
+
+
+# Convolutions over text
+
+
+@pytest.mark.parametrize("mixer, sees", [("LSTM", 9), ("convolution of 5", 5), ("convolution of 1", 1)])
+def test_a_word_is_foretold_from_as_many_words_as_the_mixer_sees(mixer, sees):
+    model = mixing.text_model(mixer).eval()
+    ids = torch.arange(2, 11)
+    last = model(Tokens(ids, Layout.of([9])))[-1, 0]
+    (gradient,) = torch.autograd.grad(last, model.embedding.weight)
+    assert [bool(gradient[i].any()) for i in ids] == [n >= 9 - sees for n in range(9)]
+
+
+def test_operations_are_those_of_the_formulas():
+    d = mixing.TEXT_WIDTH
+    for control, kernel in ((False, 5), (True, 1)):
+        found = value("convolution-or-lstm", f"operations a word, convolution of {kernel}", control)
+        assert found == 2 * kernel * d**2
+    assert value("convolution-or-lstm", "operations a word, LSTM") == 2 * 4 * (d + d) * d
+
+
+def test_a_convolution_comes_near_and_one_word_is_too_little():
+    lstm = value("convolution-or-lstm", "nats a word, LSTM")
+    five = value("convolution-or-lstm", "nats a word, convolution of 5")
+    one = value("convolution-or-lstm", "nats a word, convolution of 1", control=True)
+    assert five < 1.05 * lstm < 1.08 * lstm < one
+    rows = {row["mixer"]: row for row in made("convolution-or-lstm").table}
+    assert rows["convolution of 5"]["parameters"] < rows["LSTM"]["parameters"]

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from sweep import Laws, curve, made, value
+from sweep import Laws, curve, judged, made, value, verdict_of
 from torch.nn import functional
 
 from heedful.lab import norms_compared
@@ -103,14 +103,14 @@ def test_no_word_is_read_ahead_in_evaluation(norm):
     ],
 )
 def test_the_verdict(leads, verdict):
-    assert norms_compared._verdict(leads) == verdict
+    assert verdict_of(NAME, leads=leads) == verdict
 
 
 def test_a_lead_is_what_layer_norm_takes_off_the_loss(monkeypatch):
     losses = {(LAYER, 1): 2.0, (LAYER, 8): 1.5, (BATCH, 1): 3.0, (BATCH, 8): 1.6}
     made_up = lambda norm, n, *_: norms_compared.Trained(losses[norm, n], 0.0, 0.0, 0.0)  # noqa: E731
     monkeypatch.setattr(norms_compared, "trained", made_up)
-    found = norms_compared._compared(0, "short")
+    found = judged(NAME, norms_compared.compared("short", 0))
     assert [each.value for each in found.measured[:2]] == pytest.approx([1.0, 0.1])
     assert found.verdict == "holds with conditions"
 
@@ -130,6 +130,6 @@ def test_means_of_more_sentences_are_nearer():
 
 def test_a_single_sentence_is_learned_from_as_well_where_statistics_are_of_many():
     loss = "loss with batch norm, sentences: 1"
-    assert value(NAME, loss, control=True) < value(NAME, loss) - norms_compared.BETTER
+    assert value(NAME, loss, control=True) < value(NAME, loss) - 0.25
     for norm in (LAYER, BATCH):
         assert value(NAME, f"loss with {norm}, sentences: 1") < math.log(norms_compared.data().n_ids)

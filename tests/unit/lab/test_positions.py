@@ -1,49 +1,70 @@
-"""Experiments on other positions than sinusoids: figures by formula."""
+"""Experiments on positions: numbers of the paper, formulas as printed, and the measures by hand."""
+
+import math
 
 import pytest
-from sweep import Laws, curve, hold_what_is_expected, value
+from sweep import Laws, hold_what_is_expected, made, value
 
 from heedful.lab import positions
-from heedful.nn.positions import LearnedPositions
+from heedful.nn.positions import SinusoidalPositions
 
 
 class TestExperiments(Laws):
     family = "positions"
 
 
-def test_what_is_expected_is_measured():
+@pytest.mark.parametrize("control", [False, True])
+@pytest.mark.parametrize("name", ["wavelengths", "first-position", "position-distances"])
+def test_what_is_expected_is_measured(name, control):
+    hold_what_is_expected(name, control, rel=1e-6, abs=1e-4)
+
+
+def test_what_is_expected_of_other_positions_is_measured():
     hold_what_is_expected("one-hot-distances", abs=1e-9)
     hold_what_is_expected("constant-positions", abs=1e-4)
-    for control in (False, True):
-        hold_what_is_expected("learned-positions", control)
 
 
-def test_a_table_ends():
-    assert positions._refused(LearnedPositions(5, 2)) == 5
+def test_a_rotation_shifts():
+    hold_what_is_expected("position-shift", abs=1e-4)
 
 
-def test_what_was_never_trained_is_a_guess():
-    places, right = curve("learned-positions", 0, "learned table")
-    assert list(places) == list(range(1, 2 * positions.TRAINED))
-    beyond = right[positions.TRAINED :]
-    assert sum(beyond) / len(beyond) == pytest.approx(1 / positions.VOCABULARY, abs=0.2)
+def test_the_longest_wavelength_is_60611():
+    (row,) = [row for row in made("wavelengths").table if row["base of"] == "S0 and the paper"]
+    assert round(row["longest wavelength"]) == 60_611
+    assert "60,611" in made("wavelengths").statement
 
 
-def test_a_product_with_a_concatenation_is_a_sum_of_products():
-    assert positions.sum_of_products() < 1e-12
+def test_the_first_offset_with_a_smaller_distance_is_44():
+    assert value("position-distances", "first offset") == 44
 
 
-def test_readers_that_differ_in_how_positions_are_joined_are_as_wide():
-    for name, make in positions.JOINED.items():
-        reader = positions._Reader(make())
-        assert reader.positions.output_width(reader.embedding.embedding_dim) == positions.WIDTH, name
+@pytest.mark.parametrize("d", [8, 16])
+def test_s0s_formula_is_built_as_printed(d):
+    rows = positions.as_printed(6, d)
+    assert rows.shape == (6, d + 2)
+    for j in range(6):
+        for i in range(d // 2 + 1):
+            assert rows[j, 2 * i].item() == pytest.approx(math.sin(j / 10_000 ** (2 * i / d)), abs=1e-12)
+            assert rows[j, 2 * i + 1].item() == pytest.approx(
+                math.cos(j / 10_000 ** ((2 * i + 1) / d)), abs=1e-12
+            )
 
 
-def test_what_stands_beside_must_tell_positions():
-    assert value("concatenated-positions", "right, concatenated") > 95
-    assert value("concatenated-positions", "right, added") > 95
-    assert value("concatenated-positions", "right, concatenated zeros", control=True) < 60
-    places, right = curve("concatenated-positions", 0, "concatenated zeros", control=True)
-    assert list(places) == list(range(1, positions.TRAINED))
-    # Without positions all that was read before is alike: the more there is, the less is known.
-    assert right[0] > right[-1]
+def test_columns_and_products_of_positions():
+    assert value("sinusoid-columns", "columns") == 514
+    assert value("sinusoid-columns", "columns", control=True) == 512
+    wanted = sum(math.cos(16 / 10_000 ** (2 * i / 512)) for i in range(256))
+    assert value("sinusoid-columns", "p_0 · p_16", control=True) == pytest.approx(wanted, rel=1e-6)
+    assert value("sinusoid-columns", "spread", control=True) < 1e-6 < value("sinusoid-columns", "spread")
+
+
+def test_unevenness_is_seen():
+    distances = positions.distances_of(SinusoidalPositions(8), 20)
+    assert positions._uneven(distances) < 1e-9
+    distances[3, 7] += 0.25
+    assert positions._uneven(distances) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("values, fall", [([0, 1, 2], None), ([0, 1, 1], None), ([0, 2, 1, 3, 0], 2)])
+def test_the_first_fall(values, fall):
+    assert positions._first_fall(values) == fall

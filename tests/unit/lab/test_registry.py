@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 
 from heedful.errors import RequestError
+from heedful.lab import experiment as experiment_module
 from heedful.lab import registry
-from heedful.lab.registry import PARTS, experiment, experiments, parts
+from heedful.lab.experiment import MEASUREMENTS, Measured, Series, measures
+from heedful.lab.registry import experiment, experiments, headings, parts
 
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("module", [module for modules in PARTS.values() for module in modules])
+@pytest.mark.parametrize("module", [module for heading in headings() for module in heading.modules])
 def test_a_file_of_tests_holds_it_to_the_laws(module):
     text = (HERE / f"test_{module}.py").read_text(encoding="utf-8")
     assert f'class TestExperiments(Laws):\n    family = "{module}"\n' in text
@@ -34,7 +36,49 @@ def test_every_experiment_stands_under_one_heading():
     assert [name for names in parts().values() for name in names] == list(experiments())
 
 
-def test_two_experiments_of_one_name_are_refused(monkeypatch):
-    monkeypatch.setattr(registry, "PARTS", {**PARTS, "Again": ("scores",)})
-    with pytest.raises(ValueError, match="one name"):
-        experiments()
+def test_headings_are_read_in_order():
+    found = [each.heading for each in headings()]
+    assert found[0] == "Scores and weights"
+    assert found[-1] == "Counting"
+
+
+def test_two_claims_of_one_name_are_refused(monkeypatch):
+    read = headings()
+    monkeypatch.setattr(registry, "headings", lambda: (*read, read[0]))
+    with pytest.raises(ValueError, match="two claims are named dot-product-scale"):
+        experiments.__wrapped__()
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_a_claim_has_one_measurement(n, monkeypatch):
+    monkeypatch.setattr(registry, "MEASUREMENTS", dict(MEASUREMENTS))
+    read = headings()
+    if n:
+        registry.MEASUREMENTS["unclaimed"] = MEASUREMENTS["order-blindness"]
+    else:
+        monkeypatch.setattr(registry, "headings", lambda: read[:-1])
+    name = "unclaimed" if n else "autograd-quiz"
+    with pytest.raises(ValueError, match=f"one measurement, but {name} has only one of the two"):
+        experiments.__wrapped__()
+
+
+def test_two_measurements_of_one_name_are_refused():
+    with pytest.raises(ValueError, match="two functions measure order-blindness"):
+        measures("order-blindness")(lambda size: Series({}))
+
+
+def test_the_control_measures_with_the_second_arguments(monkeypatch):
+    claim, made = experiment("order-blindness").claim, {}
+    for module in (registry, experiment_module):
+        monkeypatch.setattr(module, "MEASUREMENTS", made)
+
+    @measures("order-blindness", change=(0.0, 1.0))
+    def measure(size, change):
+        return Series({"change": Measured(f"the change, {size}", change)})
+
+    own = registry.joined("order-blindness", claim)
+    assert (own.name, own.claim, own.module) == ("order-blindness", claim, measure.__module__)
+    for run, size, verdict, change in ((own.run, "short", "holds", 0), (own.control, "long", "is wrong", 1)):
+        outcome = run(size)
+        assert outcome.verdict == verdict
+        assert outcome.measured == [Measured(f"the change, {size}", change)]

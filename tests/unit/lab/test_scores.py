@@ -30,7 +30,7 @@ def test_variances_are_those_of_the_formula_within_a_tenth():
 
 def test_the_gradient_of_the_softmax_is_its_jacobians_norm():
     with seeded(5):
-        found = scores._softmax_of(DotScore(), 7, 3)
+        found = scores.softmax_of(DotScore(), 7, 3)
     with seeded(5):
         drawn = [torch.randn(n, 7) for _ in range(3) for n in (scores.N_QUERIES, scores.N_KEYS)]
     norms, tops, values = [], [], []
@@ -41,11 +41,11 @@ def test_the_gradient_of_the_softmax_is_its_jacobians_norm():
             tops.append(row.softmax(0).max().item())
             values += row.tolist()
     # torch's median of an even number of values is the lower of the middle two.
-    assert found.gradient == pytest.approx(statistics.median_low(norms), rel=1e-6)
-    assert found.top == pytest.approx(statistics.mean(tops), rel=1e-6)
-    assert found.variance == pytest.approx(statistics.variance(values), rel=1e-6)
+    assert found["gradient"] == pytest.approx(statistics.median_low(norms), rel=1e-6)
+    assert found["greatest weight"] == pytest.approx(statistics.mean(tops), rel=1e-6)
+    assert found["variance"] == pytest.approx(statistics.variance(values), rel=1e-6)
 
 
 def test_pairs_are_drawn_in_the_order_of_the_first_form():
-    panel = scores._both_forms(torch.tensor([2.0, 1.0]), torch.tensor([4.0, 3.0]))
+    panel = scores.both_forms(torch.tensor([2.0, 1.0]), torch.tensor([4.0, 3.0]))
     assert list(panel.lines.values()) == [(range(2), [1.0, 2.0]), (range(2), [3.0, 4.0])]

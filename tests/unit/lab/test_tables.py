@@ -4,22 +4,24 @@ import math
 import re
 
 import pytest
-from sweep import Laws, made, measured, value
+from sweep import Laws, judged, made, measured, value
 
-from heedful.lab.published import (
+from heedful.lab.tables import (
     BASE,
     BIG,
     BIG_AT_FIRST,
     HOURS,
     LOG_PERPLEXITY,
+    PAIRS,
     SECONDS,
     SUMMARISATION,
     TRAINING,
     TRANSLATION,
     UPDATES,
     Translator,
+    comparisons,
+    translation,
 )
-from heedful.lab.tables import better_and_cheaper, comparisons
 
 
 class TestExperiments(Laws):
@@ -107,11 +109,11 @@ def test_what_stands_without_a_cost_is_judged_by_its_score():
 
 
 def rival(bleu, flops):
-    return Translator("rival", "one model", {"En-De": bleu}, {"En-De": flops})
+    return Translator("rival", "one model", dict.fromkeys(PAIRS, bleu), dict.fromkeys(PAIRS, flops))
 
 
 def transformer(name, bleu, flops):
-    return Translator(name, "Transformer", {"En-De": bleu}, {"En-De": flops})
+    return Translator(name, "Transformer", dict.fromkeys(PAIRS, bleu), dict.fromkeys(PAIRS, flops))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,7 @@ def transformer(name, bleu, flops):
 )
 def test_verdicts_of_made_up_tables(ours, verdict):
     own = [transformer(str(i), *row) for i, row in enumerate(ours)]
-    assert better_and_cheaper([rival(26.0, 1e19), *own]) == verdict
+    assert judged("translation-table", translation("short", [rival(26.0, 1e19), *own])).verdict == verdict
 
 
 def test_each_is_measured_against_its_own_rivals():
@@ -148,7 +150,7 @@ def test_ten_times_the_cost_is_no_bargain():
         else row
         for row in TRANSLATION
     ]
-    assert better_and_cheaper(dear) == "is wrong"
+    assert judged("translation-table", translation("short", dear)).verdict == "is wrong"
 
 
 # What training costs

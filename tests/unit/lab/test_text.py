@@ -5,7 +5,7 @@ import math
 import pytest
 from made_up import made_up
 
-from heedful.lab.result import perform
+from heedful.lab.experiment import perform
 from heedful.lab.text import aligned, listing, number, paragraph, report
 
 

@@ -1,4 +1,4 @@
-"""Tiny trainings against a plain loop."""
+"""Tiny trainings against a plain loop; what is timed and what is not, by a clock made by hand."""
 
 import math
 
@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from heedful.data.batch import Batch
+from heedful.lab import tiny
 from heedful.lab.seeds import seeded
 from heedful.lab.tiny import Training, n_parameters, slope, train
 from heedful.models import language_model
@@ -76,3 +77,45 @@ def test_shared_parameters_are_counted_once():
     assert n_parameters(one, two) == 35
     two.weight = one.weight
     assert n_parameters(one, two) == 20
+
+
+# Costs
+
+
+def test_the_shortest_time_of_the_work_alone(monkeypatch):
+    now = 0.0
+    taken = []
+
+    def advance(seconds):
+        nonlocal now
+        now += seconds
+
+    def given():
+        advance(100)
+        return len(taken)
+
+    def work(number):
+        taken.append(number)
+        # The first is longest, as where memory and kernels are still to be found; the shortest is the fourth.
+        advance({0: 50, 3: 2}.get(number, 3 + number))
+
+    monkeypatch.setattr(tiny.time, "perf_counter", lambda: now)
+    assert tiny.milliseconds(work, given) == 2000
+    assert taken == list(range(tiny.REPEATS + 1))
+
+
+def test_the_first_time_is_not_taken(monkeypatch):
+    durations = iter([1.0] + [5.0] * tiny.REPEATS)
+    now = 0.0
+
+    def work(_):
+        nonlocal now
+        now += next(durations)
+
+    monkeypatch.setattr(tiny.time, "perf_counter", lambda: now)
+    assert tiny.milliseconds(work, lambda: None) == 5000
+
+
+def test_operations_are_two_for_each_term_of_a_product():
+    a, b = torch.ones(3, 5), torch.ones(5, 7)
+    assert tiny.flops_of(lambda: a @ b + 1) == 2 * 3 * 5 * 7

@@ -1,20 +1,81 @@
-"""Experiments on warm-up: gradients against another network, trainings with and without."""
+"""Learning rates and warm-up: schedules by formula, Adam by hand, trainings with and without."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
-from sweep import Laws, curve, made, value
+from sweep import Laws, curve, judged, made, value
 from torch.nn import functional
 
 from heedful.lab import warmup
 from heedful.lab.seeds import seeded
 from heedful.nn.layout import Layout
+from heedful.training.optimizers import AdamConfig
 
 
 class TestExperiments(Laws):
     family = "warmup"
+
+
+# Schedules and Adam
+
+
+def test_the_peak_of_the_schedule():
+    assert value("schedule-without-width", "peak", control=True) == pytest.approx(6.99e-4, rel=1e-3)
+    assert value("schedule-without-width", "peak") == pytest.approx(0.0158, rel=1e-3)
+    assert value("schedule-without-width", "update of the peak") == 4000
+    assert value("schedule-without-width", "largest ratio") == pytest.approx(math.sqrt(512))
+    assert value("schedule-without-width", "largest ratio", control=True) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("s", [1, 399, 4000, 4001, 9999])
+def test_the_attempts_are_the_lectures(s):
+    assert warmup.first_attempt(s) == pytest.approx(1 / math.sqrt(s))
+    assert warmup.second_attempt(s) == pytest.approx(s / 4000 / math.sqrt(4000))
+    assert warmup.pieces(s) == pytest.approx(min(1 / math.sqrt(s), s / 4000 / math.sqrt(4000)))
+
+
+def test_the_pieces_meet_at_4000_alone():
+    name = "schedule-as-minimum"
+    assert value(name, "updates at which") == 0
+    assert value(name, "updates at which", control=True) == 4000 - 2000 - 1
+    for control in (False, True):
+        assert value(name, "how often", control) == 1
+        assert value(name, "the first time", control) == 4000
+
+
+def test_a_schedule_that_takes_no_minimum_is_found(monkeypatch):
+    monkeypatch.setattr(warmup.Warmup, "rate", lambda self, s: max(s**-0.5, s * 4000**-1.5))
+    assert judged("schedule-as-minimum", warmup.is_the_minimum("short", 4000)).verdict == "is wrong"
+
+
+def test_both_attempts_are_drawn():
+    steps, rates = curve("schedule-without-width", 0, "attempt 2: s 4000^-1.5")
+    np.testing.assert_allclose(rates, np.asarray(steps) / 4000**1.5)
+    steps, rates = map(np.asarray, curve("schedule-without-width", 1, "with d_model^-0.5"))
+    np.testing.assert_allclose(rates, 512**-0.5 * np.minimum(steps**-0.5, steps / 4000**1.5))
+
+
+@pytest.mark.parametrize("beta2, expected", [(0.98, 0.1 / math.sqrt(0.02)), (0.999, 0.1 / math.sqrt(0.001))])
+def test_adams_first_steps(beta2, expected):
+    config = AdamConfig(beta2=beta2)
+    assert warmup._uncorrected(config, 1.0, 1)[0] == pytest.approx(expected)
+    for gradient in (1e-4, -3.0):
+        lengths = warmup._adam(config, gradient, 20)
+        assert lengths == pytest.approx([math.copysign(1, gradient)] * 20, rel=1e-4)
+
+
+def test_adams_steps_by_hand_for_a_tenth_step():
+    m, v = 1 - 0.9**10, 1 - 0.98**10
+    assert warmup._uncorrected(AdamConfig(), 1.0, 10)[9] == pytest.approx(m / math.sqrt(v))
+    assert value("adam-first-steps", "step 10", control=True) == pytest.approx(m / math.sqrt(v))
+    assert value("adam-first-steps", "first step, gradient 1", control=True) == pytest.approx(
+        0.1 / math.sqrt(0.02)
+    )
+
+
+# Warm-up
 
 
 @pytest.mark.parametrize("placement", ["post", "pre"])
@@ -82,7 +143,7 @@ def test_what_a_warm_up_gains():
     without = value(name, "loss at the end without")
     warmed = value(name, "loss at the end with warm-up")
     assert value(name, gain + "0.01") == pytest.approx(min(without, math.log(warmup.TYPES)) - warmed)
-    assert value(name, gain + "0.01") > warmup.GAIN > value(name, gain + "0.01", control=True)
+    assert value(name, gain + "0.01") > 0.5 > value(name, gain + "0.01", control=True)
     assert value(name, gain + "0.003") < 0.1  # at a lower rate it is no gain
 
 
@@ -103,7 +164,7 @@ def test_a_training_that_diverges_counts_as_chance():
 def test_both_optimizers_need_a_warm_up_at_high_rates_and_after_the_sum_alone():
     name, most = "warm-up-and-optimizer", "most that warm-up takes off the loss at the end, "
     for kind in warmup.KINDS:
-        assert value(name, most + kind) > warmup.GAIN
+        assert value(name, most + kind) > 0.5
         assert value(name, f"the same at the highest rate, {kind}, pre-norm") < 0.1
         assert value(name, f"least loss at the end without warm-up, {kind}") < 0.3  # at a lower rate
     assert value(name, most + "SGD", control=True) < 0.1

@@ -1,11 +1,11 @@
-"""Experiments on the softmax of attention: as printed against numpy, corrected against torch."""
+"""Experiments on the softmax and on lookups: as printed against numpy, corrected against torch."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
-from sweep import Laws, curve, hold_what_is_expected, made, value
+from sweep import Laws, curve, hold_what_is_expected, judged, made, value, verdict_of
 from torch.nn import functional
 
 from heedful.lab import weights
@@ -75,9 +75,54 @@ def test_cross_attention_sees_the_whole_source_and_causal_attention_what_came_be
 def test_a_mask_in_cross_attention_would_be_found(monkeypatch):
     sees = Layout.sees
     monkeypatch.setattr(Layout, "sees", lambda self, keys, **_: sees(self, keys, causal=True))
-    assert weights._crossed("short", cross=True).verdict == "holds"
+    assert judged("masked-cross-attention", weights.crossed("short", cross=True)).verdict == "holds"
 
 
 def test_what_is_expected_of_controls_is_measured():
     for name in ("score-over-width", "scale-outside-softmax", "double-softmax"):
         hold_what_is_expected(name, True, abs=0.15)
+
+
+def test_what_is_expected_is_measured():
+    hold_what_is_expected("soft-lookup", rel=1e-6, abs=1e-4)
+    for control in (False, True):
+        hold_what_is_expected("parameter-free", control, rel=0.1, abs=0.1)
+
+
+def test_the_colder_the_nearer_to_the_best_key():
+    coldness, differences = curve("soft-lookup", 0, "")
+    assert list(coldness) == sorted(coldness)
+    assert differences[-1] < 1e-6 < differences[0]
+
+
+def test_the_query_decides_whose_value_comes_out():
+    name = "summary-without-count"
+    assert value(name, "answers that are nearest") > 90
+    for row in made(name, True).table:  # all answers are one
+        assert row["nearest to the one asked for"] == pytest.approx(1 / row["values"])
+    for control in (False, True):
+        hold_what_is_expected(name, control, abs=1e-5)
+
+
+def test_a_sum_grows_with_the_table_and_a_mean_does_not():
+    times, sizes = curve("summary-without-count", 1, "sum, not divided")
+    assert sizes == pytest.approx(times)
+    _, sizes = curve("summary-without-count", 1, "weighted mean")
+    assert sizes == pytest.approx([1] * len(times))
+
+
+@pytest.mark.parametrize(
+    "least, change, verdict",
+    [(0.95, 1e-6, "holds with conditions"), (0.95, 0.1, "holds"), (0.5, 1e-6, "is wrong")],
+)
+def test_the_verdict_on_a_summary(least, change, verdict):
+    assert verdict_of("summary-without-count", n_widths=1, least=least, change=change) == verdict
+    assert verdict_of("summary-without-count", n_widths=2, least=least, change=change) == "is wrong"
+
+
+def test_of_weights_that_are_not_divided_a_summary_is_counted(monkeypatch):
+    """What is measured of repeated rows can come out the other way."""
+    monkeypatch.setattr(weights, "_looked_up", lambda q, k, v: (q @ k.mT).exp() @ v / (q @ k.mT).exp().max())
+    outcome = judged("summary-without-count", weights.summarised("short", asking=True))
+    assert outcome.measured[3].value > 1
+    assert outcome.verdict != "holds with conditions"

@@ -1,0 +1,431 @@
+"""Images: the amount of data that networks need, and the attention distances of a Vision Transformer.
+
+Items 79 and 81 of the lectures. Every image contains two signs, far apart and each at a random height; the
+class is the sign on the left. A sign consists of neighbouring pixels and looks the same at every position.
+A convolution has this built in, and a Transformer must learn it. If the pixels of all images are shuffled
+by the same permutation, the built-in knowledge is useless, and nothing else changes. Distances are those of
+the paper's figure 7: pixels between the centres of patches, weighted by attention.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from heedful.data.batch import Batch
+from heedful.explain.flow import Numbers, image_distance, patch_distances
+from heedful.lab.drawing import Curves, Matrix, of_rows
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
+from heedful.lab.seeds import cache, generator_from, seeded
+from heedful.lab.tiny import attention_taps, n_parameters, train
+from heedful.models.encoder import class_head
+from heedful.models.registry import build_model
+from heedful.models.resnet import ResNetConfig
+from heedful.models.vision import VisionConfig
+from heedful.nn.convolutional import StandardisedConvolution
+from heedful.nn.patches import Images
+from heedful.nn.taps import Hook, capture, intervene
+from heedful.objectives.classification import SequenceClass, class_logits
+from heedful.training.optimizers import AdamConfig
+from heedful.training.schedules import Cosine
+
+# Images
+
+SIDE, SIGN = 24, 3
+LEFT, RIGHT = range(4, 6), range(16, 18)
+"""Columns at which signs can start."""
+SIGNS = 4
+NOISE = 0.05
+TESTED = 1000
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Images with two different signs.
+
+    Args:
+        pixels: 1 for signs, 0 for the background, plus noise.
+        left, right: class of the sign on each side.
+    """
+
+    pixels: Float[Tensor, "n 1 s s"]
+    left: Int[Tensor, " n"]
+    right: Int[Tensor, " n"]
+
+
+@cache
+def signs() -> Float[Tensor, "k 3 3"]:
+    """Return the signs, of five pixels each; no two share more than three."""
+    rows = ("010111010", "101010101", "111001001", "100100111")
+    return torch.tensor([[float(pixel) for pixel in row] for row in rows]).view(-1, SIGN, SIGN)
+
+
+def drawn(n: int, seed: int) -> Drawn:
+    """Draw ``n`` images."""
+    with seeded(seed):
+        pixels = NOISE * torch.randn(n, 1, SIDE, SIDE)
+        left = torch.randint(SIGNS, (n,))
+        right = (left + torch.randint(1, SIGNS, (n,))) % SIGNS
+        images, along = torch.arange(n)[:, None, None], torch.arange(SIGN)
+        for kinds, columns in ((left, LEFT), (right, RIGHT)):
+            rows = torch.randint(SIDE - SIGN + 1, (n,))[:, None, None] + along[:, None]
+            begins = torch.randint(columns.start, columns.stop, (n,))[:, None, None] + along
+            pixels[images, 0, rows, begins] += signs()[kinds]
+    return Drawn(pixels, left, right)
+
+
+def shuffled(pixels: Float[Tensor, "n 1 s s"]) -> Float[Tensor, "n 1 s s"]:
+    """Permute the pixels, in the same way for all images."""
+    order = torch.randperm(SIDE * SIDE, generator=generator_from(5))
+    return pixels.flatten(1)[:, order].view_as(pixels)
+
+
+# Networks
+
+NETWORKS: dict[str, ResNetConfig | VisionConfig] = {
+    "ResNet": ResNetConfig(
+        image_size=SIDE, channels=1, n_blocks=[1, 1, 2], width=8, n_groups=4,
+        root_kernel=3, root_stride=2, root_pool=False,
+    ),
+    "ViT": VisionConfig(
+        image_size=SIDE, channels=1, patch_size=8, d_model=64, d_ff=128, n_heads=4, n_layers=1, dropout=0.0,
+        pooling="mean",
+    ),
+}  # fmt: skip
+"""Networks of comparable size: their parameters differ by less than a third, and both see the whole image."""
+
+
+def network(config: ResNetConfig | VisionConfig, seed: int) -> nn.Module:
+    """Build a network with initial weights, with a classification head for the signs."""
+    with seeded(seed):
+        model = build_model(config)
+        heads = model.heads
+        assert isinstance(heads, nn.ModuleDict)
+        heads["class"] = class_head(config.d_model, SIGNS, 0.0)
+    return model
+
+
+@torch.no_grad()
+def answers(model: nn.Module, images: Images) -> Int[Tensor, " n"]:
+    """Return the predicted sign of each image."""
+    heads = model.heads
+    assert isinstance(heads, nn.ModuleDict)
+    return class_logits(model(images), heads, images.layout).argmax(-1)
+
+
+# Training
+
+UPDATES, BATCH = 256, 32
+RATES = {"ResNet": 2e-2, "ViT": 3e-3}
+"""Peak learning rates."""
+
+
+def _batches(name: str, known: Drawn, classes: Int[Tensor, " n"], seed: int) -> Iterator[Batch]:
+    """Yield batches that go through the images repeatedly, each time in a new order."""
+    n_tokens, n = NETWORKS[name].n_tokens, len(classes)
+    order = torch.zeros(0, dtype=torch.int64)
+    generator = generator_from(seed)
+    for _ in range(UPDATES):
+        while len(order) < BATCH:
+            order = torch.cat([order, torch.randperm(n, generator=generator)])
+        chosen, order = order[:BATCH], order[BATCH:]
+        yield Batch.of_images(Images.of(known.pixels[chosen], n_tokens), classes[chosen].tolist())
+
+
+@cache
+def accuracy(name: str, n: int, *, shuffle: bool, seed: int = 0) -> float:
+    """Return the accuracy on new images after training on ``n``.
+
+    Args:
+        name: name of the network.
+        n: number of training images.
+        shuffle: whether the pixels of all images, including new ones, are shuffled.
+        seed: seed of images and weights.
+    """
+    known, new = drawn(n, 2 * seed + 1), drawn(TESTED, 2 * seed + 2)
+    if shuffle:
+        known, new = (replace(each, pixels=shuffled(each.pixels)) for each in (known, new))
+    model = network(NETWORKS[name], seed)
+    rate = Cosine(peak=RATES[name], warmup=50, updates=UPDATES)
+    train(model, SequenceClass(), _batches(name, known, known.left, seed), AdamConfig(beta2=0.999), rate)
+    found = answers(model, Images.of(new.pixels, NETWORKS[name].n_tokens))
+    return (found == new.left).float().mean().item()
+
+
+COUNTS: dict[Size, tuple[int, ...]] = {"short": (64, 8192), "long": (64, 256, 1024, 4096, 8192)}
+
+
+@measures("images-to-learn-from", shuffle=(False, True))
+def by_number(size: Size, *, shuffle: bool) -> Series:
+    """Measure the accuracy of both networks by the number of training images."""
+    counts = COUNTS[size]
+    if shuffle and size == "short":
+        counts = counts[:1]  # the only count at which there is a lead to lose
+    rows = []
+    for n in counts:
+        resnet, vit = (accuracy(name, n, shuffle=shuffle) for name in NETWORKS)
+        rows.append({"images": n, "ResNet": resnet, "ViT": vit, "ResNet ahead by": resnet - vit})
+    sizes = {name: n_parameters(network(config, 0)) for name, config in NETWORKS.items()}
+    ends = {
+        f"{name}, {row['images']:,} images": row[name] for row in (rows[0], rows[-1]) for name in NETWORKS
+    }
+    return Series(
+        {
+            **measured_each("accuracy of {}", ends),
+            **measured_each("parameters of {}", sizes),
+            "first_lead": rows[0]["ResNet ahead by"],
+            "last_lead": rows[-1]["ResNet ahead by"],
+            "most": counts[-1],
+        },
+        rows,
+        [
+            Curves(
+                "Class: the sign on the left" + (", pixels shuffled" if shuffle else ""),
+                "training images",
+                "accuracy on new images",
+                of_rows(rows, "images", {f"{name}, {n:,} parameters": name for name, n in sizes.items()}),
+                levels={"guessing": 1 / SIGNS},
+                log="x",
+                limits=(0.0, 1.02),
+            )
+        ],
+    )
+
+
+# Attention distances: the network, and restricted attention
+
+PATCH, N_LAYERS, N_HEADS, WIDTH = 6, 3, 4, 48
+CONFIG = VisionConfig(
+    image_size=SIDE, channels=1, patch_size=PATCH, d_model=WIDTH, d_ff=2 * WIDTH, n_heads=N_HEADS,
+    n_layers=N_LAYERS, dropout=0.0, pooling="mean",
+)  # fmt: skip
+N_PATCHES = CONFIG.n_tokens
+
+
+def touching() -> Bool[Tensor, "n n"]:
+    """Return which patches share a side or a corner, or are the same: the 3 x 3 around each."""
+    far = torch.from_numpy(patch_distances(CONFIG.grid, 1))
+    return far < 1.5
+
+
+def restriction(model: nn.Module, *, confined: bool) -> AbstractContextManager[None]:
+    """Within the context, restrict attention to adjacent patches; if not ``confined``, change nothing."""
+    near = touching()
+
+    def confine(scores: Tensor) -> Tensor:
+        return scores.masked_fill(~near, torch.finfo(scores.dtype).min)
+
+    hooks: dict[str, Hook] = dict.fromkeys(attention_taps("scores", N_LAYERS), confine) if confined else {}
+    return intervene(model, hooks)
+
+
+# Training and measuring
+
+KNOWN, WATCHED, RATE = 8192, 64, 4e-3
+VIT_UPDATES: dict[Size, int] = {"short": 400, "long": 800}
+SEEDS: dict[Size, int] = {"short": 1, "long": 2}
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Attention of the heads of a network, averaged over images, and its predictions.
+
+    Args:
+        far: attention distances in pixels, ``[layers, heads]``.
+        around: ``[layers, heads, 2 r - 1, 2 c - 1]``, see `by_offset`.
+        classes: predicted class of each image.
+    """
+
+    far: Numbers
+    around: Numbers
+    classes: Int[Tensor, " n"]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Attention of a network on new images, before and after training.
+
+    Args:
+        before, after: averages over these images.
+        accuracy: accuracy of the trained network on these images.
+    """
+
+    before: Observed
+    after: Observed
+    accuracy: float
+
+
+def _vit_batches(updates: int, seed: int) -> Iterator[Batch]:
+    known = drawn(KNOWN, 2 * seed + 1)
+    generator = generator_from(seed)
+    for _ in range(updates):
+        chosen = torch.randint(KNOWN, (BATCH,), generator=generator)
+        images = Images.of(known.pixels[chosen], N_PATCHES)
+        yield Batch.of_images(images, known.left[chosen].tolist())
+
+
+@cache
+def trained(updates: int, seed: int, *, confined: bool) -> Trained:
+    """Train a network, and observe its heads before and after."""
+    model, new = network(CONFIG, seed).eval(), drawn(WATCHED, 2 * seed + 2)
+    images = Images.of(new.pixels, N_PATCHES)
+    with restriction(model, confined=confined):
+        before = observed(model, images)
+        rate = Cosine(peak=RATE, warmup=50, updates=updates)
+        train(model, SequenceClass(), _vit_batches(updates, seed), AdamConfig(beta2=0.999), rate)
+        after = observed(model, images)
+    return Trained(before, after, (after.classes == new.left).float().mean().item())
+
+
+def observed(model: nn.Module, images: Images) -> Observed:
+    """Run a network on images of one size, and measure the attention of its heads."""
+    names = attention_taps("weights", N_LAYERS)
+    with capture(model, dict.fromkeys(names)) as seen:
+        found = answers(model, images)
+    weights = [seen[name][0].numpy() for name in names]
+    far = [np.mean([image_distance(one, CONFIG.grid, PATCH) for one in each], axis=0) for each in weights]
+    around = [by_offset(each.mean(axis=0), CONFIG.grid) for each in weights]
+    return Observed(np.stack(far), np.stack(around), found)
+
+
+def by_offset(weights: Numbers, grid: tuple[int, int]) -> Numbers:
+    """Return the mean weight for each offset between query and key patch, relative to uniform attention.
+
+    Args:
+        weights: ``[heads, n, n]``, of queries for keys.
+        grid: rows r and columns c of patches, n = r c.
+
+    Returns:
+        ``[heads, 2 r - 1, 2 c - 1]``: rows of the key below the query, from 1 - r, and columns to its right,
+        from 1 - c. 1 is uniform attention.
+    """
+    rows, columns = (place.ravel() for place in np.indices(grid))
+    down = rows[None] - rows[:, None] + grid[0] - 1
+    right = columns[None] - columns[:, None] + grid[1] - 1
+    summed = np.zeros((len(weights), 2 * grid[0] - 1, 2 * grid[1] - 1))
+    pairs = np.zeros(summed.shape[1:])
+    np.add.at(pairs, (down, right), 1)
+    for head, own in enumerate(weights):
+        np.add.at(summed[head], (down, right), own)
+    return summed / pairs * len(rows)
+
+
+# Convolutions
+
+CONVOLUTIONS = 10
+"""Number of convolutions shown."""
+
+
+@cache
+def convolution_reach(n_layers: int) -> tuple[float, ...]:
+    """Return the greatest distance on which a pixel in the middle depends, after each 3 x 3 convolution.
+
+    It is determined by gradients: the pixels that change some output. In pixels, up to the border.
+    """
+    middle = SIDE // 2
+    with seeded():
+        layers = [StandardisedConvolution(1 if not i else 4, 4, 3).double() for i in range(n_layers)]
+        x = pixels = torch.randn(1, 1, SIDE, SIDE, dtype=torch.float64, requires_grad=True)
+    reach = []
+    for layer in layers:
+        x = layer(x)
+        (gradient,) = torch.autograd.grad(x[0, :, middle, middle].sum(), pixels, retain_graph=True)
+        rows, columns = gradient[0, 0].nonzero().unbind(1)
+        reach.append(torch.hypot((rows - middle).double(), (columns - middle).double()).max().item())
+    return tuple(reach)
+
+
+EVEN = float(patch_distances(CONFIG.grid, PATCH).mean())
+"""Attention distance of uniform attention."""
+
+
+@measures("attention-distance", confined=(False, True))
+def by_depth(size: Size, *, confined: bool) -> Series:
+    """Measure the attention distances of heads by layer, before and after training."""
+    several = [trained(VIT_UPDATES[size], seed, confined=confined) for seed in range(SEEDS[size])]
+    before = np.concatenate([each.before.far for each in several], axis=1)
+    after = np.concatenate([each.after.far for each in several], axis=1)
+    around = np.concatenate([each.after.around for each in several], axis=1)[0]
+    reach = convolution_reach(CONVOLUTIONS)
+    means, first, nearest = after.mean(axis=1), after[0], after[0].min()
+    even = next(n for n, far in enumerate(reach, 1) if far >= EVEN)
+    accuracy = sum(each.accuracy for each in several) / len(several)
+    return Series(
+        {
+            "farthest": Measured(
+                "farthest head of the first layer, after training", first.max(), "pixels", EVEN
+            ),
+            "nearest": Measured("nearest head of the first layer", nearest, "pixels"),
+            "first": Measured("mean of the first layer's heads", means[0], "pixels"),
+            "last": Measured("mean of the last layer's heads", means[-1], "pixels"),
+            "before": Measured(
+                "farthest head of the first layer, before training", before[0].max(), "pixels"
+            ),
+            "reach": Measured("most that the first convolution of 3 x 3 reaches", reach[0], "pixels", 2**0.5),
+            "convolutions": Measured(
+                "convolutions of 3 x 3 until they reach as far as even attention looks",
+                even,
+                "layers",
+                math.ceil(EVEN / 2**0.5),
+            ),
+            "accuracy": Measured("accuracy", accuracy),
+            "least_later": means[1:].min(),
+            "even": EVEN,
+        },
+        [
+            {
+                "layer": layer + 1,
+                "before training": before[layer].mean(),
+                "after": means[layer],
+                "nearest head": after[layer].min(),
+                "farthest head": after[layer].max(),
+                "convolutions": reach[layer],
+            }
+            for layer in range(N_LAYERS)
+        ],
+        [
+            _panel("Attention distance", before, after, reach),
+            _around("Nearest head of the first layer", around[after[0].argmin()]),
+            _around("Farthest head of the first layer", around[after[0].argmax()]),
+        ],
+    )
+
+
+def _around(title: str, weights: Numbers) -> Matrix:
+    """Draw the weights of a head around the query patch in the middle; 1 is uniform attention."""
+    rows, columns = (range(1 - n, n) for n in CONFIG.grid)
+    return Matrix(
+        title,
+        "patches to the right",
+        "patches below",
+        weights.tolist(),
+        limits=(0.0, 2.0),
+        columns=[str(n) for n in columns],
+        rows=[str(n) for n in rows],
+    )
+
+
+def _panel(title: str, before: Numbers, far: Numbers, reach: tuple[float, ...]) -> Curves:
+    """Draw the mean, nearest and farthest head of each layer, and the convolutions."""
+    layers = range(1, N_LAYERS + 1)
+    lines: Mapping[str, Numbers] = {
+        "farthest head": far.max(axis=1),
+        "mean of the heads": far.mean(axis=1),
+        "nearest head": far.min(axis=1),
+        "mean before training": before.mean(axis=1),
+    }
+    return Curves(
+        title,
+        "layer",
+        "pixels",
+        {name: (layers, ys.tolist()) for name, ys in lines.items()}
+        | {"3 x 3 convolutions, at most": (range(1, len(reach) + 1), reach)},
+        levels={"even attention": EVEN},
+        limits=(0.0, 1.6 * EVEN),
+        inches=(5.2, 3.8),
+    )

@@ -1,0 +1,189 @@
+"""Readers of positions: a small model trained to find the previous token by different positions.
+
+Item 50 of the lectures.
+"""
+
+from collections.abc import Callable, Sequence
+from statistics import fmean
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from heedful.errors import RequestError
+from heedful.lab.drawing import Curves, over
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
+from heedful.lab.seeds import cache, seeded
+from heedful.lab.tiny import n_parameters
+from heedful.nn.attention.relative import Rotary
+from heedful.nn.attention.self_attention import SelfAttention
+from heedful.nn.layout import Layout
+from heedful.nn.positions import (
+    Added,
+    Concatenated,
+    LearnedPositions,
+    NoPositions,
+    Positions,
+    SinusoidalPositions,
+)
+
+# Learned tables
+
+VOCABULARY, WIDTH, TRAINED = 8, 32, 16
+UPDATES, TESTED = {"short": 200, "long": 1000}, 200
+
+
+class _Reader(nn.Module):
+    """Tokens and positions, one causal attention, an output layer: enough to predict the previous token."""
+
+    def __init__(self, positions: Added | Concatenated, rotary: Rotary | None = None) -> None:
+        super().__init__()
+        beside = positions.positions.d if isinstance(positions, Concatenated) else 0
+        self.embedding = nn.Embedding(VOCABULARY, WIDTH - beside)
+        self.positions = positions
+        self.attention = SelfAttention(WIDTH, 1, causal=True, qkv_bias=True, rotary=rotary)
+        self.out = nn.Linear(WIDTH, VOCABULARY)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Map ids ``[B, n]`` to logits ``[B, n, V]``."""
+        layout = Layout.of([ids.shape[1]] * ids.shape[0])
+        x = self.positions(self.embedding(ids.flatten()), layout.positions)
+        return self.out(self.attention(x, layout)).view(*ids.shape, -1)
+
+
+def _accuracies(model: _Reader, updates: int) -> list[float]:
+    """Train a model to output the previous token; return its accuracy by position from 1, on longer ones."""
+    optimizer = torch.optim.Adam(model.parameters(), 0.01, fused=True)
+    for _ in range(updates):
+        ids = torch.randint(VOCABULARY, (32, TRAINED))
+        loss = functional.cross_entropy(model(ids)[:, 1:].flatten(0, 1), ids[:, :-1].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        ids = torch.randint(VOCABULARY, (TESTED, 2 * TRAINED))
+        right = model(ids)[:, 1:].argmax(-1) == ids[:, :-1]
+    return right.double().mean(0).tolist()
+
+
+def _readers() -> dict[str, _Reader]:
+    """Build readers by type of positions; the table has rows for twice the training length."""
+    return {
+        "learned table": _Reader(Added(LearnedPositions(2 * TRAINED, WIDTH))),
+        "rotary": _Reader(Added(NoPositions(WIDTH)), Rotary(WIDTH)),
+        "sinusoids": _Reader(Added(SinusoidalPositions(WIDTH))),
+    }
+
+
+@measures("learned-positions", judged=("learned table", "rotary"))
+@seeded()
+def beyond(size: Size, judged: str) -> Series:
+    """Measure the accuracy of a model at positions that were never trained."""
+    wanted = _readers()
+    if size == "short":
+        wanted = {judged: wanted[judged]}
+    found = {name: _accuracies(model, UPDATES[size]) for name, model in wanted.items()}
+    means = {name: (fmean(each[: TRAINED - 1]), fmean(each[TRAINED - 1 :])) for name, each in found.items()}
+    within, beyond = means[judged]
+    return Series(
+        {
+            "within": Measured(f"right at trained positions (to {TRAINED - 1})", 100 * within, "%"),
+            "beyond": Measured(f"right at positions {TRAINED} to {2 * TRAINED - 1}", 100 * beyond, "%"),
+            "chance": Measured("right by chance", 100 / VOCABULARY, "%"),
+            "refused": Measured(
+                "position that a table of 32 rows refuses",
+                float(_refused(LearnedPositions(32, 2))),
+                expected=32.0,
+            ),
+        },
+        [{"positions": name, "trained": a, "beyond": b} for name, (a, b) in means.items()],
+        [
+            Curves(
+                "Accuracy by position",
+                "position",
+                "accuracy",
+                over(range(1, 2 * TRAINED), found),
+                places={"from here on never trained": TRAINED - 0.5},
+                limits=(0, 1.05),
+            )
+        ],
+    )
+
+
+def _refused(part: Positions) -> int:
+    """Return the first position that has no vector."""
+    p = 0
+    while True:
+        try:
+            part(torch.tensor([p]))
+        except RequestError:
+            return p
+        p += 1
+
+
+# Concatenation
+
+BESIDE = 8  # columns of positions, of `WIDTH`
+ADDED = "added"
+JOINED: dict[str, Callable[[], Added | Concatenated]] = {
+    ADDED: lambda: Added(SinusoidalPositions(WIDTH)),
+    "concatenated": lambda: Concatenated(SinusoidalPositions(BESIDE)),
+    "concatenated zeros": lambda: Concatenated(NoPositions(BESIDE)),
+}
+
+
+@cache
+def _joined(name: str, updates: int) -> tuple[int, Sequence[float]]:
+    """Return the parameters of a reader with positions joined in this way, and its accuracy by position."""
+    with seeded():
+        model = _Reader(JOINED[name]())
+        right = _accuracies(model, updates)[: TRAINED - 1]
+    return n_parameters(model), right
+
+
+def sum_of_products() -> float:
+    """Return the relative difference of W [x; p] and W_x x + W_p p, with W = [W_x W_p]."""
+    d = {"x": WIDTH - BESIDE, "p": BESIDE}
+    with seeded():
+        whole = nn.Linear(WIDTH, WIDTH, bias=False).double()
+        x, layout = torch.randn(TRAINED, d["x"], dtype=torch.float64), Layout.of([TRAINED])
+    together = Concatenated(SinusoidalPositions(BESIDE))(x, layout.positions)
+    of_x, of_p = whole.weight.split([*d.values()], dim=1)
+    apart = x @ of_x.mT + together[:, d["x"] :] @ of_p.mT
+    return ((whole(together) - apart).norm() / apart.norm()).item()
+
+
+@measures("concatenated-positions", judged=("concatenated", "concatenated zeros"))
+def beside(size: Size, judged: str) -> Series:
+    """Measure whether concatenated positions do as well as added ones."""
+    found = {name: _joined(name, UPDATES[size]) for name in (ADDED, judged)}
+    means = {name: fmean(right) for name, (_, right) in found.items()}
+    shares = {name: 100 * mean for name, mean in reversed(means.items())}
+    return Series(
+        {
+            **measured_each("right, {}", shares, "%"),
+            "chance": Measured("right by chance", 100 / VOCABULARY, "%"),
+            "difference": Measured("W [x; p] less W_x x + W_p p, as a share", sum_of_products()),
+            **measured_each("parameters, {}", {name: n for name, (n, _) in found.items()}),
+            "added": means[ADDED],
+            "beside": means[judged],
+        },
+        [
+            {
+                "positions are": name,
+                "columns for words": WIDTH - (0 if name == ADDED else BESIDE),
+                "right": mean,
+            }
+            for name, mean in means.items()
+        ],
+        [
+            Curves(
+                "Accuracy by position",
+                "position",
+                "accuracy",
+                over(range(1, TRAINED), {name: right for name, (_, right) in found.items()}),
+                levels={"chance": 1 / VOCABULARY},
+                limits=(0, 1.05),
+            )
+        ],
+    )

@@ -1,0 +1,97 @@
+"""Rules that decide verdicts: conditions over measured values, written in the lab's YAML files.
+
+A rule is a Python expression such as ``abs(power - 1) < 0.1 and last < first / 10``. It may contain names of
+values, numbers, texts, comparisons, arithmetic, ``and``, ``or``, ``not``, ``a if b else c``, subscripts, and
+calls of the functions in `FUNCTIONS`. Anything else is refused when the rule is read.
+"""
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    each.__name__: each for each in (abs, all, any, len, max, min, round, sum)
+}
+OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+    ast.USub: operator.neg,
+    ast.Not: operator.not_,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+STRUCTURE = (
+    *(ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.BinOp, ast.Compare, ast.IfExp),
+    *(ast.Subscript, ast.Call, ast.Name, ast.Load, ast.Constant),
+)
+
+
+def check(rule: str) -> str:
+    """Return the rule unchanged if it contains only what rules may contain.
+
+    Raises:
+        ValueError: it is not an expression, or contains something else.
+    """
+    try:
+        tree = ast.parse(rule, mode="eval")
+    except SyntaxError as error:
+        raise ValueError(f"expected an expression, got {rule!r} ({error.msg})") from None
+    for node in ast.walk(tree):
+        known = isinstance(node, STRUCTURE) or type(node) in OPERATORS
+        if isinstance(node, ast.Call):
+            known = isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS and not node.keywords
+        if isinstance(node, ast.Constant):
+            known = isinstance(node.value, int | float | str)
+        if not known:
+            raise ValueError(f"a rule must not contain {ast.unparse(node) or type(node).__name__!r}: {rule}")
+    return rule
+
+
+def evaluate(rule: str, values: Mapping[str, Any]) -> Any:
+    """Evaluate a rule.
+
+    Raises:
+        ValueError: the rule is refused by `check`, or names a value that does not exist.
+    """
+    return _value(ast.parse(check(rule), mode="eval").body, values)
+
+
+def _value(node: Any, values: Mapping[str, Any]) -> Any:
+    """Evaluate an expression that `check` has accepted."""
+
+    def of(part: ast.AST) -> Any:
+        return _value(part, values)
+
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.Name():
+            if node.id not in values:
+                raise ValueError(f"unknown value {node.id!r}; known: {', '.join(values)}")
+            return values[node.id]
+        case ast.UnaryOp():
+            return OPERATORS[type(node.op)](of(node.operand))
+        case ast.BinOp():
+            return OPERATORS[type(node.op)](of(node.left), of(node.right))
+        case ast.BoolOp():
+            decide = all if isinstance(node.op, ast.And) else any
+            return decide(of(each) for each in node.values)
+        case ast.Compare():
+            sides = [node.left, *node.comparators]
+            return all(
+                OPERATORS[type(by)](of(left), of(right))
+                for left, by, right in zip(sides, node.ops, sides[1:], strict=False)
+            )
+        case ast.IfExp():
+            return of(node.body if of(node.test) else node.orelse)
+        case ast.Subscript():
+            return of(node.value)[of(node.slice)]
+    return FUNCTIONS[node.func.id](*map(of, node.args))
