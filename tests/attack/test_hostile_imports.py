@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from heedful.config import merged
 from heedful.data.images import LazyImage
 from heedful.errors import HeedfulError
 from heedful.interop.exporting import export_run
@@ -28,15 +29,16 @@ IMAGES = [
 ]
 SUBWORDS = {"kind": "byte-bpe", "merges": 9, "min_frequency": 1, "split": "gpt2"}
 WORDPIECE = {"kind": "wordpiece", "vocab_size": 70, "cleaning": {"clean": True, "chinese": True}}
-ENCODER = {
-    "kind": "encoder",
-    "norm_placement": "post",
-    "positions": "learned",
-    "max_length": 16,
-    "segments": 2,
-    "norm_eps": 1e-12,
-    **SMALL,
-}
+ENCODER = merged(
+    SMALL,
+    {
+        "kind": "encoder",
+        "positions": "learned",
+        "max_length": 16,
+        "segments": 2,
+        "layer": {"norm": {"eps": 1e-12}, "norm_placement": "post"},
+    },
+)
 
 RUNS = {
     "gpt2": (

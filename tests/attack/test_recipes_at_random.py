@@ -12,6 +12,7 @@ import torch
 from configurations import Drawing, configurations
 from PIL import Image
 
+from heedful.config import merged
 from heedful.errors import HeedfulError, RequestError
 from heedful.models.registry import BUILDERS, READERS
 from heedful.recipes.yaml import dump_yaml
@@ -68,8 +69,20 @@ CHOICES = {
 """Values of fields whose type says too little, or allows too much for a moment's work."""
 
 TEXTS = {"subwords": {"kind": "character"}}
-ENCODER = {"kind": "encoder", "d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 5, "max_length": 32}
-DECODER = {"kind": "language-model", "d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 5, "context": 16}
+ENCODER = {
+    "kind": "encoder",
+    "d_model": 8,
+    "n_layers": 1,
+    "max_length": 32,
+    "layer": {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 5}},
+}
+DECODER = {
+    "kind": "language-model",
+    "d_model": 8,
+    "n_layers": 1,
+    "context": 16,
+    "layer": {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 5}},
+}
 PATCHES = {"image_size": 8, "patch_size": 4, "channels": 1, "d_model": 8, "n_heads": 2, "n_layers": 1}
 SHORT = {"kind": "greedy", "max_length": {"cap": 5}}
 
@@ -81,7 +94,15 @@ def rows(**columns):
 PAIRS = {
     "columns": ("source", "target"),
     "tokenizer": TEXTS,
-    "model": {"kind": "transformer", "d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 5},
+    "model": {
+        "kind": "transformer",
+        "d_model": 8,
+        "n_layers": 1,
+        "layer": {
+            "mixer": {"kind": "attention", "n_heads": 2},
+            "channels": {"kind": "feed-forward", "d_ff": 5},
+        },
+    },
     "decoding": SHORT,
 }
 RECURRENT = {"kind": "recurrent", "d_embedding": 8, "d_hidden": 8}
@@ -124,13 +145,13 @@ BASES = {
     },
     "image-classification": {
         "columns": ("image", "label"),
-        "model": {"kind": "vision", "d_ff": 5, **PATCHES},
+        "model": merged(PATCHES, {"kind": "vision", "layer": {"channels": {"d_ff": 5}}}),
     },
     "image-classification, resnet": {"columns": ("image", "label"), "model": RESNET},
     "captioning": {
         "columns": ("image", "caption"),
         "tokenizer": TEXTS,
-        "model": {"kind": "captioner", "d_ff": 5, **PATCHES},
+        "model": merged(PATCHES, {"kind": "captioner", "layer": {"channels": {"d_ff": 5}}}),
         "decoding": SHORT,
     },
 }

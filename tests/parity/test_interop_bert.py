@@ -328,7 +328,13 @@ def test_specials_may_stand_anywhere(tmp_path):
 RECIPE = {
     "task": {"kind": "masked-language-modelling"},
     "tokenizer": {"subwords": {"kind": "wordpiece", "vocab_size": 120, "min_frequency": 1}},
-    "model": {"kind": "encoder", "d_model": D, "n_layers": 2, "n_heads": 2, "max_length": LONGEST},
+    "model": {
+        "kind": "encoder",
+        "d_model": D,
+        "n_layers": 2,
+        "max_length": LONGEST,
+        "layer": {"mixer": {"kind": "attention", "n_heads": 2}},
+    },
 }
 
 

@@ -176,7 +176,13 @@ def test_a_run_that_was_trained_here_writes_the_same_there(make_run, tmp_path, s
     recipe = {
         "task": {"kind": "language-modelling"},
         "tokenizer": {"subwords": {"kind": "byte-bpe", "merges": 40, "min_frequency": 1, "split": split}},
-        "model": {"kind": "language-model", "d_model": 22, "n_layers": 2, "n_heads": 2, "context": 29},
+        "model": {
+            "kind": "language-model",
+            "d_model": 22,
+            "n_layers": 2,
+            "context": 29,
+            "layer": {"mixer": {"kind": "attention", "n_heads": 2}},
+        },
     }
     folder = make_run(tmp_path / "run", recipe, [{"text": text} for text in TEXT])
     out = export_run(folder, "gpt2")

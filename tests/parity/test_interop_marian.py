@@ -154,7 +154,13 @@ MODELS = {
 }
 
 
-SIZES = {"kind": "transformer", "d_model": D, "d_ff": 31, "n_heads": 2, "n_layers": 2, "max_length": 37}
+SIZES = {
+    "kind": "transformer",
+    "d_model": D,
+    "n_layers": 2,
+    "max_length": 37,
+    "layer": {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 31}},
+}
 
 
 @pytest.fixture(params=MODELS)

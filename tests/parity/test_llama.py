@@ -106,23 +106,23 @@ def both(request):
     theirs = make().eval()
     ours = build(
         LanguageModelConfig(
-            rotary_base=500.0,
             d_model=D,
-            d_ff=FF,
             n_layers=LAYERS,
-            n_heads=HEADS,
-            n_kv_heads=KV_HEADS,
-            d_k=D_K,
-            d_v=D_K,
             context=CONTEXT,
-            norm="rms",
-            positions="rotary",
-            feed_forward="gated",
-            activation="silu",
-            attention_bias=False,
-            feed_forward_bias=False,
+            positions={"kind": "rotary", "base": 500.0},
             dropout=0.0,
-            window=window,
+            layer={
+                "mixer": {
+                    "n_heads": HEADS,
+                    "n_kv_heads": KV_HEADS,
+                    "d_k": D_K,
+                    "d_v": D_K,
+                    "bias": False,
+                    "visible": {"kind": "window", "size": window},
+                },
+                "channels": {"kind": "gated", "d_ff": FF, "activation": "silu", "bias": False},
+                "norm": "rms",
+            },
         ),
         V,
     ).eval()

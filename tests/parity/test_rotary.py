@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from heedful.config import merged
 from heedful.models.encoder import EncoderConfig
 from heedful.models.encoder import build as build_encoder
 from heedful.models.language_model import LanguageModelConfig, build
@@ -37,7 +38,7 @@ def by_complex_numbers(part, x, width, base, *, causal):
 @torch.no_grad()
 def test_attention_is_that_of_complex_numbers(causal, width, base):
     torch.manual_seed(1)
-    given = {**SIZES, "positions": "rotary", "rotary_width": width, "rotary_base": base}
+    given = merged(SIZES, {"positions": {"kind": "rotary", "base": base, "d_rotated": width}})
     model = build(LanguageModelConfig(**given), V) if causal else build_encoder(EncoderConfig(**given), V)
     part = model.eval().stack.blocks[0].mixer.part
     for parameter in part.parameters():

@@ -194,8 +194,8 @@ def _wanted(run: "Run", maps: Selection) -> list[AttentionSite]:
 def no_attention(run: "Run") -> str:
     """Return a message that the model of a run has no attention weights, and why."""
     model = run.recipe.model
-    if hasattr(model, "mixer"):
-        return f"model.mixer={model.mixer} has no attention weights"
+    if hasattr(model, "layer"):
+        return f"model.layer.mixer.kind={model.layer.mixer.kind} has no attention weights"
     return f"this model (model.kind={model.kind}) has no attention weights"
 
 

@@ -149,7 +149,7 @@ class Marian:
         config: TransformerConfig = run.recipe.model
         refuse(config)
         model, notes = run.model, []
-        if config.positions == "sinusoidal":
+        if config.positions.interleaved:
             config, model = in_halves(config, model, run.processor.sizes)
             notes.append(
                 "the features are in another order, because Marian has all sines first; outputs agree to "

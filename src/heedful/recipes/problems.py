@@ -3,7 +3,7 @@
 import json
 import re
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -112,7 +112,7 @@ def _problem(details: ErrorDetails, tree: Tree, root: Any) -> _Problem:
         entry = "entry" if isinstance(loc[-1], int) else "key"
         return _Problem(path, f"required {entry} is missing")
     if kind in ("union_tag_invalid", "union_tag_not_found"):
-        at = (*path, context["discriminator"].strip("'"))
+        at = (*path, context["discriminator"].strip("'()"))
         return _Problem(at, _wrong_kind(context, _locate(root, loc, tree)[1], at[-1]))
     if kind in _EXPECTED:
         return _Problem(path, "", _EXPECTED[kind].format(**context), _hint(kind, details["input"], context))
@@ -123,9 +123,25 @@ def _problem(details: ErrorDetails, tree: Tree, root: Any) -> _Problem:
 
 def _unknown_key(key: str, model: Any) -> str:
     names = list(_fields(model))
-    guess = nearest(key, names)
+    deeper = next(_paths(model, key), None)
+    guess = f" (did you mean {deeper!r}?)" if deeper else nearest(key, names)
     known = f"; the keys here are {', '.join(names)}" if names and not guess else ""
     return f"unknown key{guess}{known}"
+
+
+def _paths(model: Any, key: str, depth: int = 3) -> Iterator[str]:
+    """Yield the paths of keys with this name in sections below a section, the nearest ones first."""
+    sections = [(name, inner) for name, field in _fields(model).items() for inner in _members(field)]
+    yield from (f"{name}.{key}" for name, inner in sections if key in _fields(inner))
+    if depth > 1:
+        for name, inner in sections:
+            yield from (f"{name}.{path}" for path in _paths(inner, key, depth - 1))
+
+
+def _members(annotation: Any) -> list[Any]:
+    """Return the classes of configurations of a type: itself, or those of a union."""
+    inner, _ = _bare(annotation)
+    return [_bare(each)[0] for each in get_args(inner)] if _is_union(inner) else [inner]
 
 
 def _wrong_kind(context: JsonMapping, union: Any, key: str) -> str:
@@ -234,8 +250,8 @@ def _bare(annotation: Any) -> tuple[Any, str | None]:
             annotation, infos = Union[tuple(members)], []  # noqa: UP007
         else:
             return annotation, key
-        names = [getattr(info, "discriminator", None) for info in infos]
-        key = next((name for name in names if isinstance(name, str)), key)
+        found = [getattr(info, "discriminator", None) for info in infos]
+        key = next((getattr(each, "__name__", each) for each in found if each is not None), key)
 
 
 def _member(union: Any, part: str | int, key: str | None) -> Any:

@@ -244,11 +244,18 @@ class Recipe(Config):
 
         None if it is not, or if no norm of the model has a warm-up.
         """
-        norms = (getattr(self.model, name, None) for name in ("norm", "decoder_norm"))
-        if updates is None or "power" not in norms:
+        warmup = self.norm_warmup
+        if updates is None or warmup is None:
             return None
         batches = updates * self.training.accumulate
-        return batches if 2 * self.model.norm_warmup > batches else None
+        return batches if 2 * warmup > batches else None
+
+    @property
+    def norm_warmup(self) -> int | None:
+        """Largest number of batches in the warm-up of a power normalisation; None: the model has none."""
+        layers = (*getattr(self.model, "layers", ()), *getattr(self.model, "decoder_layers", ()))
+        warmups = [layer.norm.warmup for layer in layers if layer.norm.kind == "power"]
+        return max(warmups, default=None)
 
     def metrics(self) -> set[str]:
         """Return the names of the validation metrics."""
@@ -284,7 +291,7 @@ class Recipe(Config):
         batches = self.batches_within_warm_up(self.training.max_updates)
         if batches is not None:
             raise ValueError(
-                f"model.norm_warmup={self.model.norm_warmup} is more than half of the run's {batches} "
+                f"the warmup={self.norm_warmup} of model.layer.norm is more than half of the run's {batches} "
                 "batches, so power normalisation would be in warm-up for most of the run; set it to at most "
                 f"{batches // 2}"
             )

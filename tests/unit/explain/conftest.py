@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from heedful.config import merged
 from heedful.data.images import LazyImage
 from heedful.explain.heat_map import save
 from heedful.runs.run import Run, load
@@ -77,13 +78,20 @@ CAPTIONER |= {"n_decoder_layers": 2}
 RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
     "translation": (_recipe("translation", PIECES, TRANSFORMER, decoding=BEAM), PAIRS, "the red dog sleeps"),
     "summarisation": (
-        _recipe("summarisation", PIECES, {**TRANSFORMER, "norm_placement": "pre"}, decoding=SHORT),
+        _recipe(
+            "summarisation", PIECES, merged(TRANSFORMER, {"layer": {"norm_placement": "pre"}}), decoding=SHORT
+        ),
         PAIRS,
         "blue dog",
     ),
     "one text": (_recipe("translation", WORDS, MODEL, **ONE_TEXT), PAIRS, "red dog runs"),
     "additive": (
-        _recipe("translation", WORDS, {**TRANSFORMER, "score": "additive"}, decoding=SHORT),
+        _recipe(
+            "translation",
+            WORDS,
+            merged(TRANSFORMER, {"layer": {"mixer": {"score": "additive"}}}),
+            decoding=SHORT,
+        ),
         PAIRS,
         "red dog",
     ),
@@ -106,13 +114,7 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
         _recipe(
             "translation",
             WORDS,
-            {
-                **RECURRENT,
-                "decoder": "plain",
-                "attention": None,
-                "direction": "left-to-right",
-                "bridge": "copy",
-            },
+            merged(RECURRENT, {"decoder": "plain", "attention": None, "bridge": "copy"}),
             decoding=SHORT,
         ),
         PAIRS,
@@ -133,7 +135,7 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
         _recipe(
             "language-modelling",
             PIECES,
-            {**MODEL, "mixer": "recurrent", "feed_forward": "none"},
+            merged(MODEL, {"layer": {"mixer": {"kind": "recurrent"}, "channels": {"kind": "none"}}}),
             completion={"max_new_tokens": 5},
             decoding={"kind": "greedy"},
         ),
@@ -144,7 +146,16 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
         _recipe(
             "language-modelling",
             PIECES,
-            {**MODEL, "n_layers": 3, "mixer": "alternating", "block": 4, "compression": 3},
+            merged(
+                MODEL,
+                {
+                    "n_layers": 3,
+                    "pattern": [
+                        {"mixer": {"visible": {"kind": "blocks", "size": 4}}},
+                        {"mixer": {"kind": "compressed-attention", "factor": 3}},
+                    ],
+                },
+            ),
             completion={"max_new_tokens": 3},
             decoding={"kind": "greedy"},
         ),
@@ -155,7 +166,10 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
         _recipe(
             "language-modelling",
             WORDS,
-            {**MODEL, "n_heads": 6, "n_kv_heads": 2, "positions": "rotary", "norm": "rms"},
+            merged(
+                MODEL,
+                {"positions": "rotary", "layer": {"mixer": {"n_heads": 6, "n_kv_heads": 2}, "norm": "rms"}},
+            ),
             completion={"max_new_tokens": 3},
             decoding={"kind": "greedy"},
         ),

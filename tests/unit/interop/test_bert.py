@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from heedful.config import merged
 from heedful.errors import RequestError
 from heedful.interop.bert import BERT, table
 from heedful.interop.checkpoint import Checkpoint
@@ -21,10 +22,7 @@ from heedful.text.specials import SPECIALS
 
 TEXT = ["The Cat sat on the mat, and it's the cat's mat.", "We'll see 1234 dogs! ÜBER façade, 猫が好き"]
 LABELS = ["bad", "good", "so so"]
-SIZES = {
-    "kind": "encoder", "d_model": 14, "n_layers": 2, "n_heads": 2, "d_ff": 17, "max_length": 19,
-    "norm_eps": 1e-12,
-}  # fmt: skip
+SIZES = {"kind": "encoder", "d_model": 14, "n_layers": 2, "max_length": 19, "layer": {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 17}, "norm": {"eps": 1e-12}}}  # fmt: skip
 CLEANING = {"clean": True, "chinese": True, "strip_accents": True, "lowercase": True}
 WORDS = {"kind": "wordpiece", "vocab_size": 101, "min_frequency": 1, "cleaning": CLEANING}
 
@@ -142,7 +140,17 @@ def test_a_configuration_becomes_a_model(changed, tmp_path):
     lines = []
     run = load(import_run(folder, tmp_path / "again", lines.append).path)
     assert run.recipe.model == EncoderConfig.model_validate(
-        {**SIZES, "activation": "gelu-tanh", "norm_eps": 1e-3, "dropout": 0.25, "attention_dropout": 0.5}
+        merged(
+            SIZES,
+            {
+                "dropout": 0.25,
+                "layer": {
+                    "mixer": {"dropout": 0.5},
+                    "channels": {"activation": "gelu-tanh"},
+                    "norm": {"eps": 1e-3},
+                },
+            },
+        )
     )
     # Activation and ε of the head for hidden tokens are the model's.
     head = run.model.heads["token"].transform
@@ -265,7 +273,10 @@ def test_labels_that_are_none_are_refused(own_run, tmp_path, labels):
 @pytest.mark.parametrize(
     "model, message",
     [
-        ({"norm_placement": "pre"}, "model.norm_placement=pre: not supported by BERT: its norms follow"),
+        (
+            {"layer": {"norm_placement": "pre"}},
+            "model.norm_placement=pre: not supported by BERT: its norms follow",
+        ),
         ({"mixer": "fourier"}, "model.mixer=fourier: "),
         ({"window": 4}, "model.window=4: "),
         ({"norm": "rms"}, "model.norm=rms: "),
@@ -274,9 +285,9 @@ def test_labels_that_are_none_are_refused(own_run, tmp_path, labels):
         ({"embedding_norm": False}, "model.embedding_norm=false: "),
         ({"pooling": "mean"}, "model.pooling=mean: "),
         ({"feed_forward": "gated"}, "model.feed_forward=gated: "),
-        ({"feed_forward_bias": False}, "model.feed_forward_bias=false: "),
-        ({"attention_bias": False}, "model.attention_bias=false: "),
-        ({"n_kv_heads": 1}, "model.n_kv_heads=1: "),
+        ({"layer": {"channels": {"kind": "feed-forward", "bias": False}}}, "model.feed_forward_bias=false: "),
+        ({"layer": {"mixer": {"kind": "attention", "bias": False}}}, "model.attention_bias=false: "),
+        ({"layer": {"mixer": {"kind": "attention", "n_kv_heads": 1}}}, "model.n_kv_heads=1: "),
         ({"segments": 0}, "model.segments=0: "),
         ({"subwords": {"kind": "word"}}, "tokenizer.subwords.kind=word: BERT's tokenizer is a WordPiece"),
         ({"text": {"lowercase": True}}, "tokenizer.text: changes of the text are not supported by BERT"),

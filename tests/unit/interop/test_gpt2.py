@@ -40,7 +40,9 @@ def test_a_run_is_made_of_a_folder(gpt2, tmp_path):
     run = load(folder.path)
     assert run.processor.sizes == (317,)
     sizes = {"d_model": 22, "n_layers": 3, "n_heads": 2, "context": 13, "d_ff": 31}
-    wanted = LanguageModelConfig(**sizes, activation="gelu-tanh", norm_eps=1e-3, dropout=0.0)
+    wanted = LanguageModelConfig(
+        dropout=0.0, layer={"channels": {"activation": "gelu-tanh"}, "norm": {"eps": 1e-3}}, **sizes
+    )
     assert run.recipe.model == wanted
     assert any("gpt2, " in line and "317 tokens" in line for line in lines)
     assert any(line.startswith("note: <pad>, <s>, <unk>, <cls>, <sep>, <mask> have no row") for line in lines)
@@ -201,7 +203,13 @@ def test_a_damaged_run_is_not_exported(gpt2, tmp_path):
 # Runs that were trained here
 
 
-SIZES = {"kind": "language-model", "d_model": 14, "n_layers": 2, "n_heads": 2, "context": 11}
+SIZES = {
+    "kind": "language-model",
+    "d_model": 14,
+    "n_layers": 2,
+    "context": 11,
+    "layer": {"mixer": {"kind": "attention", "n_heads": 2}},
+}
 
 
 @pytest.fixture
@@ -250,14 +258,14 @@ def test_all_but_the_rows_that_are_never_used_come_back(own_run, tmp_path, split
     "model, message",
     [
         (
-            {"norm_placement": "post"},
+            {"layer": {"norm_placement": "post"}},
             "model.norm_placement=post: not supported by GPT-2: its norms",
         ),
         ({"norm": "batch"}, "model.norm=batch: "),
         ({"positions": "none"}, "model.positions=none: "),
         ({"scale_embedding": True}, "model.scale_embedding=true: GPT-2 does not multiply"),
-        ({"attention_bias": False}, "model.attention_bias=false: "),
-        ({"n_kv_heads": 1}, "model.n_kv_heads=1: "),
+        ({"layer": {"mixer": {"kind": "attention", "bias": False}}}, "model.attention_bias=false: "),
+        ({"layer": {"mixer": {"kind": "attention", "n_kv_heads": 1}}}, "model.n_kv_heads=1: "),
         ({"d_k": 5}, "model.d_k=5: "),
         ({"score": "cosine"}, "model.score=cosine: "),
         ({"mixer": "local", "block": 4}, "model.mixer=local: not supported by GPT-2: each token"),
@@ -266,7 +274,7 @@ def test_all_but_the_rows_that_are_never_used_come_back(own_run, tmp_path, split
         ({"mixer": "compressed"}, "model.mixer=compressed: "),
         ({"experts": {"n": 3}}, "model.experts=n=3 "),
         ({"feed_forward": "gated"}, "model.feed_forward=gated: "),
-        ({"feed_forward_bias": False}, "model.feed_forward_bias=false: "),
+        ({"layer": {"channels": {"kind": "feed-forward", "bias": False}}}, "model.feed_forward_bias=false: "),
     ],
 )
 def test_what_gpt2_has_not_is_refused_by_the_recipes_key(own_run, tmp_path, model, message):

@@ -21,7 +21,12 @@ ROWS = [
     {"source": "red dog runs", "target": "RUNS DOG RED"},
     {"source": "the blue cat sleeps", "target": "SLEEPS CAT BLUE"},
 ]
-SIZES = {"kind": "transformer", "d_model": 22, "d_ff": 31, "n_heads": 2, "n_layers": 2}
+SIZES = {
+    "kind": "transformer",
+    "d_model": 22,
+    "n_layers": 2,
+    "layer": {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 31}},
+}
 RECIPE = {
     "task": {"kind": "translation"},
     "tokenizer": {"subwords": {"kind": "bpe", "merges": 20, "min_frequency": 1}},
@@ -83,7 +88,13 @@ def test_an_output_without_a_bias_is_one_of_zeros(make_run, tmp_path):
 @pytest.mark.parametrize("tie", ["three-way", "target", "none"])
 def test_the_order_of_features_changes_nothing_but_rounding(tie):
     torch.manual_seed(1)
-    config = TransformerConfig(d_model=22, d_ff=31, n_heads=2, n_layers=2, tie=tie, head_bias=True)
+    config = TransformerConfig(
+        d_model=22,
+        n_layers=2,
+        tie=tie,
+        head_bias=True,
+        layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 31}},
+    )
     model = build_model(config, 37, 37)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -135,14 +146,17 @@ def test_what_heedful_cannot_express_is_refused_by_its_key(folder, tmp_path, val
 @pytest.mark.parametrize(
     "model, message",
     [
-        ({"norm_placement": "pre"}, "model.norm_placement=pre: not supported by Marian: it is a post-norm"),
+        (
+            {"layer": {"norm_placement": "pre"}},
+            "model.norm_placement=pre: not supported by Marian: it is a post-norm",
+        ),
         ({"norm_eps": 1e-6}, "model.norm_eps=1e-06: "),
-        ({"attention_bias": False}, "model.attention_bias=false: "),
+        ({"layer": {"mixer": {"kind": "attention", "bias": False}}}, "model.attention_bias=false: "),
         ({"feed_forward": "gated"}, "model.feed_forward=gated: "),
-        ({"feed_forward_bias": False}, "model.feed_forward_bias=false: "),
+        ({"layer": {"channels": {"kind": "feed-forward", "bias": False}}}, "model.feed_forward_bias=false: "),
         ({"score": "dot"}, "model.score=dot: "),
         ({"positions": "none"}, "model.positions=none: "),
-        ({"n_kv_heads": 1}, "model.n_kv_heads=1: "),
+        ({"layer": {"mixer": {"kind": "attention", "n_kv_heads": 1}}}, "model.n_kv_heads=1: "),
         ({"combine": "concat", "d_positions": 4, "tie": "none"}, "model.combine=concat: "),
     ],
 )

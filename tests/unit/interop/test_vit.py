@@ -25,10 +25,7 @@ from heedful.tasks.images import ImageReader
 from heedful.tasks.registry import task_for
 
 LABELS = ("cat", "dog", "none of them")
-SIZES = {
-    "kind": "vision", "d_model": 14, "n_layers": 2, "n_heads": 2, "d_ff": 17, "image_size": 15,
-    "patch_size": 5, "channels": 3, "norm_eps": 1e-12, "dropout": 0.0,
-}  # fmt: skip
+SIZES = {"kind": "vision", "d_model": 14, "n_layers": 2, "image_size": 15, "patch_size": 5, "channels": 3, "dropout": 0.0, "layer": {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 17}, "norm": {"eps": 1e-12}}}  # fmt: skip
 
 
 @pytest.fixture
@@ -190,9 +187,15 @@ def test_a_model_without_a_classifier_is_one_to_start_from(vit, tmp_path):
 @pytest.mark.parametrize(
     "model, message",
     [
-        ({"norm_placement": "post"}, "model.norm_placement=post: not supported by ViT: its norms"),
+        ({"layer": {"norm_placement": "post"}}, "model.norm_placement=post: not supported by ViT: its norms"),
         ({"mixer": "fourier"}, "model.mixer=fourier: "),
-        ({"window": 4, "full_every": 2}, "model.window=4: "),
+        (
+            {
+                "layer": {"mixer": {"kind": "attention", "visible": {"kind": "window", "size": 4}}},
+                "pattern": [{}, {"mixer": {"visible": "all"}}],
+            },
+            "model.window=4: ",
+        ),
         ({"pooling": "mean"}, "model.pooling=mean: "),
         ({"positions": "none"}, "model.positions=none: "),
         ({"norm": "rms"}, "model.norm=rms: "),

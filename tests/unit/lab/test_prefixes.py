@@ -22,7 +22,12 @@ class TestExperiments(Laws):
 @pytest.fixture(scope="module")
 def model():
     config = LanguageModelConfig(
-        d_model=8, n_heads=2, n_layers=1, context=prefixes.LENGTH, dropout=0.0, tie=False
+        d_model=8,
+        n_layers=1,
+        context=prefixes.LENGTH,
+        dropout=0.0,
+        tie=False,
+        layer={"mixer": {"n_heads": 2}},
     )
     with seeded(1):
         found = language_model.build(config, prefixes.TYPES).eval()

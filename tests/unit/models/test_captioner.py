@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from heedful.config import merged
 from heedful.models import transformer, vision
 from heedful.models.captioner import PRESETS, CaptionerConfig, build
 from heedful.models.transformer import TransformerConfig
@@ -57,7 +58,9 @@ def test_it_is_vits_encoder_under_a_transformers_decoder():
     patches = vision.build(VisionConfig(**{**SMALL, "pooling": "mean"})).eval()
     patches.embedding.load_state_dict(model.source_embedding.state_dict())
     patches.stack.load_state_dict(model.encoder.state_dict())
-    options = {**SIZES, "activation": "gelu", "norm_placement": "pre", "tie": "target"}
+    options = merged(
+        SIZES, {"tie": "target", "layer": {"channels": {"activation": "gelu"}, "norm_placement": "pre"}}
+    )
     words = transformer.build(TransformerConfig(**options), 5, V).eval()
     words.target_embedding.load_state_dict(model.target_embedding.state_dict())
     words.decoder.load_state_dict(model.decoder.state_dict())

@@ -70,7 +70,7 @@ def test_first_weights_are_those_of_bert():
 @pytest.mark.parametrize("options", [{"positions": "sinusoidal"}, {"mixer": "recurrent"}])
 def test_odd_widths_are_refused_where_halves_are_needed(options):
     with pytest.raises(ValueError, match="must be even"):
-        EncoderConfig(d_model=15, n_heads=3, **options)
+        EncoderConfig(d_model=15, layer={"mixer": {"n_heads": 3}}, **options)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,10 @@ def test_mixers_that_cannot_work_are_refused(options, message):
 def test_fnet_has_no_parameters_for_mixing():
     """FNet-base is BERT-base without attention: 4 (768^2 + 768) parameters less in each of 12 layers."""
     with torch.device("meta"):
-        bert, fnet = (build(EncoderConfig(mixer=mixer), 32_000) for mixer in ("attention", "fourier"))
+        bert, fnet = (
+            build(EncoderConfig(layer={"mixer": {"kind": mixer}}), 32_000)
+            for mixer in ("attention", "fourier")
+        )
     sizes = [sum(p.numel() for p in model.parameters()) for model in (bert, fnet)]
     assert sizes[0] - sizes[1] == 12 * 4 * (768 * 768 + 768)
 

@@ -211,7 +211,10 @@ def test_first_weights_have_the_spread_of_gpt2(place, last):
     """Standard deviations of some 10,000 numbers, so within 3 %."""
     torch.manual_seed(1)
     model = build(
-        LanguageModelConfig(n_layers=4, d_model=96, n_heads=3, norm_placement=place, tie=False), 101
+        LanguageModelConfig(
+            n_layers=4, d_model=96, tie=False, layer={"mixer": {"n_heads": 3}, "norm_placement": place}
+        ),
+        101,
     )
     for block in model.stack.blocks:
         attention, feed_forward = block.mixer.part, block.feed_forward.part
@@ -230,7 +233,9 @@ def test_first_weights_have_the_spread_of_gpt2(place, last):
 
 def test_a_gated_feed_forward_starts_alike():
     torch.manual_seed(1)
-    config = LanguageModelConfig(n_layers=4, d_model=96, n_heads=3, feed_forward="gated")
+    config = LanguageModelConfig(
+        n_layers=4, d_model=96, layer={"mixer": {"n_heads": 3}, "channels": {"kind": "gated"}}
+    )
     for block in build(config, 101).stack.blocks:
         feed_forward = block.feed_forward.part
         assert spread(feed_forward.gate_up.weight) == pytest.approx(0.02, rel=0.03)
@@ -248,7 +253,10 @@ def test_tying_makes_one_parameter():
 def test_positions_of_size_one_do_not_drown_the_tokens(positions):
     torch.manual_seed(1)
     model = build(
-        LanguageModelConfig(n_layers=1, d_model=192, n_heads=3, positions=positions, dropout=0.0), 101
+        LanguageModelConfig(
+            n_layers=1, d_model=192, positions=positions, dropout=0.0, layer={"mixer": {"n_heads": 3}}
+        ),
+        101,
     )
     seen = model.embedding(Tokens.of([list(range(53))]))
     alone = seen - model.embedding.positions.positions(torch.arange(53))
@@ -312,7 +320,12 @@ def test_options_of_experts_reach_their_layers(layers, found):
 def test_first_weights_of_experts_and_compressions():
     torch.manual_seed(1)
     experts = {"n": 3, "k": 2}
-    config = LanguageModelConfig(n_layers=2, d_model=96, n_heads=3, mixer="compressed", experts=experts)
+    config = LanguageModelConfig(
+        n_layers=2,
+        d_model=96,
+        layer={"mixer": {"kind": "compressed-attention", "n_heads": 3}},
+        experts=experts,
+    )
     model = build(config, 101)
     attention, mixture = model.stack.blocks[0].mixer.part, model.stack.blocks[0].feed_forward.part
     assert spread(attention.qkv.weight) == pytest.approx(0.02, rel=0.03)
@@ -380,25 +393,46 @@ def test_positions_inside_attention_alone_tell_the_order_of_what_came_before(pos
             {"positions": "rotary", "d_k": 7, "rotary_width": 8},
             "rotary_width=8 must be even and at most d_k=7",
         ),
-        ({"positions": "rotary", "d_k": 6, "rotary_base": 1.0}, "greater than 1"),
+        (
+            {
+                "positions": {"kind": "rotary", "base": 1.0},
+                "layer": {"mixer": {"kind": "attention", "d_k": 6}},
+            },
+            "greater than 1",
+        ),
         ({"positions": "alibi", "rotary_width": 2}, "rotary_width=2 requires positions=rotary, got alibi"),
-        ({"rotary_base": 500.0}, "rotary_base=500.0 requires positions=rotary, got learned"),
+        ({"positions": {"base": 500.0}}, "rotary_base=500.0 requires positions=rotary, got learned"),
         (
             {"positions": "rotary", "d_k": 6, "score": "additive"},
             "got score=additive; choose other positions",
         ),
-        ({"n_kv_heads": 3}, "must be divisible by n_kv_heads=3"),
+        ({"layer": {"mixer": {"kind": "attention", "n_kv_heads": 3}}}, "must be divisible by n_kv_heads=3"),
         ({"d_model": 15, "n_heads": 3, "positions": "sinusoidal"}, "d_model=15 must be even"),
         ({"context": 0}, "greater than or equal to 1"),
         ({"tie": "three-way"}, "valid boolean"),
         ({"mixer": "local", "window": 3}, "with mixer=local there is none; take mixer=all"),
         ({"mixer": "recurrent", "window": 3}, "with mixer=recurrent there is none"),
         ({"window": 1}, "greater than or equal to 2"),
-        ({"full_every": 2}, "full_every requires a window; set window, or full_every=null"),
-        ({"window": 3, "full_every": 4}, "full_every=4 must be at most n_layers=3"),
-        ({"window": 3, "full_every": 1}, "greater than or equal to 2"),
-        ({"mixer": "compressed", "earlier_blocks": 1}, "mixer=compressed has none"),
-        ({"mixer": "recurrent", "earlier_blocks": 1}, "mixer=recurrent has none"),
+        (
+            {"pattern": [{}, {"mixer": {"visible": "all"}}]},
+            "full_every requires a window; set window, or full_every=null",
+        ),
+        (
+            {
+                "layer": {"mixer": {"kind": "attention", "visible": {"kind": "window", "size": 3}}},
+                "pattern": [{}, {}, {}, {"mixer": {"visible": "all"}}],
+            },
+            "full_every=4 must be at most n_layers=3",
+        ),
+        (
+            {
+                "layer": {"mixer": {"kind": "attention", "visible": {"kind": "window", "size": 3}}},
+                "pattern": [{"mixer": {"visible": "all"}}],
+            },
+            "greater than or equal to 2",
+        ),
+        ({"layer": {"mixer": {"kind": "compressed-attention"}}}, "mixer=compressed has none"),
+        ({"layer": {"mixer": {"kind": "recurrent"}}}, "mixer=recurrent has none"),
         (
             {"mixer": "recurrent", "positions": "alibi"},
             "requires attention, got mixer=recurrent",

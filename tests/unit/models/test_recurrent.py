@@ -6,6 +6,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from heedful.config import merged
 from heedful.models import recurrent
 from heedful.models.recurrent import PRESETS, RecurrentConfig, build
 from heedful.models.recurrent_attention import Attention
@@ -27,30 +28,19 @@ SMALL = {
 LOCATION = {"score": "multi-head-location", "n_heads": 3, "d_k": 5, "d_v": 4, "channels": 2, "half_width": 4}
 CASES = {
     "bahdanau": SMALL,
-    "bahdanau, 2 layers, fed": {
-        **SMALL,
-        "n_layers": 2,
-        "input_feeding": True,
-        "cell": "lstm",
-        "residual": True,
-    },
-    "fixed": {**SMALL, "attention": None, "cell": "rnn", "direction": "left-to-right"},
-    "luong, cosine": {
-        **SMALL,
-        "decoder": "luong",
-        "attention": {"score": "cosine", "key_strength": 2.0},
-        "direction": "right-to-left",
-        "bridge": "copy",
-        "cell": "lstm",
-        "n_layers": 2,
-        "input_feeding": True,
-    },
-    "luong, dot": {
-        **SMALL,
-        "decoder": "luong",
-        "attention": {"score": "scaled-dot"},
-        "direction": "left-to-right",
-    },
+    "bahdanau, 2 layers, fed": merged(SMALL, {"n_layers": 2, "input_feeding": True, "residual": True}),
+    "fixed": merged(SMALL, {"attention": None}),
+    "luong, cosine": merged(
+        SMALL,
+        {
+            "decoder": "luong",
+            "attention": {"score": "cosine", "key_strength": 2.0},
+            "bridge": "copy",
+            "n_layers": 2,
+            "input_feeding": True,
+        },
+    ),
+    "luong, dot": merged(SMALL, {"decoder": "luong", "attention": {"score": "scaled-dot"}}),
     "luong, bilinear": {**SMALL, "decoder": "luong", "attention": {"score": "bilinear"}, "bridge": "zero"},
     "plain": {
         "d_embedding": 5,
@@ -66,7 +56,10 @@ CASES = {
     "tied": {**SMALL, "d_readout": 5, "tie": "target"},
     "heads": {**SMALL, "attention": {"score": "multi-head-additive", "n_heads": 3, "d_k": 5, "d_v": 4}},
     "location": {**SMALL, "attention": LOCATION, "decoder": "luong", "input_feeding": True},
-    "multi-resolution": {**SMALL, "attention": {**LOCATION, "score": "multi-head-multi-resolution"}},
+    "multi-resolution": {
+        **SMALL,
+        "attention": merged(LOCATION, {"layer": {"mixer": {"score": "multi-head-multi-resolution"}}}),
+    },
 }
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 

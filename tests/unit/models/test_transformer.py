@@ -50,7 +50,7 @@ def on_meta(config, vocabulary):
 )
 def test_layers_of_the_base_model_have_their_published_parameters(bias, encoder_layer, decoder_layer):
     """Lecture S0: "about 3 million" and "about 4 million"; times six, 18.9M and 25.2M."""
-    config = TransformerConfig(attention_bias=bias)
+    config = TransformerConfig(layer={"mixer": {"bias": bias}})
     with torch.device("meta"):
         encoder, decoder = encoder_stack(config), decoder_stack(config)
     assert [size(block) for block in encoder.blocks] == [encoder_layer] * 6
@@ -319,7 +319,10 @@ def test_attention_has_a_bias_where_asked_for():
     [
         ({"n_heads": 3}, "d_model=14 must be divisible by n_heads=3"),
         ({"n_heads": 3, "d_k": 5}, "or set d_k and d_v"),
-        ({"n_heads": 6, "d_k": 5, "d_v": 3, "n_kv_heads": 4}, "n_heads=6 must be divisible by n_kv_heads=4"),
+        (
+            {"layer": {"mixer": {"kind": "attention", "n_heads": 6, "n_kv_heads": 4, "d_k": 5, "d_v": 3}}},
+            "n_heads=6 must be divisible by n_kv_heads=4",
+        ),
         ({"combine": "concat", "tie": "target", "d_positions": 4}, "needs tie=none"),
         ({"combine": "concat", "d_positions": 14}, "14 columns of positions leave none of d_model"),
         ({"combine": "concat", "positions": "one-hot", "max_length": 17}, "leave none"),
@@ -362,7 +365,10 @@ def test_a_norm_epsilon_reaches_every_norm():
 @pytest.mark.parametrize("placement", ["post", "pre"])
 def test_encoder_and_decoder_may_have_different_norms(placement):
     """The released form of power normalisation: in the encoder alone, after scaling by groups."""
-    released = {"norm": "power", "norm_warmup": 7, "norm_groups": 2, "decoder_norm": "layer"}
+    released = {
+        "layer": {"norm": {"kind": "power", "warmup": 7, "n_groups": 2}},
+        "decoder_layer": {"norm": "layer"},
+    }
     config = small(
         n_decoder_layers=3, **released, norm_alpha_fwd=0.5, norm_alpha_bkw=0.25, norm_placement=placement
     )

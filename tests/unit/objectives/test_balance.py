@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from heedful.config import merged
 from heedful.data.batch import Batch
 from heedful.models.language_model import LanguageModelConfig, build
 from heedful.nn.experts import NoisyTopKGate, TopKGate
@@ -20,7 +21,7 @@ SMALL = {"d_model": 6, "d_ff": 7, "n_heads": 2, "n_layers": 3, "dropout": 0.0, "
 
 def model_of(seed=1, **experts):
     torch.manual_seed(seed)
-    config = LanguageModelConfig.model_validate({**SMALL, "experts": {"n": 5, "k": 2, **experts}})
+    config = LanguageModelConfig.model_validate(merged(SMALL, {"experts": {"n": 5, "k": 2, **experts}}))
     model = build(config, V)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -63,8 +63,10 @@ def plain(**sections):
         "image_size": 12,
         "patch_size": 6,
         "d_model": 12,
-        "d_ff": 17,
-        "n_heads": 3,
+        "layer": {
+            "mixer": {"kind": "attention", "n_heads": 3},
+            "channels": {"kind": "feed-forward", "d_ff": 17},
+        },
     }
     training = {"max_updates": 6, "tokens_per_update": 60, "validate_every": 3, "save_every": 2}
     data = {"train": sources["train"], "valid": sources["valid"], "test": {"test": sources["test"]}}

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from heedful.artifacts.run_folder import RunFolder
+from heedful.config import merged
 from heedful.data.links import ALIGNMENT
 from heedful.errors import DataError, RequestError
 from heedful.objectives.guided import Guidance
@@ -21,7 +22,13 @@ from heedful.tasks.registry import task_for
 from heedful.training.callbacks import JsonLines
 
 WORDS = ["a", "b", "c d", "b a", "c a b", "d c b a", "a d"] * 5
-MODEL = {"kind": "transformer", "d_model": 12, "d_ff": 17, "n_heads": 3, "n_layers": 2, "dropout": 0.0}
+MODEL = {
+    "kind": "transformer",
+    "d_model": 12,
+    "n_layers": 2,
+    "dropout": 0.0,
+    "layer": {"mixer": {"kind": "attention", "n_heads": 3}, "channels": {"kind": "feed-forward", "d_ff": 17}},
+}
 
 
 def plain(guided=None, model=MODEL, **sections):
@@ -141,7 +148,13 @@ def test_by_default_it_is_the_last_layer_but_one(n, layer):
     assert GuidedConfig(layer=n).place(n) == n - 1
 
 
-LM = {"kind": "language-model", "d_model": 4, "d_ff": 3, "n_heads": 2, "n_layers": 1, "context": 32}
+LM = {
+    "kind": "language-model",
+    "d_model": 4,
+    "n_layers": 1,
+    "context": 32,
+    "layer": {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 3}},
+}
 RNN = {"kind": "recurrent", "d_embedding": 3, "d_hidden": 5}
 SHORT = {"data": {**plain()["data"], "filter": {"max_length": {"source": 9, "target": 9}}}}
 TWO = {"tokenizer": {"subwords": {"kind": "character"}, "shared": False}}
@@ -161,7 +174,7 @@ TWO = {"tokenizer": {"subwords": {"kind": "character"}, "shared": False}}
         ({}, {"model": LM, **SHORT}, "objective.guided: this model has no attention over a source"),
         (
             {},
-            {"model": {**RNN, "decoder": "plain", "attention": None, "direction": "left-to-right"}},
+            {"model": merged(RNN, {"decoder": "plain", "attention": None})},
             "objective.guided: this model has no attention over a source",
         ),
         ({"layer": 0}, {}, "objective.guided.layer"),

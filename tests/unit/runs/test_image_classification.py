@@ -19,7 +19,14 @@ from heedful.runs.train import train_run
 from heedful.training.callbacks import JsonLines, read_metrics
 
 LABELS = ["across", "down", "flat"]
-MODEL = {"kind": "vision", "image_size": 6, "channels": 1, "patch_size": 3, "d_model": 12, "d_ff": 17}
+MODEL = {
+    "kind": "vision",
+    "image_size": 6,
+    "channels": 1,
+    "patch_size": 3,
+    "d_model": 12,
+    "layer": {"channels": {"kind": "feed-forward", "d_ff": 17}},
+}
 MODEL |= {"n_heads": 3, "n_layers": 1, "dropout": 0.0, "attention_dropout": 0.0}
 TRAINING = {"max_updates": 6, "tokens_per_update": 55, "validate_every": 3, "save_every": 2}
 

@@ -38,11 +38,13 @@ def plain(**sections):
         "model": {
             "kind": "language-model",
             "d_model": 12,
-            "d_ff": 17,
-            "n_heads": 3,
             "n_layers": 2,
             "context": CONTEXT,
             "dropout": 0.1,
+            "layer": {
+                "mixer": {"kind": "attention", "n_heads": 3},
+                "channels": {"kind": "feed-forward", "d_ff": 17},
+            },
         },
         "schedule": {"kind": "constant", "peak": 1e-2},
         "completion": {"max_new_tokens": 9},

@@ -16,7 +16,15 @@ CPU = torch.device("cpu")
 
 def recipe(**sections):
     files = {"kind": "files", "columns": {"source": "text", "target": "text"}}
-    model = {"kind": "transformer", "d_model": 6, "d_ff": 10, "n_heads": 2, "n_layers": 1}
+    model = {
+        "kind": "transformer",
+        "d_model": 6,
+        "n_layers": 1,
+        "layer": {
+            "mixer": {"kind": "attention", "n_heads": 2},
+            "channels": {"kind": "feed-forward", "d_ff": 10},
+        },
+    }
     return TranslationRecipe.model_validate(
         {
             "task": {"kind": "translation"},

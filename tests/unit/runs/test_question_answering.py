@@ -31,7 +31,16 @@ def plain(**sections):
     columns = {name: name for name in ("question", "passage", "answer", "start")}
     source = {"kind": "jsonl", "columns": columns}
     training = {"max_updates": 6, "tokens_per_update": 120, "validate_every": 3, "save_every": 2}
-    model = {"kind": "encoder", "d_model": 12, "d_ff": 17, "n_heads": 3, "n_layers": 1, "max_length": 23}
+    model = {
+        "kind": "encoder",
+        "d_model": 12,
+        "n_layers": 1,
+        "max_length": 23,
+        "layer": {
+            "mixer": {"kind": "attention", "n_heads": 3},
+            "channels": {"kind": "feed-forward", "d_ff": 17},
+        },
+    }
     return {
         "task": {"kind": "question-answering"},
         "data": {

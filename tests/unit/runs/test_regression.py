@@ -29,7 +29,16 @@ def recipe(pairs=False, **sections):
     columns = {"label": 0, "text": 1} | ({"pair": 1} if pairs else {})
     source = {"kind": "tsv", "columns": columns}
     training = {"max_updates": 6, "tokens_per_update": 80, "validate_every": 3, "save_every": 2}
-    model = {"kind": "encoder", "d_model": 12, "d_ff": 17, "n_heads": 3, "n_layers": 1, "max_length": 13}
+    model = {
+        "kind": "encoder",
+        "d_model": 12,
+        "n_layers": 1,
+        "max_length": 13,
+        "layer": {
+            "mixer": {"kind": "attention", "n_heads": 3},
+            "channels": {"kind": "feed-forward", "d_ff": 17},
+        },
+    }
     tree = {
         "task": {"kind": "regression", "pairs": pairs},
         "data": {

@@ -38,7 +38,16 @@ def rows(n, seed):
 def plain(**sections):
     source = {"kind": "tsv", "columns": {"words": 0, "tags": 1}}
     training = {"max_updates": 6, "tokens_per_update": 80, "validate_every": 3, "save_every": 2}
-    model = {"kind": "encoder", "d_model": 12, "d_ff": 17, "n_heads": 3, "n_layers": 1, "max_length": 19}
+    model = {
+        "kind": "encoder",
+        "d_model": 12,
+        "n_layers": 1,
+        "max_length": 19,
+        "layer": {
+            "mixer": {"kind": "attention", "n_heads": 3},
+            "channels": {"kind": "feed-forward", "d_ff": 17},
+        },
+    }
     return {
         "task": {"kind": "tagging"},
         "data": {

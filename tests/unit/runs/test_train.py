@@ -12,6 +12,7 @@ from torch import nn
 
 from heedful.artifacts.lock import held
 from heedful.cli.train import nothing_to_do, train_into
+from heedful.config import merged
 from heedful.data.lines import Location
 from heedful.data.report import Longest
 from heedful.errors import DamagedError, DataError, RequestError, WorkError
@@ -50,7 +51,15 @@ def recipe(**training):
             "task": {"kind": "translation"},
             "data": {"train": files, "valid": files},
             "tokenizer": {"subwords": {"kind": "character"}},
-            "model": {"kind": "transformer", "d_model": 4, "d_ff": 3, "n_heads": 2, "n_layers": 1},
+            "model": {
+                "kind": "transformer",
+                "d_model": 4,
+                "n_layers": 1,
+                "layer": {
+                    "mixer": {"kind": "attention", "n_heads": 2},
+                    "channels": {"kind": "feed-forward", "d_ff": 3},
+                },
+            },
             "schedule": {"kind": "constant"},
             "training": {"max_updates": 2, "validate_every": 2, "precision": "fp32", **training},
         }
@@ -269,7 +278,9 @@ def by_power(warmup, decoder=False, **training):
     norms = (
         {"norm": "layer", "decoder_norm": "power"} if decoder else {"norm": "power", "decoder_norm": "layer"}
     )
-    return own.model_copy(update={"model": own.model.model_copy(update={"norm_warmup": warmup, **norms})})
+    return own.model_copy(
+        update={"model": own.model.model_copy(update=merged(norms, {"layer": {"norm": {"warmup": warmup}}}))}
+    )
 
 
 @pytest.mark.parametrize("decoder", [False, True])

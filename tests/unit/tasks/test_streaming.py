@@ -75,7 +75,13 @@ def translator(decoding, kind="word", moses=None, *, one_text=False):
 def captioner(decoding):
     torch.manual_seed(7)
     processor = CaptionProcessor(tokenizer("bpe"))
-    config = CaptionerConfig(image_size=12, patch_size=4, d_model=12, d_ff=17, n_heads=3, n_layers=1)
+    config = CaptionerConfig(
+        image_size=12,
+        patch_size=4,
+        d_model=12,
+        n_layers=1,
+        layer={"mixer": {"n_heads": 3}, "channels": {"d_ff": 17}},
+    )
     pairing = ImageAndCaption(ImageReader(12, 3, (0.5,) * 3, (0.5,) * 3), (3, 3))
     return Captioner(noisy(build_captioner(config, *processor.sizes)), processor.tokenizer, decoding, pairing)
 

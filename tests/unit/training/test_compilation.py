@@ -84,7 +84,9 @@ def test_a_training_reads_at_most_so_many_tokens(limits, tokens):
 
 @pytest.mark.parametrize("norm, compiled", [("layer", True), ("batch", False)])
 def test_norms_with_running_statistics_are_not_compiled(norm, compiled):
-    config = TransformerConfig(d_model=14, d_ff=19, n_heads=2, n_layers=1, norm=norm)
+    config = TransformerConfig(
+        d_model=14, n_layers=1, layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 19}, "norm": norm}
+    )
     step = Step(build_model(config, 11, 11), NextToken())
     step.compile("eager")
     assert step.compiled == compiled
@@ -105,7 +107,9 @@ def test_parts_that_read_single_lengths_or_ids_are_not_compiled(options):
 
 @pytest.mark.parametrize("mixer, compiled", [("attention", True), ("recurrent", False)])
 def test_recurrences_are_not_compiled(mixer, compiled):
-    config = EncoderConfig(d_model=14, d_ff=19, n_heads=2, n_layers=1, mixer=mixer)
+    config = EncoderConfig(
+        d_model=14, n_layers=1, layer={"mixer": {"kind": mixer, "n_heads": 2}, "channels": {"d_ff": 19}}
+    )
     step = Step(build_model(config, 11), NextToken())
     step.compile("eager")
     assert step.compiled == compiled
@@ -150,7 +154,9 @@ def test_other_instructions_have_another_folder_beside(cache, monkeypatch, name)
 
 
 def test_a_step_that_is_compiled_has_its_code_there(cache):
-    model = build_model(EncoderConfig(d_model=8, d_ff=8, n_heads=2, n_layers=1), 11)
+    model = build_model(
+        EncoderConfig(d_model=8, n_layers=1, layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 8}}), 11
+    )
     Step(model, NextToken()).compile("eager")
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(cache)
     Step(model, NextToken()).compile()

@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from toy_training import Toy, in_process, make_batch, same, toy_data
 
 from heedful.artifacts.weights import load_weights, save_weights
+from heedful.config import merged
 from heedful.data.batch import Batch
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.registry import build_model
@@ -132,7 +133,7 @@ def test_experts_in_two_processes_equal_one_with_both_parts(tmp_path):
 def _two_updates_of_a_part(run):
     """Of a model that has a head which the objective does not use, as a tagger's encoder has a pooler."""
     torch.manual_seed(1)
-    model = build_model(LanguageModelConfig.model_validate({**EXPERTS, "experts": None}), 13)
+    model = build_model(LanguageModelConfig.model_validate(merged(EXPERTS, {"experts": None})), 13)
     model.heads["unused"] = torch.nn.Linear(6, 5)
     step = Step(model, NextToken())
     forward, world, rank = distribution.wrap(step), distribution.world(), distribution.rank()

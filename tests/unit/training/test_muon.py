@@ -16,7 +16,7 @@ from heedful.training.optimizers import (
     state_tensors,
 )
 
-CONFIG = TransformerConfig(d_model=14, d_ff=19, n_heads=2, n_layers=1)
+CONFIG = TransformerConfig(d_model=14, n_layers=1, layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 19}})
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 7), (2, 11, 3), (1, 5, 5)])

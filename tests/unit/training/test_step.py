@@ -16,7 +16,9 @@ from heedful.objectives.cross_entropy import NextToken
 from heedful.training.step import Step
 
 V = 31
-TRANSFORMER = TransformerConfig(d_model=14, d_ff=19, n_heads=2, n_layers=2, dropout=0.0)
+TRANSFORMER = TransformerConfig(
+    d_model=14, n_layers=2, dropout=0.0, layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 19}}
+)
 BATCH = TRANSFORMER.model_copy(update={"norm": "batch"})
 RECURRENT = RecurrentConfig.model_validate(
     {"kind": "recurrent", "d_embedding": 5, "d_hidden": 7, "d_readout": 11, "dropout": 0.0}
@@ -32,11 +34,24 @@ LOCATION = RecurrentConfig.model_validate(
     }
 )
 LONG = LanguageModelConfig(
-    d_model=14, d_ff=19, n_heads=2, n_layers=3, dropout=0.0, context=31, mixer="alternating", block=3
+    d_model=14,
+    n_layers=3,
+    dropout=0.0,
+    context=31,
+    layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 19}},
+    pattern=[
+        {"mixer": {"visible": {"kind": "blocks", "size": 3}}},
+        {"mixer": {"kind": "compressed-attention", "n_heads": 2}},
+    ],
 )
 EXPERTS = LONG.model_copy(update={"experts": ExpertsConfig(n=4, k=3, gate="top-k")})
 MIXED = EncoderConfig(
-    d_model=14, d_ff=19, n_heads=2, n_layers=2, dropout=0.0, mixer="recurrent", segments=0, pooler=False
+    d_model=14,
+    n_layers=2,
+    dropout=0.0,
+    segments=0,
+    pooler=False,
+    layer={"mixer": {"kind": "recurrent"}, "channels": {"d_ff": 19}},
 )
 
 

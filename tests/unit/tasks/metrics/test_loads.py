@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 import torch
 
+from heedful.config import merged
 from heedful.data.batch import Batch
 from heedful.models.language_model import LanguageModelConfig, build
 from heedful.nn.experts import MixtureOfExperts
@@ -20,7 +21,7 @@ BATCHES = [
 
 def model_of(**experts):
     torch.manual_seed(1)
-    config = LanguageModelConfig.model_validate({**SMALL, "experts": {"n": 5, "k": 2, **experts}})
+    config = LanguageModelConfig.model_validate(merged(SMALL, {"experts": {"n": 5, "k": 2, **experts}}))
     return build(config, V).eval()
 
 
