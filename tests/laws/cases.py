@@ -24,11 +24,13 @@ from heedful.data.masking import Draw, Masking, SpanLengths
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
 from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import EncoderConfig, class_head
-from heedful.models.language_model import WITHOUT_ATTENTION, LanguageModel, LanguageModelConfig
+from heedful.models.language_model import LanguageModel, LanguageModelConfig
 from heedful.models.mixers import MIXERS as MIXERS_OF_RECIPES
+from heedful.models.mixers import HeadsConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model, build_reader
 from heedful.models.resnet import ResNetConfig
+from heedful.models.stacks import StackConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.models.vision import VisionConfig
 from heedful.nn.attention.compressed import CompressedCache, MemoryCompressedAttention
@@ -89,37 +91,47 @@ def same(actual: Any, expected: Any) -> None:
 V_SOURCE, V_TARGET = 31, 37
 START, END = 1, 2
 
+_LAYER = {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 19}}
+_GATED = {"kind": "gated", "d_ff": 19, "activation": "silu"}
+_COMPRESSED = {"kind": "compressed-attention", "n_heads": 2}
+_EXPERTS = {"kind": "experts", "expert": {"kind": "feed-forward", "d_ff": 19, "activation": "gelu"}}
+
+
+def _blocks(size: int) -> dict[str, Any]:
+    return {"kind": "attention", "n_heads": 2, "visible": {"kind": "blocks", "size": size}}
+
+
 _T = {
     "kind": "transformer",
     "d_model": 14,
     "n_layers": 2,
     "dropout": 0.0,
     "max_length": 17,
-    "layer": {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 19}},
+    "layer": _LAYER,
 }
 _R = {
     "kind": "recurrent",
     "d_embedding": 5,
     "d_hidden": 7,
     "d_readout": 11,
-    "attention": {"score": "additive", "d_attention": 13},
+    "attention": {"kind": "additive", "d_attention": 13},
 }
 _LOCATION = {
-    "score": "multi-head-location",
+    "kind": "multi-head-location",
     "n_heads": 3,
     "d_k": 5,
     "d_v": 4,
     "channels": 2,
     "half_width": 4,
 }
-_ONE_WAY = merged(_R, {})
+_ONE_WAY = {**_R, "direction": "left-to-right"}
 _L = {
     "kind": "language-model",
     "d_model": 14,
     "n_layers": 2,
     "dropout": 0.0,
     "context": 17,
-    "layer": {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 19}},
+    "layer": _LAYER,
 }
 _C = {
     "kind": "captioner",
@@ -130,7 +142,7 @@ _C = {
     "n_layers": 2,
     "dropout": 0.0,
     "max_length": 17,
-    "layer": {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 19}},
+    "layer": _LAYER,
 }
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -156,12 +168,12 @@ MODELS: dict[str, dict[str, Any]] = {
     "narrow heads": merged(_T, {"layer": {"mixer": {"n_heads": 3, "d_k": 5, "d_v": 11}}}),
     "grouped heads": merged(_T, {"layer": {"mixer": {"n_heads": 6, "n_kv_heads": 3, "d_k": 5, "d_v": 3}}}),
     "one key head": merged(_T, {"layer": {"mixer": {"n_kv_heads": 1, "score": "additive"}}}),
-    "gated": merged(_T, {"layer": {"channels": {"kind": "gated", "activation": "silu"}}}),
+    "gated": merged(_T, {"layer": {"channels": _GATED}}),
     "gated, no bias": merged(
         _T,
         {
             "layer": {
-                "channels": {"kind": "gated", "activation": "relu", "bias": False},
+                "channels": {**_GATED, "activation": "relu", "bias": False},
                 "norm_placement": "pre",
             }
         },
@@ -186,7 +198,7 @@ MODELS: dict[str, dict[str, Any]] = {
     ),
     "alibi": merged(_T, {"positions": "alibi", "layer": {"mixer": {"n_heads": 3, "d_k": 5, "d_v": 3}}}),
     "concat": {**_T, "combine": "concat", "d_positions": 4, "tie": "none"},
-    "as marian": {**_T, "positions": "half-split", "head_bias": True},
+    "as marian": {**_T, "positions": {"kind": "sinusoidal", "interleaved": False}, "head_bias": True},
     "swish": merged(_T, {"layer": {"channels": {"activation": "silu"}}}),
     "small epsilon": merged(_T, {"layer": {"norm": {"eps": 1e-12}, "norm_placement": "pre"}}),
     "concat, one-hot": {
@@ -198,10 +210,16 @@ MODELS: dict[str, dict[str, Any]] = {
         "tie": "none",
     },
     "bahdanau": _R,
-    "bahdanau, fed": merged(
-        _R, {"n_layers": 2, "residual": True, "input_feeding": True, "d_readout": 5, "tie": "target"}
-    ),
-    "bahdanau, one way": merged(_ONE_WAY, {"attention": {"score": "dot"}, "bridge": "copy"}),
+    "bahdanau, fed": {
+        **_R,
+        "cell": "lstm",
+        "n_layers": 2,
+        "residual": True,
+        "input_feeding": True,
+        "d_readout": 5,
+        "tie": "target",
+    },
+    "bahdanau, one way": {**_ONE_WAY, "cell": "rnn", "attention": "dot", "bridge": "copy"},
     "fixed context": {
         **_ONE_WAY,
         "attention": None,
@@ -209,27 +227,27 @@ MODELS: dict[str, dict[str, Any]] = {
         "tie": "three-way",
         "scale_embedding": True,
     },
-    "luong": {**_R, "decoder": "luong", "attention": {"score": "bilinear"}, "bridge": "zero"},
-    "luong, fed": merged(
-        _R,
-        {
-            "decoder": "luong",
-            "n_layers": 2,
-            "attention": {"score": "cosine", "key_strength": 2.0},
-            "bridge": "copy",
-            "input_feeding": True,
-        },
-    ),
-    "luong, scaled": merged(_ONE_WAY, {"decoder": "luong", "attention": {"score": "scaled-dot"}}),
+    "luong": {**_R, "decoder": "luong", "attention": "bilinear", "bridge": "zero"},
+    "luong, fed": {
+        **_R,
+        "decoder": "luong",
+        "direction": "right-to-left",
+        "cell": "lstm",
+        "n_layers": 2,
+        "attention": {"kind": "cosine", "key_strength": 2.0},
+        "bridge": "copy",
+        "input_feeding": True,
+    },
+    "luong, scaled": {**_ONE_WAY, "decoder": "luong", "cell": "rnn", "attention": "scaled-dot"},
     "bahdanau, heads": {
         **_R,
-        "attention": {"score": "multi-head-additive", "n_heads": 3, "d_k": 5, "d_v": 4},
+        "attention": {"kind": "multi-head-additive", "n_heads": 3, "d_k": 5, "d_v": 4},
     },
-    "bahdanau, location": merged(_R, {"attention": _LOCATION, "n_layers": 2}),
+    "bahdanau, location": {**_R, "attention": _LOCATION, "n_layers": 2, "cell": "lstm"},
     "luong, location, fed": {
         **_ONE_WAY,
         "decoder": "luong",
-        "attention": merged(_LOCATION, {"layer": {"mixer": {"score": "multi-head-multi-resolution"}}}),
+        "attention": {**_LOCATION, "kind": "multi-head-multi-resolution"},
         "input_feeding": True,
     },
     "plain": {
@@ -267,9 +285,7 @@ MODELS: dict[str, dict[str, Any]] = {
         _L, {"positions": "constant", "layer": {"mixer": {"score": "bilinear"}}}
     ),
     "language model, rms norm": merged(_L, {"scale_embedding": True, "layer": {"norm": "rms"}}),
-    "language model, gated": merged(
-        _L, {"layer": {"channels": {"kind": "gated", "activation": "silu", "bias": False}}}
-    ),
+    "language model, gated": merged(_L, {"layer": {"channels": {**_GATED, "bias": False}}}),
     "language model, rotary": merged(_L, {"positions": "rotary", "layer": {"mixer": {"d_k": 6}}}),
     "language model, rotary in part": merged(
         _L, {"positions": {"kind": "rotary", "base": 5e5, "d_rotated": 4}}
@@ -287,7 +303,7 @@ MODELS: dict[str, dict[str, Any]] = {
             "positions": "rotary",
             "layer": {
                 "mixer": {"n_heads": 6, "n_kv_heads": 3, "d_k": 4, "d_v": 5, "bias": False},
-                "channels": {"kind": "gated", "activation": "silu", "bias": False},
+                "channels": {**_GATED, "bias": False},
                 "norm": "rms",
             },
         },
@@ -320,40 +336,36 @@ MODELS: dict[str, dict[str, Any]] = {
     ),
     "language model, local": merged(
         _L,
-        {"layer": {"mixer": {"kind": "attention", "visible": {"kind": "blocks", "size": 3, "earlier": 1}}}},
+        {"layer": {"mixer": {"visible": {"kind": "blocks", "size": 3, "earlier": 1}}}},
     ),
     "language model, compressed": merged(
         _L, {"layer": {"mixer": {"kind": "compressed-attention", "n_heads": 7, "n_kv_heads": 1}}}
     ),
-    "language model, alternating": merged(
-        _L,
-        {
-            "n_layers": 3,
-            "pattern": [
-                {"mixer": {"visible": {"kind": "blocks", "size": 2}}},
-                {"mixer": {"kind": "compressed-attention"}},
-            ],
-        },
-    ),
+    "language model, alternating": {
+        **_L,
+        "n_layers": 3,
+        "pattern": [{"mixer": _blocks(2)}, {"mixer": _COMPRESSED}],
+    },
     "language model, alternating, additive": merged(
         _L,
         {
             "layer": {"mixer": {"score": "additive", "bias": False}},
             "pattern": [
-                {"mixer": {"visible": {"kind": "blocks", "size": 4}}},
-                {"mixer": {"kind": "compressed-attention", "score": "additive", "bias": False, "factor": 2}},
+                {"mixer": _blocks(4)},
+                {"mixer": {**_COMPRESSED, "factor": 2, "score": "additive", "bias": False}},
             ],
         },
     ),
-    "language model, experts": merged(_L, {"n_layers": 3, "experts": {"n": 5, "k": 2, "gate": "top-k"}}),
+    "language model, experts": {
+        **_L,
+        "n_layers": 3,
+        "pattern": [{}, {"channels": {**_EXPERTS, "n": 5, "k": 2, "gate": "top-k"}}, {}],
+    },
     "language model, noisy experts": merged(
         _L,
         {
-            "pattern": [
-                {"mixer": {"visible": {"kind": "blocks", "size": 3}}},
-                {"mixer": {"kind": "compressed-attention"}},
-            ],
-            "experts": {"n": 4, "k": 3, "layers": [1, 2]},
+            "layer": {"channels": {**_EXPERTS, "n": 4, "k": 3}},
+            "pattern": [{"mixer": _blocks(3)}, {"mixer": _COMPRESSED}],
         },
     ),
     "language model, lstm": merged(
@@ -378,7 +390,13 @@ MODELS: dict[str, dict[str, Any]] = {
         },
     ),
     "language model, parallel convolutions": merged(
-        _L, {"positions": "none", "layer": {"mixer": {"kind": "parallel-convolutions", "widths": [2, 4, 2]}}}
+        _L,
+        {
+            "positions": "none",
+            "layer": {
+                "mixer": {"kind": "parallel-convolutions", "widths": [2, 4, 2], "activation": "gelu"},
+            },
+        },
     ),
     "language model, attention alone": merged(
         _L, {"layer": {"mixer": {"d_v": 5}, "channels": {"kind": "none"}}}
@@ -404,12 +422,22 @@ MODELS: dict[str, dict[str, Any]] = {
         {
             "layer": {
                 "mixer": {"score": "additive"},
-                "channels": {"kind": "gated", "activation": "silu", "bias": False},
+                "channels": {**_GATED, "bias": False},
                 "norm": "rms",
             }
         },
     ),
 }
+
+
+def configuration(name: str) -> TransformerConfig | RecurrentConfig | LanguageModelConfig | CaptionerConfig:
+    kinds: dict[str, Any] = {
+        "transformer": TransformerConfig,
+        "recurrent": RecurrentConfig,
+        "language-model": LanguageModelConfig,
+        "captioner": CaptionerConfig,
+    }
+    return kinds[MODELS[name]["kind"]].model_validate(MODELS[name])
 
 
 @cache
@@ -433,9 +461,14 @@ def with_kernels(names: Sequence[str], has_products: Callable[[str], bool]) -> A
 
 
 def _model_has_products(name: str) -> bool:
-    case = MODELS[name]
-    attends = case["kind"] != "recurrent" and case.get("mixer") not in WITHOUT_ATTENTION
-    return attends and case.get("score") not in ("additive", "cosine")
+    config = configuration(name)
+    mixers = [] if isinstance(config, RecurrentConfig) else mixers_of(config)
+    return any(mixer.score.kind not in ("additive", "cosine") for mixer in mixers)
+
+
+def mixers_of(config: StackConfig) -> list[HeadsConfig]:
+    """The attentions of its layers."""
+    return [layer.mixer for layer in config.layers if isinstance(layer.mixer, HeadsConfig)]
 
 
 every_model_and_kernel = with_kernels(list(MODELS), _model_has_products)
@@ -470,16 +503,6 @@ TUNING = (
 )  # Ids 3 and up; sequences of different lengths.
 SOURCES = [[3, 4, 5, 6, 7], [8, 9], [10, 11, 12]]
 TARGETS = [[START, 5, 6, 7], [START, 7, 8, 9, 10, 11, 12], [START]]
-
-
-def configuration(name: str) -> TransformerConfig | RecurrentConfig | LanguageModelConfig | CaptionerConfig:
-    kinds: dict[str, Any] = {
-        "transformer": TransformerConfig,
-        "recurrent": RecurrentConfig,
-        "language-model": LanguageModelConfig,
-        "captioner": CaptionerConfig,
-    }
-    return kinds[MODELS[name]["kind"]].model_validate(MODELS[name])
 
 
 def vocabularies(config: Any) -> tuple[int, ...]:
@@ -598,6 +621,24 @@ _E = {
         "channels": {"kind": "feed-forward", "d_ff": 19},
     },
 }
+_BIDIRECTIONAL = [mixer.model_fields["kind"].default for mixer in MIXERS_OF_RECIPES if mixer.both_ways]
+
+
+def _mixer(word: str) -> dict[str, Any]:
+    """A small one of this kind."""
+    match word:
+        case "attention":
+            return {}
+        case "separable":
+            return {"kind": word, "kernel": 3}
+        case "convolution":
+            return {"kind": word, "kernel": 3, "activation": "gelu"}
+        case "parallel-convolutions":
+            return {"kind": word, "activation": "gelu"}
+        case _:
+            return {"kind": word}
+
+
 ENCODERS: dict[str, dict[str, Any]] = {
     "encoder": _E,
     "encoder, pre-norm": merged(
@@ -625,7 +666,7 @@ ENCODERS: dict[str, dict[str, Any]] = {
         _E, {"layer": {"mixer": {"score": "cosine"}, "norm": "power", "norm_placement": "pre"}}
     ),
     # Every mixer that recipes know.
-    **{f"encoder, {word}": merged(_E, {"layer": {"mixer": {"kind": word}}}) for word in MIXERS_OF_RECIPES},
+    **{f"encoder, {word}": merged(_E, {"layer": {"mixer": _mixer(word)}}) for word in _BIDIRECTIONAL},
     "encoder, gru": merged(
         _E,
         {
@@ -636,9 +677,7 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "encoder, rnn": merged(
         _E, {"layer": {"mixer": {"kind": "recurrent", "cell": "rnn", "direction": "right-to-left"}}}
     ),
-    "encoder, convolution, max": merged(
-        _E, {"pooling": "max", "layer": {"mixer": {"kind": "convolution", "kernel": 3}}}
-    ),
+    "encoder, convolution, max": merged(_E, {"pooling": "max", "layer": {"mixer": _mixer("convolution")}}),
     "encoder, windows": merged(
         _E, {"pooling": "mean", "layer": {"mixer": {"visible": {"kind": "window", "size": 2}}}}
     ),
@@ -666,7 +705,7 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "encoder, rotary in part": merged(_E, {"positions": {"kind": "rotary", "d_rotated": 2}}),
     "encoder, alibi": merged(
         _E,
-        {"positions": "alibi", "layer": {"channels": {"kind": "gated", "activation": "silu", "bias": False}}},
+        {"positions": "alibi", "layer": {"channels": {**_GATED, "bias": False}}},
     ),
 }
 
@@ -676,28 +715,20 @@ LABELS = [0, 3, 2, 4]
 
 
 # Language models that read a text to its end, in place of an encoder.
-_READER = merged(_L, {"layer": {"mixer": {"dropout": 0.0}}})
 READERS: dict[str, dict[str, Any]] = {
-    "reader": _READER,
+    "reader": _L,
     "reader, untied": merged(
-        _READER, {"tie": False, "positions": "sinusoidal", "layer": {"norm_placement": "post"}}
+        _L, {"tie": False, "positions": "sinusoidal", "layer": {"norm_placement": "post"}}
     ),
-    "reader, modern": {**MODELS["language model, modern"], "attention_dropout": 0.0},
-    "reader, windows": merged(_READER, {"layer": {"mixer": {"visible": {"kind": "window", "size": 4}}}}),
-    "reader, alternating": merged(
-        _READER,
-        {
-            "n_layers": 3,
-            "pattern": [
-                {"mixer": {"visible": {"kind": "blocks", "size": 3}}},
-                {"mixer": {"kind": "compressed-attention"}},
-            ],
-        },
-    ),
-    "reader, batch norm": merged(_READER, {"layer": {"norm": "batch"}}),
-    "reader, lstm": merged(
-        _READER, {"layer": {"mixer": {"kind": "recurrent"}, "channels": {"kind": "none"}}}
-    ),
+    "reader, modern": MODELS["language model, modern"],
+    "reader, windows": merged(_L, {"layer": {"mixer": {"visible": {"kind": "window", "size": 4}}}}),
+    "reader, alternating": {
+        **_L,
+        "n_layers": 3,
+        "pattern": [{"mixer": _blocks(3)}, {"mixer": _COMPRESSED}],
+    },
+    "reader, batch norm": merged(_L, {"layer": {"norm": "batch"}}),
+    "reader, lstm": merged(_L, {"layer": {"mixer": {"kind": "recurrent"}, "channels": {"kind": "none"}}}),
 }
 
 
@@ -745,7 +776,7 @@ _P = {
     "d_model": 14,
     "n_layers": 2,
     "dropout": 0.0,
-    "layer": {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 19}},
+    "layer": _LAYER,
 }
 _N = {"kind": "resnet", "image_size": 12, "channels": 2, "n_blocks": [1, 2], "width": 6, "n_groups": 2}
 IMAGES: dict[str, dict[str, Any]] = {
@@ -758,7 +789,7 @@ IMAGES: dict[str, dict[str, Any]] = {
         },
     ),
     "vit, convolution of patches": {**_P, "patches": "convolution"},
-    "vit, sinusoidal": {**_P, "d_model": 12, "positions": "sinusoidal"},
+    "vit, sinusoidal": {**_P, "d_model": 12, "positions": "grid"},
     "vit, post-norm": merged(
         _P,
         {
@@ -771,9 +802,7 @@ IMAGES: dict[str, dict[str, Any]] = {
     ),
     "vit, batch norm": merged(_P, {"layer": {"mixer": {"score": "additive"}, "norm": "batch"}}),
     "vit, power norm": merged(_P, {"layer": {"mixer": {"score": "cosine"}, "norm": "power"}}),
-    "vit, gated": merged(
-        _P, {"layer": {"channels": {"kind": "gated", "activation": "silu", "bias": False}, "norm": "rms"}}
-    ),
+    "vit, gated": merged(_P, {"layer": {"channels": {**_GATED, "bias": False}, "norm": "rms"}}),
     "vit, windows": merged(
         _P, {"pooling": "mean", "layer": {"mixer": {"visible": {"kind": "window", "size": 4}}}}
     ),
@@ -789,8 +818,8 @@ IMAGES: dict[str, dict[str, Any]] = {
     ),
     "fourier, class token": merged(_P, {"layer": {"mixer": {"kind": "fourier"}}}),
     **{
-        f"vit, {word}": merged(_P, {"pooling": "mean", "layer": {"mixer": {"kind": word}}})
-        for word in MIXERS_OF_RECIPES
+        f"vit, {word}": merged(_P, {"pooling": "mean", "layer": {"mixer": _mixer(word)}})
+        for word in _BIDIRECTIONAL
     },
     "vit, gru": merged(
         _P,
@@ -993,7 +1022,7 @@ every_cached_mixer_and_kernel = with_kernels([n for n, m in MIXERS.items() if m.
 
 CROSS: dict[str, Callable[[], dict[str, Any]]] = {
     "cross": lambda: {"qkv_bias": True},
-    "cross, grouped": lambda: {"layer": {"mixer": {"kind": "attention", "n_kv_heads": 1}}},
+    "cross, grouped": lambda: {"n_kv_heads": 1},
     "cross, additive": lambda: {"score": AdditiveScore(5, 5, 7, n_heads=3)},
     "cross, cosine": lambda: {"score": CosineScore(3.0)},
 }
