@@ -4,6 +4,7 @@ Builders and recipes use configurations. Blocks (`heedful.nn`) never see one.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self, Union, get_args
 
 from pydantic import (
@@ -42,7 +43,7 @@ class Config(BaseModel):
             raise ValueError(f"expected a number of at most {limit:.2g}")
         return value
 
-    def changed(self, **changes: Any) -> Self:
+    def changed(self, /, **changes: Any) -> Self:
         """Return a copy with changes, merged section by section and validated (see `merged`)."""
         return type(self).model_validate(merged(self.model_dump(), changes))
 
@@ -61,6 +62,13 @@ class Section(Config):
         raise NotImplementedError
 
 
+@dataclass(frozen=True)
+class ChangesOf:
+    """Annotation of a map of changes of a configuration, for messages about its keys."""
+
+    config: type[Config]
+
+
 class OwnSection(Section):
     """A part of a user's own: ``kind`` is the import path of a class, further keys are its arguments.
 
@@ -77,6 +85,8 @@ class OwnSection(Section):
 
     @model_validator(mode="after")
     def _has_its_settings(self) -> "OwnSection":
+        if not is_reference(self.kind):
+            raise ValueError(f"expected an import path such as my_package.my_module:Name, got {self.kind!r}")
         check_settings(self.kind, self.model_extra or {}, self.sizes)
         return self
 

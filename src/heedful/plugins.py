@@ -1,36 +1,44 @@
 """Classes of a user's own, named by import path, and the packages that may be imported for them.
 
 A recipe or a run that someone sends must not run code of its choosing. ``package.module:Name`` is therefore
-imported only if the package was named by the person who starts the work (``--plugin package``,
-``heedful.load(…, plugins=["package"])``), or if an installed distribution declares it as an entry point of the
-group ``heedful.plugins``.
+imported only if the package was named by the person who starts the work (``--plugin package``, the environment
+variable ``HEEDFUL_PLUGINS``, ``heedful.load(…, plugins=["package"])``), or if an installed distribution declares
+it as an entry point of the group ``heedful.plugins``.
 """
 
 import importlib
 import inspect
+import os
 import re
 from collections.abc import Iterable
 from importlib.metadata import entry_points
 from typing import Any
 
-from heedful.errors import nearest
+from heedful.errors import RequestError, nearest
 
 GROUP = "heedful.plugins"
 REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
-_allowed: set[str] = set()
+VARIABLE = "HEEDFUL_PLUGINS"
+"""Environment variable with the names of allowed packages, separated by commas; processes that this one starts
+inherit it."""
 
 
 def allow_plugins(packages: Iterable[str]) -> None:
-    """Allow imports from these packages, for the rest of the process.
+    """Allow imports from these packages, in this process and those that it starts from now on.
 
     Raises:
-        ValueError: if a name is not that of a package.
+        RequestError: if a name is not that of a package.
     """
     for package in packages:
         if not all(part.isidentifier() for part in package.split(".")):
-            raise ValueError(f"plugin {package!r}: expected the name of a Python package or module")
-        _allowed.add(package)
+            raise RequestError(f"--plugin {package}: expected the name of a Python package or module")
+        os.environ[VARIABLE] = ",".join(sorted({*allowed_plugins(), package}))
+
+
+def allowed_plugins() -> set[str]:
+    """Return the packages that were allowed by name."""
+    return {name for name in os.environ.get(VARIABLE, "").split(",") if name}
 
 
 def is_reference(text: object) -> bool:
@@ -46,9 +54,10 @@ def load_reference(reference: str) -> Any:
     """
     module, _, name = reference.partition(":")
     if not _is_allowed(module):
+        package = module.partition(".")[0]
         raise ValueError(
-            f"{reference} would import the package {module.partition('.')[0]!r}, which was not named as a plugin; "
-            f"if you trust it, add --plugin {module.partition('.')[0]}, or plugins=[...] in Python"
+            f"{reference} would import the package {package!r}, which was not named as a plugin; if you trust it, "
+            f"add --plugin {package}, or plugins=[{package!r}] in Python"
         )
     try:
         found = importlib.import_module(module)
@@ -62,7 +71,7 @@ def load_reference(reference: str) -> Any:
 
 def _is_allowed(module: str) -> bool:
     installed = {entry.value.partition(":")[0] for entry in entry_points(group=GROUP)}
-    return any(module == name or module.startswith(f"{name}.") for name in _allowed | installed)
+    return any(module == name or module.startswith(f"{name}.") for name in allowed_plugins() | installed)
 
 
 def settings_of(reference: str, sizes: Iterable[str]) -> dict[str, inspect.Parameter]:

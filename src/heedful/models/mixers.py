@@ -414,7 +414,7 @@ MIXERS: tuple[type[MixerSection], ...] = (
 """Position mixers; a mixer added here is available in every stack."""
 
 
-class OwnMixer(OwnSection, MixerSection):
+class OwnMixer(MixerSection, OwnSection):
     """A position mixer of a user's own: a module called as ``mixer(x, layout, cache=None)``."""
 
     sizes: ClassVar[tuple[str, ...]] = ("d_model", "n_positions", "causal")

@@ -245,6 +245,12 @@ class GatedConfig(Section):
         return _feed_forward(GatedFeedForward, self, d_model)
 
 
+if TYPE_CHECKING:
+    ExpertConfig = FeedForwardConfig | GatedConfig
+else:
+    ExpertConfig = by_kind(FeedForwardConfig, GatedConfig)
+
+
 class ExpertsConfig(Section):
     """Mixture of experts (`heedful.nn.experts`).
 
@@ -267,7 +273,7 @@ class ExpertsConfig(Section):
     gate: Literal["noisy-top-k", "top-k"] = "noisy-top-k"
     importance: Weight = 0.1
     load: Weight | None = None
-    expert: Annotated[FeedForwardConfig | GatedConfig, Field(discriminator="kind")] = FeedForwardConfig()
+    expert: ExpertConfig = FeedForwardConfig()
 
     @model_validator(mode="after")
     def _fits(self) -> "ExpertsConfig":

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from torch import nn
 
-from heedful.config import Config, merged
+from heedful.config import ChangesOf, Config, merged
 from heedful.models.mixers import AttentionConfig, CrossAttentionConfig, MixerConfig
 from heedful.models.sections import (
     ChannelsConfig,
@@ -42,6 +42,17 @@ class LayerConfig(Config):
     norm_placement: Literal["post", "pre"] = "post"
 
 
+def _possible(changes: JsonObject, info: Any) -> JsonObject:
+    """Check changes of ``layer``; an error in them has the location of its key."""
+    if "layer" in info.data:
+        info.data["layer"].changed(**changes)
+    return changes
+
+
+LayerChanges = Annotated[JsonObject, AfterValidator(_possible), ChangesOf(LayerConfig)]
+"""Keys of a layer that replace those of ``layer``."""
+
+
 class StackConfig(Config):
     """Configuration of a stack.
 
@@ -66,7 +77,7 @@ class StackConfig(Config):
     d_model: Positive = 512
     n_layers: Layers = 6
     layer: LayerConfig = LayerConfig()
-    pattern: list[JsonObject] | None = Field(default=None, min_length=1)
+    pattern: list[LayerChanges] | None = Field(default=None, min_length=1)
     positions: PositionsConfig = NoPositionsConfig()
     dropout: Rate = 0.1
 
@@ -88,7 +99,7 @@ class StackConfig(Config):
         """Configurations of all layers, the first one first."""
         if self.pattern is None:
             return (self.layer,) * self.n_layers
-        changed = [changed_layer(self.layer, each, f"pattern.{n}") for n, each in enumerate(self.pattern)]
+        changed = [self.layer.changed(**each) for each in self.pattern]
         return tuple(changed[n % len(changed)] for n in range(self.n_layers))
 
     @model_validator(mode="after")
@@ -130,27 +141,6 @@ class StackConfig(Config):
                 f"positions.kind={self.positions.kind} is not supported by kind={self.kind}; expected one of "
                 f"{', '.join(supported)}"
             )
-
-
-def changed_layer(layer: LayerConfig, changes: JsonObject, key: str) -> LayerConfig:
-    """Return a layer with changes.
-
-    Raises:
-        ValueError: if they are invalid; the message names the key.
-    """
-    try:
-        return layer.changed(**changes)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        # The location has the kind of each section after its key.
-        keys = [str(part) for part in first["loc"]]
-        path = ".".join([key, *(part for n, part in enumerate(keys) if n != 1 or len(keys) == 2)])
-        text = (
-            "unknown key"
-            if first["type"] == "extra_forbidden"
-            else first["msg"].removeprefix("Value error, ")
-        )
-        raise ValueError(f"{path}: {text}") from None
 
 
 def stack(config: StackConfig, n_positions: int) -> EncoderStack:
@@ -223,14 +213,13 @@ class DecoderConfig(StackConfig):
     """
 
     n_decoder_layers: Layers | None = None
-    decoder_layer: JsonObject = {}  # noqa: RUF012
+    decoder_layer: LayerChanges = {}  # noqa: RUF012
     cross_attention: CrossAttentionConfig | None = None
 
     @property
     def decoder_layers(self) -> tuple[LayerConfig, ...]:
         """Configurations of the decoder's layers."""
-        layer = changed_layer(self.layer, self.decoder_layer, "decoder_layer")
-        return (layer,) * (self.n_decoder_layers or self.n_layers)
+        return (self.layer.changed(**self.decoder_layer),) * (self.n_decoder_layers or self.n_layers)
 
     @model_validator(mode="after")
     def _decoder_fits(self) -> "DecoderConfig":

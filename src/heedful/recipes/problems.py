@@ -10,6 +10,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from heedful.config import ChangesOf
 from heedful.errors import RequestError, nearest
 from heedful.recipes.trees import COMMAND_LINE, Mark, Path, Tree, dotted
 from heedful.recipes.yaml import describe, show
@@ -123,19 +124,24 @@ def _problem(details: ErrorDetails, tree: Tree, root: Any) -> _Problem:
 
 def _unknown_key(key: str, model: Any) -> str:
     names = list(_fields(model))
-    deeper = next(_paths(model, key), None)
+    _, _, deeper = min(_paths(model, key), default=(0, 0, ""))
     guess = f" (did you mean {deeper!r}?)" if deeper else nearest(key, names)
     known = f"; the keys here are {', '.join(names)}" if names and not guess else ""
     return f"unknown key{guess}{known}"
 
 
-def _paths(model: Any, key: str, depth: int = 3) -> Iterator[str]:
-    """Yield the paths of keys with this name in sections below a section, the nearest ones first."""
-    sections = [(name, inner) for name, field in _fields(model).items() for inner in _members(field)]
-    yield from (f"{name}.{key}" for name, inner in sections if key in _fields(inner))
-    if depth > 1:
-        for name, inner in sections:
-            yield from (f"{name}.{path}" for path in _paths(inner, key, depth - 1))
+def _paths(model: Any, key: str, depth: int = 3) -> Iterator[tuple[int, int, str]]:
+    """Yield the paths of keys with this name in sections below a section.
+
+    Each follows its numbers of sections that are not the default ones, and of sections.
+    """
+    for name, field in _fields(model).items():
+        for inner in _members(field):
+            other = not isinstance(field.default, inner) if isinstance(inner, type) else True
+            if key in _fields(inner):
+                yield other, 1, f"{name}.{key}"
+            for others, sections, path in _paths(inner, key, depth - 1) if depth > 1 else ():
+                yield other + others, 1 + sections, f"{name}.{path}"
 
 
 def _members(annotation: Any) -> list[Any]:
@@ -163,6 +169,8 @@ def _hint(kind: str, value: Any, context: JsonMapping) -> str:
 
 # Keys in messages: ``schedule.warmup``; keys of the section itself have no dot.
 _DOTTED, _NAME = re.compile(r"[a-z_]\w*(?:\.\w+)+"), re.compile(r"[a-z_]\w*")
+# ``n_heads=7`` and ``norm.n_groups=5``: keys of this section, or of a section in it.
+_COMPARED = re.compile(r"([a-z_]\w*(?:\.\w+)*)=")
 
 
 def _blamed(problem: _Problem, tree: Tree) -> Mark:
@@ -175,6 +183,10 @@ def _blamed(problem: _Problem, tree: Tree) -> Mark:
     if problem.path:
         named += [(*problem.path, key) for key in _NAME.findall(problem.text)]
     marks = [found.mark for path in named if (found := tree.find(path)) is not None]
+    compared = [tuple(key.split(".")) for key in _COMPARED.findall(problem.text)]
+    section = tree.find(problem.path)
+    for path, inner in section.walk() if section is not None else ():
+        marks += [inner.mark for key in compared if path[-len(key) :] == key]
     chosen = [mark for mark in marks if mark.source == COMMAND_LINE] or marks
     return chosen[0] if chosen else tree.mark_of(problem.path)
 
@@ -250,6 +262,7 @@ def _bare(annotation: Any) -> tuple[Any, str | None]:
             annotation, infos = Union[tuple(members)], []  # noqa: UP007
         else:
             return annotation, key
+        annotation = next((info.config for info in infos if isinstance(info, ChangesOf)), annotation)
         found = [getattr(info, "discriminator", None) for info in infos]
         key = next((getattr(each, "__name__", each) for each in found if each is not None), key)
 

@@ -25,10 +25,10 @@ from heedful.data.sources import LocatedRow, Row
 from heedful.data.text import TEXT
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
-from heedful.models.sections import ACTIVATIONS
 from heedful.models.base import Model
 from heedful.models.encoder import EncoderConfig, class_head
 from heedful.models.registry import build_model
+from heedful.models.sections import ACTIVATIONS
 from heedful.nn.output import BoundaryHead, MaskedHead
 from heedful.objectives.classification import SequenceClass, class_logits
 from heedful.objectives.masked import Several, SpanBoundary
