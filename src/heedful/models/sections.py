@@ -1,7 +1,8 @@
 """Sections of a layer, except its position mixer: scores, norms, channel mixers, and position encodings.
 
-Each is a `Section`, selected by ``kind``; the tables `SCORES`, `NORMS`, `CHANNELS` and `POSITIONS` list them. A
-class added to a table is available in recipes, in its documentation (``docs/settings.md``) and to all models.
+Each is a `Section`, selected by ``kind``; the tables `SCORES`, `NORMS`, `CHANNELS` and `POSITIONS` list
+them. A class added to a table is available in recipes, in its documentation (``docs/settings.md``) and to
+all models.
 """
 
 from collections.abc import Callable
@@ -104,8 +105,8 @@ class CosineConfig(Section):
     """β cos(q, k) (Graves et al. 2014, section 3.3.1).
 
     Args:
-        key_strength: initial value of a learned β; null: √d_k in multi-head attention; in recurrent decoders, β
-            is 1 and is not learned.
+        key_strength: initial value of a learned β; null: √d_k in multi-head attention; in recurrent
+            decoders, β is 1 and is not learned.
     """
 
     kind: Literal["cosine"] = "cosine"
@@ -177,8 +178,8 @@ class PowerNormConfig(Section):
     Args:
         warmup: number of batches that are divided by their own mean square. It must be much smaller than the
             number of updates: the 10,000 of the released code suit days of training.
-        n_groups: number of groups of features of each token that are first scaled to a mean square of 1, as in
-            the released code; null: no scaling.
+        n_groups: number of groups of features of each token that are first scaled to a mean square of 1, as
+            in the released code; null: no scaling.
         alpha_fwd, alpha_bkw: decay of the running mean square (fwd), and of the running correction of the
             gradient (bkw).
         eps: ε.
@@ -320,7 +321,7 @@ def _feed_forward(
     )
 
 
-# Position encodings: build(n, d) -> Positions added to embeddings; inside(d_k, n_heads) -> options of self-attention
+# Position encodings: build(n, d) -> Positions, added to embeddings; inside(d_k, n_heads) -> options of attention
 
 
 class PositionsSection(Section):
@@ -434,12 +435,12 @@ class RotaryConfig(PositionsSection):
     """Rotation of queries and keys inside every self-attention (Su et al. 2021, section 3.2.2).
 
     Args:
-        base: pair i of the components of a head is rotated by base^(-2i / d_rotated) radians per token; a larger
-            base distinguishes longer distances.
-        d_rotated: number of leading components of each query and key of a head that are rotated; even; null: all
-            d_k. GPT-NeoX rotates a quarter of them (Black et al. 2022, section 2.1.1).
-        interleaved: whether pairs are adjacent components; if not, component i and i + d_rotated / 2, which reads
-            adjacent numbers in memory.
+        base: pair i of the components of a head is rotated by base^(-2i / d_rotated) radians per token; a
+            larger base distinguishes longer distances.
+        d_rotated: number of leading components of each query and key of a head that are rotated; even;
+            null: all d_k. GPT-NeoX rotates a quarter of them (Black et al. 2022, section 2.1.1).
+        interleaved: whether pairs are adjacent components; if not, component i and i + d_rotated / 2, which
+            reads adjacent numbers in memory.
     """
 
     kind: Literal["rotary"] = "rotary"
@@ -456,7 +457,8 @@ class RotaryConfig(PositionsSection):
         """Check that the rotated components are pairs, and that the score can be rotated."""
         if self.d_rotated is None and d_k % 2:
             raise ValueError(
-                f"d_k={d_k} must be even with positions.kind=rotary; or set a smaller even positions.d_rotated"
+                f"d_k={d_k} must be even with positions.kind=rotary; or set a smaller even "
+                "positions.d_rotated"
             )
         if self.d_rotated is not None and (self.d_rotated % 2 or self.d_rotated > d_k):
             raise ValueError(f"positions.d_rotated={self.d_rotated} must be even and at most d_k={d_k}")
@@ -472,8 +474,8 @@ class RotaryConfig(PositionsSection):
 
 
 class AlibiConfig(PositionsSection):
-    """A bias of the scores that is proportional to the distance (Press et al. 2022); for encoders, it does not
-    distinguish a text from its reverse.
+    """A bias of the scores that is proportional to the distance (Press et al. 2022); for encoders, it does
+    not distinguish a text from its reverse.
     """
 
     kind: Literal["alibi"] = "alibi"

@@ -60,9 +60,9 @@ class StackConfig(Config):
         d_model: width of the hidden states.
         n_layers: number of layers.
         layer: the layers.
-        pattern: for stacks whose layers differ: changes of ``layer``, the first for the first layer, and so on;
-            after the last, the first again. ``pattern: [{}, {mixer: {visible: all}}]`` changes every second layer;
-            null: all layers are alike.
+        pattern: for stacks whose layers differ: changes of ``layer``, the first for the first layer, and so
+            on; after the last, the first again. ``pattern: [{}, {mixer: {visible: all}}]`` changes every
+            second layer; null: all layers are alike.
         positions: position encoding; which ones are possible depends on the model family.
         dropout: dropout rate of embeddings and of the output of each sublayer.
     """
@@ -88,11 +88,6 @@ class StackConfig(Config):
             return given
         sections = {key: merged(value, given.get(key, {})) for key, value in cls.default_sections.items()}
         return {**given, **sections}
-
-    @property
-    def n_positions(self) -> int | None:
-        """Maximum number of tokens of a sequence that mixers and positions with tables need; None: no limit."""
-        return None
 
     @property
     def layers(self) -> tuple[LayerConfig, ...]:
@@ -191,8 +186,8 @@ def last_norm(config: StackConfig, layer: LayerConfig | None = None) -> nn.Modul
 def embedding_scale(config: Any) -> float:
     """Return the factor of the embeddings, as set by ``scale_embedding``.
 
-    By default it is sqrt(d_model) with sinusoidal and constant positions, which have size 1 and would dominate
-    embeddings of size 0.02, and 1 with other positions.
+    By default it is sqrt(d_model) with sinusoidal and constant positions, which have size 1 and would
+    dominate embeddings of size 0.02, and 1 with other positions.
     """
     scaled: bool | None = config.scale_embedding
     if scaled is None:
@@ -206,10 +201,10 @@ class DecoderConfig(StackConfig):
     Args:
         n_layers: number of layers of the encoder.
         n_decoder_layers: number of layers of the decoder; null: n_layers.
-        decoder_layer: changes of ``layer`` in the decoder. Power normalisation was released with ``layer.norm:
-            power`` and ``decoder_layer.norm: layer``.
-        cross_attention: attention to the output of the encoder; null: with the heads and the score of the decoder's
-            self-attention.
+        decoder_layer: changes of ``layer`` in the decoder. Power normalisation was released with
+            ``layer.norm: power`` and ``decoder_layer.norm: layer``.
+        cross_attention: attention to the output of the encoder; null: with the heads and the score of the
+            decoder's self-attention.
     """
 
     n_decoder_layers: Layers | None = None
@@ -226,7 +221,8 @@ class DecoderConfig(StackConfig):
         for layer in (self.layer, self.decoder_layers[0]):
             if not isinstance(layer.mixer, AttentionConfig) or layer.mixer.visible.kind != "all":
                 raise ValueError(
-                    f"layer.mixer must be attention to all tokens with kind={self.kind}, got {layer.mixer.kind}"
+                    f"layer.mixer must be attention to all tokens with kind={self.kind}, got "
+                    f"{layer.mixer.kind}"
                 )
             if layer.channels.kind == "none":
                 raise ValueError(f"layer.channels.kind=none is not supported with kind={self.kind}")
