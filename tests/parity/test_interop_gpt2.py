@@ -212,7 +212,7 @@ def test_a_run_that_was_trained_here_writes_the_same_there(make_run, tmp_path, s
 def test_a_preset_is_what_the_published_configuration_is_imported_as(name, layers, width, heads):
     values = transformers.GPT2Config(n_layer=layers, n_embd=width, n_head=heads).to_dict()
     config, _ = _configuration(Settings(values, "config.json"))
-    assert config == PRESETS[name].model_copy(update={"d_ff": 4 * width})
+    assert config == PRESETS[name].changed(layer={"channels": {"d_ff": 4 * width}})
 
 
 def test_an_imported_run_explains_with_the_attention_of_gpt2(theirs, tmp_path):

@@ -98,11 +98,13 @@ def a_mistral():
     return mistral.MistralForCausalLM(mistral.MistralConfig(**SIZES, sliding_window=WINDOW))
 
 
-@pytest.fixture(params=[(a_llama, None), (a_mistral, WINDOW)], ids=["llama", "mistral"])
+@pytest.fixture(
+    params=[(a_llama, "all"), (a_mistral, {"kind": "window", "size": WINDOW})], ids=["llama", "mistral"]
+)
 def both(request):
     """A small model of theirs with weights far from zero, and ours with the same."""
     torch.manual_seed(1)
-    make, window = request.param
+    make, visible = request.param
     theirs = make().eval()
     ours = build(
         LanguageModelConfig(
@@ -118,7 +120,7 @@ def both(request):
                     "d_k": D_K,
                     "d_v": D_K,
                     "bias": False,
-                    "visible": {"kind": "window", "size": window},
+                    "visible": visible,
                 },
                 "channels": {"kind": "gated", "d_ff": FF, "activation": "silu", "bias": False},
                 "norm": "rms",
