@@ -1,9 +1,9 @@
 """Classes of a user's own, named by import path, and the packages that may be imported for them.
 
 A recipe or a run that someone sends must not run code of its choosing. ``package.module:Name`` is therefore
-imported only if the package was named by the person who starts the work (``--plugin package``, the environment
-variable ``HEEDFUL_PLUGINS``, ``heedful.load(…, plugins=["package"])``), or if an installed distribution declares
-it as an entry point of the group ``heedful.plugins``.
+imported only if the package was named by the person who starts the work (``--plugin package``, the
+environment variable ``HEEDFUL_PLUGINS``, ``heedful.load(…, plugins=["package"])``), or if an installed
+distribution declares it as an entry point of the group ``heedful.plugins``.
 """
 
 import importlib
@@ -20,8 +20,8 @@ GROUP = "heedful.plugins"
 REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 VARIABLE = "HEEDFUL_PLUGINS"
-"""Environment variable with the names of allowed packages, separated by commas; processes that this one starts
-inherit it."""
+"""Environment variable with the names of allowed packages, separated by commas; processes that this one
+starts inherit it."""
 
 
 def allow_plugins(packages: Iterable[str]) -> None:
@@ -56,8 +56,8 @@ def load_reference(reference: str) -> Any:
     if not _is_allowed(module):
         package = module.partition(".")[0]
         raise ValueError(
-            f"{reference} would import the package {package!r}, which was not named as a plugin; if you trust it, "
-            f"add --plugin {package}, or plugins=[{package!r}] in Python"
+            f"{reference} would import the package {package!r}, which was not named as a plugin; if you trust "
+            f"it, add --plugin {package}, or plugins=[{package!r}] in Python"
         )
     try:
         found = importlib.import_module(module)

@@ -58,8 +58,8 @@ def _options(
     plugin: list[str] | None = typer.Option(
         None,
         metavar="PACKAGE",
-        help="Package from which a recipe may import classes (my_package.my_module:Name); may be repeated, also "
-        "after the command.",
+        help="Package from which recipes may import classes (my_package.my_module:Name); may be repeated, "
+        "also after the command.",
     ),
     version: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Print the version and exit."

@@ -29,14 +29,14 @@ Widths, heads, blocks of 256, pre-norm and sinusoids follow the base setting of 
 (tensor2tensor, ``transformer_moe_base``), whose settings for long texts have width 1024 and separable
 convolutions instead of feed-forward layers.
 
-Attention may use sliding windows (``visible: {kind: window, size: 256}``; Mistral 7B, Jiang et al. 2023, section
-2), whose receptive field grows with every layer, in all layers or, with a ``pattern``, with full layers in between
-(Gemma 2 and 3, Gemma Team 2024 and 2025). Sequences longer than two windows are computed in blocks; stacks with
-windows are not compiled.
+Attention may use sliding windows (``visible: {kind: window, size: 256}``; Mistral 7B, Jiang et al. 2023,
+section 2), whose receptive field grows with every layer, in all layers or, with a ``pattern``, with full
+layers in between (Gemma 2 and 3, Gemma Team 2024 and 2025). Sequences longer than two windows are computed
+in blocks; stacks with windows are not compiled.
 
 The position mixer may also be a recurrence or a convolution, and the channel mixer may be omitted: the mixer
-``recurrent`` with the channels ``none`` is the classic recurrent language model (Mikolov et al. 2010; Zaremba et
-al. 2014, with LSTMs), with a residual connection and a norm around each layer. Without biases, a
+``recurrent`` with the channels ``none`` is the classic recurrent language model (Mikolov et al. 2010;
+Zaremba et al. 2014, with LSTMs), with a residual connection and a norm around each layer. Without biases, a
 layer of an RNN, a GRU and an LSTM has 2, 6 and 8 d_model² weights; attention has 4, and a feed-forward with
 4 d_model hidden units 8.
 """

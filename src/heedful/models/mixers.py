@@ -71,8 +71,8 @@ class MixerSection(Section):
         """
         if positions.acts_inside and not self.attends:
             raise ValueError(
-                f"positions.kind={positions.kind} requires attention, got layer.mixer.kind={self.kind}; choose "
-                "other positions"
+                f"positions.kind={positions.kind} requires attention, got layer.mixer.kind={self.kind}; "
+                "choose other positions"
             )
         if not (self.one_way if causal else self.both_ways):
             reason = "which does not see later tokens" if causal else "whose tokens see later tokens"
@@ -84,7 +84,8 @@ class HeadsConfig(Section):
 
     Args:
         n_heads: number of attention heads.
-        n_kv_heads: number of key and value heads, each shared by n_heads / n_kv_heads query heads; null: n_heads.
+        n_kv_heads: number of key and value heads, each shared by n_heads / n_kv_heads query heads; null:
+            n_heads.
         d_k, d_v: widths of the keys and values of one head; null: d_model / n_heads.
         score: attention score function. Parameters of a score are shared by all heads, after each head's own
             projections.
@@ -118,8 +119,8 @@ class HeadsConfig(Section):
         """
         if (self.d_k is None or self.d_v is None) and d_model % self.n_heads:
             raise ValueError(
-                f"d_model={d_model} must be divisible by n_heads={self.n_heads}; change one of them, or set d_k "
-                "and d_v"
+                f"d_model={d_model} must be divisible by n_heads={self.n_heads}; change one of them, or set "
+                "d_k and d_v"
             )
 
     def heads(self, d_model: int) -> HeadOptions:
@@ -165,8 +166,8 @@ class WindowConfig(Section):
 
 
 class BlocksConfig(Section):
-    """Tokens of the same block up to the token itself, and of earlier blocks (Liu et al. 2018, section 4.2.3);
-    for causal attention.
+    """Tokens of the same block up to the token itself, and of earlier blocks (Liu et al. 2018, section
+    4.2.3); for causal attention.
 
     Args:
         size: number of tokens of a block.
@@ -243,8 +244,8 @@ class CompressedAttentionConfig(HeadsConfig, MixerSection):
         """Check sizes and positions."""
         if positions.acts_inside:
             raise ValueError(
-                f"positions.kind={positions.kind} is not supported with layer.mixer.kind={self.kind}, whose memory "
-                "slots have no single position; choose other positions"
+                f"positions.kind={positions.kind} is not supported with layer.mixer.kind={self.kind}, whose "
+                "memory slots have no single position; choose other positions"
             )
         super().check(d_model, positions, causal=causal)
         self.check_heads(d_model)
@@ -259,8 +260,8 @@ class RecurrentMixerConfig(MixerSection):
 
     Args:
         cell: the recurrent cell.
-        direction: reading direction; with ``both``, each direction has width d_model / 2; causal models read from
-            left to right whatever it is.
+        direction: reading direction; with ``both``, each direction has width d_model / 2; causal models
+            read from left to right whatever it is.
     """
 
     kind: Literal["recurrent"] = "recurrent"

@@ -61,7 +61,8 @@ class RecurrentConfig(Config):
         direction: direction of the encoder; right-to-left is Sutskever's reversed source.
         decoder: bahdanau attends, then updates its state; luong updates, then attends; plain gets the source
             only through its initial state.
-        attention: its score, or several heads; null: none, and a bahdanau decoder gets one fixed context at every step.
+        attention: its score, or several heads; null: none, and a bahdanau decoder gets one fixed context at
+            every step.
         bridge: initial state of the decoder: projected from the encoder's summary, copied from its final
             states, or zero.
         input_feeding: whether the cell also reads the previous readout.

@@ -47,8 +47,8 @@ class LocationAwareAttention(Section):
 
 
 class MultiResolutionAttention(MultiHeadAttention):
-    """Location-aware attention whose last head has filters of width 2 half_width + 1; the widths of the others
-    increase evenly up to it.
+    """Location-aware attention whose last head has filters of width 2 half_width + 1; the widths of the
+    others increase evenly up to it.
 
     Args:
         channels: number of filters per head.

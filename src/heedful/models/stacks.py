@@ -218,7 +218,7 @@ class DecoderConfig(StackConfig):
 
     @model_validator(mode="after")
     def _decoder_fits(self) -> "DecoderConfig":
-        for layer in (self.layer, self.decoder_layers[0]):
+        for layer in (*self.layers, self.decoder_layers[0]):
             if not isinstance(layer.mixer, AttentionConfig) or layer.mixer.visible.kind != "all":
                 raise ValueError(
                     f"layer.mixer must be attention to all tokens with kind={self.kind}, got "

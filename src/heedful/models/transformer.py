@@ -29,8 +29,8 @@ class TransformerConfig(DecoderConfig):
     """Configuration of an encoder-decoder Transformer.
 
     Args:
-        positions: position encoding. With ``alibi`` the encoder knows distances but cannot distinguish a source from
-            its reverse.
+        positions: position encoding. With ``alibi`` the encoder knows distances but cannot distinguish a
+            source from its reverse.
         combine: whether positions are added to the embeddings or concatenated with them.
         d_positions: for ``concat``: width of the positions; null: d_model / 4. One-hot positions have width
             max_length.

@@ -33,8 +33,8 @@ from heedful.typing import JsonObject
 
 class VisionConfig(PatchesConfig, StackConfig):
     """Configuration of a vision encoder, by default ViT-B/16 (Dosovitskiy et al. 2021), except the ε of its
-    norms. Convolutions, recurrence and windows act on the flattened sequence of patches, in which the end of a row is
-    next to the start of the next row.
+    norms. Convolutions, recurrence and windows act on the flattened sequence of patches, in which the end
+    of a row is next to the start of the next row.
 
     Args:
         positions: position encoding of the patches: ``learned``, sinusoids of row and column (``grid``), or
@@ -70,13 +70,13 @@ class VisionConfig(PatchesConfig, StackConfig):
         mixers = [layer.mixer for layer in self.layers]
         if all(mixer.local for mixer in mixers):
             raise ValueError(
-                f"pooling=first is not supported with layer.mixer.kind={mixers[0].kind}, in which a class token sees "
-                "only its neighbours; set pooling=mean"
+                f"pooling=first is not supported with layer.mixer.kind={mixers[0].kind}, in which a class "
+                "token sees only its neighbours; set pooling=mean"
             )
         if all(isinstance(mixer, AttentionConfig) and mixer.visible.kind == "window" for mixer in mixers):
             raise ValueError(
-                "pooling=first is not supported with layer.mixer.visible.kind=window, in which the class token sees "
-                "only the first patches; set pooling=mean, or a pattern with layers that see all"
+                "pooling=first is not supported with layer.mixer.visible.kind=window, in which the class token "
+                "sees only the first patches; set pooling=mean, or a pattern with layers that see all"
             )
         if reads_left_to_right(self):
             raise ValueError(

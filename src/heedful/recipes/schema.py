@@ -6,7 +6,15 @@ Each task extends `Recipe` (`heedful.tasks`).
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from heedful.config import Config, OwnSection, as_section
 from heedful.data.lines import expand
@@ -61,8 +69,9 @@ class OwnLoss(OwnSection):
 
 
 class OwnMetric(OwnSection):
-    """A metric of a user's own: an instance is called as ``metric(rows, predictions)``, with the rows as maps of
-    columns, and returns a number or a `heedful.tasks.metrics.score.Score`."""
+    """A metric of a user's own: an instance is called as ``metric(rows, predictions)``, with the rows as
+    maps of columns, and returns a number or a `heedful.tasks.metrics.score.Score`.
+    """
 
 
 def _own_loss(value: Any) -> Any:
@@ -83,8 +92,8 @@ class ObjectiveConfig(Config):
     """The training objective.
 
     Args:
-        loss: a name in `heedful.objectives.registry` (available: ``cross-entropy``), or a class of a user's own, by
-            its import path.
+        loss: a name in `heedful.objectives.registry` (available: ``cross-entropy``), or a class of a user's
+            own, by its import path.
         chunk: number of tokens whose logits exist at one time.
     """
 

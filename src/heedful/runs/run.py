@@ -177,9 +177,7 @@ class Run:
             return self._inferences[precision]
 
 
-def load(
-    path: Path | str, *, device: str = "auto", verify: bool = True, plugins: Sequence[str] = ()
-) -> Run:
+def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins: Sequence[str] = ()) -> Run:
     """Load a run.
 
     Args:

@@ -33,6 +33,6 @@ def log_warm_up(model: nn.Module, log: Log) -> None:
         return
     log(
         f"power normalisation is still in its warm-up ({seen:,} of {norms[0].warmup:,} batches): it was "
-        "trained on statistics of single batches, and predicts by running ones; lower model.layer.norm.warmup, or "
-        "train longer"
+        "trained on statistics of single batches, and predicts by running ones; lower "
+        "model.layer.norm.warmup, or train longer"
     )
