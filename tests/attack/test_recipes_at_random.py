@@ -12,7 +12,6 @@ import torch
 from configurations import Drawing, configurations
 from PIL import Image
 
-from heedful.config import merged
 from heedful.errors import HeedfulError, RequestError
 from heedful.models.registry import BUILDERS, READERS
 from heedful.recipes.yaml import dump_yaml
@@ -69,21 +68,10 @@ CHOICES = {
 """Values of fields whose type says too little, or allows too much for a moment's work."""
 
 TEXTS = {"subwords": {"kind": "character"}}
-ENCODER = {
-    "kind": "encoder",
-    "d_model": 8,
-    "n_layers": 1,
-    "max_length": 32,
-    "layer": {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 5}},
-}
-DECODER = {
-    "kind": "language-model",
-    "d_model": 8,
-    "n_layers": 1,
-    "context": 16,
-    "layer": {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 5}},
-}
-PATCHES = {"image_size": 8, "patch_size": 4, "channels": 1, "d_model": 8, "n_heads": 2, "n_layers": 1}
+LAYER = {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 5}}
+ENCODER = {"kind": "encoder", "d_model": 8, "n_layers": 1, "max_length": 32, "layer": LAYER}
+DECODER = {"kind": "language-model", "d_model": 8, "n_layers": 1, "context": 16, "layer": LAYER}
+PATCHES = {"image_size": 8, "patch_size": 4, "channels": 1, "d_model": 8, "n_layers": 1, "layer": LAYER}
 SHORT = {"kind": "greedy", "max_length": {"cap": 5}}
 
 
@@ -94,15 +82,7 @@ def rows(**columns):
 PAIRS = {
     "columns": ("source", "target"),
     "tokenizer": TEXTS,
-    "model": {
-        "kind": "transformer",
-        "d_model": 8,
-        "n_layers": 1,
-        "layer": {
-            "mixer": {"kind": "attention", "n_heads": 2},
-            "channels": {"kind": "feed-forward", "d_ff": 5},
-        },
-    },
+    "model": {"kind": "transformer", "d_model": 8, "n_layers": 1, "layer": LAYER},
     "decoding": SHORT,
 }
 RECURRENT = {"kind": "recurrent", "d_embedding": 8, "d_hidden": 8}
@@ -145,13 +125,13 @@ BASES = {
     },
     "image-classification": {
         "columns": ("image", "label"),
-        "model": merged(PATCHES, {"kind": "vision", "layer": {"channels": {"d_ff": 5}}}),
+        "model": {**PATCHES, "kind": "vision"},
     },
     "image-classification, resnet": {"columns": ("image", "label"), "model": RESNET},
     "captioning": {
         "columns": ("image", "caption"),
         "tokenizer": TEXTS,
-        "model": merged(PATCHES, {"kind": "captioner", "layer": {"channels": {"d_ff": 5}}}),
+        "model": {**PATCHES, "kind": "captioner"},
         "decoding": SHORT,
     },
 }

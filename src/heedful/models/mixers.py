@@ -394,7 +394,9 @@ class ParallelConvolutionsConfig(MixerSection):
         """Check that every width has a feature."""
         super().check(d_model, positions, causal=causal)
         if len(self.widths) > d_model:
-            raise ValueError(f"widths must have at most d_model={d_model} items, got {len(self.widths)}")
+            raise ValueError(
+                f"layer.mixer.widths must have at most d_model={d_model} items, got {len(self.widths)}"
+            )
 
     def build(self, *, d_model: int, causal: bool, **sizes: Any) -> ParallelConvolutions:
         """Build the convolutions."""
@@ -430,4 +432,4 @@ else:
 
 def _check_odd(kernel: int, *, causal: bool) -> None:
     if kernel % 2 == 0 and not causal:
-        raise ValueError(f"kernel must be odd, got {kernel}")
+        raise ValueError(f"layer.mixer.kernel must be odd, got {kernel}")
