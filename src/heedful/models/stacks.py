@@ -219,10 +219,14 @@ class DecoderConfig(StackConfig):
     @model_validator(mode="after")
     def _decoder_fits(self) -> "DecoderConfig":
         for layer in (*self.layers, self.decoder_layers[0]):
-            if not isinstance(layer.mixer, AttentionConfig) or layer.mixer.visible.kind != "all":
+            if not isinstance(layer.mixer, AttentionConfig):
                 raise ValueError(
-                    f"layer.mixer must be attention to all tokens with kind={self.kind}, got "
-                    f"{layer.mixer.kind}"
+                    f"layer.mixer.kind={layer.mixer.kind} is not supported with kind={self.kind}; "
+                    "expected attention"
+                )
+            if (visible := layer.mixer.visible.kind) != "all":
+                raise ValueError(
+                    f"layer.mixer.visible.kind={visible} is not supported with kind={self.kind}; expected all"
                 )
             if layer.channels.kind == "none":
                 raise ValueError(f"layer.channels.kind=none is not supported with kind={self.kind}")

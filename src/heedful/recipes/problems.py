@@ -183,10 +183,12 @@ def _blamed(problem: _Problem, tree: Tree) -> Mark:
     if problem.path:
         named += [(*problem.path, key) for key in _NAME.findall(problem.text)]
     marks = [found.mark for path in named if (found := tree.find(path)) is not None]
-    compared = [tuple(key.split(".")) for key in _COMPARED.findall(problem.text)]
+    # Their last two parts suffice: ``layer.mixer.kind`` may be that of an entry of ``pattern``.
+    compared = [tuple(key.split(".")[-2:]) for key in _COMPARED.findall(problem.text) if key != "kind"]
     section = tree.find(problem.path)
     for path, inner in section.walk() if section is not None else ():
-        marks += [inner.mark for key in compared if path[-len(key) :] == key]
+        ends = (path[-1:], path[-2:], (*path[-1:], "kind") if isinstance(inner.value, str) else None)
+        marks += [inner.mark for key in compared if key in ends]
     chosen = [mark for mark in marks if mark.source == COMMAND_LINE] or marks
     return chosen[0] if chosen else tree.mark_of(problem.path)
 
