@@ -107,13 +107,13 @@ class ByKind:
 
     __name__ = "kind"  # in pydantic's errors
 
-    def __init__(self, default: str) -> None:
-        self.default = default
+    def __init__(self, default: str, own: bool) -> None:
+        self.default, self.own = default, own
 
     def __call__(self, value: Any) -> str:
         """Return the tag of a map or configuration."""
         kind = value.get("kind", self.default) if isinstance(value, Mapping) else getattr(value, "kind", None)
-        return OWN if is_reference(kind) else str(kind)
+        return OWN if self.own and is_reference(kind) else str(kind)
 
 
 OWN = "package.module:Name"
@@ -133,7 +133,8 @@ def by_kind(*classes: type[Section], own: type[OwnSection] | None = None) -> Any
     if own is not None:
         members.append(Annotated[own, Tag(OWN)])
     default = str(classes[0].model_fields["kind"].default)
-    return Annotated[Union[tuple(members)], Discriminator(ByKind(default)), BeforeValidator(as_section)]  # noqa: UP007
+    tag = Discriminator(ByKind(default, own is not None))
+    return Annotated[Union[tuple(members)], tag, BeforeValidator(as_section)]  # noqa: UP007
 
 
 def as_section(value: Any) -> Any:
