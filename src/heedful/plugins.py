@@ -56,8 +56,8 @@ def load_reference(reference: str) -> Any:
     if not _is_allowed(module):
         package = module.partition(".")[0]
         raise ValueError(
-            f"{reference} would import the package {package!r}, which was not named as a plugin; if you trust "
-            f"it, add --plugin {package}, or plugins=[{package!r}] in Python"
+            f"{reference} would import the package {package!r}, which was not named as a plugin; if you "
+            f"trust it, add --plugin {package}, or plugins=[{package!r}] in Python"
         )
     try:
         found = importlib.import_module(module)

@@ -136,23 +136,27 @@ def folder(tmp_path):
 
 @pytest.mark.slow
 def test_every_part_may_come_from_a_module_of_the_user(folder, heedful):
-    heedful("train", "recipe.yaml", "--plugin", "own_parts", "--out", "run", cwd=folder)
-    scored = json.loads(heedful("evaluate", "run", "--json", "--plugin=own_parts", cwd=folder).stdout)
+    trained = heedful("train", "recipe.yaml", "--plugin", "own_parts", "--out", "run", cwd=folder)
+    assert trained.status == 0, trained.err
+    scored = heedful("evaluate", "run", "--json", "--plugin=own_parts", cwd=folder).json()
     scores = {score["name"]: score for score in scored["splits"][0]["scores"]}
     assert scores["accuracy"]["value"] > 0.9
     assert scores["ShareOf"]["value"] == 0.5
     assert scores["ShareOf"]["signature"] == "own_parts:ShareOf|label:good"
-    predicted = heedful("--plugin", "own_parts", "predict", "run", cwd=folder, input="good film 1\nbad film 2\n")
-    assert predicted.stdout == "good\nbad\n"
+    predicted = heedful(
+        "--plugin", "own_parts", "predict", "run", cwd=folder, stdin="good film 1\nbad film 2\n"
+    )
+    assert predicted.out == "good\nbad\n"
     described = heedful("describe", "run", "--plugin", "own_parts", cwd=folder)
-    assert "attention" in described.stdout
+    assert "attention" in described.out
 
 
 @pytest.mark.slow
 def test_nothing_is_imported_that_was_not_named(folder, heedful):
     (folder / "own_parts.py").write_text("raise SystemExit('imported')\n", encoding="utf-8")
-    refused = heedful("train", "recipe.yaml", "--out", "run", cwd=folder, status=2)
-    assert refused.stderr.strip() == (
+    refused = heedful("train", "recipe.yaml", "--out", "run", cwd=folder)
+    assert refused.status == 2
+    assert refused.err.strip() == (
         "heedful: recipe.yaml:2: task.kind: own_parts:Shouting would import the package 'own_parts', which was "
         "not named as a plugin; if you trust it, add --plugin own_parts, or plugins=['own_parts'] in Python"
     )
@@ -162,15 +166,25 @@ def test_nothing_is_imported_that_was_not_named(folder, heedful):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("model.layer.norm=own_parts:ScaleNor", "the module own_parts has no 'ScaleNor' (did you mean 'ScaleNorm'?)"),
-        ("model.layer.norm={kind: own_parts:ScaleNorm, epsilon: 1}", "own_parts:ScaleNorm has no setting 'epsilon'"),
-        ("model.layer.norm=nothing_there:Norm", "nothing_there:Norm would import the package 'nothing_there'"),
+        (
+            "model.layer.norm=own_parts:ScaleNor",
+            "the module own_parts has no 'ScaleNor' (did you mean 'ScaleNorm'?)",
+        ),
+        (
+            "model.layer.norm={kind: own_parts:ScaleNorm, epsilon: 1}",
+            "own_parts:ScaleNorm has no setting 'epsilon'",
+        ),
+        (
+            "model.layer.norm=nothing_there:Norm",
+            "nothing_there:Norm would import the package 'nothing_there'",
+        ),
         ("objective.loss=own_parts:Focal", "own_parts:Focal requires the setting 'gamma'"),
         ("evaluation.metrics=[accuracy]", "expected an import path such as my_package.my_module:Name"),
         ("task.kind=own_parts:Focal", "own_parts:Focal: expected a subclass of heedful.tasks.base.Task"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused_by_key(override, message, folder, heedful):
-    refused = heedful("train", "recipe.yaml", override, "--plugin", "own_parts", cwd=folder, status=2)
-    assert message in refused.stderr
-    assert override.partition("=")[0] in refused.stderr
+    refused = heedful("train", "recipe.yaml", override, "--plugin", "own_parts", cwd=folder)
+    assert refused.status == 2
+    assert message in refused.err
+    assert override.partition("=")[0] in refused.err

@@ -91,6 +91,11 @@ WRITTEN = {
 }
 
 
+BLOCKS = "mixer: {visible: blocks}"
+EXPERTS = "channels: {kind: experts, n: 4, expert: {kind: feed-forward, activation: gelu}}"
+LOCAL_ALONE = f"[{{{BLOCKS}}}, {{{BLOCKS}, {EXPERTS}}}]"
+
+
 def check(name, value):
     text = (SCHEMAS / f"{name}.schema.json").read_text("utf-8")
     Draft202012Validator(json.loads(text)).validate(value)
@@ -141,15 +146,15 @@ def test_a_miniature_has_parts_of_every_kind_that_its_recipe_has(name):
     "name, override",
     [
         ("scitldr-tdmca", "model.n_layers=1"),
-        ("scitldr-tdmca", "model.n_layers=3"),  # the experts would follow compressed attention
-        ("scitldr-tdmca", "model.mixer=local"),
-        ("scitldr-tdmca", "model.experts.gate=top-k"),
-        ("scitldr-tdmca", "model.experts=null"),
+        ("scitldr-tdmca", "model.n_layers=2"),  # without experts
+        ("scitldr-tdmca", f"model.pattern={LOCAL_ALONE}"),
+        ("scitldr-tdmca", "model.pattern.2.channels.gate=top-k"),
+        ("scitldr-tdmca", "model.pattern.2.channels=feed-forward"),
         ("fashion-resnet", "model.n_blocks=[1]"),
         ("fashion-resnet", "model.n_blocks=[2]"),
-        ("fashion-mixer", "model.mixer=fourier"),
-        ("wikitext2-lm", "model.n_kv_heads=6"),
-        ("wikitext2-lm", "model.norm=layer"),
+        ("fashion-mixer", "model.layer.mixer=fourier"),
+        ("wikitext2-lm", "model.layer.mixer.n_kv_heads=6"),
+        ("wikitext2-lm", "model.layer.norm=layer"),
         ("wikitext2-masked", "model.positions=learned"),
     ],
 )
@@ -183,7 +188,8 @@ def test_scores_are_shown_to_a_person(run):
     options = ["--split", "valid", "--limit", "3", "--output", "rows.jsonl"]
     shown = run("evaluate", "run", *options).out
     assert shown.startswith("valid: ")
-    has_experts = getattr(run.made.recipe.model, "experts", None) is not None
+    layers = getattr(run.made.recipe.model, "layers", ())
+    has_experts = any(layer.channels.kind == "experts" for layer in layers)
     assert ("share of tokens: " in shown) == has_experts
     rows = (run.folder / "rows.jsonl").read_text("utf-8").splitlines()
     assert all(json.loads(row)["split"] == "valid" for row in rows)

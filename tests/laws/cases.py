@@ -30,7 +30,7 @@ from heedful.models.mixers import HeadsConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model, build_reader
 from heedful.models.resnet import ResNetConfig
-from heedful.models.stacks import StackConfig
+from heedful.models.stacks import LayerConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.models.vision import VisionConfig
 from heedful.nn.attention.compressed import CompressedCache, MemoryCompressedAttention
@@ -95,6 +95,8 @@ _LAYER = {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "fe
 _GATED = {"kind": "gated", "d_ff": 19, "activation": "silu"}
 _COMPRESSED = {"kind": "compressed-attention", "n_heads": 2}
 _EXPERTS = {"kind": "experts", "expert": {"kind": "feed-forward", "d_ff": 19, "activation": "gelu"}}
+_TWO_GATES = [{}, {"channels": {"gate": "top-k"}}]
+_BIASED = {"kind": "additive", "d_attention": 5, "bias": True}
 
 
 def _blocks(size: int) -> dict[str, Any]:
@@ -209,6 +211,38 @@ MODELS: dict[str, dict[str, Any]] = {
         "positions": "one-hot",
         "tie": "none",
     },
+    "norm without bias": merged(_T, {"layer": {"norm": {"bias": False}}}),
+    "norms over the batch": merged(
+        _T,
+        {
+            "layer": {"norm": {"kind": "batch", "eps": 1e-3, "momentum": 0.3}},
+            "decoder_layer": {
+                "norm": {"kind": "power", "warmup": 2, "eps": 1e-4, "alpha_fwd": 0.8, "alpha_bkw": 0.7}
+            },
+        },
+    ),
+    "additive with bias": merged(_T, {"layer": {"mixer": {"score": _BIASED}}}),
+    "sinusoids from 2": {**_T, "positions": {"kind": "sinusoidal", "base": 50.0, "offset": 2}},
+    "another cross-attention": {
+        **_T,
+        "cross_attention": {"n_heads": 6, "n_kv_heads": 3, "d_k": 5, "d_v": 3, "score": "dot", "bias": False},
+    },
+    "another cross-attention, additive": merged(
+        _T, {"layer": {"mixer": {"bias": False}}, "cross_attention": {"n_heads": 7, "score": "additive"}}
+    ),
+    "another decoder": merged(
+        _T,
+        {
+            "positions": {"kind": "rotary", "interleaved": True, "d_rotated": 4},
+            "decoder_layer": {
+                "mixer": {"n_heads": 6, "d_k": 4, "d_v": 3},
+                "channels": _GATED,
+                "norm": {"kind": "rms", "eps": 1e-3},
+                "norm_placement": "pre",
+            },
+        },
+    ),
+    "experts": merged(_T, {"layer": {"channels": {**_EXPERTS, "n": 4}}, "pattern": _TWO_GATES}),
     "bahdanau": _R,
     "bahdanau, fed": {
         **_R,
@@ -243,6 +277,7 @@ MODELS: dict[str, dict[str, Any]] = {
         **_R,
         "attention": {"kind": "multi-head-additive", "n_heads": 3, "d_k": 5, "d_v": 4},
     },
+    "bahdanau, bias": {**_R, "attention": _BIASED},
     "bahdanau, location": {**_R, "attention": _LOCATION, "n_layers": 2, "cell": "lstm"},
     "luong, location, fed": {
         **_ONE_WAY,
@@ -368,14 +403,40 @@ MODELS: dict[str, dict[str, Any]] = {
             "pattern": [{"mixer": _blocks(3)}, {"mixer": _COMPRESSED}],
         },
     ),
+    "language model, gated experts": merged(
+        _L,
+        {
+            "layer": {
+                "mixer": {"score": _BIASED},
+                "channels": {"kind": "experts", "n": 4, "importance": 0.3, "load": 0.2, "expert": _GATED},
+                "norm": {"bias": False},
+            }
+        },
+    ),
+    "language model, compressed, other widths": merged(
+        _L, {"layer": {"mixer": {**_COMPRESSED, "d_k": 5, "d_v": 3}}}
+    ),
     "language model, lstm": merged(
-        _L, {"positions": "none", "layer": {"mixer": {"kind": "recurrent"}, "channels": {"kind": "none"}}}
+        _L, {"positions": "none", "layer": {"mixer": {"kind": "recurrent"}, "channels": "none"}}
     ),
     "language model, gru": merged(
-        _L, {"tie": False, "layer": {"mixer": {"kind": "recurrent", "cell": "gru"}, "norm_placement": "post"}}
+        _L,
+        {
+            "tie": False,
+            "layer": {
+                "mixer": {"kind": "recurrent", "cell": "gru", "direction": "left-to-right"},
+                "norm_placement": "post",
+            },
+        },
     ),
     "language model, rnn": merged(
-        _L, {"layer": {"mixer": {"kind": "recurrent", "cell": "rnn"}, "norm": "power"}}
+        _L,
+        {
+            "layer": {
+                "mixer": {"kind": "recurrent", "cell": "rnn", "direction": "right-to-left"},
+                "norm": "power",
+            }
+        },
     ),
     "language model, separable": merged(
         _L, {"positions": "none", "layer": {"mixer": {"kind": "separable", "kernel": 4}}}
@@ -398,9 +459,16 @@ MODELS: dict[str, dict[str, Any]] = {
             },
         },
     ),
-    "language model, attention alone": merged(
-        _L, {"layer": {"mixer": {"d_v": 5}, "channels": {"kind": "none"}}}
-    ),
+    "language model, several convolutions": {
+        **_L,
+        "n_layers": 3,
+        "pattern": [
+            {"mixer": {"kind": "convolution", "kernel": 2, "activation": "gelu-tanh", "bias": False}},
+            {"mixer": {"kind": "parallel-convolutions", "widths": [3, 2], "activation": "silu"}},
+            {"mixer": {"kind": "separable", "kernel": 3, "bias": False}},
+        ],
+    },
+    "language model, attention alone": merged(_L, {"layer": {"mixer": {"d_v": 5}, "channels": "none"}}),
     "captioner": {**_C, "n_layers": 1, "n_decoder_layers": 3, "patches": "convolution"},
     "captioner, post-norm": merged(
         _C, {"positions": "learned", "layer": {"channels": {"activation": "relu"}, "norm_placement": "post"}}
@@ -416,6 +484,19 @@ MODELS: dict[str, dict[str, Any]] = {
     "captioner, batch norm": merged(_C, {"layer": {"mixer": {"score": "bilinear"}, "norm": "batch"}}),
     "captioner, power norm": merged(
         _C, {"layer": {"mixer": {"score": "cosine"}, "norm": "power"}, "decoder_layer": {"norm": "rms"}}
+    ),
+    "captioner, experts": merged(
+        _C,
+        {
+            "positions": {"kind": "sinusoidal", "interleaved": False},
+            "layer": {
+                "mixer": {"score": _BIASED},
+                "channels": {**_EXPERTS, "n": 4},
+                "norm": {"bias": False},
+            },
+            "pattern": _TWO_GATES,
+            "cross_attention": {"n_heads": 7},
+        },
     ),
     "captioner, gated": merged(
         _C,
@@ -461,14 +542,20 @@ def with_kernels(names: Sequence[str], has_products: Callable[[str], bool]) -> A
 
 
 def _model_has_products(name: str) -> bool:
-    config = configuration(name)
-    mixers = [] if isinstance(config, RecurrentConfig) else mixers_of(config)
-    return any(mixer.score.kind not in ("additive", "cosine") for mixer in mixers)
+    return has_products(configuration(name))
 
 
-def mixers_of(config: StackConfig) -> list[HeadsConfig]:
-    """The attentions of its layers."""
-    return [layer.mixer for layer in config.layers if isinstance(layer.mixer, HeadsConfig)]
+def has_products(config: Any) -> bool:
+    """Whether the fused kernel can compute an attention of its layers, whose scores are then products."""
+    return any(
+        isinstance(layer.mixer, HeadsConfig) and layer.mixer.score.kind not in ("additive", "cosine")
+        for layer in layers_of(config)
+    )
+
+
+def layers_of(config: Any) -> list[LayerConfig]:
+    """Of a stack, and of a decoder beside it; none of models that are no stacks."""
+    return [*getattr(config, "layers", ()), *getattr(config, "decoder_layers", ())]
 
 
 every_model_and_kernel = with_kernels(list(MODELS), _model_has_products)
@@ -699,6 +786,27 @@ ENCODERS: dict[str, dict[str, Any]] = {
             },
         },
     ),
+    "encoder, several convolutions": {
+        **_E,
+        "scale_embedding": True,
+        "pooling": "mean",
+        "pattern": [
+            {"mixer": {"kind": "convolution", "kernel": 3, "activation": "silu"}},
+            {"mixer": {"kind": "parallel-convolutions", "widths": [3, 1], "activation": "gelu-tanh"}},
+        ],
+    },
+    "encoder, recurrent, alone": merged(_E, {"layer": {"mixer": {"kind": "recurrent"}, "channels": "none"}}),
+    "encoder, experts": merged(
+        _E,
+        {
+            "layer": {
+                "mixer": {"score": _BIASED},
+                "channels": {"kind": "experts", "n": 4, "expert": {**_GATED, "activation": "gelu"}},
+                "norm": {"bias": False},
+            },
+            "pattern": _TWO_GATES,
+        },
+    ),
     "encoder, rotary": merged(
         _E, {"positions": "rotary", "embedding_norm": False, "layer": {"mixer": {"d_k": 6}, "norm": "rms"}}
     ),
@@ -728,7 +836,7 @@ READERS: dict[str, dict[str, Any]] = {
         "pattern": [{"mixer": _blocks(3)}, {"mixer": _COMPRESSED}],
     },
     "reader, batch norm": merged(_L, {"layer": {"norm": "batch"}}),
-    "reader, lstm": merged(_L, {"layer": {"mixer": {"kind": "recurrent"}, "channels": {"kind": "none"}}}),
+    "reader, lstm": merged(_L, {"layer": {"mixer": {"kind": "recurrent"}, "channels": "none"}}),
 }
 
 
@@ -830,6 +938,26 @@ IMAGES: dict[str, dict[str, Any]] = {
     ),
     "vit, rnn": merged(
         _P, {"layer": {"mixer": {"kind": "recurrent", "cell": "rnn", "direction": "right-to-left"}}}
+    ),
+    "vit, several mlps": {
+        **_P,
+        "n_layers": 3,
+        "pattern": [
+            {"mixer": {"kind": "mlp", "activation": activation}}
+            for activation in ("relu", "gelu-tanh", "silu")
+        ],
+    },
+    "vit, attention alone": merged(_P, {"layer": {"channels": "none"}}),
+    "vit, experts": merged(
+        _P,
+        {
+            "layer": {
+                "mixer": {"score": _BIASED},
+                "channels": {"kind": "experts", "n": 4, "expert": {**_GATED, "activation": "gelu-tanh"}},
+                "norm": {"bias": False},
+            },
+            "pattern": _TWO_GATES,
+        },
     ),
     "resnet": _N,
     "resnet, small root": {**_N, "root_kernel": 3, "root_stride": 1, "root_pool": False, "n_groups": 3},

@@ -55,7 +55,7 @@ ALIKE: dict[str, tuple[Any, str]] = {
     "layer.mixer.bias": (True, "its attention has biases"),
     "layer.channels.kind": (
         "feed-forward",
-        "its channel mixers are feed-forward networks, which are not gated",
+        "it has feed-forward networks without gates",
     ),
     "layer.channels.bias": (True, "its feed-forward networks have biases"),
 }

@@ -321,7 +321,7 @@ def _feed_forward(
     )
 
 
-# Position encodings: build(n, d) -> Positions, added to embeddings; inside(d_k, n_heads) -> options of attention
+# Position encodings: build(n, d) -> Positions added to embeddings; inside(d_k, n_heads) -> attention options
 
 
 class PositionsSection(Section):

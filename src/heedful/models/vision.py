@@ -75,8 +75,8 @@ class VisionConfig(PatchesConfig, StackConfig):
             )
         if all(isinstance(mixer, AttentionConfig) and mixer.visible.kind == "window" for mixer in mixers):
             raise ValueError(
-                "pooling=first is not supported with layer.mixer.visible.kind=window, in which the class token "
-                "sees only the first patches; set pooling=mean, or a pattern with layers that see all"
+                "pooling=first is not supported with layer.mixer.visible.kind=window, in which the class "
+                "token sees only the first patches; set pooling=mean, or a pattern with layers that see all"
             )
         if reads_left_to_right(self):
             raise ValueError(

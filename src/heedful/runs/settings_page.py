@@ -34,10 +34,10 @@ Every key of every recipe, section by section. How recipes are read, and what th
 [Recipes](recipes.md); `heedful recipes NAME` prints one with comments, `heedful train NAME --print` one with
 all its defaults.
 
-On the command line, dots lead into a section: `training.max_updates=500`. If a key has several tables, its `kind`
-selects one of them; text in place of a section is its kind (`norm: rms`). A kind may also be a class of your own, by
-its import path ([Change one part](tutorials/change-one-part.md)). Keys without a default (–) are required. Any other
-key is an error that names the file, the line and the nearest key.
+On the command line, dots lead into a section: `training.max_updates=500`. If a key has several tables,
+its `kind` selects one of them; text in place of a section is its kind (`norm: rms`). A kind may also be a class
+of your own, by its import path ([Change one part](tutorials/change-one-part.md)). Keys without a default (–) are
+required. Any other key is an error that names the file, the line and the nearest key.
 """
 
 
@@ -100,9 +100,12 @@ def tables() -> list[Table]:
 
 def configs(annotation: Any) -> Iterator[type[Config]]:
     """The classes of configurations in a type; those of a user's own parts have no settings to list."""
-    if isinstance(annotation, type) and issubclass(annotation, Config):
-        if not issubclass(annotation, OwnSection):
-            yield annotation
+    if (
+        isinstance(annotation, type)
+        and issubclass(annotation, Config)
+        and not issubclass(annotation, OwnSection)
+    ):
+        yield annotation
     for inner in get_args(annotation):
         yield from configs(inner)
 
@@ -158,7 +161,8 @@ def _described(table: Table, section: str, known: Sequence[Table]) -> str:
     parts.append(f"{words}\n")
     if sections := getattr(table.config, "default_sections", {}):
         parts.append(
-            f"Defaults of its sections: `{_flow(sections)}`. A section of another kind has the defaults of that kind.\n"
+            f"Defaults of its sections: `{_flow(sections)}`. A section of another kind has the defaults of "
+            "that kind.\n"
         )
     if lines := list(rows(table.config, known)):
         parts.append(_table(("key", "values", "default", "what it is"), lines))
