@@ -36,8 +36,8 @@ def refuse_other_heads(config: Any, whose: str) -> None:
     for key, usual in (("n_kv_heads", heads.n_heads), ("d_k", width), ("d_v", width)):
         if (found := getattr(heads, key)) not in (None, usual):
             raise RequestError(
-                f"model.layer.mixer.{key}={found}: not supported by {whose}: it has one key and value head per "
-                "query head, each of size d_model / n_heads"
+                f"model.layer.mixer.{key}={found}: not supported by {whose}: it has one key and value head "
+                "per query head, each of size d_model / n_heads"
             )
 
 

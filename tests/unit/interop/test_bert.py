@@ -22,7 +22,17 @@ from heedful.text.specials import SPECIALS
 
 TEXT = ["The Cat sat on the mat, and it's the cat's mat.", "We'll see 1234 dogs! ÜBER façade, 猫が好き"]
 LABELS = ["bad", "good", "so so"]
-SIZES = {"kind": "encoder", "d_model": 14, "n_layers": 2, "max_length": 19, "layer": {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 17}, "norm": {"eps": 1e-12}}}  # fmt: skip
+SIZES = {
+    "kind": "encoder",
+    "d_model": 14,
+    "n_layers": 2,
+    "max_length": 19,
+    "layer": {
+        "mixer": {"kind": "attention", "n_heads": 2},
+        "channels": {"kind": "feed-forward", "d_ff": 17},
+        "norm": {"eps": 1e-12},
+    },
+}
 CLEANING = {"clean": True, "chinese": True, "strip_accents": True, "lowercase": True}
 WORDS = {"kind": "wordpiece", "vocab_size": 101, "min_frequency": 1, "cleaning": CLEANING}
 

@@ -25,7 +25,20 @@ from heedful.tasks.images import ImageReader
 from heedful.tasks.registry import task_for
 
 LABELS = ("cat", "dog", "none of them")
-SIZES = {"kind": "vision", "d_model": 14, "n_layers": 2, "image_size": 15, "patch_size": 5, "channels": 3, "dropout": 0.0, "layer": {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 17}, "norm": {"eps": 1e-12}}}  # fmt: skip
+SIZES = {
+    "kind": "vision",
+    "d_model": 14,
+    "n_layers": 2,
+    "image_size": 15,
+    "patch_size": 5,
+    "channels": 3,
+    "dropout": 0.0,
+    "layer": {
+        "mixer": {"kind": "attention", "n_heads": 2},
+        "channels": {"kind": "feed-forward", "d_ff": 17},
+        "norm": {"eps": 1e-12},
+    },
+}
 
 
 @pytest.fixture

@@ -131,7 +131,10 @@ MODELS = {
         "scale_embedding": True,
     },
     "language-modelling": SCALED_LM,
-    "language-modelling, sinusoidal": merged(SCALED_LM, {"scale_embedding": None, "positions": "sinusoidal", "layer": {"norm_placement": "post"}}),
+    "language-modelling, sinusoidal": merged(
+        SCALED_LM,
+        {"scale_embedding": None, "positions": "sinusoidal", "layer": {"norm_placement": "post"}},
+    ),
     "language-modelling, untied": {**SCALED_LM, "scale_embedding": None, "tie": False},
     "masked-language-modelling": {**STACK, "kind": "encoder", "max_length": 8, "scale_embedding": True},
     "classification": {**STACK, "kind": "encoder", "max_length": 8},

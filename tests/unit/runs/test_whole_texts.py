@@ -19,7 +19,17 @@ from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.training.callbacks import JsonLines, read_metrics
 
-MODEL = {"kind": "language-model", "d_model": 12, "n_layers": 2, "context": 11, "dropout": 0.0, "layer": {"mixer": {"kind": "attention", "n_heads": 3, "dropout": 0.0}, "channels": {"kind": "feed-forward", "d_ff": 17}}}  # fmt: skip
+MODEL = {
+    "kind": "language-model",
+    "d_model": 12,
+    "n_layers": 2,
+    "context": 11,
+    "dropout": 0.0,
+    "layer": {
+        "mixer": {"kind": "attention", "n_heads": 3, "dropout": 0.0},
+        "channels": {"kind": "feed-forward", "d_ff": 17},
+    },
+}
 TRAINING = {"max_updates": 1, "tokens_per_update": 160, "validate_every": 30, "save_every": 30}
 
 
