@@ -158,7 +158,8 @@ def test_nothing_is_imported_that_was_not_named(folder, heedful):
     assert refused.status == 2
     assert refused.err.strip() == (
         "heedful: recipe.yaml:2: task.kind: own_parts:Shouting would import the package 'own_parts', which "
-        "was not named as a plugin; if you trust it, add --plugin own_parts, or plugins=['own_parts'] in Python"
+        "was not named as a plugin; if you trust it, add --plugin own_parts, or plugins=['own_parts'] "
+        "in Python"
     )
 
 
