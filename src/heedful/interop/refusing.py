@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from heedful.config import Config
 from heedful.errors import RequestError
 
 
@@ -43,13 +44,15 @@ def refuse_other_heads(config: Any, whose: str) -> None:
 
 def _format_value(value: Any) -> str:
     """Return a value as it is written in a recipe, shortened to one line."""
-    return str(value).lower() if isinstance(value, bool) else "[…]" if isinstance(value, list) else str(value)
+    if isinstance(value, list | Config):
+        return "[…]" if isinstance(value, list) else "{…}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 ALIKE: dict[str, tuple[Any, str]] = {
     "pattern": (None, "its layers are alike"),
     "layer.mixer.kind": ("attention", "it uses attention"),
-    "layer.mixer.visible.kind": ("all", "it has no attention window"),
+    "layer.mixer.visible.kind": ("all", "it has no attention windows or blocks"),
     "layer.norm.kind": ("layer", "its norms are layer norms"),
     "layer.norm.bias": (True, "its norms have biases"),
     "layer.mixer.bias": (True, "its attention has biases"),
