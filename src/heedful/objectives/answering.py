@@ -7,11 +7,10 @@ With logits s_t and e_t of each token of the sequence, and the answer from token
 Source: Devlin et al. 2019, section 4.2; without an answer, both are the class token (section 4.3).
 """
 
-from typing import Any
-
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from heedful.nn.layout import Layout
 from heedful.objectives.terms import Supervised, Term
 
 ANSWER = "answer"
@@ -42,7 +41,7 @@ class AnswerSpan:
 
 
 def answer_log_probs(
-    hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, layout: Any
+    hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, layout: Layout
 ) -> Float[Tensor, "B S 2"]:
     """Return the log-probabilities that the answer starts and ends at each token, in fp32.
 

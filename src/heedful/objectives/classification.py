@@ -4,12 +4,11 @@ loss = - sum_b sum_c q_b(c) log p_b(c),     p_b = softmax(W pooled_b + w_0)
 q_b(c) = (1 - eps) [c = y_b] + eps / C
 """
 
-from typing import Any
-
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from heedful.nn.layout import Layout
 from heedful.objectives.terms import Supervised, Term
 
 
@@ -46,7 +45,7 @@ class SequenceClass:
 
 
 def class_logits(
-    hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, layout: Any, head: str = "class"
+    hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, layout: Layout, head: str = "class"
 ) -> Float[Tensor, "B C"]:
     """Apply the pooling and the named head to the hidden states; return logits in fp32."""
     logits: Tensor = heads[head](heads["pooled"](hidden, layout))
