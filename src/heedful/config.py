@@ -53,14 +53,6 @@ class Section(Config):
 
     kind: str
 
-    def build(self, **sizes: Any) -> Any:
-        """Build the part.
-
-        Args:
-            sizes: sizes and settings of the surrounding model, each documented with the table of its kind.
-        """
-        raise NotImplementedError
-
 
 @dataclass(frozen=True)
 class ChangesOf:
@@ -78,7 +70,7 @@ class OwnSection(Section):
     model_config = ConfigDict(extra="allow")
 
     sizes: ClassVar[tuple[str, ...]] = ()
-    """Names of the sizes that ``build`` is called with."""
+    """Names of the sizes that ``instance`` is called with."""
 
     contract: ClassVar[type] = object
     """Class of what its class builds."""
@@ -90,8 +82,8 @@ class OwnSection(Section):
         check_settings(self.kind, self.model_extra or {}, self.sizes)
         return self
 
-    def build(self, **sizes: Any) -> Any:
-        """Build the part, with the sizes that its constructor asks for.
+    def instance(self, **sizes: Any) -> Any:
+        """Return an instance of the class, with the sizes that its constructor asks for.
 
         Raises:
             ValueError: if it is not of the class that is expected in its place.

@@ -126,7 +126,9 @@ def _run(arguments: list[str]) -> None:
 def _plugins_first(arguments: list[str]) -> list[str]:
     """Move ``--plugin PACKAGE``, an option of all commands, before the command."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    first, rest, given = [], [], iter(arguments[:end])
+    first: list[str] = []
+    rest: list[str] = []
+    given = iter(arguments[:end])
     for each in given:
         if each == "--plugin":
             first += [each, *([value] if (value := next(given, None)) is not None else [])]

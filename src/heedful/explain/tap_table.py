@@ -19,6 +19,7 @@ from heedful.models.language_model import LanguageModelConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model
 from heedful.models.resnet import ResNetConfig
+from heedful.models.sections import AdditiveConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.models.vision import VisionConfig
 from heedful.nn.layout import Tokens
@@ -162,9 +163,11 @@ FAMILIES = [
     Family("Text encoder", EncoderConfig(**_STACK, max_length=31), {**_TEXT, **_HEADS}),
     Family(
         "Text encoder with recurrent mixer",
-        EncoderConfig(
-            d_model=10, n_layers=2, positions="learned", max_length=31,
-            layer={"mixer": "recurrent", "channels": {"d_ff": 13}},
+        EncoderConfig.model_validate(
+            {
+                "d_model": 10, "n_layers": 2, "positions": "learned", "max_length": 31,
+                "layer": {"mixer": "recurrent", "channels": {"d_ff": 13}},
+            }
         ),
         {**_TEXT, "d": 10, "d_ff": 13, "d_h": 5},
     ),
@@ -178,7 +181,7 @@ FAMILIES = [
         "Recurrent encoder-decoder with attention",
         RecurrentConfig(
             d_embedding=5, d_hidden=7, d_readout=11, n_layers=2,
-            attention={"kind": "additive", "d_attention": 13},
+            attention=AdditiveConfig(d_attention=13),
         ),
         {**_PAIR, "d_e": 5, "d_h": 7, "d_out": 11},
     ),

@@ -3,7 +3,7 @@
 | config.json | heedful's ``model`` |
 |---|---|
 | n_embd, n_layer, n_positions | d_model, n_layers, context |
-| n_head, n_inner | layer.mixer.n_heads, layer.channels.d_ff |
+| n_head, n_inner | mixer.n_heads, layer.channels.d_ff |
 | activation_function gelu_new, gelu, relu | layer.channels.activation gelu-tanh, gelu, relu |
 | layer_norm_epsilon | layer.norm.eps |
 | scale_attn_weights | layer.mixer.score: scaled-dot, or dot if false |
@@ -28,7 +28,7 @@ from heedful.interop.format import ExportedModel, ImportedModel
 from heedful.interop.gpt2_heads import HEADS, head_of, refuse_other_pad, with_bias, without_bias
 from heedful.interop.heads import Head
 from heedful.interop.names import Numbering, Pair, Rows, Table, Transposed, give, linear, pair, take
-from heedful.interop.refusing import ALIKE, refuse_other_heads, refuse_others
+from heedful.interop.refusing import ALIKE, refuse_other_heads, refuse_others, standard_parts
 from heedful.interop.tokenizer_files import TOKENIZER, settings_file
 from heedful.models.language_model import LanguageModelConfig, build
 from heedful.runs.run import Run
@@ -246,7 +246,8 @@ def _refuse(config: LanguageModelConfig) -> None:
         raise RequestError("model.scale_embedding=true: GPT-2 does not multiply its embeddings")
     refuse_others(config, "GPT-2", others)
     refuse_other_heads(config, "GPT-2")
-    if (score := config.layer.mixer.score.kind) not in ("scaled-dot", "dot"):
+    mixer, _, _ = standard_parts(config.layer)
+    if (score := mixer.score.kind) not in ("scaled-dot", "dot"):
         raise RequestError(
             f"model.layer.mixer.score.kind={score}: GPT-2 compares queries and keys by products"
         )
@@ -254,7 +255,8 @@ def _refuse(config: LanguageModelConfig) -> None:
 
 def _written(config: LanguageModelConfig, numbering: Numbering) -> JsonObject:
     """Return the content of config.json."""
-    end, layer = numbering.theirs[SPECIALS.end], config.layer
+    end = numbering.theirs[SPECIALS.end]
+    mixer, channels, norm = standard_parts(config.layer)
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
@@ -262,14 +264,14 @@ def _written(config: LanguageModelConfig, numbering: Numbering) -> JsonObject:
         "n_positions": config.context,
         "n_embd": config.d_model,
         "n_layer": config.n_layers,
-        "n_head": layer.mixer.n_heads,
-        "n_inner": layer.channels.d_ff,
-        "activation_function": WRITTEN[layer.channels.activation],
-        "layer_norm_epsilon": layer.norm.eps,
-        "scale_attn_weights": layer.mixer.score.kind == "scaled-dot",
+        "n_head": mixer.n_heads,
+        "n_inner": channels.d_ff,
+        "activation_function": WRITTEN[channels.activation],
+        "layer_norm_epsilon": norm.eps,
+        "scale_attn_weights": mixer.score.kind == "scaled-dot",
         "resid_pdrop": config.dropout,
         "embd_pdrop": config.dropout,
-        "attn_pdrop": layer.mixer.dropout,
+        "attn_pdrop": mixer.dropout,
         "bos_token_id": end,
         "eos_token_id": end,
         "tie_word_embeddings": config.tie,

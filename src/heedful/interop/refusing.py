@@ -5,6 +5,9 @@ from typing import Any
 
 from heedful.config import Config
 from heedful.errors import RequestError
+from heedful.models.mixers import AttentionConfig
+from heedful.models.sections import FeedForwardConfig, LayerNormConfig
+from heedful.models.stacks import LayerConfig
 
 
 def refuse_others(config: Any, whose: str, only: Mapping[str, tuple[Any, str]]) -> None:
@@ -40,6 +43,15 @@ def refuse_other_heads(config: Any, whose: str) -> None:
                 f"model.layer.mixer.{key}={found}: not supported by {whose}: it has one key and value head "
                 "per query head, each of size d_model / n_heads"
             )
+
+
+def standard_parts(layer: LayerConfig) -> tuple[AttentionConfig, FeedForwardConfig, LayerNormConfig]:
+    """Return the sections of a layer for which `refuse_others` has found what `ALIKE` requires."""
+    mixer, channels, norm = layer.mixer, layer.channels, layer.norm
+    assert isinstance(mixer, AttentionConfig)
+    assert isinstance(channels, FeedForwardConfig)
+    assert isinstance(norm, LayerNormConfig)
+    return mixer, channels, norm
 
 
 def _format_value(value: Any) -> str:

@@ -79,7 +79,7 @@ VOCABULARIES: dict[str, tuple[int, ...]] = {"captioner-mini": (1000,)}
 def build(config: CaptionerConfig, vocab_size: int) -> EncoderDecoder:
     """Build a model, with patches initialized as in `heedful.models.vision`, words as in `transformer`."""
     table = embedding_table(vocab_size, config.d_model)
-    positions = Added(config.positions.build(n=config.max_length, d=config.d_model))
+    positions = Added(config.positions.build(config.max_length, config.d_model))
     words = TokenEmbedding(table, positions, scale=math.sqrt(config.d_model), dropout=config.dropout)
     return EncoderDecoder(
         patches_of(config, LearnedConfig(), None, d_model=config.d_model, dropout=config.dropout),

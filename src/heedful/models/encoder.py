@@ -130,7 +130,7 @@ def build(config: EncoderConfig, vocab_size: int) -> Encoder:
     d_model = config.d_model
     embedding = SegmentedEmbedding(
         nn.Parameter(torch.empty(vocab_size, d_model)),
-        Added(config.positions.build(n=config.max_length, d=d_model)),
+        Added(config.positions.build(config.max_length, d_model)),
         nn.Parameter(torch.empty(config.segments, d_model)) if config.segments else None,
         norm_of(config) if config.embedding_norm else nn.Identity(),
         scale=embedding_scale(config),

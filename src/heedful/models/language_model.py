@@ -218,7 +218,7 @@ Shakespeare's plays, modern-mini's is of a size for small corpora."""
 def build(config: LanguageModelConfig, vocab_size: int) -> LanguageModel:
     """Build a model, initialized like GPT-2 (see `initialise`)."""
     table = nn.Parameter(torch.empty(vocab_size, config.d_model))
-    positions = Added(config.positions.build(n=config.context, d=config.d_model))
+    positions = Added(config.positions.build(config.context, config.d_model))
     model = LanguageModel(
         TokenEmbedding(table, positions, scale=embedding_scale(config), dropout=config.dropout),
         stack(config, config.context),

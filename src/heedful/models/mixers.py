@@ -14,7 +14,8 @@
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from torch import nn
@@ -50,8 +51,25 @@ CELLS: dict[str, Callable[[int, int], Cell]] = {"rnn": ElmanCell, "lstm": LSTMCe
 """Builders of recurrent cells with input width d_in and hidden width d_hidden."""
 
 
+@dataclass(frozen=True)
+class StackSizes:
+    """Sizes and settings of a stack that its position mixers are built with.
+
+    Args:
+        d_model: width of the hidden states.
+        n_positions: maximum number of tokens of a sequence.
+        causal: whether a token sees no later tokens.
+        positions: position encoding, which may act inside attention.
+    """
+
+    d_model: int
+    n_positions: int
+    causal: bool
+    positions: PositionsSection
+
+
 class MixerSection(Section):
-    """Base class of position mixers: build(d_model, n_positions, causal, positions) -> module."""
+    """Base class of position mixers."""
 
     attends: ClassVar[bool] = False
     """Whether it is an attention, to which positions can be given inside."""
@@ -77,6 +95,10 @@ class MixerSection(Section):
         if not (self.one_way if causal else self.both_ways):
             reason = "which does not see later tokens" if causal else "whose tokens see later tokens"
             raise ValueError(f"layer.mixer.kind={self.kind} is not supported by this model, {reason}")
+
+    def build(self, sizes: StackSizes) -> nn.Module:
+        """Build the module, called as ``mixer(x, layout, cache=None)`` with ``x [T, d_model]``."""
+        raise NotImplementedError
 
 
 class HeadsConfig(Section):
@@ -130,7 +152,7 @@ class HeadsConfig(Section):
             "d_k": self.d_k,
             "d_v": self.d_v,
             "n_kv_heads": self.n_kv_heads,
-            "score": self.score.build(d_q=d_k, d_k=d_k, n_heads=self.n_heads, key_strength=math.sqrt(d_k)),
+            "score": self.score.build(d_k, d_k, self.n_heads, key_strength=math.sqrt(d_k)),
             "qkv_bias": self.bias,
             "out_bias": self.bias,
             "dropout": self.dropout,
@@ -209,13 +231,11 @@ class AttentionConfig(HeadsConfig, MixerSection):
             raise ValueError("layer.mixer.visible.kind=blocks requires causal attention; use a window")
         positions.check_heads(self.key_width(d_model), self.score.kind)
 
-    def build(
-        self, *, d_model: int, causal: bool, positions: PositionsSection, **sizes: Any
-    ) -> SelfAttention:
+    def build(self, sizes: StackSizes) -> SelfAttention:
         """Build self-attention, with positions that act inside it."""
-        inside = positions.inside(self.key_width(d_model), self.n_heads)
-        options = self.visible.options | inside
-        return SelfAttention(d_model, self.n_heads, causal=causal, **options, **self.heads(d_model))
+        d_model, n_heads = sizes.d_model, self.n_heads
+        options = self.visible.options | sizes.positions.inside(self.key_width(d_model), n_heads)
+        return SelfAttention(d_model, n_heads, causal=sizes.causal, **options, **self.heads(d_model))
 
 
 class CrossAttentionConfig(HeadsConfig):
@@ -223,7 +243,7 @@ class CrossAttentionConfig(HeadsConfig):
 
     kind: Literal["cross-attention"] = "cross-attention"
 
-    def build(self, *, d_model: int, **sizes: Any) -> CrossAttention:
+    def build(self, d_model: int) -> CrossAttention:
         """Build cross-attention."""
         return CrossAttention(d_model, self.n_heads, **self.heads(d_model))
 
@@ -250,9 +270,11 @@ class CompressedAttentionConfig(HeadsConfig, MixerSection):
         super().check(d_model, positions, causal=causal)
         self.check_heads(d_model)
 
-    def build(self, *, d_model: int, **sizes: Any) -> MemoryCompressedAttention:
+    def build(self, sizes: StackSizes) -> MemoryCompressedAttention:
         """Build the attention."""
-        return MemoryCompressedAttention(d_model, self.n_heads, factor=self.factor, **self.heads(d_model))
+        return MemoryCompressedAttention(
+            sizes.d_model, self.n_heads, factor=self.factor, **self.heads(sizes.d_model)
+        )
 
 
 class RecurrentMixerConfig(MixerSection):
@@ -274,15 +296,18 @@ class RecurrentMixerConfig(MixerSection):
         if not causal and self.direction == "both" and d_model % 2:
             raise ValueError(f"d_model={d_model} must be even with direction=both: each direction has half")
 
-    def build(self, *, d_model: int, causal: bool, **sizes: Any) -> RecurrentLayer:
+    def build(self, sizes: StackSizes) -> RecurrentLayer:
         """Build the recurrence."""
         cell = CELLS[self.cell]
-        if causal or self.direction != "both":
+        if sizes.causal or self.direction != "both":
             return Recurrence(
-                cell(d_model, d_model), reverse=not causal and self.direction == "right-to-left"
+                cell(sizes.d_model, sizes.d_model),
+                reverse=not sizes.causal and self.direction == "right-to-left",
             )
-        half = d_model // 2
-        return Bidirectional(Recurrence(cell(d_model, half)), Recurrence(cell(d_model, half), reverse=True))
+        half = sizes.d_model // 2
+        return Bidirectional(
+            Recurrence(cell(sizes.d_model, half)), Recurrence(cell(sizes.d_model, half), reverse=True)
+        )
 
 
 class FourierConfig(MixerSection):
@@ -292,7 +317,7 @@ class FourierConfig(MixerSection):
 
     kind: Literal["fourier"] = "fourier"
 
-    def build(self, **sizes: Any) -> FourierMixer:
+    def build(self, sizes: StackSizes) -> FourierMixer:
         """Build the transform."""
         return FourierMixer()
 
@@ -313,12 +338,12 @@ class PositionMLPConfig(MixerSection):
     activation: Activation = "gelu"
     dropout: Rate = 0.0
 
-    def build(self, *, d_model: int, n_positions: int, **sizes: Any) -> PositionMLP:
+    def build(self, sizes: StackSizes) -> PositionMLP:
         """Build the network for at most ``n_positions`` tokens."""
         return PositionMLP(
-            d_model,
-            n_positions,
-            self.d_tokens or max(1, n_positions // 2),
+            sizes.d_model,
+            sizes.n_positions,
+            self.d_tokens or max(1, sizes.n_positions // 2),
             activation=ACTIVATIONS[self.activation](),
             dropout=self.dropout,
         )
@@ -343,9 +368,9 @@ class SeparableConvolutionConfig(MixerSection):
         super().check(d_model, positions, causal=causal)
         _check_odd(self.kernel, causal=causal)
 
-    def build(self, *, d_model: int, causal: bool, **sizes: Any) -> DepthwiseSeparableConvolution:
+    def build(self, sizes: StackSizes) -> DepthwiseSeparableConvolution:
         """Build the convolution."""
-        return DepthwiseSeparableConvolution(d_model, self.kernel, causal=causal, bias=self.bias)
+        return DepthwiseSeparableConvolution(sizes.d_model, self.kernel, causal=sizes.causal, bias=self.bias)
 
 
 class ConvolutionConfig(MixerSection):
@@ -369,10 +394,12 @@ class ConvolutionConfig(MixerSection):
         super().check(d_model, positions, causal=causal)
         _check_odd(self.kernel, causal=causal)
 
-    def build(self, *, d_model: int, causal: bool, **sizes: Any) -> Convolution:
+    def build(self, sizes: StackSizes) -> Convolution:
         """Build the convolution."""
         activation = ACTIVATIONS[self.activation]()
-        return Convolution(d_model, self.kernel, causal=causal, activation=activation, bias=self.bias)
+        return Convolution(
+            sizes.d_model, self.kernel, causal=sizes.causal, activation=activation, bias=self.bias
+        )
 
 
 class ParallelConvolutionsConfig(MixerSection):
@@ -398,10 +425,10 @@ class ParallelConvolutionsConfig(MixerSection):
                 f"layer.mixer.widths must have at most d_model={d_model} items, got {len(self.widths)}"
             )
 
-    def build(self, *, d_model: int, causal: bool, **sizes: Any) -> ParallelConvolutions:
+    def build(self, sizes: StackSizes) -> ParallelConvolutions:
         """Build the convolutions."""
         activation = ACTIVATIONS[self.activation]()
-        return ParallelConvolutions(d_model, self.widths, causal=causal, activation=activation)
+        return ParallelConvolutions(sizes.d_model, self.widths, causal=sizes.causal, activation=activation)
 
 
 MIXERS: tuple[type[MixerSection], ...] = (
@@ -422,6 +449,13 @@ class OwnMixer(MixerSection, OwnSection):
 
     sizes: ClassVar[tuple[str, ...]] = ("d_model", "n_positions", "causal")
     contract: ClassVar[type] = nn.Module
+
+    def build(self, sizes: StackSizes) -> nn.Module:
+        """Build the module."""
+        module: nn.Module = self.instance(
+            d_model=sizes.d_model, n_positions=sizes.n_positions, causal=sizes.causal
+        )
+        return module
 
 
 if TYPE_CHECKING:

@@ -73,7 +73,7 @@ def patches_of(
     if positions.kind == "grid":
         encoding = GridPositions(rows, columns, d_model, before)
     else:
-        encoding = positions.build(n=before + rows * columns, d=d_model)
+        encoding = positions.build(before + rows * columns, d_model)
     if isinstance(encoding, LearnedPositions):
         nn.init.normal_(encoding.weight, std=STD)
     size = (config.image_size, config.image_size)

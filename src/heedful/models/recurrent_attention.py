@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Literal
 
 from heedful.config import Section, by_kind
-from heedful.models.sections import SCORES, AdditiveConfig, OwnScore, Positive
+from heedful.models.sections import SCORES, AdditiveConfig, OwnScore, Positive, ScoreSection
 from heedful.nn.attention.recurrent import FixedContext, RecurrentAttention
 from heedful.nn.attention.recurrent_heads import LocationFeatures, MultiHeadAdditiveAttention, resolutions
 from heedful.nn.attentive import AnyAttention
@@ -82,8 +82,8 @@ def attention_of(attention: Attention | None, d_state: int, d_annotation: int) -
         return FixedContext(d_state)
     if isinstance(attention, MultiHeadAttention | LocationAwareAttention):
         return _with_heads(attention, d_state, d_annotation)
-    score = attention.build(d_q=d_state, d_k=d_annotation, n_heads=1)
-    return RecurrentAttention(score, d_annotation)
+    assert isinstance(attention, ScoreSection)
+    return RecurrentAttention(attention.build(d_state, d_annotation), d_annotation)
 
 
 def _with_heads(

@@ -6,7 +6,7 @@ all models.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from torch import nn
@@ -51,40 +51,55 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 x sigmoid(x), also called swish."""
 
 
-# Scores of attention: build(d_q, d_k, n_heads, key_strength) -> Score
+# Scores of attention
 
 
-class ScaledDotConfig(Section):
+class ScoreSection(Section):
+    """Base class of scores."""
+
+    def build(self, d_q: int, d_k: int, n_heads: int = 1, key_strength: float | None = None) -> Score:
+        """Build the score.
+
+        Args:
+            d_q: width of queries.
+            d_k: width of keys.
+            n_heads: number of heads.
+            key_strength: initial β of a cosine score whose configuration gives none.
+        """
+        raise NotImplementedError
+
+
+class ScaledDotConfig(ScoreSection):
     """q·k / √d_k, the score of the Transformer (Vaswani et al. 2017, equation 1)."""
 
     kind: Literal["scaled-dot"] = "scaled-dot"
 
-    def build(self, **sizes: Any) -> Score:
+    def build(self, d_q: int, d_k: int, n_heads: int = 1, key_strength: float | None = None) -> Score:
         """Build the score."""
         return ScaledDotScore()
 
 
-class DotConfig(Section):
+class DotConfig(ScoreSection):
     """q·k."""
 
     kind: Literal["dot"] = "dot"
 
-    def build(self, **sizes: Any) -> Score:
+    def build(self, d_q: int, d_k: int, n_heads: int = 1, key_strength: float | None = None) -> Score:
         """Build the score."""
         return DotScore()
 
 
-class BilinearConfig(Section):
+class BilinearConfig(ScoreSection):
     """qᵀ W k (Luong's "general"); W is shared by all heads, after each head's own projections."""
 
     kind: Literal["bilinear"] = "bilinear"
 
-    def build(self, *, d_q: int, d_k: int, **sizes: Any) -> Score:
+    def build(self, d_q: int, d_k: int, n_heads: int = 1, key_strength: float | None = None) -> Score:
         """Build the score."""
         return BilinearScore(d_q, d_k)
 
 
-class AdditiveConfig(Section):
+class AdditiveConfig(ScoreSection):
     """vᵀ tanh(W q + U k) (Bahdanau et al. 2015, section A.1.2); each head has its own v.
 
     Args:
@@ -96,12 +111,12 @@ class AdditiveConfig(Section):
     d_attention: Positive | None = None
     bias: bool = False
 
-    def build(self, *, d_q: int, d_k: int, n_heads: int = 1, **sizes: Any) -> Score:
+    def build(self, d_q: int, d_k: int, n_heads: int = 1, key_strength: float | None = None) -> Score:
         """Build the score."""
         return AdditiveScore(d_q, d_k, self.d_attention or d_q, self.bias, n_heads=n_heads)
 
 
-class CosineConfig(Section):
+class CosineConfig(ScoreSection):
     """β cos(q, k) (Graves et al. 2014, section 3.3.1).
 
     Args:
@@ -112,18 +127,32 @@ class CosineConfig(Section):
     kind: Literal["cosine"] = "cosine"
     key_strength: Annotated[float, Field(gt=0)] | None = None
 
-    def build(self, *, key_strength: float | None = None, **sizes: Any) -> Score:
+    def build(self, d_q: int, d_k: int, n_heads: int = 1, key_strength: float | None = None) -> Score:
         """Build the score; the argument replaces a ``key_strength`` of None."""
         return CosineScore(self.key_strength or key_strength)
 
 
-SCORES: tuple[type[Section], ...] = (ScaledDotConfig, DotConfig, BilinearConfig, AdditiveConfig, CosineConfig)
+SCORES: tuple[type[ScoreSection], ...] = (
+    ScaledDotConfig,
+    DotConfig,
+    BilinearConfig,
+    AdditiveConfig,
+    CosineConfig,
+)
 
 
-# Norms: build(d_model) -> module
+# Norms
 
 
-class LayerNormConfig(Section):
+class NormSection(Section):
+    """Base class of norms."""
+
+    def build(self, d_model: int) -> nn.Module:
+        """Build the norm of vectors of width ``d_model``."""
+        raise NotImplementedError
+
+
+class LayerNormConfig(NormSection):
     """Layer normalisation (Ba et al. 2016).
 
     Args:
@@ -135,12 +164,12 @@ class LayerNormConfig(Section):
     eps: Epsilon = 1e-5
     bias: bool = True
 
-    def build(self, *, d_model: int, **sizes: Any) -> nn.Module:
+    def build(self, d_model: int) -> nn.Module:
         """Build the norm."""
         return LayerNorm(d_model, self.eps, self.bias)
 
 
-class RMSNormConfig(Section):
+class RMSNormConfig(NormSection):
     """Root mean square normalisation, without mean and bias (Zhang and Sennrich 2019).
 
     Args:
@@ -150,12 +179,12 @@ class RMSNormConfig(Section):
     kind: Literal["rms"] = "rms"
     eps: Epsilon = 1e-5
 
-    def build(self, *, d_model: int, **sizes: Any) -> nn.Module:
+    def build(self, d_model: int) -> nn.Module:
         """Build the norm."""
         return RMSNorm(d_model, self.eps)
 
 
-class BatchNormConfig(Section):
+class BatchNormConfig(NormSection):
     """Batch normalisation over the tokens of a batch (Ioffe and Szegedy 2015).
 
     Args:
@@ -167,12 +196,12 @@ class BatchNormConfig(Section):
     eps: Epsilon = 1e-5
     momentum: Annotated[float, Field(gt=0, le=1)] = 0.1
 
-    def build(self, *, d_model: int, **sizes: Any) -> nn.Module:
+    def build(self, d_model: int) -> nn.Module:
         """Build the norm."""
         return BatchNorm(d_model, self.eps, self.momentum)
 
 
-class PowerNormConfig(Section):
+class PowerNormConfig(NormSection):
     """Power normalisation over the tokens of a batch (Shen et al. 2020).
 
     Args:
@@ -192,18 +221,26 @@ class PowerNormConfig(Section):
     alpha_bkw: Rate = 0.9
     eps: Epsilon = 1e-5
 
-    def build(self, *, d_model: int, **sizes: Any) -> nn.Module:
+    def build(self, d_model: int) -> nn.Module:
         """Build the norm."""
         return PowerNorm(d_model, self.warmup, self.n_groups, self.alpha_fwd, self.alpha_bkw, self.eps)
 
 
-NORMS: tuple[type[Section], ...] = (LayerNormConfig, RMSNormConfig, BatchNormConfig, PowerNormConfig)
+NORMS: tuple[type[NormSection], ...] = (LayerNormConfig, RMSNormConfig, BatchNormConfig, PowerNormConfig)
 
 
-# Channel mixers: build(d_model) -> module or None
+# Channel mixers
 
 
-class FeedForwardConfig(Section):
+class ChannelSection(Section):
+    """Base class of channel mixers."""
+
+    def build(self, d_model: int) -> nn.Module | None:
+        """Build the module ``[T, d_model] -> [T, d_model]``; None: there is no channel mixer."""
+        raise NotImplementedError
+
+
+class FeedForwardConfig(ChannelSection):
     """Two linear layers with an activation between them (Vaswani et al. 2017, equation 2).
 
     Args:
@@ -219,12 +256,12 @@ class FeedForwardConfig(Section):
     bias: bool = True
     dropout: Rate = 0.0
 
-    def build(self, *, d_model: int, **sizes: Any) -> nn.Module:
+    def build(self, d_model: int) -> nn.Module:
         """Build the network."""
         return _feed_forward(FeedForward, self, d_model)
 
 
-class GatedConfig(Section):
+class GatedConfig(ChannelSection):
     """Feed-forward network whose hidden units are multiplied by a gate; with relu, gelu or silu it is ReGLU,
     GEGLU or SwiGLU (Shazeer 2020).
 
@@ -241,7 +278,7 @@ class GatedConfig(Section):
     bias: bool = True
     dropout: Rate = 0.0
 
-    def build(self, *, d_model: int, **sizes: Any) -> nn.Module:
+    def build(self, d_model: int) -> nn.Module:
         """Build the network."""
         return _feed_forward(GatedFeedForward, self, d_model)
 
@@ -252,7 +289,7 @@ else:
     ExpertConfig = by_kind(FeedForwardConfig, GatedConfig)
 
 
-class ExpertsConfig(Section):
+class ExpertsConfig(ChannelSection):
     """Mixture of experts (`heedful.nn.experts`).
 
     Balance: ``max_load`` in metrics.jsonl is the number of tokens of the busiest expert over the mean (1 is
@@ -284,7 +321,7 @@ class ExpertsConfig(Section):
             raise ValueError("load requires gate=noisy-top-k, got gate=top-k; remove load")
         return self
 
-    def build(self, *, d_model: int, **sizes: Any) -> nn.Module:
+    def build(self, d_model: int) -> nn.Module:
         """Build the experts and their gate."""
         numbers, importance = (d_model, self.n, self.k), self.importance
         gate: Gate
@@ -293,20 +330,20 @@ class ExpertsConfig(Section):
             gate = NoisyTopKGate(*numbers, importance=importance, load=load)
         else:
             gate = TopKGate(*numbers, importance=importance)
-        return MixtureOfExperts(gate, [self.expert.build(d_model=d_model) for _ in range(self.n)])
+        return MixtureOfExperts(gate, [self.expert.build(d_model) for _ in range(self.n)])
 
 
-class NoChannelsConfig(Section):
+class NoChannelsConfig(ChannelSection):
     """No channel mixer, as in recurrent networks."""
 
     kind: Literal["none"] = "none"
 
-    def build(self, **sizes: Any) -> None:
+    def build(self, d_model: int) -> None:
         """Return None."""
         return
 
 
-CHANNELS: tuple[type[Section], ...] = (FeedForwardConfig, GatedConfig, ExpertsConfig, NoChannelsConfig)
+CHANNELS: tuple[type[ChannelSection], ...] = (FeedForwardConfig, GatedConfig, ExpertsConfig, NoChannelsConfig)
 
 
 def _feed_forward(
@@ -321,7 +358,7 @@ def _feed_forward(
     )
 
 
-# Position encodings: build(n, d) -> Positions added to embeddings; inside(d_k, n_heads) -> attention options
+# Position encodings
 
 
 class PositionsSection(Section):
@@ -334,7 +371,7 @@ class PositionsSection(Section):
         """Return the width of the vectors of n positions beside embeddings that leave them the width d."""
         return d
 
-    def build(self, *, n: int, d: int, **sizes: Any) -> Positions:
+    def build(self, n: int, d: int) -> Positions:
         """Build the vectors of n positions; by default none."""
         return NoPositions(d)
 
@@ -376,7 +413,7 @@ class SinusoidalConfig(PositionsSection):
         if d % 2 or not d:
             raise ValueError(f"must be even and at least 2 with positions.kind={self.kind}, got {d}")
 
-    def build(self, *, d: int, **sizes: Any) -> Positions:
+    def build(self, n: int, d: int) -> Positions:
         """Build the encoding."""
         return SinusoidalPositions(d, self.base, self.interleaved, self.offset)
 
@@ -392,7 +429,7 @@ class LearnedConfig(PositionsSection):
 
     kind: Literal["learned"] = "learned"
 
-    def build(self, *, n: int, d: int, **sizes: Any) -> Positions:
+    def build(self, n: int, d: int) -> Positions:
         """Build the table."""
         return LearnedPositions(n, d)
 
@@ -406,7 +443,7 @@ class OneHotConfig(PositionsSection):
         """Return the number of positions."""
         return n
 
-    def build(self, *, n: int, **sizes: Any) -> Positions:
+    def build(self, n: int, d: int) -> Positions:
         """Build the encoding."""
         return OneHotPositions(n)
 
@@ -416,7 +453,7 @@ class ConstantConfig(PositionsSection):
 
     kind: Literal["constant"] = "constant"
 
-    def build(self, *, n: int, d: int, **sizes: Any) -> Positions:
+    def build(self, n: int, d: int) -> Positions:
         """Build the encoding."""
         return ConstantPositions(d, 1 / n)
 
@@ -496,31 +533,46 @@ POSITIONS: tuple[type[PositionsSection], ...] = (
 )
 
 
-class OwnScore(OwnSection):
+class OwnScore(ScoreSection, OwnSection):
     """A score of a user's own: a subclass of `heedful.nn.attention.scores.Score`."""
 
     sizes: ClassVar[tuple[str, ...]] = ("d_q", "d_k", "n_heads")
     contract: ClassVar[type] = Score
 
+    def build(self, d_q: int, d_k: int, n_heads: int = 1, key_strength: float | None = None) -> Score:
+        """Build the score."""
+        score: Score = self.instance(d_q=d_q, d_k=d_k, n_heads=n_heads)
+        return score
 
-class OwnNorm(OwnSection):
+
+class OwnNorm(NormSection, OwnSection):
     """A norm of a user's own: a module ``[T, d_model] -> [T, d_model]``."""
 
     sizes: ClassVar[tuple[str, ...]] = ("d_model",)
     contract: ClassVar[type] = nn.Module
 
+    def build(self, d_model: int) -> nn.Module:
+        """Build the module."""
+        module: nn.Module = self.instance(d_model=d_model)
+        return module
 
-class OwnChannels(OwnSection):
+
+class OwnChannels(ChannelSection, OwnSection):
     """A channel mixer of a user's own: a module ``[T, d_model] -> [T, d_model]`` that mixes no tokens."""
 
     sizes: ClassVar[tuple[str, ...]] = ("d_model",)
     contract: ClassVar[type] = nn.Module
 
+    def build(self, d_model: int) -> nn.Module:
+        """Build the module."""
+        module: nn.Module = self.instance(d_model=d_model)
+        return module
+
 
 if TYPE_CHECKING:
-    ScoreConfig = Section
-    NormConfig = Section
-    ChannelsConfig = Section
+    ScoreConfig = ScoreSection
+    NormConfig = NormSection
+    ChannelsConfig = ChannelSection
     PositionsConfig = PositionsSection
 else:
     ScoreConfig = by_kind(*SCORES, own=OwnScore)

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from torch import nn
 
 from heedful.config import ChangesOf, Config, merged
-from heedful.models.mixers import AttentionConfig, CrossAttentionConfig, MixerConfig
+from heedful.models.mixers import AttentionConfig, CrossAttentionConfig, MixerConfig, StackSizes
 from heedful.models.sections import (
     ChannelsConfig,
     FeedForwardConfig,
@@ -150,7 +150,7 @@ def stack(config: StackConfig, n_positions: int) -> EncoderStack:
 
 def _block(config: StackConfig, layer: LayerConfig, n_positions: int) -> EncoderBlock:
     mixer = residual(config, layer, mixer_of(config, layer, n_positions))
-    channels = layer.channels.build(d_model=config.d_model)
+    channels = layer.channels.build(config.d_model)
     return EncoderBlock(mixer, nn.Identity() if channels is None else residual(config, layer, channels))
 
 
@@ -158,29 +158,25 @@ def mixer_of(
     config: StackConfig, layer: LayerConfig, n_positions: int, *, causal: bool | None = None
 ) -> nn.Module:
     """Build the position mixer of a layer."""
-    return layer.mixer.build(
-        d_model=config.d_model,
-        n_positions=n_positions,
-        causal=config.causal if causal is None else causal,
-        positions=config.positions,
-    )
+    causal = config.causal if causal is None else causal
+    return layer.mixer.build(StackSizes(config.d_model, n_positions, causal, config.positions))
 
 
 def residual(config: StackConfig, layer: LayerConfig, part: nn.Module) -> Residual:
     """Wrap a sublayer in a residual connection with a norm."""
     wrapper = PostNorm if layer.norm_placement == "post" else PreNorm
-    return wrapper(part, layer.norm.build(d_model=config.d_model), config.dropout)
+    return wrapper(part, layer.norm.build(config.d_model), config.dropout)
 
 
 def norm_of(config: StackConfig) -> nn.Module:
     """Build the norm of the layers."""
-    return config.layer.norm.build(d_model=config.d_model)
+    return config.layer.norm.build(config.d_model)
 
 
 def last_norm(config: StackConfig, layer: LayerConfig | None = None) -> nn.Module:
     """Build what follows the last layer: a norm in pre-norm stacks, otherwise an identity."""
     layer = layer or config.layer
-    return nn.Identity() if layer.norm_placement == "post" else layer.norm.build(d_model=config.d_model)
+    return nn.Identity() if layer.norm_placement == "post" else layer.norm.build(config.d_model)
 
 
 def embedding_scale(config: Any) -> float:
@@ -243,11 +239,13 @@ def decoder_stack(config: DecoderConfig) -> DecoderStack:
         assert isinstance(layer.mixer, AttentionConfig)
         heads = layer.mixer.model_dump(include={*CrossAttentionConfig.model_fields} - {"kind"})
         cross = config.cross_attention or CrossAttentionConfig.model_validate(heads)
+        channels = layer.channels.build(config.d_model)
+        assert channels is not None  # refused by `DecoderConfig`
         blocks.append(
             DecoderBlock(
                 residual(config, layer, mixer_of(config, layer, 0, causal=True)),
-                residual(config, layer, cross.build(d_model=config.d_model)),
-                residual(config, layer, layer.channels.build(d_model=config.d_model)),
+                residual(config, layer, cross.build(config.d_model)),
+                residual(config, layer, channels),
             )
         )
     return DecoderStack(blocks, last_norm(config, config.decoder_layers[0]))

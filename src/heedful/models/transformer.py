@@ -130,5 +130,5 @@ def build(config: TransformerConfig, source_vocab: int, target_vocab: int) -> En
 
 def _embedding(config: TransformerConfig, weight: nn.Parameter) -> TokenEmbedding:
     combine = Added if config.combine == "add" else Concatenated
-    positions = combine(config.positions.build(n=config.max_length, d=config.position_width))
+    positions = combine(config.positions.build(config.max_length, config.position_width))
     return TokenEmbedding(weight, positions, scale=math.sqrt(config.d_model), dropout=config.dropout)

@@ -115,7 +115,7 @@ class ObjectiveConfig(Config):
         """Return the objective of these settings."""
         if isinstance(self.loss, OwnLoss):
             given = self.model_dump()
-            return self.loss.build(**{name: given[name] for name in OwnLoss.sizes if name in given})
+            return self.loss.instance(**{name: given[name] for name in OwnLoss.sizes if name in given})
         return self.losses[self.loss](self)
 
 

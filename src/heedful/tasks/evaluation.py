@@ -135,7 +135,7 @@ def own_scores(
     """Compute the metrics of a user's own; a number becomes a score with the name of its class."""
     scores = []
     for metric in config.metrics:
-        value = metric.build()([row.row for row in rows], list(predictions))
+        value = metric.instance()([row.row for row in rows], list(predictions))
         if not isinstance(value, Score):
             settings = "".join(f"|{key}:{each}" for key, each in (metric.model_extra or {}).items())
             name = metric.kind.partition(":")[2]
