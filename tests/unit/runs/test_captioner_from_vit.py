@@ -135,10 +135,9 @@ def test_sizes_are_those_of_the_vit_and_the_decoder_has_its_own(folder):
     recipe, vit = recipe_of(folder), load(folder / "vit", device="cpu").recipe
     taken = ("image_size", "patch_size", "channels", "d_model", "n_layers")
     assert all(getattr(recipe.model, name) == getattr(vit.model, name) for name in taken)
-    ours, theirs = recipe.model.layer, vit.model.layer
-    assert (ours.mixer, ours.norm, ours.norm_placement) == (theirs.mixer, theirs.norm, theirs.norm_placement)
-    assert ours.mixer.n_heads == 3
-    assert (theirs.channels.d_ff, ours.channels.d_ff, recipe.model.n_decoder_layers) == (None, 48, 1)
+    assert recipe.model.layer == vit.model.layer
+    assert (recipe.model.layer.mixer.n_heads, recipe.model.layer.channels.d_ff) == (3, None)
+    assert recipe.model.n_decoder_layers == 1
     assert (recipe.model.kind, recipe.model.positions.kind) == ("captioner", "sinusoidal")
 
 
@@ -200,7 +199,7 @@ def test_blocks_that_are_not_taken_are_told(folder):
             "other mixes patches by mlp, and a captioner's encoder by attention",
         ),
         (
-            "{kind: vision, layer: {mixer: {visible: {kind: window, size: 3}}}}",
+            "{kind: vision, layer: {mixer: {visible: {kind: window, size: 3}}}, pooling: mean}",
             "other mixes patches in windows, and a captioner's encoder all of them",
         ),
         ("{kind: vision, positions: none}", "other has no table of positions"),
