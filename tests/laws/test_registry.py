@@ -35,6 +35,7 @@ from heedful import objectives
 from heedful.config import Config, OwnSection
 from heedful.decoding.config import DecodingConfig
 from heedful.models.mixers import MIXERS as MIXERS_OF_RECIPES
+from heedful.models.mixers import StackSizes
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import BUILDERS
 from heedful.models.sections import NoPositionsConfig
@@ -158,7 +159,7 @@ def test_every_key_of_every_section_occurs():
 def test_the_mixer_of_every_kind_in_recipes_occurs():
     """By itself; within models, the cases make one of every kind."""
     made = [
-        mixer().build(d_model=16, n_positions=11, causal=not mixer.both_ways, positions=NoPositionsConfig())
+        mixer().build(StackSizes(16, 11, causal=not mixer.both_ways, positions=NoPositionsConfig()))
         for mixer in MIXERS_OF_RECIPES
     ]
     assert {*map(type, made)} <= parts(mixer_of, MIXERS)

@@ -148,6 +148,13 @@ def stack(config: StackConfig, n_positions: int) -> EncoderStack:
     return EncoderStack([_block(config, layer, n_positions) for layer in config.layers], last_norm(config))
 
 
+def _channels(config: StackConfig, layer: LayerConfig) -> nn.Module:
+    """Build the channel mixer of a layer that has one."""
+    channels = layer.channels.build(config.d_model)
+    assert channels is not None
+    return channels
+
+
 def _block(config: StackConfig, layer: LayerConfig, n_positions: int) -> EncoderBlock:
     mixer = residual(config, layer, mixer_of(config, layer, n_positions))
     channels = layer.channels.build(config.d_model)
@@ -239,13 +246,11 @@ def decoder_stack(config: DecoderConfig) -> DecoderStack:
         assert isinstance(layer.mixer, AttentionConfig)
         heads = layer.mixer.model_dump(include={*CrossAttentionConfig.model_fields} - {"kind"})
         cross = config.cross_attention or CrossAttentionConfig.model_validate(heads)
-        channels = layer.channels.build(config.d_model)
-        assert channels is not None  # refused by `DecoderConfig`
         blocks.append(
             DecoderBlock(
                 residual(config, layer, mixer_of(config, layer, 0, causal=True)),
                 residual(config, layer, cross.build(config.d_model)),
-                residual(config, layer, channels),
+                residual(config, layer, _channels(config, layer)),
             )
         )
     return DecoderStack(blocks, last_norm(config, config.decoder_layers[0]))

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from heedful.errors import RequestError
 from heedful.models import encoder, language_model, vision
-from heedful.models.mixers import MIXERS
+from heedful.models.mixers import MIXERS, StackSizes
 from heedful.nn.cells import ElmanCell, GRUCell, LSTMCell
 from heedful.nn.recurrent import Recurrence
 from heedful.runs.reading import read_recipe
@@ -41,9 +41,7 @@ def test_every_family_offers_every_mixer_that_sees_both_ways(family, kind):
     mixer = {"kind": kind, **HEADS.get(kind, {})}
     config = CONFIGS[family](mixer, pooling="mean")
     with torch.device("meta"):
-        wanted = type(
-            config.layer.mixer.build(d_model=6, n_positions=13, causal=False, positions=config.positions)
-        )
+        wanted = type(config.layer.mixer.build(StackSizes(6, 13, causal=False, positions=config.positions)))
     assert [type(part) for part in built(family, config)] == [wanted]
 
 
@@ -69,9 +67,7 @@ def test_language_models_offer_every_mixer_that_sees_only_earlier_tokens(kind):
     config = language_model.LanguageModelConfig(**given)
     with torch.device("meta"):
         (block,) = language_model.build(config, 17).stack.blocks
-        wanted = type(
-            config.layer.mixer.build(d_model=6, n_positions=11, causal=True, positions=config.positions)
-        )
+        wanted = type(config.layer.mixer.build(StackSizes(6, 11, causal=True, positions=config.positions)))
     assert type(block.mixer.part) is wanted
 
 

@@ -7,7 +7,7 @@ import pytest
 from torch import nn
 
 from heedful.models import sections
-from heedful.models.mixers import MIXERS, CrossAttentionConfig
+from heedful.models.mixers import MIXERS, CrossAttentionConfig, MixerSection, StackSizes
 from heedful.models.sections import CHANNELS, NORMS, POSITIONS, SCORES
 from heedful.models.stacks import StackConfig
 from heedful.nn import experts, feedforward, mixers, norms, positions, recurrent
@@ -132,22 +132,22 @@ def test_only_parameters_are_listed(name, built):
     assert not {*given} & section.model_fields.keys()
 
 
-SIZES = {
-    "d_model": 8,
-    "d": 8,
-    "d_q": 4,
-    "d_k": 4,
-    "n": 5,
-    "n_positions": 5,
-    "causal": False,
-    "positions": sections.NoPositionsConfig(),
-}
+def build(section):
+    match section:
+        case sections.ScoreSection():
+            return section.build(4, 4)
+        case sections.PositionsSection():
+            return section.build(5, 8)
+        case MixerSection():
+            return section.build(StackSizes(8, 5, causal=False, positions=sections.NoPositionsConfig()))
+        case _:
+            return section.build(8)
 
 
 @pytest.mark.parametrize("name", [name for name in SECTIONS if name != "positions grid"])
 def test_a_section_builds_one_of_the_classes_that_are_listed(name):
     section = SECTIONS[name]()
-    built = section.build(**SIZES)
+    built = build(section)
     assert type(built) in GIVEN[name]
     if name.startswith("positions"):
         assert {type(part) for part in section.inside(4, 2).values()} <= GIVEN[name].keys()
@@ -201,7 +201,7 @@ def described(part):
 
 def built_of(section):
     inside = section.inside(4, 2) if isinstance(section, sections.PositionsSection) else {}
-    return described(section.build(**SIZES)), {name: described(part) for name, part in inside.items()}
+    return described(build(section)), {name: described(part) for name, part in inside.items()}
 
 
 @pytest.mark.parametrize(
