@@ -86,9 +86,11 @@ def transformer(shape: Shape, dropout: float = 0.0) -> Any:
     from heedful.models.transformer import TransformerConfig
 
     config = TransformerConfig(
-        d_model=shape.d_model, d_ff=shape.d_ff, n_heads=shape.n_heads, n_layers=shape.n_layers,
+        d_model=shape.d_model,
+        n_layers=shape.n_layers,
         dropout=dropout,
-    )  # fmt: skip
+        layer={"mixer": {"n_heads": shape.n_heads}, "channels": {"d_ff": shape.d_ff}},
+    )
     return build_model(config, shape.vocab, shape.vocab)
 
 
@@ -112,9 +114,12 @@ def _train_texts(
     from heedful.models.language_model import LanguageModelConfig, build
 
     config = LanguageModelConfig(
-        d_model=shape.d_model, d_ff=shape.d_ff, n_heads=shape.n_heads, n_layers=shape.n_layers,
-        context=shape.length, dropout=dropout, attention_dropout=dropout,
-    )  # fmt: skip
+        d_model=shape.d_model,
+        n_layers=shape.n_layers,
+        context=shape.length,
+        dropout=dropout,
+        layer={"mixer": {"n_heads": shape.n_heads, "dropout": dropout}, "channels": {"d_ff": shape.d_ff}},
+    )
     batches = [Batch.windows(rows.numpy()) for rows in texts(shape, rounds)]
     return _train(build(config, shape.vocab), batches, shape.smoothing, device, precision, compiled)
 

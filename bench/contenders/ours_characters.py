@@ -63,7 +63,11 @@ def characters(text: Text, seed: int, means: Means = MUON) -> Course:
     begin = time.perf_counter()
     model = build(
         LanguageModelConfig(
-            d_model=WIDTH, n_heads=HEADS, n_layers=LAYERS, context=LENGTH, dropout=0.0, attention_bias=False
+            d_model=WIDTH,
+            n_layers=LAYERS,
+            context=LENGTH,
+            dropout=0.0,
+            layer={"mixer": {"n_heads": HEADS, "bias": False}},
         ),
         len(text.characters),
     )

@@ -1,12 +1,23 @@
-"""Base class of all typed configurations: frozen, strict, without unknown keys.
+"""Base classes of all typed configurations: frozen, strict, without unknown keys.
 
 Builders and recipes use configurations. Blocks (`heedful.nn`) never see one.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self, Union, get_args
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Tag,
+    field_validator,
+    model_validator,
+)
+
+from heedful.plugins import build_reference, check_settings, is_reference
 
 LARGEST = 3.4028234663852886e38
 """The largest finite 32-bit floating-point number, the type in which models compute."""
@@ -31,6 +42,121 @@ class Config(BaseModel):
         if (limit := _exceeded(value)) is not None:
             raise ValueError(f"expected a number of at most {limit:.2g}")
         return value
+
+    def changed(self, /, **changes: Any) -> Self:
+        """Return a copy with changes, merged section by section and validated (see `merged`)."""
+        return type(self).model_validate(merged(self.model_dump(), changes))
+
+
+class Section(Config):
+    """Configuration of one part of a model: its ``kind``, and the settings of that kind."""
+
+    kind: str
+
+
+@dataclass(frozen=True)
+class ChangesOf:
+    """Annotation of a map of changes of a configuration, for messages about its keys."""
+
+    config: type[Config]
+
+
+class OwnSection(Section):
+    """A part of a user's own: ``kind`` is the import path of a class, further keys are its arguments.
+
+    A parameter of the class that has the name of a size (``sizes``) gets it from the model.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    sizes: ClassVar[tuple[str, ...]] = ()
+    """Names of the sizes that ``instance`` is called with."""
+
+    contract: ClassVar[type] = object
+    """Class of what its class builds."""
+
+    @model_validator(mode="after")
+    def _has_its_settings(self) -> "OwnSection":
+        if not is_reference(self.kind):
+            raise ValueError(f"expected an import path such as my_package.my_module:Name, got {self.kind!r}")
+        check_settings(self.kind, self.model_extra or {}, self.sizes)
+        return self
+
+    def instance(self, **sizes: Any) -> Any:
+        """Return an instance of the class, with the sizes that its constructor asks for.
+
+        Raises:
+            ValueError: if it is not of the class that is expected in its place.
+        """
+        built = build_reference(self.kind, dict(self.model_extra or {}), sizes)
+        if not isinstance(built, self.contract):
+            raise ValueError(f"{self.kind}: expected a {self.contract.__name__}, got {type(built).__name__}")
+        return built
+
+
+class ByKind:
+    """Discriminator of sections: the tag of a value is its ``kind``, by default that of the first class."""
+
+    __name__ = "kind"  # in pydantic's errors
+
+    def __init__(self, default: str, own: bool) -> None:
+        self.default, self.own = default, own
+
+    def __call__(self, value: Any) -> str:
+        """Return the tag of a map or configuration."""
+        kind = value.get("kind", self.default) if isinstance(value, Mapping) else getattr(value, "kind", None)
+        return OWN if self.own and is_reference(kind) else str(kind)
+
+
+OWN = "package.module:Name"
+"""Tag of the section of a user's own class."""
+
+
+def by_kind(*classes: type[Section], own: type[OwnSection] | None = None) -> Any:
+    """Return the type of a section of any of these classes; the first is that of a section without ``kind``.
+
+    Text in place of a section is its kind: ``norm: rms`` is ``norm: {kind: rms}``.
+
+    Args:
+        classes: their ``kind`` is a literal.
+        own: the class of a section whose ``kind`` is an import path; None: import paths are not accepted.
+    """
+    members = [Annotated[each, Tag(get_args(each.model_fields["kind"].annotation)[0])] for each in classes]
+    if own is not None:
+        members.append(Annotated[own, Tag(OWN)])
+    default = str(classes[0].model_fields["kind"].default)
+    tag = Discriminator(ByKind(default, own is not None))
+    return Annotated[Union[tuple(members)], tag, BeforeValidator(as_section)]  # noqa: UP007
+
+
+def as_section(value: Any) -> Any:
+    """Return ``{"kind": value}`` for text, and other values unchanged."""
+    return {"kind": value} if isinstance(value, str) else value
+
+
+def merged(base: Any, over: Any) -> Any:
+    """Merge plain data or configurations: maps key by key, anything else replaces what is below it.
+
+    Text below a map is its ``kind``. A map whose ``kind`` differs replaces the map below.
+    """
+    base, over = _plain(base), _plain(over)
+    if not isinstance(over, Mapping):
+        return over
+    base = as_section(base)
+    if not isinstance(base, Mapping) or ("kind" in over and over["kind"] != base.get("kind", over["kind"])):
+        return over
+    return {
+        **base,
+        **{key: merged(base[key], value) if key in base else value for key, value in over.items()},
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return a configuration as a map of the keys that were set, with the kinds of its sections."""
+    if not isinstance(value, Config):
+        return value
+    set_keys = value.model_fields_set | ({"kind"} & type(value).model_fields.keys())
+    return {key: _plain(getattr(value, key)) for key in set_keys} | dict(value.model_extra or {})
 
 
 def _exceeded(value: Any) -> float | None:

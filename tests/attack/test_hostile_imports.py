@@ -12,13 +12,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from heedful.config import merged
 from heedful.data.images import LazyImage
 from heedful.errors import HeedfulError
 from heedful.interop.exporting import export_run
 from heedful.interop.importing import import_run
 
 TEXT = ["the cat sat on the mat, and it's the cat's mat.", "  We'll see 1234 dogs!\n\nÜber façade, நாய் 🐈"]
-SMALL = {"d_model": 8, "n_layers": 1, "n_heads": 2, "d_ff": 12}
+SMALL = {"d_model": 8, "n_layers": 1, "layer": {"mixer": {"n_heads": 2}, "channels": {"d_ff": 12}}}
 TEXTS = [{"text": text} for text in TEXT]
 LABELLED = [{"text": text, "label": label} for text, label in zip(TEXT, ("yes", "no"), strict=True)]
 PAIRS = [{"source": text, "target": text} for text in TEXT]
@@ -28,15 +29,16 @@ IMAGES = [
 ]
 SUBWORDS = {"kind": "byte-bpe", "merges": 9, "min_frequency": 1, "split": "gpt2"}
 WORDPIECE = {"kind": "wordpiece", "vocab_size": 70, "cleaning": {"clean": True, "chinese": True}}
-ENCODER = {
-    "kind": "encoder",
-    "norm_placement": "post",
-    "positions": "learned",
-    "max_length": 16,
-    "segments": 2,
-    "norm_eps": 1e-12,
-    **SMALL,
-}
+ENCODER = merged(
+    SMALL,
+    {
+        "kind": "encoder",
+        "positions": "learned",
+        "max_length": 16,
+        "segments": 2,
+        "layer": {"norm": {"eps": 1e-12}, "norm_placement": "post"},
+    },
+)
 
 RUNS = {
     "gpt2": (

@@ -435,7 +435,15 @@ def test_a_first_line_that_is_wrong_is_refused_with_one_message_or_costs_itself_
 TRANSLATION = {
     "task": {"kind": "translation"},
     "tokenizer": {"subwords": {"kind": "bpe", "merges": 40}},
-    "model": {"kind": "transformer", "n_layers": 1, "d_model": 16, "d_ff": 32, "n_heads": 2},
+    "model": {
+        "kind": "transformer",
+        "n_layers": 1,
+        "d_model": 16,
+        "layer": {
+            "mixer": {"kind": "attention", "n_heads": 2},
+            "channels": {"kind": "feed-forward", "d_ff": 32},
+        },
+    },
     "decoding": {"kind": "beam", "beam": 2, "max_length": {"cap": 9}},
 }
 WORDS = ["red dog", "blue cat", "a green bird sleeps", "நாய்"]

@@ -1,65 +1,16 @@
 """Random model configurations are refused by key, or build a model with finite gradients."""
 
-import random
-import types
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any, get_args
 
 import pytest
 import torch
-from pydantic import BaseModel, ValidationError
+from configurations import Drawing
+from pydantic import ValidationError
 
 from heedful.models.registry import BUILDERS, SIZES, AnyConfig
 from heedful.nn.layout import Layout, Tokens
 from heedful.nn.patches import Images
 from heedful.recipes.yaml import dump_yaml
-
-SMALL = {
-    "d_model": (3, 4, 6, 8, 9, 12),
-    "n_heads": (1, 2, 3),
-    "n_layers": (1, 2),
-    "n_decoder_layers": (1, 2),
-    "d_ff": (4, 5),
-    "d_embedding": (3, 4, 6),
-    "d_hidden": (4, 5, 6),
-    "width": (4, 5, 6),
-    "image_size": (8, 12, 16),
-    "patch_size": (3, 4),
-}
-
-
-def drawn(kind: Any, rng: random.Random) -> Any:
-    """A value of the type, often at an edge of what a configuration takes."""
-    origin, parts = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return drawn(parts[0], rng)
-    if origin is Literal:
-        return rng.choice(parts)
-    if origin in (Union, types.UnionType):
-        return drawn(rng.choice(parts), rng)
-    if origin in (list, tuple):
-        return [drawn(parts[0], rng) for _ in range(rng.randint(0, 3))]
-    if kind is bool:
-        return rng.random() < 0.5
-    if kind is int:
-        return rng.choice([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16])
-    if kind is float:
-        return rng.choice([0.0, 0.1, 0.5, 0.9, 1.0, 2.0])
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return tree(kind, rng, 0.5)
-    return None
-
-
-def tree(config: type[BaseModel], rng: random.Random, share: float = 0.25) -> dict[str, Any]:
-    """Settings of a configuration: small sizes always, of the other fields a share."""
-    settings: dict[str, Any] = {}
-    for key, field in config.model_fields.items():
-        if key == "kind":
-            settings[key] = field.default
-        elif key in SMALL:
-            settings[key] = rng.choice(SMALL[key])
-        elif field.is_required() or rng.random() < share:
-            settings[key] = drawn(field.annotation, rng)
-    return settings
 
 
 def hidden(model: torch.nn.Module, config: Any) -> torch.Tensor:
@@ -77,9 +28,9 @@ def hidden(model: torch.nn.Module, config: Any) -> torch.Tensor:
 
 @pytest.mark.parametrize("config", get_args(AnyConfig), ids=lambda c: c.model_fields["kind"].default)
 def test_sizes_are_refused_by_key_or_learn(config, draw, amount):
-    built = 0
+    drawing, built = Drawing(draw), 0
     for _ in range(amount(40, 500)):
-        settings = tree(config, draw)
+        settings = drawing.settings(config)
         try:
             made = config.model_validate(settings)
         except ValidationError as error:
@@ -105,5 +56,5 @@ def test_sizes_are_refused_by_key_or_learn(config, draw, amount):
 @pytest.mark.parametrize("kind", ["transformer", "captioner", "encoder", "language-model"])
 def test_an_odd_width_is_refused_by_its_key(kind):
     config = next(c for c in get_args(AnyConfig) if c.model_fields["kind"].default == kind)
-    with pytest.raises(ValidationError, match="d_model=9 must be even"):
-        config(d_model=9, n_heads=3, positions="sinusoidal")
+    with pytest.raises(ValidationError, match="d_model must be even and at least 2"):
+        config(d_model=9, layer={"mixer": {"n_heads": 3}}, positions="sinusoidal")

@@ -68,9 +68,10 @@ CHOICES = {
 """Values of fields whose type says too little, or allows too much for a moment's work."""
 
 TEXTS = {"subwords": {"kind": "character"}}
-ENCODER = {"kind": "encoder", "d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 5, "max_length": 32}
-DECODER = {"kind": "language-model", "d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 5, "context": 16}
-PATCHES = {"image_size": 8, "patch_size": 4, "channels": 1, "d_model": 8, "n_heads": 2, "n_layers": 1}
+LAYER = {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 5}}
+ENCODER = {"kind": "encoder", "d_model": 8, "n_layers": 1, "max_length": 32, "layer": LAYER}
+DECODER = {"kind": "language-model", "d_model": 8, "n_layers": 1, "context": 16, "layer": LAYER}
+PATCHES = {"image_size": 8, "patch_size": 4, "channels": 1, "d_model": 8, "n_layers": 1, "layer": LAYER}
 SHORT = {"kind": "greedy", "max_length": {"cap": 5}}
 
 
@@ -81,7 +82,7 @@ def rows(**columns):
 PAIRS = {
     "columns": ("source", "target"),
     "tokenizer": TEXTS,
-    "model": {"kind": "transformer", "d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 5},
+    "model": {"kind": "transformer", "d_model": 8, "n_layers": 1, "layer": LAYER},
     "decoding": SHORT,
 }
 RECURRENT = {"kind": "recurrent", "d_embedding": 8, "d_hidden": 8}
@@ -124,13 +125,13 @@ BASES = {
     },
     "image-classification": {
         "columns": ("image", "label"),
-        "model": {"kind": "vision", "d_ff": 5, **PATCHES},
+        "model": {**PATCHES, "kind": "vision"},
     },
     "image-classification, resnet": {"columns": ("image", "label"), "model": RESNET},
     "captioning": {
         "columns": ("image", "caption"),
         "tokenizer": TEXTS,
-        "model": {"kind": "captioner", "d_ff": 5, **PATCHES},
+        "model": {**PATCHES, "kind": "captioner"},
         "decoding": SHORT,
     },
 }

@@ -20,6 +20,7 @@ from typing import Any
 from torch import nn
 
 from heedful.models.registry import SIZES
+from heedful.models.stacks import StackConfig
 from heedful.recipes.schema import Recipe
 from heedful.runs.building import on_device
 from heedful.runs.reading import read_recipe
@@ -33,16 +34,16 @@ Row = Mapping[str, str]
 Write = Callable[[Any, Path, Sequence[Row]], None]
 
 SMALL: dict[str, dict[str, Any]] = {
-    "transformer": {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1},
+    "transformer": {"d_model": 16, "n_layers": 1},
     "recurrent": {"d_embedding": 12, "d_hidden": 14, "d_readout": 12},
-    "language-model": {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1},
-    "encoder": {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1},
-    "vision": {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1},
+    "language-model": {"d_model": 16, "n_layers": 1},
+    "encoder": {"d_model": 16, "n_layers": 1},
+    "vision": {"d_model": 16, "n_layers": 1},
     "resnet": {"width": 8, "n_blocks": [2, 1]},
-    "captioner": {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1},
+    "captioner": {"d_model": 16, "n_layers": 1},
 }
-# Local and compressed layers, with experts in the middle one and without; blocks that short texts fill.
-ALTERNATING = {"n_layers": 5, "block": 8}
+# In the sections of layers, wherever these have them; blocks of a size that short texts fill.
+SMALL_LAYER = {"n_heads": 2, "n_kv_heads": 1, "d_ff": 24, "size": 8}
 # An epoch is more than two updates.
 SHORT = {"max_updates": 4, "validate_every": 2, "save_every": 2, "log_every": 1, "tokens_per_update": 60}
 
@@ -106,10 +107,13 @@ def _sources(recipe: Recipe) -> list[Any]:
 def overrides(recipe: Recipe) -> Iterator[str]:
     """What makes it small, for the command line."""
     yield from (f"model.{key}={value}" for key, value in SMALL[recipe.model.kind].items())
-    if getattr(recipe.model, "mixer", None) in ("local", "alternating"):
-        yield from (f"model.{key}={value}" for key, value in ALTERNATING.items())
-    if getattr(recipe.model, "n_kv_heads", None):
-        yield "model.n_kv_heads=1"
+    if isinstance(recipe.model, StackConfig):
+        yield from _small_layers("model.layer", recipe.model.layer.model_dump())
+        if recipe.model.pattern is not None:
+            n = len(recipe.model.pattern)
+            yield f"model.n_layers={n}"
+            for number, layer in enumerate(recipe.model.layers[:n]):
+                yield from _small_layers(f"model.pattern.{number}", layer.model_dump())
     yield from (f"training.{key}={value}" for key, value in SHORT.items())
     if getattr(recipe.schedule, "warmup", 0):
         yield "schedule.warmup=1"
@@ -125,6 +129,15 @@ def overrides(recipe: Recipe) -> Iterator[str]:
         # The whole of a built-in corpus is more than a few updates need.
         if source.kind == "built-in" and key == "data.train":
             yield f"{key}.split=valid"
+
+
+def _small_layers(path: str, section: Mapping[str, Any]) -> Iterator[str]:
+    """What makes the sections of a layer small, at any depth."""
+    for key, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _small_layers(f"{path}.{key}", value)
+        elif key in SMALL_LAYER and (key != "n_kv_heads" or value is not None):
+            yield f"{path}.{key}={SMALL_LAYER[key]}"
 
 
 # Parts -------------------------------------------------------------------------------------------------

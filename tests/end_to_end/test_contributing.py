@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 WALK = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Two walks")[2]
 COPIED = ("src", "tests/laws", "tests/conftest.py", "pyproject.toml")
 SHORT = [
-    *(f"model.{size}" for size in ("d_model=12", "d_ff=17", "n_heads=3", "n_layers=1")),
+    *(f"model.{size}" for size in ("d_model=12", "layer.channels.d_ff=17", "n_layers=1")),
     "data.train.limit=60",
     "data.valid.limit=20",
     "schedule.warmup=1",
@@ -30,9 +30,20 @@ class Line(NamedTuple):
     code: str
 
 
+class Section(NamedTuple):
+    """A class that goes before a table of the same file."""
+
+    table: str
+    path: str
+    code: str
+
+
 FILES = re.findall(r"A new file, \*\*([\w/.]+)\*\*:\n\n```python\n(.*?)```", WALK, re.DOTALL)
 LINES = [Line(*found) for found in re.findall(
     r"ine in `(\w+)` of\s`([\w/.]+)`[^`]*:\n\n```python\n([^\n]*\n)```", WALK
+)]  # fmt: skip
+SECTIONS = [Section(*found) for found in re.findall(
+    r"section in recipes, before `(\w+)` of `([\w/.]+)`[^`]*:\n\n```python\n(.*?)```", WALK, re.DOTALL
 )]  # fmt: skip
 COMMANDS = re.findall(r"`heedful train (\S+) (\S+)`", WALK)
 
@@ -58,21 +69,31 @@ def copy(tmp_path_factory):
             shutil.copy(ROOT / name, folder / name)
     for path, code in FILES:
         (folder / path).write_text(code, encoding="utf-8")
+    for section in SECTIONS:
+        path = folder / section.path
+        text = _imported(path.read_text(encoding="utf-8"), section.code)
+        before, table, after = text.partition(f"\n{section.table}: ")
+        path.write_text(f"{before}\n{section.code}\n{table}{after}", encoding="utf-8")
     for line in LINES:
         _add(folder / line.path, line)
     return folder
 
 
 def _add(path, line):
-    text = path.read_text(encoding="utf-8")
-    for name, statement in imports():
-        if f"{name}(" in line.code and statement not in text:
-            text = text.replace("\nfrom heedful.", f"\n{statement}from heedful.", 1)
+    text = _imported(path.read_text(encoding="utf-8"), line.code)
     begun, n = re.subn(
-        rf"^({line.table}\b.*\{{\n)", lambda found: found[1] + line.code, text, count=1, flags=re.M
+        rf"^({line.table}\b.*[{{(]\n)", lambda found: found[1] + line.code, text, count=1, flags=re.M
     )
     assert n == 1, line
     path.write_text(begun, encoding="utf-8")
+
+
+def _imported(text, code):
+    """The text of a file with the imports that the code needs."""
+    for name, statement in imports():
+        if re.search(rf"\b{name}\(", code) and statement not in text:
+            text = text.replace("\nfrom heedful.", f"\n{statement}from heedful.", 1)
+    return text
 
 
 @pytest.fixture(scope="module")
@@ -88,13 +109,17 @@ def python(copy, process, environment):
     return run
 
 
-def test_the_walks_are_two_files_and_three_lines():
+def test_the_walks_are_two_files_a_section_and_three_lines():
     assert len(FILES) == 2
+    assert len(SECTIONS) == 1
     assert [line.table for line in LINES] == ["MIXERS", "MIXERS", "CLASS"]
 
 
 def test_each_ends_in_a_command_that_trains_on_what_is_built_in():
-    assert [override for _, override in COMMANDS] == ["model.mixer=moving-average", "objective.loss=focal"]
+    assert [override for _, override in COMMANDS] == [
+        "model.layer.mixer=moving-average",
+        "objective.loss=focal",
+    ]
     for recipe, _ in COMMANDS:
         data = read_recipe(recipe)[0].data
         assert {source.kind for source in (data.train, data.valid, *data.test.values())} == {"built-in"}
@@ -104,8 +129,8 @@ def test_each_ends_in_a_command_that_trains_on_what_is_built_in():
 @pytest.mark.parametrize("recipe, override", COMMANDS)
 def test_what_was_added_trains_and_is_scored(python, copy, recipe, override):
     python("-m", "heedful", "train", recipe, override, *SHORT, "--out", recipe)
-    key, word = override.partition(".")[2].split("=")
-    assert f"{key}: {word}\n" in (copy / recipe / "recipe.yaml").read_text(encoding="utf-8")
+    word = override.partition("=")[2]
+    assert re.search(rf"(kind|loss): {word}\n", (copy / recipe / "recipe.yaml").read_text(encoding="utf-8"))
     done = python("-m", "heedful", "evaluate", recipe, "--split", "test", "--limit", "20", "--json")
     assert json.loads(done.stdout)["splits"][0]["scores"]
 

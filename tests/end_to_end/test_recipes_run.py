@@ -39,12 +39,12 @@ KEPT = (
 SWEPT = {"train", "predict", "evaluate", "explain", "describe", "export", "import"}
 
 HELD = ""
-SUMS = "model.norm_placement=pre: not supported by BERT: its norms follow the residual sums"
+SUMS = "model.layer.norm_placement=pre: not supported by BERT: its norms follow the residual sums"
 POOLS = "model.pooling=mean: not supported by ViT: it has a class token"
-UNBIASED = "model.attention_bias=false: not supported by Marian: its attention has biases"
+UNBIASED = "model.layer.mixer.bias=false: not supported by Marian: its attention has biases"
 RECURS = "model.kind=recurrent: Marian's model is a transformer"
 ONE_TEXT = "model.kind=language-model: Marian's model is a transformer"
-RECURRENT = "model.mixer=recurrent: not supported by GPT-2: each token attends to all before it"
+RECURRENT = "model.layer.mixer.kind=recurrent: not supported by GPT-2: it uses attention"
 WORDS = "tokenizer.subwords.kind=word: not supported by GPT-2"
 CHARACTERS = "tokenizer.subwords.kind=character: not supported by GPT-2"
 SEES_ALL = "model.kind=encoder: not supported by GPT-2: each of its tokens sees those before it alone"
@@ -53,7 +53,7 @@ SEES_ALL = "model.kind=encoder: not supported by GPT-2: each of its tokens sees 
 WRITTEN = {
     "agnews": SUMS,
     "digits": HELD,
-    "fashion-mixer": "model.mixer=mlp: not supported by ViT: it uses attention",
+    "fashion-mixer": "model.layer.mixer.kind=mlp: not supported by ViT: it uses attention",
     "fashion-resnet": "model.kind=resnet: not supported by ViT: expected kind vision",
     "fashion-vit": POOLS,
     "movie-reviews": SUMS,
@@ -76,7 +76,7 @@ WRITTEN = {
     "phrasebook-ta-paper": UNBIASED,
     "phrasebook-tags": SUMS,
     "repeats": ONE_TEXT,
-    "reverse": "model.norm_placement=pre: not supported by Marian: it is a post-norm model",
+    "reverse": "model.layer.norm_placement=pre: not supported by Marian: it is a post-norm model",
     "shakespeare-char": CHARACTERS,
     "shakespeare-char-cpu": CHARACTERS,
     "sick": SUMS,
@@ -85,10 +85,15 @@ WRITTEN = {
     "tatoeba-ende-lm": ONE_TEXT,
     "tatoeba-ende-small": HELD,
     "trec": SUMS,
-    "wikitext2-lm": "model.norm=rms: not supported by GPT-2: its norms are layer norms",
+    "wikitext2-lm": "model.layer.norm.kind=rms: not supported by GPT-2: its norms are layer norms",
     "wikitext2-masked": SUMS,
     "wikitext2-spans": SUMS,
 }
+
+
+BLOCKS = "mixer: {visible: blocks}"
+EXPERTS = "channels: {kind: experts, n: 4, expert: {kind: feed-forward, activation: gelu}}"
+LOCAL_ALONE = f"[{{{BLOCKS}}}, {{{BLOCKS}, {EXPERTS}}}]"
 
 
 def check(name, value):
@@ -141,15 +146,15 @@ def test_a_miniature_has_parts_of_every_kind_that_its_recipe_has(name):
     "name, override",
     [
         ("scitldr-tdmca", "model.n_layers=1"),
-        ("scitldr-tdmca", "model.n_layers=3"),  # the experts would follow compressed attention
-        ("scitldr-tdmca", "model.mixer=local"),
-        ("scitldr-tdmca", "model.experts.gate=top-k"),
-        ("scitldr-tdmca", "model.experts=null"),
+        ("scitldr-tdmca", "model.n_layers=2"),  # without experts
+        ("scitldr-tdmca", f"model.pattern={LOCAL_ALONE}"),
+        ("scitldr-tdmca", "model.pattern.2.channels.gate=top-k"),
+        ("scitldr-tdmca", "model.pattern.2.channels=feed-forward"),
         ("fashion-resnet", "model.n_blocks=[1]"),
         ("fashion-resnet", "model.n_blocks=[2]"),
-        ("fashion-mixer", "model.mixer=fourier"),
-        ("wikitext2-lm", "model.n_kv_heads=6"),
-        ("wikitext2-lm", "model.norm=layer"),
+        ("fashion-mixer", "model.layer.mixer=fourier"),
+        ("wikitext2-lm", "model.layer.mixer.n_kv_heads=6"),
+        ("wikitext2-lm", "model.layer.norm=layer"),
         ("wikitext2-masked", "model.positions=learned"),
     ],
 )
@@ -183,7 +188,8 @@ def test_scores_are_shown_to_a_person(run):
     options = ["--split", "valid", "--limit", "3", "--output", "rows.jsonl"]
     shown = run("evaluate", "run", *options).out
     assert shown.startswith("valid: ")
-    has_experts = getattr(run.made.recipe.model, "experts", None) is not None
+    layers = getattr(run.made.recipe.model, "layers", ())
+    has_experts = any(layer.channels.kind == "experts" for layer in layers)
     assert ("share of tokens: " in shown) == has_experts
     rows = (run.folder / "rows.jsonl").read_text("utf-8").splitlines()
     assert all(json.loads(row)["split"] == "valid" for row in rows)

@@ -18,16 +18,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from heedful.config import merged
 from heedful.data.batch import Batch
 from heedful.data.masking import Draw, Masking, SpanLengths
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
 from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import EncoderConfig, class_head
-from heedful.models.language_model import WITHOUT_ATTENTION, LanguageModel, LanguageModelConfig
+from heedful.models.language_model import LanguageModel, LanguageModelConfig
 from heedful.models.mixers import MIXERS as MIXERS_OF_RECIPES
+from heedful.models.mixers import HeadsConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model, build_reader
 from heedful.models.resnet import ResNetConfig
+from heedful.models.stacks import LayerConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.models.vision import VisionConfig
 from heedful.nn.attention.compressed import CompressedCache, MemoryCompressedAttention
@@ -88,24 +91,35 @@ def same(actual: Any, expected: Any) -> None:
 V_SOURCE, V_TARGET = 31, 37
 START, END = 1, 2
 
+_LAYER = {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 19}}
+_GATED = {"kind": "gated", "d_ff": 19, "activation": "silu"}
+_COMPRESSED = {"kind": "compressed-attention", "n_heads": 2}
+_EXPERTS = {"kind": "experts", "expert": {"kind": "feed-forward", "d_ff": 19, "activation": "gelu"}}
+_TWO_GATES = [{}, {"channels": {"gate": "top-k"}}]
+_BIASED = {"kind": "additive", "d_attention": 5, "bias": True}
+
+
+def _blocks(size: int) -> dict[str, Any]:
+    return {"kind": "attention", "n_heads": 2, "visible": {"kind": "blocks", "size": size}}
+
+
 _T = {
     "kind": "transformer",
     "d_model": 14,
-    "d_ff": 19,
-    "n_heads": 2,
     "n_layers": 2,
     "dropout": 0.0,
     "max_length": 17,
+    "layer": _LAYER,
 }
 _R = {
     "kind": "recurrent",
     "d_embedding": 5,
     "d_hidden": 7,
     "d_readout": 11,
-    "attention": {"score": "additive", "d_attention": 13},
+    "attention": {"kind": "additive", "d_attention": 13},
 }
 _LOCATION = {
-    "score": "multi-head-location",
+    "kind": "multi-head-location",
     "n_heads": 3,
     "d_k": 5,
     "d_v": 4,
@@ -116,11 +130,10 @@ _ONE_WAY = {**_R, "direction": "left-to-right"}
 _L = {
     "kind": "language-model",
     "d_model": 14,
-    "d_ff": 19,
-    "n_heads": 2,
     "n_layers": 2,
     "dropout": 0.0,
     "context": 17,
+    "layer": _LAYER,
 }
 _C = {
     "kind": "captioner",
@@ -128,59 +141,68 @@ _C = {
     "channels": 2,
     "patch_size": 4,
     "d_model": 14,
-    "d_ff": 19,
-    "n_heads": 2,
     "n_layers": 2,
     "dropout": 0.0,
     "max_length": 17,
+    "layer": _LAYER,
 }
 
 MODELS: dict[str, dict[str, Any]] = {
     "transformer": {**_T, "n_layers": 1, "n_decoder_layers": 3},
-    "pre-norm": {**_T, "norm_placement": "pre", "activation": "gelu", "tie": "target"},
-    "no bias": {**_T, "attention_bias": False, "activation": "gelu-tanh", "tie": "none"},
-    "rms norm": {**_T, "norm": "rms"},
-    "batch norm": {**_T, "norm": "batch"},
-    "batch norm, pre": {**_T, "norm": "batch", "norm_placement": "pre"},
-    "power norm": {**_T, "norm": "power", "norm_warmup": 0},
-    "power norm, warm": {**_T, "norm": "power", "norm_placement": "pre"},
-    "power norm, as released": {**_T, "norm": "power", "norm_groups": 2, "decoder_norm": "layer"},
-    "dot": {**_T, "score": "dot"},
-    "bilinear": {**_T, "score": "bilinear"},
-    "additive": {**_T, "score": "additive", "n_layers": 1},
-    "cosine": {**_T, "score": "cosine"},
-    "narrow heads": {**_T, "n_heads": 3, "d_k": 5, "d_v": 11},
-    "grouped heads": {**_T, "n_heads": 6, "n_kv_heads": 3, "d_k": 5, "d_v": 3},
-    "one key head": {**_T, "n_kv_heads": 1, "score": "additive"},
-    "gated": {**_T, "feed_forward": "gated", "activation": "silu"},
-    "gated, no bias": {
-        **_T,
-        "feed_forward": "gated",
-        "feed_forward_bias": False,
-        "activation": "relu",
-        "norm_placement": "pre",
-    },
-    "feed-forward without bias": {**_T, "feed_forward_bias": False, "norm": "batch"},
+    "pre-norm": merged(
+        _T, {"tie": "target", "layer": {"channels": {"activation": "gelu"}, "norm_placement": "pre"}}
+    ),
+    "no bias": merged(
+        _T, {"tie": "none", "layer": {"mixer": {"bias": False}, "channels": {"activation": "gelu-tanh"}}}
+    ),
+    "rms norm": merged(_T, {"layer": {"norm": "rms"}}),
+    "batch norm": merged(_T, {"layer": {"norm": "batch"}}),
+    "batch norm, pre": merged(_T, {"layer": {"norm": "batch", "norm_placement": "pre"}}),
+    "power norm": merged(_T, {"layer": {"norm": {"kind": "power", "warmup": 0}}}),
+    "power norm, warm": merged(_T, {"layer": {"norm": "power", "norm_placement": "pre"}}),
+    "power norm, as released": merged(
+        _T, {"layer": {"norm": {"kind": "power", "n_groups": 2}}, "decoder_layer": {"norm": "layer"}}
+    ),
+    "dot": merged(_T, {"layer": {"mixer": {"score": "dot"}}}),
+    "bilinear": merged(_T, {"layer": {"mixer": {"score": "bilinear"}}}),
+    "additive": merged(_T, {"n_layers": 1, "layer": {"mixer": {"score": "additive"}}}),
+    "cosine": merged(_T, {"layer": {"mixer": {"score": "cosine"}}}),
+    "narrow heads": merged(_T, {"layer": {"mixer": {"n_heads": 3, "d_k": 5, "d_v": 11}}}),
+    "grouped heads": merged(_T, {"layer": {"mixer": {"n_heads": 6, "n_kv_heads": 3, "d_k": 5, "d_v": 3}}}),
+    "one key head": merged(_T, {"layer": {"mixer": {"n_kv_heads": 1, "score": "additive"}}}),
+    "gated": merged(_T, {"layer": {"channels": _GATED}}),
+    "gated, no bias": merged(
+        _T,
+        {
+            "layer": {
+                "channels": {**_GATED, "activation": "relu", "bias": False},
+                "norm_placement": "pre",
+            }
+        },
+    ),
+    "feed-forward without bias": merged(_T, {"layer": {"channels": {"bias": False}, "norm": "batch"}}),
     "learned": {**_T, "positions": "learned"},
     "one-hot": {**_T, "positions": "one-hot", "max_length": 14},
     "constant": {**_T, "positions": "constant"},
     "no positions": {**_T, "positions": "none"},
-    "rotary": {**_T, "positions": "rotary", "d_k": 6},
-    "rotary, concat": {
-        **_T,
-        "positions": "rotary",
-        "d_k": 4,
-        "norm_placement": "pre",
-        "combine": "concat",
-        "score": "cosine",
-        "tie": "none",
-    },
-    "rotary, in part": {**_T, "positions": "rotary", "d_k": 7, "rotary_width": 4, "rotary_base": 37.0},
-    "alibi": {**_T, "positions": "alibi", "n_heads": 3, "d_k": 5, "d_v": 3},
+    "rotary": merged(_T, {"positions": "rotary", "layer": {"mixer": {"d_k": 6}}}),
+    "rotary, concat": merged(
+        _T,
+        {
+            "positions": "rotary",
+            "combine": "concat",
+            "tie": "none",
+            "layer": {"mixer": {"d_k": 4, "score": "cosine"}, "norm_placement": "pre"},
+        },
+    ),
+    "rotary, in part": merged(
+        _T, {"positions": {"kind": "rotary", "base": 37.0, "d_rotated": 4}, "layer": {"mixer": {"d_k": 7}}}
+    ),
+    "alibi": merged(_T, {"positions": "alibi", "layer": {"mixer": {"n_heads": 3, "d_k": 5, "d_v": 3}}}),
     "concat": {**_T, "combine": "concat", "d_positions": 4, "tie": "none"},
-    "as marian": {**_T, "positions": "half-split", "head_bias": True},
-    "swish": {**_T, "activation": "silu"},
-    "small epsilon": {**_T, "norm_placement": "pre", "norm_eps": 1e-12},
+    "as marian": {**_T, "positions": {"kind": "sinusoidal", "interleaved": False}, "head_bias": True},
+    "swish": merged(_T, {"layer": {"channels": {"activation": "silu"}}}),
+    "small epsilon": merged(_T, {"layer": {"norm": {"eps": 1e-12}, "norm_placement": "pre"}}),
     "concat, one-hot": {
         **_T,
         "combine": "concat",
@@ -189,6 +211,38 @@ MODELS: dict[str, dict[str, Any]] = {
         "positions": "one-hot",
         "tie": "none",
     },
+    "norm without bias": merged(_T, {"layer": {"norm": {"bias": False}}}),
+    "norms over the batch": merged(
+        _T,
+        {
+            "layer": {"norm": {"kind": "batch", "eps": 1e-3, "momentum": 0.3}},
+            "decoder_layer": {
+                "norm": {"kind": "power", "warmup": 2, "eps": 1e-4, "alpha_fwd": 0.8, "alpha_bkw": 0.7}
+            },
+        },
+    ),
+    "additive with bias": merged(_T, {"layer": {"mixer": {"score": _BIASED}}}),
+    "sinusoids from 2": {**_T, "positions": {"kind": "sinusoidal", "base": 50.0, "offset": 2}},
+    "another cross-attention": {
+        **_T,
+        "cross_attention": {"n_heads": 6, "n_kv_heads": 3, "d_k": 5, "d_v": 3, "score": "dot", "bias": False},
+    },
+    "another cross-attention, additive": merged(
+        _T, {"layer": {"mixer": {"bias": False}}, "cross_attention": {"n_heads": 7, "score": "additive"}}
+    ),
+    "another decoder": merged(
+        _T,
+        {
+            "positions": {"kind": "rotary", "interleaved": True, "d_rotated": 4},
+            "decoder_layer": {
+                "mixer": {"n_heads": 6, "d_k": 4, "d_v": 3},
+                "channels": _GATED,
+                "norm": {"kind": "rms", "eps": 1e-3},
+                "norm_placement": "pre",
+            },
+        },
+    ),
+    "experts": merged(_T, {"layer": {"channels": {**_EXPERTS, "n": 4}}, "pattern": _TWO_GATES}),
     "bahdanau": _R,
     "bahdanau, fed": {
         **_R,
@@ -199,7 +253,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "d_readout": 5,
         "tie": "target",
     },
-    "bahdanau, one way": {**_ONE_WAY, "cell": "rnn", "attention": {"score": "dot"}, "bridge": "copy"},
+    "bahdanau, one way": {**_ONE_WAY, "cell": "rnn", "attention": "dot", "bridge": "copy"},
     "fixed context": {
         **_ONE_WAY,
         "attention": None,
@@ -207,27 +261,28 @@ MODELS: dict[str, dict[str, Any]] = {
         "tie": "three-way",
         "scale_embedding": True,
     },
-    "luong": {**_R, "decoder": "luong", "attention": {"score": "bilinear"}, "bridge": "zero"},
+    "luong": {**_R, "decoder": "luong", "attention": "bilinear", "bridge": "zero"},
     "luong, fed": {
         **_R,
         "decoder": "luong",
         "direction": "right-to-left",
         "cell": "lstm",
         "n_layers": 2,
-        "attention": {"score": "cosine", "key_strength": 2.0},
+        "attention": {"kind": "cosine", "key_strength": 2.0},
         "bridge": "copy",
         "input_feeding": True,
     },
-    "luong, scaled": {**_ONE_WAY, "decoder": "luong", "cell": "rnn", "attention": {"score": "scaled-dot"}},
+    "luong, scaled": {**_ONE_WAY, "decoder": "luong", "cell": "rnn", "attention": "scaled-dot"},
     "bahdanau, heads": {
         **_R,
-        "attention": {"score": "multi-head-additive", "n_heads": 3, "d_k": 5, "d_v": 4},
+        "attention": {"kind": "multi-head-additive", "n_heads": 3, "d_k": 5, "d_v": 4},
     },
+    "bahdanau, bias": {**_R, "attention": _BIASED},
     "bahdanau, location": {**_R, "attention": _LOCATION, "n_layers": 2, "cell": "lstm"},
     "luong, location, fed": {
         **_ONE_WAY,
         "decoder": "luong",
-        "attention": {**_LOCATION, "score": "multi-head-multi-resolution"},
+        "attention": {**_LOCATION, "kind": "multi-head-multi-resolution"},
         "input_feeding": True,
     },
     "plain": {
@@ -243,123 +298,227 @@ MODELS: dict[str, dict[str, Any]] = {
         "residual": True,
     },
     "language model": _L,
-    "language model, post-norm": {
-        **_L,
-        "norm_placement": "post",
-        "activation": "relu",
-        "attention_bias": False,
-        "positions": "sinusoidal",
-        "tie": False,
-    },
-    "language model, grouped heads": {
-        **_L,
-        "n_heads": 6,
-        "n_kv_heads": 3,
-        "d_k": 5,
-        "d_v": 3,
-        "activation": "gelu-tanh",
-        "score": "dot",
-        "positions": "none",
-    },
-    "language model, bilinear": {**_L, "score": "bilinear", "positions": "constant"},
-    "language model, rms norm": {**_L, "norm": "rms", "scale_embedding": True},
-    "language model, gated": {
-        **_L,
-        "feed_forward": "gated",
-        "feed_forward_bias": False,
-        "activation": "silu",
-    },
-    "language model, rotary": {**_L, "positions": "rotary", "d_k": 6},
-    "language model, rotary in part": {**_L, "positions": "rotary", "rotary_width": 4, "rotary_base": 5e5},
-    "language model, rotary bilinear": {**_L, "positions": "rotary", "d_k": 4, "score": "bilinear"},
+    "language model, post-norm": merged(
+        _L,
+        {
+            "positions": "sinusoidal",
+            "tie": False,
+            "layer": {"mixer": {"bias": False}, "channels": {"activation": "relu"}, "norm_placement": "post"},
+        },
+    ),
+    "language model, grouped heads": merged(
+        _L,
+        {
+            "positions": "none",
+            "layer": {
+                "mixer": {"n_heads": 6, "n_kv_heads": 3, "d_k": 5, "d_v": 3, "score": "dot"},
+                "channels": {"activation": "gelu-tanh"},
+            },
+        },
+    ),
+    "language model, bilinear": merged(
+        _L, {"positions": "constant", "layer": {"mixer": {"score": "bilinear"}}}
+    ),
+    "language model, rms norm": merged(_L, {"scale_embedding": True, "layer": {"norm": "rms"}}),
+    "language model, gated": merged(_L, {"layer": {"channels": {**_GATED, "bias": False}}}),
+    "language model, rotary": merged(_L, {"positions": "rotary", "layer": {"mixer": {"d_k": 6}}}),
+    "language model, rotary in part": merged(
+        _L, {"positions": {"kind": "rotary", "base": 5e5, "d_rotated": 4}}
+    ),
+    "language model, rotary bilinear": merged(
+        _L, {"positions": "rotary", "layer": {"mixer": {"d_k": 4, "score": "bilinear"}}}
+    ),
     "language model, alibi": {**_L, "positions": "alibi"},
-    "language model, alibi additive": {**_L, "positions": "alibi", "score": "additive"},
-    "language model, modern": {
+    "language model, alibi additive": merged(
+        _L, {"positions": "alibi", "layer": {"mixer": {"score": "additive"}}}
+    ),
+    "language model, modern": merged(
+        _L,
+        {
+            "positions": "rotary",
+            "layer": {
+                "mixer": {"n_heads": 6, "n_kv_heads": 3, "d_k": 4, "d_v": 5, "bias": False},
+                "channels": {**_GATED, "bias": False},
+                "norm": "rms",
+            },
+        },
+    ),
+    "language model, batch norm": merged(_L, {"layer": {"mixer": {"score": "additive"}, "norm": "batch"}}),
+    "language model, power norm": merged(_L, {"layer": {"mixer": {"score": "cosine"}, "norm": "power"}}),
+    "language model, windows": merged(
+        _L, {"positions": "alibi", "layer": {"mixer": {"visible": {"kind": "window", "size": 3}}}}
+    ),
+    "language model, windows and full layers": merged(
+        _L,
+        {
+            "n_layers": 3,
+            "positions": "rotary",
+            "layer": {
+                "mixer": {
+                    "n_heads": 6,
+                    "n_kv_heads": 3,
+                    "d_k": 4,
+                    "d_v": 5,
+                    "score": "dot",
+                    "visible": {"kind": "window", "size": 2},
+                }
+            },
+            "pattern": [{}, {"mixer": {"visible": "all"}}],
+        },
+    ),
+    "language model, windows, additive": merged(
+        _L, {"layer": {"mixer": {"score": "additive", "visible": {"kind": "window", "size": 2}}}}
+    ),
+    "language model, local": merged(
+        _L,
+        {"layer": {"mixer": {"visible": {"kind": "blocks", "size": 3, "earlier": 1}}}},
+    ),
+    "language model, compressed": merged(
+        _L, {"layer": {"mixer": {"kind": "compressed-attention", "n_heads": 7, "n_kv_heads": 1}}}
+    ),
+    "language model, alternating": {
         **_L,
-        "n_heads": 6,
-        "n_kv_heads": 3,
-        "d_k": 4,
-        "d_v": 5,
-        "norm": "rms",
-        "feed_forward": "gated",
-        "feed_forward_bias": False,
-        "attention_bias": False,
-        "activation": "silu",
-        "positions": "rotary",
-    },
-    "language model, batch norm": {**_L, "score": "additive", "norm": "batch"},
-    "language model, power norm": {**_L, "score": "cosine", "norm": "power"},
-    "language model, windows": {**_L, "window": 3, "positions": "alibi"},
-    "language model, windows and full layers": {
-        **_L,
-        "window": 2,
-        "full_every": 2,
         "n_layers": 3,
-        "n_heads": 6,
-        "n_kv_heads": 3,
-        "d_k": 4,
-        "d_v": 5,
-        "positions": "rotary",
-        "score": "dot",
+        "pattern": [{"mixer": _blocks(2)}, {"mixer": _COMPRESSED}],
     },
-    "language model, windows, additive": {**_L, "window": 2, "score": "additive"},
-    "language model, local": {**_L, "mixer": "local", "block": 3, "earlier_blocks": 1},
-    "language model, compressed": {**_L, "mixer": "compressed", "n_heads": 7, "n_kv_heads": 1},
-    "language model, alternating": {**_L, "mixer": "alternating", "block": 2, "n_layers": 3},
-    "language model, alternating, additive": {
+    "language model, alternating, additive": merged(
+        _L,
+        {
+            "layer": {"mixer": {"score": "additive", "bias": False}},
+            "pattern": [
+                {"mixer": _blocks(4)},
+                {"mixer": {**_COMPRESSED, "factor": 2, "score": "additive", "bias": False}},
+            ],
+        },
+    ),
+    "language model, experts": {
         **_L,
-        "mixer": "alternating",
-        "block": 4,
-        "compression": 2,
-        "score": "additive",
-        "attention_bias": False,
+        "n_layers": 3,
+        "pattern": [{}, {"channels": {**_EXPERTS, "n": 5, "k": 2, "gate": "top-k"}}, {}],
     },
-    "language model, experts": {**_L, "n_layers": 3, "experts": {"n": 5, "k": 2, "gate": "top-k"}},
-    "language model, noisy experts": {
+    "language model, noisy experts": merged(
+        _L,
+        {
+            "layer": {"channels": {**_EXPERTS, "n": 4, "k": 3}},
+            "pattern": [{"mixer": _blocks(3)}, {"mixer": _COMPRESSED}],
+        },
+    ),
+    "language model, gated experts": merged(
+        _L,
+        {
+            "layer": {
+                "mixer": {"score": _BIASED},
+                "channels": {"kind": "experts", "n": 4, "importance": 0.3, "load": 0.2, "expert": _GATED},
+                "norm": {"bias": False},
+            }
+        },
+    ),
+    "language model, compressed, other widths": merged(
+        _L, {"layer": {"mixer": {**_COMPRESSED, "d_k": 5, "d_v": 3}}}
+    ),
+    "language model, lstm": merged(
+        _L, {"positions": "none", "layer": {"mixer": {"kind": "recurrent"}, "channels": "none"}}
+    ),
+    "language model, gru": merged(
+        _L,
+        {
+            "tie": False,
+            "layer": {
+                "mixer": {"kind": "recurrent", "cell": "gru", "direction": "left-to-right"},
+                "norm_placement": "post",
+            },
+        },
+    ),
+    "language model, rnn": merged(
+        _L,
+        {
+            "layer": {
+                "mixer": {"kind": "recurrent", "cell": "rnn", "direction": "right-to-left"},
+                "norm": "power",
+            }
+        },
+    ),
+    "language model, separable": merged(
+        _L, {"positions": "none", "layer": {"mixer": {"kind": "separable", "kernel": 4}}}
+    ),
+    "language model, convolution": merged(
+        _L,
+        {
+            "layer": {
+                "mixer": {"kind": "convolution", "kernel": 3, "activation": "relu"},
+                "channels": {"activation": "relu"},
+            }
+        },
+    ),
+    "language model, parallel convolutions": merged(
+        _L,
+        {
+            "positions": "none",
+            "layer": {
+                "mixer": {"kind": "parallel-convolutions", "widths": [2, 4, 2], "activation": "gelu"},
+            },
+        },
+    ),
+    "language model, several convolutions": {
         **_L,
-        "mixer": "alternating",
-        "block": 3,
-        "experts": {"n": 4, "k": 3, "layers": [1, 2]},
+        "n_layers": 3,
+        "pattern": [
+            {"mixer": {"kind": "convolution", "kernel": 2, "activation": "gelu-tanh", "bias": False}},
+            {"mixer": {"kind": "parallel-convolutions", "widths": [3, 2], "activation": "silu"}},
+            {"mixer": {"kind": "separable", "kernel": 3, "bias": False}},
+        ],
     },
-    "language model, lstm": {**_L, "mixer": "recurrent", "feed_forward": "none", "positions": "none"},
-    "language model, gru": {
-        **_L,
-        "mixer": "recurrent",
-        "cell": "gru",
-        "norm_placement": "post",
-        "tie": False,
-    },
-    "language model, rnn": {**_L, "mixer": "recurrent", "cell": "rnn", "norm": "power"},
-    "language model, separable": {**_L, "mixer": "separable", "kernel": 4, "positions": "none"},
-    "language model, convolution": {**_L, "mixer": "convolution", "kernel": 3, "activation": "relu"},
-    "language model, parallel convolutions": {
-        **_L,
-        "mixer": "parallel-convolutions",
-        "widths": [2, 4, 2],
-        "positions": "none",
-    },
-    "language model, attention alone": {**_L, "feed_forward": "none", "d_v": 5},
+    "language model, attention alone": merged(_L, {"layer": {"mixer": {"d_v": 5}, "channels": "none"}}),
     "captioner": {**_C, "n_layers": 1, "n_decoder_layers": 3, "patches": "convolution"},
-    "captioner, post-norm": {**_C, "norm_placement": "post", "activation": "relu", "positions": "learned"},
-    "captioner, untied": {
-        **_C,
-        "tie": False,
-        "attention_bias": False,
-        "score": "dot",
-        "activation": "gelu-tanh",
-        "positions": "none",
-    },
-    "captioner, batch norm": {**_C, "norm": "batch", "score": "bilinear"},
-    "captioner, power norm": {**_C, "norm": "power", "decoder_norm": "rms", "score": "cosine"},
-    "captioner, gated": {
-        **_C,
-        "norm": "rms",
-        "score": "additive",
-        "feed_forward": "gated",
-        "feed_forward_bias": False,
-        "activation": "silu",
-    },
+    "captioner, post-norm": merged(
+        _C, {"positions": "learned", "layer": {"channels": {"activation": "relu"}, "norm_placement": "post"}}
+    ),
+    "captioner, untied": merged(
+        _C,
+        {
+            "tie": False,
+            "positions": "none",
+            "layer": {"mixer": {"score": "dot", "bias": False}, "channels": {"activation": "gelu-tanh"}},
+        },
+    ),
+    "captioner, batch norm": merged(_C, {"layer": {"mixer": {"score": "bilinear"}, "norm": "batch"}}),
+    "captioner, power norm": merged(
+        _C, {"layer": {"mixer": {"score": "cosine"}, "norm": "power"}, "decoder_layer": {"norm": "rms"}}
+    ),
+    "captioner, experts": merged(
+        _C,
+        {
+            "positions": {"kind": "sinusoidal", "interleaved": False},
+            "layer": {
+                "mixer": {"score": _BIASED},
+                "channels": {**_EXPERTS, "n": 4},
+                "norm": {"bias": False},
+            },
+            "pattern": _TWO_GATES,
+            "cross_attention": {"n_heads": 7},
+        },
+    ),
+    "captioner, gated": merged(
+        _C,
+        {
+            "layer": {
+                "mixer": {"score": "additive"},
+                "channels": {**_GATED, "bias": False},
+                "norm": "rms",
+            }
+        },
+    ),
 }
+
+
+def configuration(name: str) -> TransformerConfig | RecurrentConfig | LanguageModelConfig | CaptionerConfig:
+    kinds: dict[str, Any] = {
+        "transformer": TransformerConfig,
+        "recurrent": RecurrentConfig,
+        "language-model": LanguageModelConfig,
+        "captioner": CaptionerConfig,
+    }
+    return kinds[MODELS[name]["kind"]].model_validate(MODELS[name])
 
 
 @cache
@@ -383,9 +542,20 @@ def with_kernels(names: Sequence[str], has_products: Callable[[str], bool]) -> A
 
 
 def _model_has_products(name: str) -> bool:
-    case = MODELS[name]
-    attends = case["kind"] != "recurrent" and case.get("mixer") not in WITHOUT_ATTENTION
-    return attends and case.get("score") not in ("additive", "cosine")
+    return has_products(configuration(name))
+
+
+def has_products(config: Any) -> bool:
+    """Whether the fused kernel can compute an attention of its layers, whose scores are then products."""
+    return any(
+        isinstance(layer.mixer, HeadsConfig) and layer.mixer.score.kind not in ("additive", "cosine")
+        for layer in layers_of(config)
+    )
+
+
+def layers_of(config: Any) -> list[LayerConfig]:
+    """Of a stack, and of a decoder beside it; none of models that are no stacks."""
+    return [*getattr(config, "layers", ()), *getattr(config, "decoder_layers", ())]
 
 
 every_model_and_kernel = with_kernels(list(MODELS), _model_has_products)
@@ -420,16 +590,6 @@ TUNING = (
 )  # Ids 3 and up; sequences of different lengths.
 SOURCES = [[3, 4, 5, 6, 7], [8, 9], [10, 11, 12]]
 TARGETS = [[START, 5, 6, 7], [START, 7, 8, 9, 10, 11, 12], [START]]
-
-
-def configuration(name: str) -> TransformerConfig | RecurrentConfig | LanguageModelConfig | CaptionerConfig:
-    kinds: dict[str, Any] = {
-        "transformer": TransformerConfig,
-        "recurrent": RecurrentConfig,
-        "language-model": LanguageModelConfig,
-        "captioner": CaptionerConfig,
-    }
-    return kinds[MODELS[name]["kind"]].model_validate(MODELS[name])
 
 
 def vocabularies(config: Any) -> tuple[int, ...]:
@@ -540,65 +700,121 @@ N_CLASSES = 5
 _E = {
     "kind": "encoder",
     "d_model": 14,
-    "d_ff": 19,
-    "n_heads": 2,
     "n_layers": 2,
     "dropout": 0.0,
-    "attention_dropout": 0.0,
     "max_length": 17,
+    "layer": {
+        "mixer": {"kind": "attention", "n_heads": 2, "dropout": 0.0},
+        "channels": {"kind": "feed-forward", "d_ff": 19},
+    },
 }
+_BIDIRECTIONAL = [mixer.model_fields["kind"].default for mixer in MIXERS_OF_RECIPES if mixer.both_ways]
+
+
+def _mixer(word: str) -> dict[str, Any]:
+    """A small one of this kind."""
+    match word:
+        case "attention":
+            return {}
+        case "separable":
+            return {"kind": word, "kernel": 3}
+        case "convolution":
+            return {"kind": word, "kernel": 3, "activation": "gelu"}
+        case "parallel-convolutions":
+            return {"kind": word, "activation": "gelu"}
+        case _:
+            return {"kind": word}
+
+
 ENCODERS: dict[str, dict[str, Any]] = {
     "encoder": _E,
-    "encoder, pre-norm": {
-        **_E,
-        "norm_placement": "pre",
-        "activation": "relu",
-        "positions": "sinusoidal",
-        "pooling": "mean",
-        "pooler": False,
-        "segments": 0,
-        "attention_bias": False,
-    },
-    "encoder, max": {
-        **_E,
-        "pooling": "max",
-        "activation": "gelu-tanh",
-        "positions": "none",
-        "embedding_norm": False,
-        "score": "dot",
-    },
-    "encoder, bilinear": {**_E, "score": "bilinear", "positions": "constant"},
-    "encoder, additive": {**_E, "score": "additive", "norm": "batch"},
-    "encoder, cosine": {**_E, "score": "cosine", "norm": "power", "norm_placement": "pre"},
+    "encoder, pre-norm": merged(
+        _E,
+        {
+            "positions": "sinusoidal",
+            "pooling": "mean",
+            "pooler": False,
+            "segments": 0,
+            "layer": {"mixer": {"bias": False}, "channels": {"activation": "relu"}, "norm_placement": "pre"},
+        },
+    ),
+    "encoder, max": merged(
+        _E,
+        {
+            "pooling": "max",
+            "positions": "none",
+            "embedding_norm": False,
+            "layer": {"mixer": {"score": "dot"}, "channels": {"activation": "gelu-tanh"}},
+        },
+    ),
+    "encoder, bilinear": merged(_E, {"positions": "constant", "layer": {"mixer": {"score": "bilinear"}}}),
+    "encoder, additive": merged(_E, {"layer": {"mixer": {"score": "additive"}, "norm": "batch"}}),
+    "encoder, cosine": merged(
+        _E, {"layer": {"mixer": {"score": "cosine"}, "norm": "power", "norm_placement": "pre"}}
+    ),
     # Every mixer that recipes know.
-    **{f"encoder, {word}": {**_E, "mixer": word, "kernel": 3} for word in MIXERS_OF_RECIPES},
-    "encoder, gru": {
+    **{f"encoder, {word}": merged(_E, {"layer": {"mixer": _mixer(word)}}) for word in _BIDIRECTIONAL},
+    "encoder, gru": merged(
+        _E,
+        {
+            "pooling": "max",
+            "layer": {"mixer": {"kind": "recurrent", "cell": "gru", "direction": "left-to-right"}},
+        },
+    ),
+    "encoder, rnn": merged(
+        _E, {"layer": {"mixer": {"kind": "recurrent", "cell": "rnn", "direction": "right-to-left"}}}
+    ),
+    "encoder, convolution, max": merged(_E, {"pooling": "max", "layer": {"mixer": _mixer("convolution")}}),
+    "encoder, windows": merged(
+        _E, {"pooling": "mean", "layer": {"mixer": {"visible": {"kind": "window", "size": 2}}}}
+    ),
+    "encoder, windows and full layers": merged(
+        _E,
+        {
+            "positions": "alibi",
+            "layer": {"mixer": {"visible": {"kind": "window", "size": 3}}},
+            "pattern": [{}, {"mixer": {"visible": "all"}}],
+        },
+    ),
+    "encoder, parallel convolutions, max": merged(
+        _E,
+        {
+            "pooling": "max",
+            "layer": {
+                "mixer": {"kind": "parallel-convolutions", "widths": [1, 4], "activation": "relu"},
+                "channels": {"activation": "relu"},
+            },
+        },
+    ),
+    "encoder, several convolutions": {
         **_E,
-        "mixer": "recurrent",
-        "cell": "gru",
-        "direction": "left-to-right",
-        "pooling": "max",
+        "scale_embedding": True,
+        "pooling": "mean",
+        "pattern": [
+            {"mixer": {"kind": "convolution", "kernel": 3, "activation": "silu"}},
+            {"mixer": {"kind": "parallel-convolutions", "widths": [3, 1], "activation": "gelu-tanh"}},
+        ],
     },
-    "encoder, rnn": {**_E, "mixer": "recurrent", "cell": "rnn", "direction": "right-to-left"},
-    "encoder, convolution, max": {**_E, "mixer": "convolution", "kernel": 3, "pooling": "max"},
-    "encoder, windows": {**_E, "window": 2, "pooling": "mean"},
-    "encoder, windows and full layers": {**_E, "window": 3, "full_every": 2, "positions": "alibi"},
-    "encoder, parallel convolutions, max": {
-        **_E,
-        "mixer": "parallel-convolutions",
-        "widths": [1, 4],
-        "activation": "relu",
-        "pooling": "max",
-    },
-    "encoder, rotary": {**_E, "positions": "rotary", "d_k": 6, "norm": "rms", "embedding_norm": False},
-    "encoder, rotary in part": {**_E, "positions": "rotary", "rotary_width": 2},
-    "encoder, alibi": {
-        **_E,
-        "positions": "alibi",
-        "feed_forward": "gated",
-        "feed_forward_bias": False,
-        "activation": "silu",
-    },
+    "encoder, recurrent, alone": merged(_E, {"layer": {"mixer": {"kind": "recurrent"}, "channels": "none"}}),
+    "encoder, experts": merged(
+        _E,
+        {
+            "layer": {
+                "mixer": {"score": _BIASED},
+                "channels": {"kind": "experts", "n": 4, "expert": {**_GATED, "activation": "gelu"}},
+                "norm": {"bias": False},
+            },
+            "pattern": _TWO_GATES,
+        },
+    ),
+    "encoder, rotary": merged(
+        _E, {"positions": "rotary", "embedding_norm": False, "layer": {"mixer": {"d_k": 6}, "norm": "rms"}}
+    ),
+    "encoder, rotary in part": merged(_E, {"positions": {"kind": "rotary", "d_rotated": 2}}),
+    "encoder, alibi": merged(
+        _E,
+        {"positions": "alibi", "layer": {"channels": {**_GATED, "bias": False}}},
+    ),
 }
 
 # Texts, and pairs of texts, of different lengths; ids from 7 on.
@@ -607,15 +823,20 @@ LABELS = [0, 3, 2, 4]
 
 
 # Language models that read a text to its end, in place of an encoder.
-_READER = {**_L, "attention_dropout": 0.0}
 READERS: dict[str, dict[str, Any]] = {
-    "reader": _READER,
-    "reader, untied": {**_READER, "tie": False, "norm_placement": "post", "positions": "sinusoidal"},
-    "reader, modern": {**MODELS["language model, modern"], "attention_dropout": 0.0},
-    "reader, windows": {**_READER, "window": 4},
-    "reader, alternating": {**_READER, "mixer": "alternating", "block": 3, "n_layers": 3},
-    "reader, batch norm": {**_READER, "norm": "batch"},
-    "reader, lstm": {**_READER, "mixer": "recurrent", "feed_forward": "none"},
+    "reader": _L,
+    "reader, untied": merged(
+        _L, {"tie": False, "positions": "sinusoidal", "layer": {"norm_placement": "post"}}
+    ),
+    "reader, modern": MODELS["language model, modern"],
+    "reader, windows": merged(_L, {"layer": {"mixer": {"visible": {"kind": "window", "size": 4}}}}),
+    "reader, alternating": {
+        **_L,
+        "n_layers": 3,
+        "pattern": [{"mixer": _blocks(3)}, {"mixer": _COMPRESSED}],
+    },
+    "reader, batch norm": merged(_L, {"layer": {"norm": "batch"}}),
+    "reader, lstm": merged(_L, {"layer": {"mixer": {"kind": "recurrent"}, "channels": "none"}}),
 }
 
 
@@ -661,34 +882,83 @@ _P = {
     "channels": 2,
     "patch_size": 4,
     "d_model": 14,
-    "d_ff": 19,
-    "n_heads": 2,
     "n_layers": 2,
     "dropout": 0.0,
+    "layer": _LAYER,
 }
 _N = {"kind": "resnet", "image_size": 12, "channels": 2, "n_blocks": [1, 2], "width": 6, "n_groups": 2}
 IMAGES: dict[str, dict[str, Any]] = {
     "vit": _P,
-    "vit, mean": {**_P, "pooling": "mean", "score": "dot", "attention_bias": False, "activation": "relu"},
+    "vit, mean": merged(
+        _P,
+        {
+            "pooling": "mean",
+            "layer": {"mixer": {"score": "dot", "bias": False}, "channels": {"activation": "relu"}},
+        },
+    ),
     "vit, convolution of patches": {**_P, "patches": "convolution"},
-    "vit, sinusoidal": {**_P, "d_model": 12, "positions": "sinusoidal"},
-    "vit, post-norm": {**_P, "norm_placement": "post", "score": "bilinear", "activation": "gelu-tanh"},
-    "vit, batch norm": {**_P, "norm": "batch", "score": "additive"},
-    "vit, power norm": {**_P, "norm": "power", "score": "cosine"},
-    "vit, gated": {
-        **_P,
-        "norm": "rms",
-        "feed_forward": "gated",
-        "feed_forward_bias": False,
-        "activation": "silu",
+    "vit, sinusoidal": {**_P, "d_model": 12, "positions": "grid"},
+    "vit, post-norm": merged(
+        _P,
+        {
+            "layer": {
+                "mixer": {"score": "bilinear"},
+                "channels": {"activation": "gelu-tanh"},
+                "norm_placement": "post",
+            }
+        },
+    ),
+    "vit, batch norm": merged(_P, {"layer": {"mixer": {"score": "additive"}, "norm": "batch"}}),
+    "vit, power norm": merged(_P, {"layer": {"mixer": {"score": "cosine"}, "norm": "power"}}),
+    "vit, gated": merged(_P, {"layer": {"channels": {**_GATED, "bias": False}, "norm": "rms"}}),
+    "vit, windows": merged(
+        _P, {"pooling": "mean", "layer": {"mixer": {"visible": {"kind": "window", "size": 4}}}}
+    ),
+    "vit, windows and full layers": merged(
+        _P,
+        {
+            "layer": {"mixer": {"visible": {"kind": "window", "size": 2}}},
+            "pattern": [{}, {"mixer": {"visible": "all"}}],
+        },
+    ),
+    "mlp-mixer": merged(
+        _P, {"positions": "none", "pooling": "mean", "layer": {"mixer": {"kind": "mlp", "d_tokens": 5}}}
+    ),
+    "fourier, class token": merged(_P, {"layer": {"mixer": {"kind": "fourier"}}}),
+    **{
+        f"vit, {word}": merged(_P, {"pooling": "mean", "layer": {"mixer": _mixer(word)}})
+        for word in _BIDIRECTIONAL
     },
-    "vit, windows": {**_P, "window": 4, "pooling": "mean"},
-    "vit, windows and full layers": {**_P, "window": 2, "full_every": 2},
-    "mlp-mixer": {**_P, "mixer": "mlp", "positions": "none", "pooling": "mean", "d_tokens": 5},
-    "fourier, class token": {**_P, "mixer": "fourier"},
-    **{f"vit, {word}": {**_P, "mixer": word, "kernel": 3, "pooling": "mean"} for word in MIXERS_OF_RECIPES},
-    "vit, gru": {**_P, "mixer": "recurrent", "cell": "gru", "direction": "left-to-right", "pooling": "mean"},
-    "vit, rnn": {**_P, "mixer": "recurrent", "cell": "rnn", "direction": "right-to-left"},
+    "vit, gru": merged(
+        _P,
+        {
+            "pooling": "mean",
+            "layer": {"mixer": {"kind": "recurrent", "cell": "gru", "direction": "left-to-right"}},
+        },
+    ),
+    "vit, rnn": merged(
+        _P, {"layer": {"mixer": {"kind": "recurrent", "cell": "rnn", "direction": "right-to-left"}}}
+    ),
+    "vit, several mlps": {
+        **_P,
+        "n_layers": 3,
+        "pattern": [
+            {"mixer": {"kind": "mlp", "activation": activation}}
+            for activation in ("relu", "gelu-tanh", "silu")
+        ],
+    },
+    "vit, attention alone": merged(_P, {"layer": {"channels": "none"}}),
+    "vit, experts": merged(
+        _P,
+        {
+            "layer": {
+                "mixer": {"score": _BIASED},
+                "channels": {"kind": "experts", "n": 4, "expert": {**_GATED, "activation": "gelu-tanh"}},
+                "norm": {"bias": False},
+            },
+            "pattern": _TWO_GATES,
+        },
+    ),
     "resnet": _N,
     "resnet, small root": {**_N, "root_kernel": 3, "root_stride": 1, "root_pool": False, "n_groups": 3},
 }

@@ -10,8 +10,10 @@ from cases import (
     SOURCES,
     TARGETS,
     batch_for,
+    configuration,
     hidden_of,
     keeping,
+    layers_of,
     mixer_of,
     model_of,
     same,
@@ -28,13 +30,14 @@ from heedful.objectives.cross_entropy import NextToken
 from heedful.objectives.terms import total
 from heedful.training.model_with_loss import ModelWithLoss
 
+LAYERS = {name: layers_of(configuration(name)) for name in MODELS}
 COUPLED = [name for name in MODELS if name not in keeping("couples_batch")]
 AHEAD = [name for name in MIXERS if "reads_ahead" in declared(mixer_of(name))]
 
 
 def test_only_norms_over_the_batch_couple_it():
     over_batch = {"batch", "power"}
-    assert [name for name, case in MODELS.items() if case.get("norm") in over_batch] == COUPLED
+    assert [name for name in MODELS if {layer.norm.kind for layer in LAYERS[name]} & over_batch] == COUPLED
 
 
 def test_every_declaration_is_made_by_some_case():
@@ -97,9 +100,13 @@ BALANCED = [name for name in MODELS if name not in keeping("balances_batch")]
 
 
 def test_only_experts_draw_noise_balance_and_idle():
-    experts = [name for name, case in MODELS.items() if case.get("experts")]
+    gates = {
+        name: {layer.channels.gate for layer in layers if layer.channels.kind == "experts"}
+        for name, layers in LAYERS.items()
+    }
+    experts = [name for name in MODELS if gates[name]]
     assert experts == BALANCED == [name for name in MODELS if name not in keeping("may_idle")]
-    assert [name for name in experts if MODELS[name]["experts"].get("gate") != "top-k"] == NOISY
+    assert [name for name in experts if gates[name] != {"top-k"}] == NOISY
 
 
 @pytest.mark.parametrize("name", NOISY)

@@ -15,6 +15,7 @@ from cases import (
     labelled_batch,
     labelled_configuration,
     labelled_model,
+    layers_of,
     reader_configuration,
     reader_of,
     reads_pairs,
@@ -32,7 +33,11 @@ from heedful.objectives.classification import SequenceClass, class_logits
 from heedful.training.model_with_loss import ModelWithLoss
 
 NAN = float("nan")
-UNCOUPLED = [name for name, case in LABELLED.items() if case.get("norm", "layer") not in ("batch", "power")]
+UNCOUPLED = [
+    name
+    for name in LABELLED
+    if not {layer.norm.kind for layer in layers_of(labelled_configuration(name))} & {"batch", "power"}
+]
 
 
 def outputs(model, batch):
@@ -116,8 +121,9 @@ def test_tokens_read_ahead_and_say_so(name):
     model, config = reader_of(name), reader_configuration(name)
     one, other = (model(Tokens.of([[4, 9, 11, 7, last, 5]])) for last in (12, 13))
     reach = sum(reach_of(block.mixer.part) for block in model.stack.blocks)
-    one_way = {"left-to-right": range(4, 6), "right-to-left": range(5)} if config.mixer == "recurrent" else {}
-    near = one_way.get(config.direction, range(max(0, 4 - reach), min(6, 5 + reach)))
+    one_way = {"left-to-right": range(4, 6), "right-to-left": range(5)}
+    direction = getattr(config.layer.mixer, "direction", "both")
+    near = one_way.get(direction, range(max(0, 4 - reach), min(6, 5 + reach)))
     assert (one != other).any(1).tolist() == [place in near for place in range(6)]
     assert ("reads_ahead" in declared(model)) == (near[0] < 4)
 

@@ -20,69 +20,149 @@ from cases import (
     configuration,
     cross_of,
     every_mixer,
-    image_configuration,
+    labelled_configuration,
     labelled_model,
+    layers_of,
     mixer_of,
     plain_model,
 )
+from configurations import configurations
+from pydantic import ValidationError
 from torch import nn
 
 import heedful.nn as nn_package
 from heedful import objectives
+from heedful.config import Config, OwnSection
 from heedful.decoding.config import DecodingConfig
-from heedful.models.captioner import CaptionerConfig
-from heedful.models.encoder import EncoderConfig
-from heedful.models.language_model import ExpertsConfig, LanguageModelConfig
-from heedful.models.mixers import MIXERS as MAKERS
-from heedful.models.recurrent import Attention, RecurrentConfig
+from heedful.models.mixers import MIXERS as MIXERS_OF_RECIPES
+from heedful.models.mixers import StackSizes
+from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import BUILDERS
-from heedful.models.resnet import ResNetConfig
-from heedful.models.transformer import TransformerConfig
-from heedful.models.vision import VisionConfig
+from heedful.models.sections import NoPositionsConfig
 from heedful.nn import cells, experts, mixers, recurrent
 from heedful.nn.attention import compressed, heads, relative, scores
 from heedful.nn.declarations import declared
 from heedful.objectives import registry
 from heedful.objectives.terms import Objective
 
+CONFIGS = [configuration(name) for name in MODELS] + [labelled_configuration(name) for name in LABELLED]
+FAMILIES = [*{type(config): None for config in CONFIGS}]
+every_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
+ONCE = {"expert", "cross_attention"}
+"""Sections of parts that occur elsewhere too: it is enough if one family has each of their options."""
+
+
+def known_sections(config_type, place=()):
+    """Every class of sections that a configuration may have, at any depth, and its place; also itself."""
+    yield place, config_type
+    for name, field in config_type.model_fields.items():
+        for each in configurations(field.annotation):
+            if not issubclass(each, OwnSection):
+                yield from known_sections(each, (*place, name))
+
+
+def sections(config, place=()):
+    """Every section of a configuration, of each of its layers, and its place; also itself."""
+    yield place, config
+    for name in type(config).model_fields:
+        for value in layers_of(config) if name == "layer" else [getattr(config, name)]:
+            if isinstance(value, Config):
+                yield from sections(value, (*place, name))
+
 
 def options(config_type):
     """Every option of every literal field, as (field, option); booleans are options too."""
     for name, field in config_type.model_fields.items():
+        if name == "kind":
+            continue
         if get_origin(field.annotation) is Literal:
             yield from ((name, option) for option in get_args(field.annotation))
         elif field.annotation is bool:
             yield from ((name, option) for option in (False, True))
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [TransformerConfig, RecurrentConfig, LanguageModelConfig, CaptionerConfig],
-    ids=lambda kind: kind.__name__,
-)
-def test_every_option_of_every_model_occurs(kind):
-    configs = [c for c in map(configuration, MODELS) if isinstance(c, kind)]
-    missing = {(f, o) for f, o in options(kind) if o not in [getattr(c, f) for c in configs]}
-    assert not missing
+def chosen(config):
+    """What a section has for each of its `options`."""
+    return {(name, getattr(config, name)) for name, _ in options(type(config))}
 
 
-def test_every_option_of_every_encoder_occurs():
-    configs = [EncoderConfig.model_validate(case) for case in ENCODERS.values()]
-    missing = {(f, o) for f, o in options(EncoderConfig) if o not in [getattr(c, f) for c in configs]}
-    assert not missing
+def of_kind(place, section):
+    """Changes that give a configuration a section of this class at this place."""
+    required = {name: 2 for name, field in section.model_fields.items() if field.is_required()}
+    changes = {**required, "kind": section.model_fields["kind"].default}
+    for name in reversed(place):
+        changes = {name: changes}
+    return changes
 
 
-@pytest.mark.parametrize("kind", [VisionConfig, ResNetConfig], ids=lambda kind: kind.__name__)
-def test_every_option_of_every_model_of_images_occurs(kind):
-    configs = [c for c in map(image_configuration, IMAGES) if isinstance(c, kind)]
-    missing = {(f, o) for f, o in options(kind) if o not in [getattr(c, f) for c in configs]}
-    assert not missing
+def accepts(config, place, section):
+    """Whether such a section can be set there; a pattern may replace it in all layers."""
+    try:
+        changed = config.changed(**of_kind(place, section))
+    except ValidationError:
+        return False
+    return (place, section) in [(each, type(found)) for each, found in sections(changed)]
 
 
-def test_the_mixer_of_every_word_in_recipes_occurs():
-    """By itself; within models, the cases make one for every word."""
-    config = EncoderConfig.model_validate({**ENCODERS["encoder"], "kernel": 3})
-    assert {type(make(config, 11)) for make in MAKERS.values()} <= parts(mixer_of, MIXERS)
+@every_family
+def test_every_kind_of_every_section_of_a_family_occurs_or_is_refused(family):
+    configs = [config for config in CONFIGS if type(config) is family]
+    occurring = {(place, type(section)) for config in configs for place, section in sections(config)}
+    others = [
+        (place, section)
+        for place, section in {*known_sections(family)} - occurring
+        if "kind" in section.model_fields and not {*place} & ONCE
+    ]
+    accepted = [each for each in others if any(accepts(config, *each) for config in configs)]
+    assert accepted == []
+
+
+@every_family
+def test_every_option_of_a_family_occurs(family):
+    """At each place; whatever the kind of the section there, if several have it."""
+    occurring, known = set(), set()
+    for config in CONFIGS:
+        if type(config) is family:
+            for place, section in sections(config):
+                occurring |= {(place, *each) for each in chosen(section)}
+                known |= {(place, *each) for each in options(type(section)) if not {*place} & ONCE}
+    assert known - occurring == set()
+
+
+def test_every_option_of_every_section_occurs():
+    occurring = {
+        (type(section), *each) for c in CONFIGS for _, section in sections(c) for each in chosen(section)
+    }
+    known = {section for family in FAMILIES for _, section in known_sections(family)}
+    assert {(section, *each) for section in known for each in options(section)} - occurring == set()
+
+
+def test_every_key_of_every_section_occurs():
+    """Not only its default; but rates of dropout, which the laws do without."""
+    set_keys = {
+        (type(section), name)
+        for config in CONFIGS
+        for _, section in sections(config)
+        for name, field in type(section).model_fields.items()
+        if field.is_required() or getattr(section, name) != field.get_default()
+    }
+    known = {
+        (section, name)
+        for family in FAMILIES
+        for _, section in known_sections(family)
+        for name in section.model_fields
+        if name not in ("kind", "dropout")
+    }
+    assert known - set_keys == set()
+
+
+def test_the_mixer_of_every_kind_in_recipes_occurs():
+    """By itself; within models, the cases make one of every kind."""
+    made = [
+        mixer().build(StackSizes(16, 11, causal=not mixer.both_ways, positions=NoPositionsConfig()))
+        for mixer in MIXERS_OF_RECIPES
+    ]
+    assert {*map(type, made)} <= parts(mixer_of, MIXERS)
 
 
 def test_every_objective_occurs():
@@ -102,21 +182,12 @@ def test_every_loss_that_recipes_may_name_occurs():
     assert swept == {id(table) for name, table in vars(registry).items() if name.isupper()}
 
 
-def test_every_score_of_recurrent_models_occurs():
-    union = get_args(Attention)[0]
-    known = {o for kind in get_args(union) for o in get_args(kind.model_fields["score"].annotation)}
-    configs = [c for c in map(configuration, MODELS) if isinstance(c, RecurrentConfig)]
-    assert {c.attention.score for c in configs if c.attention} == known
-    assert None in [c.attention for c in configs]
+def test_a_recurrent_model_without_attention_occurs():
+    assert None in [config.attention for config in CONFIGS if isinstance(config, RecurrentConfig)]
 
 
 def test_every_gate_of_experts_occurs():
-    found = [c.experts for c in map(configuration, MODELS) if isinstance(c, LanguageModelConfig)]
-    assert None in found
-    known = {option for field, option in options(ExpertsConfig) if field == "gate"}
-    assert {e.gate for e in found if e} == known
-    used = parts(plain_model, MODELS)
-    assert subclasses(experts, experts.Gate) <= used
+    assert subclasses(experts, experts.Gate) <= parts(plain_model, MODELS)
 
 
 def test_every_family_occurs():

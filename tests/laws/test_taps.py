@@ -18,12 +18,16 @@ from cases import (
     MODELS,
     SOURCES,
     TARGETS,
+    configuration,
     cross_of,
     every_decoded_and_kernel,
     every_model_and_kernel,
+    has_products,
     hidden_of,
     labelled_batch,
+    labelled_configuration,
     labelled_model,
+    layers_of,
     mixer_of,
     model_of,
     same,
@@ -32,7 +36,8 @@ from cases import (
 )
 from writing import written
 
-from heedful.models.language_model import WITHOUT_ATTENTION
+from heedful.models.mixers import HeadsConfig
+from heedful.models.recurrent import RecurrentConfig
 from heedful.nn.attention import kernels
 from heedful.nn.attention.heads import MultiHead
 from heedful.nn.layout import Layout
@@ -148,10 +153,10 @@ def runs_of(name):
 
 def without_attention(name):
     """Whether it weighs nothing: positions mixed otherwise, or a decoder that is given one vector."""
-    case = MODELS.get(name, {})
-    if case.get("kind") == "recurrent":
-        return case["attention"] is None
-    return case.get("mixer") in WITHOUT_ATTENTION
+    config = configuration(name) if name in MODELS else labelled_configuration(name)
+    if isinstance(config, RecurrentConfig):
+        return config.attention is None
+    return not any(isinstance(layer.mixer, HeadsConfig) for layer in layers_of(config))
 
 
 def silent(name, model):
@@ -189,7 +194,7 @@ def test_a_watched_model_computes_what_it_does_and_shows_the_weights_of_the_expl
     check_watched(name)
 
 
-@with_kernels(list(LABELLED), lambda name: LABELLED[name].get("score") not in ("additive", "cosine"))
+@with_kernels(list(LABELLED), lambda name: has_products(labelled_configuration(name)))
 def test_so_does_a_watched_model_that_labels(name, kernel):
     check_watched(name)
 

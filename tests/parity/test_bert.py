@@ -27,7 +27,11 @@ def reference():
 
 def ours(theirs):
     config = EncoderConfig(
-        d_model=D, d_ff=FF, n_heads=HEADS, n_layers=LAYERS, max_length=LONGEST, dropout=0.1
+        d_model=D,
+        n_layers=LAYERS,
+        max_length=LONGEST,
+        dropout=0.1,
+        layer={"mixer": {"n_heads": HEADS}, "channels": {"d_ff": FF}},
     )
     model = build(config, V).eval()
     model.heads["class"] = class_head(D, CLASSES, 0.1).eval()

@@ -23,7 +23,11 @@ def both():
     ).eval()
     ours = build(
         LanguageModelConfig(
-            d_model=D, d_ff=31, n_layers=3, n_heads=2, context=CONTEXT, activation="gelu-tanh", dropout=0.0
+            d_model=D,
+            n_layers=3,
+            context=CONTEXT,
+            dropout=0.0,
+            layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 31, "activation": "gelu-tanh"}},
         ),
         V,
     ).eval()

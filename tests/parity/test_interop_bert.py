@@ -328,7 +328,13 @@ def test_specials_may_stand_anywhere(tmp_path):
 RECIPE = {
     "task": {"kind": "masked-language-modelling"},
     "tokenizer": {"subwords": {"kind": "wordpiece", "vocab_size": 120, "min_frequency": 1}},
-    "model": {"kind": "encoder", "d_model": D, "n_layers": 2, "n_heads": 2, "max_length": LONGEST},
+    "model": {
+        "kind": "encoder",
+        "d_model": D,
+        "n_layers": 2,
+        "max_length": LONGEST,
+        "layer": {"mixer": {"kind": "attention", "n_heads": 2}},
+    },
 }
 
 
@@ -373,7 +379,7 @@ def test_every_loader_is_one_of_transformers():
 def test_a_preset_is_what_the_published_configuration_is_imported_as(name, sizes):
     values = transformers.BertConfig(**sizes).to_dict()
     config, _ = _configuration(Settings(values, "config.json"), pooler=True)
-    assert config == PRESETS[name].model_copy(update={"d_ff": 4 * config.d_model})
+    assert config == PRESETS[name].changed(layer={"channels": {"d_ff": 4 * config.d_model}})
 
 
 @pytest.mark.parametrize("options", CASES.values(), ids=CASES)

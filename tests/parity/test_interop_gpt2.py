@@ -176,7 +176,13 @@ def test_a_run_that_was_trained_here_writes_the_same_there(make_run, tmp_path, s
     recipe = {
         "task": {"kind": "language-modelling"},
         "tokenizer": {"subwords": {"kind": "byte-bpe", "merges": 40, "min_frequency": 1, "split": split}},
-        "model": {"kind": "language-model", "d_model": 22, "n_layers": 2, "n_heads": 2, "context": 29},
+        "model": {
+            "kind": "language-model",
+            "d_model": 22,
+            "n_layers": 2,
+            "context": 29,
+            "layer": {"mixer": {"kind": "attention", "n_heads": 2}},
+        },
     }
     folder = make_run(tmp_path / "run", recipe, [{"text": text} for text in TEXT])
     out = export_run(folder, "gpt2")
@@ -206,7 +212,7 @@ def test_a_run_that_was_trained_here_writes_the_same_there(make_run, tmp_path, s
 def test_a_preset_is_what_the_published_configuration_is_imported_as(name, layers, width, heads):
     values = transformers.GPT2Config(n_layer=layers, n_embd=width, n_head=heads).to_dict()
     config, _ = _configuration(Settings(values, "config.json"))
-    assert config == PRESETS[name].model_copy(update={"d_ff": 4 * width})
+    assert config == PRESETS[name].changed(layer={"channels": {"d_ff": 4 * width}})
 
 
 def test_an_imported_run_explains_with_the_attention_of_gpt2(theirs, tmp_path):

@@ -109,7 +109,13 @@ def test_a_run_that_was_trained_here_answers_the_same_there(make_run, tmp_path, 
     recipe = {
         "task": {"kind": kind, "pairs": pairs, "framed": framed},
         "tokenizer": {"subwords": {"kind": "byte-bpe", "merges": 40, "min_frequency": 1}},
-        "model": {"kind": "language-model", "d_model": 22, "n_layers": 2, "n_heads": 2, "context": CONTEXT},
+        "model": {
+            "kind": "language-model",
+            "d_model": 22,
+            "n_layers": 2,
+            "context": CONTEXT,
+            "layer": {"mixer": {"kind": "attention", "n_heads": 2}},
+        },
     }
     rows = [{name: row[name] for name in ("text", *["pair"] * pairs, "label")} for row in ROWS]
     folder, said = make_run(tmp_path / "run", recipe, rows), []

@@ -6,6 +6,7 @@ import pytest
 import torch
 from explained import explained, same_attention
 
+from heedful.config import merged
 from heedful.decoding.config import GreedyConfig, MaxLength
 from heedful.decoding.greedy import greedy
 from heedful.decoding.protocol import Request
@@ -147,14 +148,24 @@ SOURCES = ["red dog runs", "the blue cat sleeps", "a bird", "green bird eats"]
 TARGETS = ["RUNS DOG RED", "SLEEPS CAT BLUE", "BIRD", "EATS BIRD GREEN"]
 
 MODELS = {
-    "halves": {"positions": "half-split", "activation": "silu", "head_bias": True},
+    "halves": {
+        "positions": {"kind": "sinusoidal", "interleaved": False},
+        "layer": {"channels": {"activation": "silu"}},
+        "head_bias": True,
+    },
     "the paper's": {},
-    "target": {"tie": "target", "activation": "gelu-tanh"},
-    "untied": {"tie": "none", "n_decoder_layers": 1, "activation": "gelu"},
+    "target": {"tie": "target", "layer": {"channels": {"activation": "gelu-tanh"}}},
+    "untied": {"tie": "none", "n_decoder_layers": 1, "layer": {"channels": {"activation": "gelu"}}},
 }
 
 
-SIZES = {"kind": "transformer", "d_model": D, "d_ff": 31, "n_heads": 2, "n_layers": 2, "max_length": 37}
+SIZES = {
+    "kind": "transformer",
+    "d_model": D,
+    "n_layers": 2,
+    "max_length": 37,
+    "layer": {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 31}},
+}
 
 
 @pytest.fixture(params=MODELS)
@@ -165,7 +176,7 @@ def own(request, make_run, tmp_path):
     recipe = {
         "task": {"kind": "translation"},
         "tokenizer": {"subwords": {"kind": "bpe", "merges": 20, "min_frequency": 1}, "shared": shared},
-        "model": {**SIZES, **model},
+        "model": merged(SIZES, model),
         "decoding": {"kind": "greedy"},
     }
     rows = [{"source": s, "target": t} for s, t in zip(SOURCES, TARGETS, strict=True)]
@@ -199,7 +210,7 @@ def test_what_was_exported_is_imported_and_writes_the_same(own, tmp_path):
     assert after.processor.fingerprint == before.processor.fingerprint
     first, second = ([p.text for p in run.predict(SOURCES, beam=3)] for run in (before, after))
     assert first == second
-    if before.recipe.model.positions == "half-split":
+    if not before.recipe.model.positions.interleaved:
         state = before.model.state_dict()
         assert all(torch.equal(tensor, state[name]) for name, tensor in after.model.state_dict().items())
 

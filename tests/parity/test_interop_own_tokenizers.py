@@ -121,7 +121,13 @@ ROWS = [
     {"source": "ein Hund läuft", "target": "LÄUFT HUND EIN"},
 ]
 TEXTS = ["red dog runs", "the  blue\tcat", "läuft</s> 🐈 <unk>", " \0", "Ünïcode “dog”"]
-MODEL = {"kind": "transformer", "d_model": 22, "d_ff": 31, "n_heads": 2, "n_layers": 2, "max_length": 64}
+MODEL = {
+    "kind": "transformer",
+    "d_model": 22,
+    "n_layers": 2,
+    "max_length": 64,
+    "layer": {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 31}},
+}
 GREEDY = GreedyConfig(max_length=MaxLength(ratio=0, extra=13))
 
 

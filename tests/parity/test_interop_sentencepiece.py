@@ -216,7 +216,7 @@ def test_training_on_own_pairs_begins_where_marian_is(theirs, tmp_path):
         tmp_path,
         source,
         task={"kind": "translation"},
-        model={"dropout": 0.0, "attention_dropout": 0.0},
+        model={"dropout": 0.0, "layer": {"mixer": {"dropout": 0.0}}},
         objective={"label_smoothing": 0.0},
         validation={"decode": 0},
     )

@@ -16,13 +16,13 @@ def ours():
     torch.manual_seed(1)
     config = EncoderConfig(
         d_model=D,
-        n_heads=1,
         n_layers=1,
-        d_ff=19,
-        mixer="parallel-convolutions",
-        activation="relu",
         pooling="max",
         dropout=0.0,
+        layer={
+            "mixer": {"kind": "parallel-convolutions", "activation": "relu"},
+            "channels": {"d_ff": 19, "activation": "relu"},
+        },
     )
     part = build(config, V).stack.blocks[0].mixer.part
     with torch.no_grad():

@@ -98,31 +98,33 @@ def a_mistral():
     return mistral.MistralForCausalLM(mistral.MistralConfig(**SIZES, sliding_window=WINDOW))
 
 
-@pytest.fixture(params=[(a_llama, None), (a_mistral, WINDOW)], ids=["llama", "mistral"])
+@pytest.fixture(
+    params=[(a_llama, "all"), (a_mistral, {"kind": "window", "size": WINDOW})], ids=["llama", "mistral"]
+)
 def both(request):
     """A small model of theirs with weights far from zero, and ours with the same."""
     torch.manual_seed(1)
-    make, window = request.param
+    make, visible = request.param
     theirs = make().eval()
     ours = build(
         LanguageModelConfig(
-            rotary_base=500.0,
             d_model=D,
-            d_ff=FF,
             n_layers=LAYERS,
-            n_heads=HEADS,
-            n_kv_heads=KV_HEADS,
-            d_k=D_K,
-            d_v=D_K,
             context=CONTEXT,
-            norm="rms",
-            positions="rotary",
-            feed_forward="gated",
-            activation="silu",
-            attention_bias=False,
-            feed_forward_bias=False,
+            positions={"kind": "rotary", "base": 500.0},
             dropout=0.0,
-            window=window,
+            layer={
+                "mixer": {
+                    "n_heads": HEADS,
+                    "n_kv_heads": KV_HEADS,
+                    "d_k": D_K,
+                    "d_v": D_K,
+                    "bias": False,
+                    "visible": visible,
+                },
+                "channels": {"kind": "gated", "d_ff": FF, "activation": "silu", "bias": False},
+                "norm": "rms",
+            },
         ),
         V,
     ).eval()

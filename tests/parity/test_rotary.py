@@ -9,7 +9,12 @@ from heedful.models.language_model import LanguageModelConfig, build
 from heedful.nn.layout import Layout
 
 V, D, HEADS, D_K, D_V, N = 31, 13, 5, 11, 7, 17
-SIZES = {"d_model": D, "n_heads": HEADS, "d_k": D_K, "d_v": D_V, "n_layers": 1, "d_ff": 19, "dropout": 0.0}
+SIZES = {
+    "d_model": D,
+    "n_layers": 1,
+    "dropout": 0.0,
+    "layer": {"mixer": {"n_heads": HEADS, "d_k": D_K, "d_v": D_V}, "channels": {"d_ff": 19}},
+}
 
 
 def by_complex_numbers(part, x, width, base, *, causal):
@@ -37,7 +42,7 @@ def by_complex_numbers(part, x, width, base, *, causal):
 @torch.no_grad()
 def test_attention_is_that_of_complex_numbers(causal, width, base):
     torch.manual_seed(1)
-    given = {**SIZES, "positions": "rotary", "rotary_width": width, "rotary_base": base}
+    given = {**SIZES, "positions": {"kind": "rotary", "base": base, "d_rotated": width}}
     model = build(LanguageModelConfig(**given), V) if causal else build_encoder(EncoderConfig(**given), V)
     part = model.eval().stack.blocks[0].mixer.part
     for parameter in part.parameters():

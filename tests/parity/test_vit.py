@@ -28,8 +28,8 @@ def reference():
 
 def ours(theirs, side=SIDE):
     config = VisionConfig(
-        image_size=side, channels=CHANNELS, patch_size=PATCH, d_model=D, d_ff=FF, n_heads=HEADS,
-        n_layers=LAYERS,
+        image_size=side, channels=CHANNELS, patch_size=PATCH, d_model=D, n_layers=LAYERS,
+        layer={"mixer": {"n_heads": HEADS}, "channels": {"d_ff": FF}},
     )  # fmt: skip
     model = build(config).eval()
     model.heads["class"] = class_head(D, CLASSES, 0.1).eval()

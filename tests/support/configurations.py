@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from heedful.config import ChangesOf, OwnSection, Section, as_section
 
 INTEGERS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16)
 FLOATS = (0.0, 0.1, 0.5, 0.9, 1.0, 2.0)
@@ -24,8 +27,12 @@ SMALL: dict[str, Sequence[Any]] = {
     "width": (4, 5, 6),
     "image_size": (8, 12, 16),
     "patch_size": (3, 4),
+    "n": (3, 4, 5),
 }
-"""Sizes that are always set, so that a model is quick to build."""
+"""Sizes that are always set, so that a model is quick to build; so are all sections that may have one."""
+
+OWN = ("no_such_package:Name", "os:system", "torch.nn:Linear")
+"""Import paths, all of packages that were not named as plugins."""
 
 Place = tuple[tuple[str, ...], Any]
 """The path of a field, and its annotation."""
@@ -51,11 +58,16 @@ class Drawing:
         if key in self.choices and not configurations(kind):
             return copy.deepcopy(rng.choice(self.choices[key]))
         if origin is Annotated:
-            return self.value(parts[0], key)
+            changed = next((each.config for each in parts[1:] if isinstance(each, ChangesOf)), None)
+            return self.changes(changed) if changed else self.value(parts[0], key)
         if origin is Literal:
             return rng.choice(parts)
         if origin in (Union, types.UnionType):
-            return self.value(rng.choice(parts), key)
+            # Of sections that are always set, the usual kind more often: others often do not fit the rest.
+            usual = _is_sized(parts[0]) and rng.random() < 0.65
+            chosen = parts[0] if usual else rng.choice(parts)
+            is_own = any(issubclass(each, OwnSection) for each in configurations(chosen))
+            return self.value(rng.choice(parts) if is_own else chosen, key)
         if origin in (list, tuple):
             return [self.value(parts[0], key) for _ in range(rng.randint(0, 3))]
         if origin is dict:
@@ -69,7 +81,9 @@ class Drawing:
         if kind is str:
             return rng.choice(("", "x", "en", "a b"))
         if isinstance(kind, type) and issubclass(kind, BaseModel):
-            return self.settings(kind, 0.5)
+            settings = self.settings(kind, 0.2 if _is_sized(kind) else 0.5)
+            is_text = issubclass(kind, Section) and rng.random() < 0.1
+            return settings["kind"] if is_text else settings
         return None
 
     def settings(self, config: type[BaseModel], share: float = 0.25) -> dict[str, Any]:
@@ -77,10 +91,22 @@ class Drawing:
         settings: dict[str, Any] = {}
         for key, field in config.model_fields.items():
             if key == "kind":
-                settings[key] = get_args(field.annotation)[0]
-            elif key in SMALL or field.is_required() or self.rng.random() < share:
-                settings[key] = self.value(field.annotation, key)
+                settings[key] = _kind_of(config) or self.rng.choice(OWN)
+            elif key in SMALL or _is_needed(field) or self.rng.random() < share:
+                settings[key] = self.value(_type_of(field), key)
         return settings
+
+    def changes(self, config: type[BaseModel]) -> dict[str, Any]:
+        """A few settings of a configuration, some of them within a section of the kind that it has."""
+        changes = {
+            key: self.value(_type_of(field), key)
+            for key, field in config.model_fields.items()
+            if self.rng.random() < 0.4
+        }
+        for value in changes.values():
+            if isinstance(value, dict) and self.rng.random() < 0.3:
+                value.pop("kind", None)
+        return changes
 
     def mutated(self, base: Mapping[str, Any], config: type[BaseModel], n: int) -> dict[str, Any]:
         """The settings with ``n`` fields drawn anew, each in a section that is drawn first."""
@@ -109,25 +135,43 @@ def places(config: type[BaseModel], settings: Any, above: tuple[str, ...] = ()) 
     for key, field in config.model_fields.items():
         if key == "kind":
             continue
-        yield (*above, key), field.annotation
+        yield (*above, key), _type_of(field)
         held = settings.get(key) if isinstance(settings, Mapping) else None
         if held is None and (key in settings or field.default is None or field.is_required()):
             continue
-        name = held.get("kind") if isinstance(held, Mapping) else getattr(field.default, "kind", None)
+        held = as_section(held) if configurations(field.annotation) else held
+        usual = getattr(field.default, "kind", None)
+        name = held.get("kind", usual) if isinstance(held, Mapping) else usual
         found = configurations(field.annotation)
         chosen = [each for each in found if len(found) == 1 or _kind_of(each) == name]
         for each in chosen[:1]:
             yield from places(each, {} if held is None else held, (*above, key))
 
 
+def _type_of(field: FieldInfo) -> Any:
+    """The annotation with its metadata, which pydantic keeps apart."""
+    return Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+
+
+def _is_needed(field: FieldInfo) -> bool:
+    return field.is_required() or _is_sized(type(field.default))
+
+
+def _is_sized(kind: Any) -> bool:
+    """Whether a section of this type may have one of the `SMALL` sizes, at any depth."""
+    fields = [each for config in configurations(kind) for each in config.model_fields.items()]
+    return any(key in SMALL or _is_sized(field.annotation) for key, field in fields)
+
+
 def _kind_of(config: type[BaseModel]) -> str | None:
+    """Its kind; None: it has none, or any import path."""
     field = config.model_fields.get("kind")
-    return None if field is None else get_args(field.annotation)[0]
+    return None if field is None or issubclass(config, OwnSection) else get_args(field.annotation)[0]
 
 
 def _put(settings: dict[str, Any], path: Sequence[str], value: Any) -> None:
     for key in path[:-1]:
-        if not isinstance(settings.get(key), dict):
-            settings[key] = {}
+        held = as_section(settings.get(key))
+        settings[key] = held if isinstance(held, dict) else {}
         settings = settings[key]
     settings[path[-1]] = value

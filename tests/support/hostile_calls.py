@@ -36,7 +36,12 @@ def engine_of(library: native.Library, precision: str, norm: str) -> Engine:
     """A small encoder-decoder for this library."""
     torch.manual_seed(1)
     before, native.library = native.library, lambda: library
-    config = TransformerConfig(d_model=14, d_ff=19, n_heads=2, n_layers=1, dropout=0.0, norm=norm)
+    config = TransformerConfig(
+        d_model=14,
+        n_layers=1,
+        dropout=0.0,
+        layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 19}, "norm": norm},
+    )
     try:
         return compile_model(build_model(config, V, V).eval(), precision)
     finally:

@@ -31,6 +31,7 @@ from heedful.cli.output import log
 from heedful.cli.streams import STANDARD_ERROR, OutputClosedError, open_streams
 from heedful.errors import HeedfulError
 from heedful.memory import ask_for_large_pages
+from heedful.plugins import allow_plugins, allowed_plugins
 
 app = typer.Typer(
     name="heedful",
@@ -54,11 +55,19 @@ def _version(requested: bool) -> None:
 
 @app.callback()
 def _options(
+    plugin: list[str] | None = typer.Option(
+        None,
+        metavar="PACKAGE",
+        help="Package from which recipes may import classes (my_package.my_module:Name); may be repeated, "
+        "also after the command.",
+    ),
     version: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
     ),
 ) -> None:
-    pass
+    allow_plugins(plugin or ())
+    if allowed_plugins():
+        sys.path.append(os.getcwd())  # last, so that a file of the current folder hides no installed package
 
 
 # typer bundles click since 0.26 and depends on it before; take the class that this typer uses.
@@ -110,8 +119,22 @@ def _imports(frame: FrameType | None) -> bool:
 def _run(arguments: list[str]) -> None:
     """Run the command with `arguments`."""
     command = typer.main.get_command(app)
-    with command.make_context("heedful", arguments) as context:
+    with command.make_context("heedful", _plugins_first(arguments)) as context:
         command.invoke(context)
+
+
+def _plugins_first(arguments: list[str]) -> list[str]:
+    """Move ``--plugin PACKAGE``, an option of all commands, before the command."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    first: list[str] = []
+    rest: list[str] = []
+    given = iter(arguments[:end])
+    for each in given:
+        if each == "--plugin":
+            first += [each, *([value] if (value := next(given, None)) is not None else [])]
+        else:
+            (first if each.startswith("--plugin=") else rest).append(each)
+    return [*first, *rest, *arguments[end:]]
 
 
 def _status_of(work: Callable[[], None]) -> int:

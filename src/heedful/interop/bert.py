@@ -2,11 +2,12 @@
 
 | config.json | heedful's ``model`` |
 |---|---|
-| hidden_size, num_hidden_layers, num_attention_heads | d_model, n_layers, n_heads |
-| intermediate_size, max_position_embeddings, type_vocab_size | d_ff, max_length, segments |
-| hidden_act gelu, gelu_new, relu … | activation |
-| layer_norm_eps | norm_eps |
-| hidden_dropout_prob, attention_probs_dropout_prob | dropout, attention_dropout |
+| hidden_size, num_hidden_layers, num_attention_heads | d_model, n_layers, layer.mixer.n_heads |
+| intermediate_size | layer.channels.d_ff |
+| max_position_embeddings, type_vocab_size | max_length, segments |
+| hidden_act gelu, gelu_new, relu … | layer.channels.activation |
+| layer_norm_eps | layer.norm.eps |
+| hidden_dropout_prob, attention_probs_dropout_prob | dropout, layer.mixer.dropout |
 
 The tensors of a folder determine the task of the run:
 
@@ -26,14 +27,13 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from heedful.errors import RequestError
-from heedful.interop.activations import ACTIVATIONS, WRITTEN
 from heedful.interop.bert_heads import HEADS, head_of
 from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
-from heedful.interop.encoders import epsilon_of, fresh, recipe_of, sizes_of, written_sizes
+from heedful.interop.encoders import fresh, recipe_of, stack_of, written_stack
 from heedful.interop.format import ExportedModel, ImportedModel
 from heedful.interop.heads import Head
 from heedful.interop.names import Numbering, Pair, Rows, Table, give, linear, pair, take
-from heedful.interop.refusing import refuse_other_heads, refuse_others
+from heedful.interop.refusing import ALIKE, refuse_other_heads, refuse_others
 from heedful.interop.wordpiece import read_wordpiece, write_wordpiece
 from heedful.models.encoder import EncoderConfig
 from heedful.runs.run import Run
@@ -210,13 +210,10 @@ def _configuration(settings: Settings, *, pooler: bool) -> tuple[EncoderConfig, 
             "heedful uses the latter for both, which only affects training"
         )
     config = EncoderConfig(
-        **sizes_of(settings),  # type: ignore[arg-type]
+        **stack_of(settings, 0.1),
         max_length=settings.whole("max_position_embeddings", 512),
         segments=settings.whole("type_vocab_size", 2),
-        activation=settings.choice("hidden_act", ACTIVATIONS, "gelu"),  # type: ignore[arg-type]
-        norm_eps=epsilon_of(settings),
         dropout=dropout,
-        attention_dropout=settings.rate("attention_probs_dropout_prob", 0.1),
         pooler=pooler,
     )
     return config, notes
@@ -256,17 +253,12 @@ def _refuse(config: Any, *, pooled: bool) -> None:
     """
     others = {
         "kind": ("encoder", "its attention is bidirectional"),
-        "mixer": ("attention", "it uses attention"),
-        "window": (None, "it has no attention window"),
-        "norm": ("layer", "its norms are layer norms"),
-        "norm_placement": ("post", "its norms follow the residual sums (post-norm)"),
-        "positions": ("learned", "its positions are learned"),
+        **ALIKE,
+        "layer.norm_placement": ("post", "its norms follow the residual sums (post-norm)"),
+        "layer.mixer.score.kind": ("scaled-dot", "it uses scaled dot-product attention"),
+        "positions.kind": ("learned", "its positions are learned"),
         "embedding_norm": (True, "it normalises embeddings"),
         "pooling": ("first", "it pools by the first token"),
-        "score": ("scaled-dot", "it uses scaled dot-product attention"),
-        "attention_bias": (True, "its attention has biases"),
-        "feed_forward": ("plain", "its feed-forwards are not gated"),
-        "feed_forward_bias": (True, "its feed-forwards have biases"),
     }
     if pooled:
         others["pooler"] = (True, "it classifies through a pooler with tanh")
@@ -285,13 +277,9 @@ def _written(config: EncoderConfig, numbering: Numbering) -> JsonObject:
     return {
         "model_type": "bert",
         "vocab_size": len(numbering.ours),
-        **written_sizes(config),
+        **written_stack(config),
         "max_position_embeddings": config.max_length,
         "type_vocab_size": config.segments,
-        "hidden_act": WRITTEN[config.activation],
-        "layer_norm_eps": config.norm_eps,
-        "hidden_dropout_prob": config.dropout,
-        "attention_probs_dropout_prob": config.attention_dropout,
         "position_embedding_type": "absolute",
         "pad_token_id": numbering.theirs[SPECIALS.pad],
         "tie_word_embeddings": True,

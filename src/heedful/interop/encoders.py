@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from heedful.interop.activations import ACTIVATIONS, WRITTEN
 from heedful.interop.checkpoint import Checkpoint, Settings
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.reading import recipe_from
@@ -21,34 +22,46 @@ _FINE_TUNING = {
     "training": {"max_updates": 1000},
 }
 
-# heedful's name of each size, and the default of transformers.
-_SIZES = {
-    "hidden_size": ("d_model", 768),
-    "num_hidden_layers": ("n_layers", 12),
-    "num_attention_heads": ("n_heads", 12),
-    "intermediate_size": ("d_ff", 3072),
-}
 
+def stack_of(settings: Settings, dropout: float) -> JsonObject:
+    """Read the sizes and settings of a stack, as a tree of heedful's keys; missing ones as in transformers.
 
-def sizes_of(settings: Settings) -> dict[str, int]:
-    """Read the sizes of a stack, by heedful's names.
+    Args:
+        settings: content of config.json.
+        dropout: default of its dropout rates of attention weights.
 
     Raises:
-        RequestError: a size is invalid, or the number of heads does not divide the width.
+        RequestError: a value is invalid, or the number of heads does not divide the width.
     """
-    found = {ours: settings.whole(key, usual) for key, (ours, usual) in _SIZES.items()}
-    if found["d_model"] % found["n_heads"]:
-        raise settings.wrong(
-            "num_attention_heads", f"{found['n_heads']} does not divide hidden_size={found['d_model']}"
-        )
-    return found
-
-
-def written_sizes(config: Any) -> dict[str, int]:
-    """Return the sizes by the keys of config.json; the inverse of `sizes_of`."""
+    d_model, n_heads = settings.whole("hidden_size", 768), settings.whole("num_attention_heads", 12)
+    if d_model % n_heads:
+        raise settings.wrong("num_attention_heads", f"{n_heads} does not divide hidden_size={d_model}")
+    rate = settings.rate("attention_probs_dropout_prob", dropout)
+    activation = settings.choice("hidden_act", ACTIVATIONS, "gelu")
+    d_ff = settings.whole("intermediate_size", 3072)
     return {
-        **{key: getattr(config, ours) for key, (ours, _) in _SIZES.items()},
-        "intermediate_size": config.d_ff or 4 * config.d_model,
+        "d_model": d_model,
+        "n_layers": settings.whole("num_hidden_layers", 12),
+        "layer": {
+            "mixer": {"kind": "attention", "n_heads": n_heads, "dropout": rate},
+            "channels": {"kind": "feed-forward", "d_ff": d_ff, "activation": activation},
+            "norm": {"kind": "layer", "eps": epsilon_of(settings)},
+        },
+    }
+
+
+def written_stack(config: Any) -> JsonObject:
+    """Return the keys of config.json of a stack; the inverse of `stack_of`."""
+    layer = config.layer
+    return {
+        "hidden_size": config.d_model,
+        "num_hidden_layers": config.n_layers,
+        "num_attention_heads": layer.mixer.n_heads,
+        "intermediate_size": layer.channels.d_ff or 4 * config.d_model,
+        "hidden_act": WRITTEN[layer.channels.activation],
+        "layer_norm_eps": layer.norm.eps,
+        "hidden_dropout_prob": config.dropout,
+        "attention_probs_dropout_prob": layer.mixer.dropout,
     }
 
 

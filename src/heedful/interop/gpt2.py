@@ -2,11 +2,12 @@
 
 | config.json | heedful's ``model`` |
 |---|---|
-| n_embd, n_layer, n_head, n_positions, n_inner | d_model, n_layers, n_heads, context, d_ff |
-| activation_function gelu_new, gelu, relu | activation gelu-tanh, gelu, relu |
-| layer_norm_epsilon | norm_eps |
-| scale_attn_weights | score: scaled-dot, or dot if false |
-| resid_pdrop, attn_pdrop | dropout, attention_dropout |
+| n_embd, n_layer, n_positions | d_model, n_layers, context |
+| n_head, n_inner | mixer.n_heads, layer.channels.d_ff |
+| activation_function gelu_new, gelu, relu | layer.channels.activation gelu-tanh, gelu, relu |
+| layer_norm_epsilon | layer.norm.eps |
+| scale_attn_weights | layer.mixer.score: scaled-dot, or dot if false |
+| resid_pdrop, attn_pdrop | dropout, layer.mixer.dropout |
 | tie_word_embeddings | tie |
 
 heedful uses the dropout rate of the residual branches for embeddings too, so an embd_pdrop that differs from
@@ -27,7 +28,7 @@ from heedful.interop.format import ExportedModel, ImportedModel
 from heedful.interop.gpt2_heads import HEADS, head_of, refuse_other_pad, with_bias, without_bias
 from heedful.interop.heads import Head
 from heedful.interop.names import Numbering, Pair, Rows, Table, Transposed, give, linear, pair, take
-from heedful.interop.refusing import refuse_other_heads, refuse_others
+from heedful.interop.refusing import ALIKE, refuse_other_heads, refuse_others, standard_parts
 from heedful.interop.tokenizer_files import TOKENIZER, settings_file
 from heedful.models.language_model import LanguageModelConfig, build
 from heedful.runs.run import Run
@@ -168,17 +169,24 @@ def _configuration(settings: Settings) -> tuple[LanguageModelConfig, list[str]]:
     epsilon = settings.get("layer_norm_epsilon", (int, float), 1e-5)
     if not 0 < epsilon < 1:
         raise settings.wrong("layer_norm_epsilon", f"must be between 0 and 1, got {epsilon}")
+    layer: Any = {
+        "mixer": {
+            "n_heads": sizes["n_head"],
+            "score": "scaled-dot" if settings.get("scale_attn_weights", bool, True) else "dot",
+            "dropout": settings.rate("attn_pdrop", 0.1),
+        },
+        "channels": {
+            "d_ff": settings.whole("n_inner", 4 * sizes["n_embd"]),
+            "activation": settings.choice("activation_function", ACTIVATIONS, "gelu_new"),
+        },
+        "norm": {"kind": "layer", "eps": float(epsilon)},
+    }
     config = LanguageModelConfig(
         d_model=sizes["n_embd"],
         n_layers=sizes["n_layer"],
-        n_heads=sizes["n_head"],
+        layer=layer,
         context=sizes["n_positions"],
-        d_ff=settings.whole("n_inner", 4 * sizes["n_embd"]),
-        activation=settings.choice("activation_function", ACTIVATIONS, "gelu_new"),  # type: ignore[arg-type]
-        norm_eps=float(epsilon),
-        score="scaled-dot" if settings.get("scale_attn_weights", bool, True) else "dot",
         dropout=dropout,
-        attention_dropout=settings.rate("attn_pdrop", 0.1),
         tie=settings.get("tie_word_embeddings", bool, True),
     )
     return config, notes
@@ -230,27 +238,25 @@ def _refuse(config: LanguageModelConfig) -> None:
     """
     others = {
         "kind": ("language-model", "each of its tokens sees those before it alone"),
-        "mixer": ("all", "each token attends to all before it"),
-        "window": (None, "each token attends to all before it"),
-        "norm": ("layer", "its norms are layer norms"),
-        "norm_placement": ("pre", "its norms precede the sublayers (pre-norm)"),
-        "positions": ("learned", "its positions are learned"),
-        "attention_bias": (True, "its attention has biases"),
-        "experts": (None, "it has no mixture of experts"),
-        "feed_forward": ("plain", "its layers have feed-forwards, and these are not gated"),
-        "feed_forward_bias": (True, "its feed-forwards have biases"),
+        **ALIKE,
+        "layer.norm_placement": ("pre", "its norms precede the sublayers (pre-norm)"),
+        "positions.kind": ("learned", "its positions are learned"),
     }
     if config.scale_embedding:
         raise RequestError("model.scale_embedding=true: GPT-2 does not multiply its embeddings")
     refuse_others(config, "GPT-2", others)
     refuse_other_heads(config, "GPT-2")
-    if config.score not in ("scaled-dot", "dot"):
-        raise RequestError(f"model.score={config.score}: GPT-2 compares queries and keys by products")
+    mixer, _, _ = standard_parts(config.layer)
+    if (score := mixer.score.kind) not in ("scaled-dot", "dot"):
+        raise RequestError(
+            f"model.layer.mixer.score.kind={score}: GPT-2 compares queries and keys by products"
+        )
 
 
 def _written(config: LanguageModelConfig, numbering: Numbering) -> JsonObject:
     """Return the content of config.json."""
     end = numbering.theirs[SPECIALS.end]
+    mixer, channels, norm = standard_parts(config.layer)
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
@@ -258,14 +264,14 @@ def _written(config: LanguageModelConfig, numbering: Numbering) -> JsonObject:
         "n_positions": config.context,
         "n_embd": config.d_model,
         "n_layer": config.n_layers,
-        "n_head": config.n_heads,
-        "n_inner": config.d_ff,
-        "activation_function": WRITTEN[config.activation],
-        "layer_norm_epsilon": config.norm_eps,
-        "scale_attn_weights": config.score == "scaled-dot",
+        "n_head": mixer.n_heads,
+        "n_inner": channels.d_ff,
+        "activation_function": WRITTEN[channels.activation],
+        "layer_norm_epsilon": norm.eps,
+        "scale_attn_weights": mixer.score.kind == "scaled-dot",
         "resid_pdrop": config.dropout,
         "embd_pdrop": config.dropout,
-        "attn_pdrop": config.attention_dropout,
+        "attn_pdrop": mixer.dropout,
         "bos_token_id": end,
         "eos_token_id": end,
         "tie_word_embeddings": config.tie,

@@ -19,7 +19,7 @@ def in_halves(
     The order of features is arbitrary: layer norms sum over all of them, and matrices can be permuted. So the
     result computes the same function up to rounding.
     """
-    half_split = config.model_copy(update={"positions": "half-split"})
+    half_split = config.changed(positions={"interleaved": False})
     other = build(half_split, *sizes)
     order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
     found = {}

@@ -36,6 +36,7 @@ from heedful.interop.sentencepieces import (
     read_sentencepieces,
     write_sentencepieces,
 )
+from heedful.models.sections import SinusoidalConfig
 from heedful.models.transformer import TransformerConfig, build
 from heedful.runs.run import Run
 from heedful.tasks.source_target import COLUMNS, SOURCE, TARGET, Tokenizers
@@ -149,7 +150,7 @@ class Marian:
         config: TransformerConfig = run.recipe.model
         refuse(config)
         model, notes = run.model, []
-        if config.positions == "sinusoidal":
+        if isinstance(config.positions, SinusoidalConfig) and config.positions.interleaved:
             config, model = in_halves(config, model, run.processor.sizes)
             notes.append(
                 "the features are in another order, because Marian has all sines first; outputs agree to "

@@ -22,8 +22,9 @@ from heedful.errors import RequestError
 from heedful.interop.activations import ACTIVATIONS, WRITTEN
 from heedful.interop.checkpoint import Checkpoint, Settings
 from heedful.interop.names import Numbering
-from heedful.interop.refusing import refuse_other_heads, refuse_others
+from heedful.interop.refusing import ALIKE, refuse_other_heads, refuse_others
 from heedful.interop.sentencepieces import Numberings
+from heedful.models.sections import SinusoidalConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.text.specials import SPECIALS
 from heedful.typing import JsonObject
@@ -54,17 +55,21 @@ def configuration(settings: Settings, checkpoint: Checkpoint) -> tuple[Transform
         raise settings.wrong("d_model", f"{d_model}: must be even, and a multiple of the {n_heads} heads")
     held = checkpoint.tensors()
     bias = held.get(BIAS)
+    layer: Any = {
+        "mixer": {"n_heads": n_heads, "dropout": settings.rate("attention_dropout", 0.0)},
+        "channels": {
+            "d_ff": both["ffn_dim"][0],
+            "activation": settings.choice("activation_function", ACTIVATIONS, "gelu"),
+            "dropout": settings.rate("activation_dropout", 0.0),
+        },
+    }
     config = TransformerConfig(
         d_model=d_model,
-        d_ff=both["ffn_dim"][0],
-        n_heads=n_heads,
         n_layers=settings.whole("encoder_layers"),
         n_decoder_layers=settings.whole("decoder_layers"),
-        activation=settings.choice("activation_function", ACTIVATIONS, "gelu"),  # type: ignore[arg-type]
+        layer=layer,
         dropout=settings.rate("dropout", 0.1),
-        attention_dropout=settings.rate("attention_dropout", 0.0),
-        activation_dropout=settings.rate("activation_dropout", 0.0),
-        positions="half-split",
+        positions=SinusoidalConfig(interleaved=False),
         max_length=settings.whole("max_position_embeddings", 1024),
         head_bias=bias is not None and bool(bias.any()),
         tie=_tie(settings),
@@ -98,23 +103,20 @@ def refuse(config: Any) -> None:
     if config.kind != "transformer":
         raise RequestError(f"model.kind={config.kind}: Marian's model is a transformer")
     others = {
-        "norm": ("layer", "its norms are layer norms"),
-        "norm_eps": (1e-5, "the ε of its norms is 1e-05"),
-        "norm_placement": ("post", "it is a post-norm model"),
-        "score": ("scaled-dot", "it scales the products of queries and keys"),
-        "attention_bias": (True, "its attention has biases"),
-        "feed_forward": ("plain", "its feed-forwards are not gated"),
-        "feed_forward_bias": (True, "its feed-forwards have biases"),
+        **ALIKE,
+        "layer.norm.eps": (1e-5, "the ε of its norms is 1e-05"),
+        "layer.norm_placement": ("post", "it is a post-norm model"),
+        "layer.mixer.score.kind": ("scaled-dot", "it scales the products of queries and keys"),
         "combine": ("add", "its positions are added"),
+        "positions.kind": ("sinusoidal", "its positions are sinusoids"),
+        "positions.base": (10000.0, "the base of its sinusoids is 10,000"),
+        "positions.offset": (0, "its first position is 0"),
+        "cross_attention": (None, "its cross-attention has the heads of its self-attention"),
     }
-    if config.decoder_norm != "layer":
-        others["decoder_norm"] = (None, "its norms are layer norms")
     refuse_others(config, "Marian", others)
     refuse_other_heads(config, "Marian")
-    if config.positions not in ("half-split", "sinusoidal"):
-        raise RequestError(
-            f"model.positions={config.positions}: not supported by Marian: its positions are sinusoids"
-        )
+    if config.decoder_layers[0] != config.layer:
+        raise RequestError("model.decoder_layer: not supported by Marian: its layers are alike on both sides")
 
 
 def specials_of(numbering: Numbering) -> dict[str, int]:
@@ -129,6 +131,8 @@ def specials_of(numbering: Numbering) -> dict[str, int]:
 
 def written(config: TransformerConfig, numberings: Numberings, specials: Mapping[str, int]) -> JsonObject:
     """Return the content of config.json."""
+    mixer: Any = config.layer.mixer
+    channels: Any = config.layer.channels
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
@@ -138,12 +142,12 @@ def written(config: TransformerConfig, numberings: Numberings, specials: Mapping
         "d_model": config.d_model,
         "encoder_layers": config.n_layers,
         "decoder_layers": config.n_decoder_layers or config.n_layers,
-        **{f"{side}_ffn_dim": config.d_ff for side in ("encoder", "decoder")},
-        **{f"{side}_attention_heads": config.n_heads for side in ("encoder", "decoder")},
-        "activation_function": WRITTEN[config.activation],
+        **{f"{side}_ffn_dim": channels.d_ff or 4 * config.d_model for side in ("encoder", "decoder")},
+        **{f"{side}_attention_heads": mixer.n_heads for side in ("encoder", "decoder")},
+        "activation_function": WRITTEN[channels.activation],
         "dropout": config.dropout,
-        "attention_dropout": config.attention_dropout,
-        "activation_dropout": config.activation_dropout,
+        "attention_dropout": mixer.dropout,
+        "activation_dropout": channels.dropout,
         "scale_embedding": True,
         "max_position_embeddings": config.max_length,
         "share_encoder_decoder_embeddings": config.tie == "three-way",

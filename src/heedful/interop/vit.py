@@ -2,10 +2,12 @@
 
 | config.json | heedful's ``model`` |
 |---|---|
-| hidden_size, num_hidden_layers, num_attention_heads, intermediate_size | d_model, n_layers, n_heads, d_ff |
+| hidden_size, num_hidden_layers, num_attention_heads | d_model, n_layers, layer.mixer.n_heads |
+| intermediate_size | layer.channels.d_ff |
 | image_size, patch_size, num_channels | image_size, patch_size, channels |
-| hidden_act, layer_norm_eps | activation, norm_eps |
-| hidden_dropout_prob, attention_probs_dropout_prob | dropout, attention_dropout |
+| hidden_act gelu, gelu_new, relu … | layer.channels.activation |
+| layer_norm_eps | layer.norm.eps |
+| hidden_dropout_prob, attention_probs_dropout_prob | dropout, layer.mixer.dropout |
 | id2label | the labels |
 
 ``preprocessor_config.json`` contains the mean and standard deviation for pixel normalisation. Non-square
@@ -22,20 +24,18 @@ from typing import Any, ClassVar
 
 from heedful.data.images import IMAGE
 from heedful.errors import RequestError
-from heedful.interop.activations import ACTIVATIONS, WRITTEN
 from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
 from heedful.interop.encoders import (
-    epsilon_of,
     fresh,
     labels_of,
     recipe_of,
-    sizes_of,
+    stack_of,
     written_labels,
-    written_sizes,
+    written_stack,
 )
 from heedful.interop.format import ExportedModel, ImportedModel
 from heedful.interop.names import Pair, Reshaped, Table, give, linear, pair, take
-from heedful.interop.refusing import refuse_other_heads, refuse_others
+from heedful.interop.refusing import ALIKE, refuse_other_heads, refuse_others
 from heedful.models.vision import VisionConfig
 from heedful.runs.run import Run
 from heedful.tasks.image_classification import ImageProcessor
@@ -151,14 +151,11 @@ def _configuration(settings: Settings) -> VisionConfig:
     if side % patch:
         raise settings.wrong("patch_size", f"{patch} does not divide image_size={side}")
     return VisionConfig(
-        **sizes_of(settings),  # type: ignore[arg-type]
+        **stack_of(settings, 0.0),
         image_size=side,
         patch_size=patch,
         channels=settings.whole("num_channels", 3),
-        activation=settings.choice("hidden_act", ACTIVATIONS, "gelu"),  # type: ignore[arg-type]
-        norm_eps=epsilon_of(settings),
         dropout=settings.rate("hidden_dropout_prob", 0.0),
-        attention_dropout=settings.rate("attention_probs_dropout_prob", 0.0),
     )
 
 
@@ -228,16 +225,11 @@ def _refuse(config: Any) -> None:
     if config.kind != "vision":
         raise RequestError(f"model.kind={config.kind}: not supported by ViT: expected kind vision")
     others = {
-        "mixer": ("attention", "it uses attention"),
-        "window": (None, "it has no attention window"),
-        "norm": ("layer", "its norms are layer norms"),
-        "norm_placement": ("pre", "its norms precede the sublayers (pre-norm)"),
-        "positions": ("learned", "its positions are learned"),
+        **ALIKE,
+        "layer.norm_placement": ("pre", "its norms precede the sublayers (pre-norm)"),
+        "layer.mixer.score.kind": ("scaled-dot", "it uses scaled dot-product attention"),
+        "positions.kind": ("learned", "its positions are learned"),
         "pooling": ("first", "it has a class token"),
-        "score": ("scaled-dot", "it uses scaled dot-product attention"),
-        "attention_bias": (True, "its attention has biases"),
-        "feed_forward": ("plain", "its feed-forwards are not gated"),
-        "feed_forward_bias": (True, "its feed-forwards have biases"),
     }
     refuse_others(config, "ViT", others)
     refuse_other_heads(config, "ViT")
@@ -248,14 +240,10 @@ def _written(config: VisionConfig) -> JsonObject:
     return {
         "architectures": ["ViTForImageClassification"],
         "model_type": "vit",
-        **written_sizes(config),
+        **written_stack(config),
         "image_size": config.image_size,
         "patch_size": config.patch_size,
         "num_channels": config.channels,
-        "hidden_act": WRITTEN[config.activation],
-        "layer_norm_eps": config.norm_eps,
-        "hidden_dropout_prob": config.dropout,
-        "attention_probs_dropout_prob": config.attention_dropout,
         "qkv_bias": True,
         "dtype": "float32",
     }

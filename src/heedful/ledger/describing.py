@@ -56,8 +56,8 @@ def describe(
             an image.
         source_length: tokens of a source sentence; by default ``length``, or the patches of an image.
         tokens: target tokens of a batch, for which memory is counted; by default the recipe's, else 4096.
-        overrides: ``key=value`` texts: keys of the configuration (``n_heads=16``), or for a recipe or run,
-            of the recipe (``model.n_heads=16``).
+        overrides: ``key=value`` texts: keys of the configuration (``n_layers=16``), or for a recipe or run,
+            of the recipe (``model.n_layers=16``).
 
     Raises:
         RequestError: if there is no such preset, recipe or run, or a setting is invalid.

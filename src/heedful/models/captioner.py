@@ -9,43 +9,45 @@ them. There is no class token: the decoder attends only to patches, so words are
 """
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
-from heedful.models.attention_stack import (
-    Layers,
-    Norm,
-    Positive,
-    cross_attention_stack,
-    positions_of,
-    self_attention_stack,
-    with_norm,
-)
+from pydantic import model_validator
+
 from heedful.models.encoder_decoder import EncoderDecoder, embedding_table, token_head
 from heedful.models.patches import PatchesConfig, patches_of
+from heedful.models.sections import LearnedConfig, Positive
+from heedful.models.stacks import DecoderConfig, decoder_stack, stack
 from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.positions import Added
+from heedful.typing import JsonObject
 
 
-class CaptionerConfig(PatchesConfig):
-    """Configuration of a captioner; encoder and decoder share d_model, d_ff and the number of heads.
+class CaptionerConfig(PatchesConfig, DecoderConfig):
+    """Configuration of a captioner; encoder and decoder share d_model and, unless changed, their layers.
 
     Args:
-        n_layers: number of encoder blocks.
-        n_decoder_layers: number of decoder blocks; null: n_layers.
-        d_ff: number of hidden units of the feed-forward layers.
-        decoder_norm: norm of the decoder blocks; null: ``norm``.
         positions: position encoding of the words; patches have learned positions.
         max_length: maximum number of tokens of a caption with learned positions, including special tokens.
         tie: whether the output layer shares the word embedding table.
     """
 
+    default_sections: ClassVar[JsonObject] = {
+        "layer": {
+            "channels": {"kind": "feed-forward", "d_ff": 2048, "activation": "gelu"},
+            "norm_placement": "pre",
+        },
+        "positions": {"kind": "sinusoidal"},
+    }
+
     kind: Literal["captioner"] = "captioner"
-    d_ff: Positive = 2048
-    n_decoder_layers: Layers | None = None
-    decoder_norm: Norm | None = None
-    positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
     max_length: Positive = 1024
     tie: bool = True
+
+    @model_validator(mode="after")
+    def _positions_fit(self) -> "CaptionerConfig":
+        self.refuse_positions("sinusoidal", "learned", "none")
+        self.check_positions("d_model", self.d_model)
+        return self
 
     @property
     def n_tokens(self) -> int:
@@ -55,12 +57,18 @@ class CaptionerConfig(PatchesConfig):
     @property
     def longest(self) -> int | None:
         """Maximum number of tokens of a caption, including special tokens; None: no limit."""
-        return self.max_length if self.positions == "learned" else None
+        return self.max_length if self.positions.kind == "learned" else None
 
 
 PRESETS: dict[str, CaptionerConfig] = {
-    "captioner-mini": CaptionerConfig(
-        image_size=48, patch_size=8, d_model=128, d_ff=256, n_heads=4, n_layers=2
+    "captioner-mini": CaptionerConfig.model_validate(
+        {
+            "image_size": 48,
+            "patch_size": 8,
+            "d_model": 128,
+            "n_layers": 2,
+            "layer": {"mixer": {"n_heads": 4}, "channels": {"d_ff": 256}},
+        }
     ),
 }
 
@@ -71,14 +79,12 @@ VOCABULARIES: dict[str, tuple[int, ...]] = {"captioner-mini": (1000,)}
 def build(config: CaptionerConfig, vocab_size: int) -> EncoderDecoder:
     """Build a model, with patches initialized as in `heedful.models.vision`, words as in `transformer`."""
     table = embedding_table(vocab_size, config.d_model)
-    positions = positions_of(config.positions, config.max_length, config.d_model)
-    words = TokenEmbedding(table, Added(positions), scale=math.sqrt(config.d_model), dropout=config.dropout)
+    positions = Added(config.positions.build(config.max_length, config.d_model))
+    words = TokenEmbedding(table, positions, scale=math.sqrt(config.d_model), dropout=config.dropout)
     return EncoderDecoder(
-        patches_of(config, "learned", None),
-        self_attention_stack(config, config.d_ff, causal=False),
+        patches_of(config, LearnedConfig(), None, d_model=config.d_model, dropout=config.dropout),
+        stack(config, config.n_tokens),
         words,
-        cross_attention_stack(
-            with_norm(config, config.decoder_norm), config.d_ff, config.n_decoder_layers or config.n_layers
-        ),
+        decoder_stack(config),
         token_head(config.d_model, vocab_size, table if config.tie else None),
     )

@@ -9,23 +9,16 @@ With V = 30,522 the totals are 109,482,240 and 335,141,888; the paper (Devlin et
 110M and 340M. The ε of their norms, 1e-12, is that of the released code.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from heedful.models.attention_stack import (
-    Layers,
-    Positive,
-    Rate,
-    embedding_scale,
-    norm_of,
-    positions_of,
-)
 from heedful.models.base import Model
-from heedful.models.mixers import MixerConfig, mixer_stack
+from heedful.models.sections import Layers, Positive
+from heedful.models.stacks import StackConfig, embedding_scale, norm_of, stack
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderStack
 from heedful.nn.dropout import Dropout
@@ -35,6 +28,7 @@ from heedful.nn.layout import Tokens
 from heedful.nn.patches import Images
 from heedful.nn.pooling import FirstPooling, MaxPooling, MeanPooling, Pooler
 from heedful.nn.positions import Added, LearnedPositions
+from heedful.typing import JsonObject
 
 STD = 0.02
 
@@ -64,13 +58,12 @@ class Encoder(Model):
         return self.stack(self.embedding(inputs), inputs.layout)
 
 
-class EncoderConfig(MixerConfig):
+class EncoderConfig(StackConfig):
     """Configuration of an encoder, by default BERT-base (Devlin et al. 2019, section 3), except the ε of its
     norms.
 
     Args:
         max_length: maximum number of tokens of a sequence, including special tokens.
-        positions: position encoding; ``rotary`` and ``alibi`` act inside attention.
         segments: number of segment embeddings, for the first and second text of a pair; 0: none.
         embedding_norm: whether the sum of the embeddings is normalised.
         pooling: pooling of the hidden states to one vector per sequence.
@@ -79,14 +72,18 @@ class EncoderConfig(MixerConfig):
             ``sinusoidal`` and ``constant``, which have size 1.
     """
 
+    default_sections: ClassVar[JsonObject] = {
+        "layer": {
+            "mixer": {"kind": "attention", "n_heads": 12, "dropout": 0.1},
+            "channels": {"kind": "feed-forward", "activation": "gelu"},
+        },
+        "positions": {"kind": "learned"},
+    }
+
     kind: Literal["encoder"] = "encoder"
     d_model: Positive = 768
-    n_heads: Positive = 12
     n_layers: Layers = 12
     max_length: Positive = 512
-    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "gelu"
-    attention_dropout: Rate = 0.1
-    positions: Literal["learned", "sinusoidal", "constant", "none", "rotary", "alibi"] = "learned"
     segments: Annotated[int, Field(ge=0)] = 2
     embedding_norm: bool = True
     pooling: Literal["first", "mean", "max"] = "first"
@@ -94,8 +91,10 @@ class EncoderConfig(MixerConfig):
     scale_embedding: bool | None = None
 
     @model_validator(mode="after")
-    def _first_token_sees_all(self) -> "EncoderConfig":
-        if self.mixer == "recurrent" and self.direction == "left-to-right" and self.pooling == "first":
+    def _positions_and_pooling_fit(self) -> "EncoderConfig":
+        self.refuse_positions("learned", "sinusoidal", "constant", "none", "rotary", "alibi")
+        self.check_positions("d_model", self.d_model)
+        if self.pooling == "first" and reads_left_to_right(self):
             raise ValueError(
                 "pooling=first is not supported with direction=left-to-right, in which the first token sees "
                 "only itself; set pooling=mean or max, or another direction"
@@ -108,9 +107,18 @@ class EncoderConfig(MixerConfig):
         return self.max_length
 
 
+def reads_left_to_right(config: StackConfig) -> bool:
+    """Return whether no token sees a later one, because all layers are recurrences from left to right."""
+    return all(getattr(layer.mixer, "direction", "both") == "left-to-right" for layer in config.layers)
+
+
+_BERT: JsonObject = {"norm": {"eps": 1e-12}}
+
 PRESETS: dict[str, EncoderConfig] = {
-    "bert-base": EncoderConfig(norm_eps=1e-12),
-    "bert-large": EncoderConfig(norm_eps=1e-12, d_model=1024, n_heads=16, n_layers=24),
+    "bert-base": EncoderConfig.model_validate({"layer": _BERT}),
+    "bert-large": EncoderConfig.model_validate(
+        {"d_model": 1024, "n_layers": 24, "layer": {"mixer": {"n_heads": 16}, **_BERT}}
+    ),
 }
 
 VOCABULARIES: dict[str, tuple[int, ...]] = dict.fromkeys(PRESETS, (30_522,))
@@ -122,7 +130,7 @@ def build(config: EncoderConfig, vocab_size: int) -> Encoder:
     d_model = config.d_model
     embedding = SegmentedEmbedding(
         nn.Parameter(torch.empty(vocab_size, d_model)),
-        Added(positions_of(config.positions, config.max_length, d_model)),
+        Added(config.positions.build(config.max_length, d_model)),
         nn.Parameter(torch.empty(config.segments, d_model)) if config.segments else None,
         norm_of(config) if config.embedding_norm else nn.Identity(),
         scale=embedding_scale(config),
@@ -130,7 +138,7 @@ def build(config: EncoderConfig, vocab_size: int) -> Encoder:
     )
     pooling = POOLINGS[config.pooling]()
     pooler = Pooler(pooling, d_model) if config.pooler else pooling
-    model = Encoder(embedding, mixer_stack(config, config.max_length), pooler)
+    model = Encoder(embedding, stack(config, config.max_length), pooler)
     initialise(model)
     return model
 

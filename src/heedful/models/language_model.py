@@ -29,57 +29,41 @@ Widths, heads, blocks of 256, pre-norm and sinusoids follow the base setting of 
 (tensor2tensor, ``transformer_moe_base``), whose settings for long texts have width 1024 and separable
 convolutions instead of feed-forward layers.
 
-Attention may use sliding windows (``window``; Mistral 7B, Jiang et al. 2023, section 2), whose receptive
-field grows with every layer, in all layers or with full layers in between (``full_every``; Gemma 2 and 3,
-Gemma Team 2024 and 2025). Sequences longer than two windows are computed in blocks; stacks with windows are
-not compiled.
+Attention may use sliding windows (``visible: {kind: window, size: 256}``; Mistral 7B, Jiang et al. 2023,
+section 2), whose receptive field grows with every layer, in all layers or, with a ``pattern``, with full
+layers in between (Gemma 2 and 3, Gemma Team 2024 and 2025). Sequences longer than two windows are computed
+in blocks; stacks with windows are not compiled.
 
-The position mixer may also be a recurrence or a convolution, and the feed-forward layers may be omitted:
-``mixer=recurrent`` with ``feed_forward=none`` is the classic recurrent language model (Mikolov et al. 2010;
+The position mixer may also be a recurrence or a convolution, and the channel mixer may be omitted: the mixer
+``recurrent`` with the channels ``none`` is the classic recurrent language model (Mikolov et al. 2010;
 Zaremba et al. 2014, with LSTMs), with a residual connection and a norm around each layer. Without biases, a
 layer of an RNN, a GRU and an LSTM has 2, 6 and 8 d_model² weights; attention has 4, and a feed-forward with
 4 d_model hidden units 8.
 """
 
 import math
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from torch import Tensor, nn
 
-from heedful.config import Config
-from heedful.models.attention_stack import (
-    Layers,
-    Positive,
-    WindowedConfig,
-    activation_of,
-    compressed_attention,
-    embedding_scale,
-    feed_forward,
-    in_layer,
-    positions_of,
-    self_attention,
-    stack_of,
-)
 from heedful.models.base import Model
-from heedful.models.cells import CELLS, CellName
 from heedful.models.encoder import Encoder
 from heedful.models.encoder_decoder import token_head
+from heedful.models.sections import Layers, Positive
+from heedful.models.stacks import StackConfig, embedding_scale, stack
 from heedful.nn.attention.compressed import MemoryCompressedAttention
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderStack
 from heedful.nn.embeddings import TokenEmbedding
-from heedful.nn.experts import Gate, MixtureOfExperts, NoisyTopKGate, TopKGate
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.layout import Tokens
-from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, ParallelConvolutions
 from heedful.nn.pooling import LastPooling
 from heedful.nn.positions import Added, LearnedPositions
-from heedful.nn.recurrent import Recurrence
 from heedful.nn.state import State
+from heedful.typing import JsonObject
 
 STD = 0.02
 POSITIONS_STD = 0.01
@@ -118,157 +102,38 @@ class LanguageModel(Model):
         return hidden, state.advanced(tokens.layout.lengths)
 
 
-Weight = Annotated[float, Field(ge=0)]
-
-WITHOUT_ATTENTION = ("recurrent", "separable", "convolution", "parallel-convolutions")
-"""Position mixers without attention."""
-
-
-class ExpertsConfig(Config):
-    """Mixture of experts instead of a feed-forward layer (`heedful.nn.experts`).
-
-    Balance: ``max_load`` in metrics.jsonl is the number of tokens of the busiest expert over the mean (1 is
-    best, n / k worst); ``heedful evaluate`` reports the share of tokens of each expert in each layer. Experts
-    have no capacity limit, so no token is dropped.
-
-    Args:
-        n: number of experts, each a feed-forward network.
-        k: number of experts per token.
-        gate: with noise in training, or without.
-        importance, load: weights of the loss terms that balance the experts; ``load`` requires noise and is
-            equal to ``importance`` by default.
-        layers: layers with experts, counted from 1; null: the middle layer.
-    """
-
-    n: Annotated[int, Field(ge=3, le=1000)] = 128
-    k: Annotated[int, Field(ge=2)] = 2
-    gate: Literal["noisy-top-k", "top-k"] = "noisy-top-k"
-    importance: Weight = 0.1
-    load: Weight | None = None
-    layers: list[Positive] | None = None
-
-    @model_validator(mode="after")
-    def _fits(self) -> "ExpertsConfig":
-        if self.k >= self.n:
-            raise ValueError(f"experts.k must be smaller than experts.n (k={self.k}, n={self.n})")
-        if self.gate == "top-k" and self.load is not None:
-            raise ValueError("load requires gate=noisy-top-k, got gate=top-k; remove load")
-        if self.layers is not None and len({*self.layers}) < max(1, len(self.layers)):
-            raise ValueError("layers must contain each layer once and not be empty; or set experts=null")
-        return self
-
-
-class LanguageModelConfig(WindowedConfig):
+class LanguageModelConfig(StackConfig):
     """Configuration of a language model, by default GPT-2 (Radford et al. 2019, section 2.3).
 
     Args:
-        d_ff: number of hidden units of the feed-forward layers; 4 d_model by default.
-        mixer: position mixer. Attention to all earlier tokens, or those within the ``window`` (``all``); to
-            earlier tokens of the same block (``local``); to a compressed memory of all earlier blocks
-            (``compressed``); ``local`` and ``compressed`` in alternating layers, the first one local
-            (``alternating``). Or without attention: recurrence (``recurrent``); depthwise separable
-            convolution (``separable``), full convolution (``convolution``), or convolutions of several
-            widths in parallel (``parallel-convolutions``).
-        cell: for ``recurrent``: the recurrent cell.
-        kernel: for ``separable`` and ``convolution``: kernel width in tokens, including the token itself.
-        widths: for ``parallel-convolutions``: kernel widths; each has an equal share of the d_model features.
-        block: length of a block of local attention.
-        earlier_blocks: number of previous blocks that are also visible.
-        compression: number of tokens per slot of the compressed memory.
-        feed_forward: ``gated`` with relu, gelu or silu is ReGLU, GEGLU or SwiGLU; ``none`` omits the
-            feed-forward layers, as in recurrent networks.
-        experts: mixture of experts in some layers; null: none.
         context: maximum number of tokens of a sequence, in training and inference.
-        positions: position encoding; with ``none``, order is known only from the causal mask or the
-            recurrence. ``rotary`` and ``alibi`` act inside attention.
         tie: whether the output layer shares the embedding table.
         scale_embedding: whether embeddings are multiplied by sqrt(d_model); null: only with the positions
             ``sinusoidal`` and ``constant``, which have size 1.
     """
 
+    causal: ClassVar[bool] = True
+    default_sections: ClassVar[JsonObject] = {
+        "layer": {
+            "mixer": {"kind": "attention", "n_heads": 12},
+            "channels": {"kind": "feed-forward", "activation": "gelu"},
+            "norm_placement": "pre",
+        },
+        "positions": {"kind": "learned"},
+    }
+
     kind: Literal["language-model"] = "language-model"
     d_model: Positive = 768
-    n_heads: Positive = 12
     n_layers: Layers = 12
-    d_ff: Positive | None = None
-    mixer: Literal[
-        "all",
-        "local",
-        "compressed",
-        "alternating",
-        "recurrent",
-        "separable",
-        "convolution",
-        "parallel-convolutions",
-    ] = "all"
-    cell: CellName = "lstm"
-    kernel: Positive = 5
-    widths: Annotated[list[Positive], Field(min_length=1)] = [3, 4, 5]  # noqa: RUF012
-    block: Positive = 256
-    earlier_blocks: Annotated[int, Field(ge=0)] = 0
-    compression: Annotated[int, Field(ge=2)] = 3
-    # A wider type than in the base class, which is safe because configurations are frozen.
-    feed_forward: Literal["plain", "gated", "none"] = "plain"  # type: ignore[assignment]
-    experts: ExpertsConfig | None = None
     context: Positive = 1024
-    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "gelu"
-    norm_placement: Literal["post", "pre"] = "pre"
-    positions: Literal["learned", "sinusoidal", "constant", "none", "rotary", "alibi"] = "learned"
     tie: bool = True
     scale_embedding: bool | None = None
 
     @model_validator(mode="after")
-    def _pairs(self) -> "LanguageModelConfig":
-        if self.positions not in {"rotary", "alibi"}:
-            return self
-        if self.mixer in WITHOUT_ATTENTION:
-            raise ValueError(
-                f"positions={self.positions} requires attention, got mixer={self.mixer}; choose other "
-                "positions"
-            )
-        if self.mixer in {"compressed", "alternating"}:
-            raise ValueError(
-                f"positions={self.positions} is not supported with mixer={self.mixer}, whose memory slots "
-                "have no single position; choose other positions"
-            )
+    def _positions_fit(self) -> "LanguageModelConfig":
+        self.refuse_positions("learned", "sinusoidal", "constant", "none", "rotary", "alibi")
+        self.check_positions("d_model", self.d_model)
         return self
-
-    @model_validator(mode="after")
-    def _has_the_layers_of_its_experts(self) -> "LanguageModelConfig":
-        if self.experts is not None and self.feed_forward == "none":
-            raise ValueError("experts are feed-forwards: take feed_forward=plain or gated, or experts=null")
-        beyond = [layer for layer in self.expert_layers if layer > self.n_layers]
-        if beyond:
-            raise ValueError(f"experts.layers: there is no layer {beyond[0]}, n_layers is {self.n_layers}")
-        return self
-
-    @model_validator(mode="after")
-    def _has_windows(self) -> "LanguageModelConfig":
-        if self.window is not None and self.mixer != "all":
-            raise ValueError(
-                f"window={self.window} is for attention to all that is before a token: with "
-                f"mixer={self.mixer} there is none; take mixer=all, or window=null"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _has_features(self) -> "LanguageModelConfig":
-        if len(self.widths) > self.d_model:
-            raise ValueError(f"widths: {len(self.widths)} share the d_model={self.d_model} features")
-        return self
-
-    @model_validator(mode="after")
-    def _has_blocks(self) -> "LanguageModelConfig":
-        if self.earlier_blocks and self.mixer not in {"local", "alternating"}:
-            raise ValueError(f"earlier_blocks is for local attention, and mixer={self.mixer} has none")
-        return self
-
-    @property
-    def expert_layers(self) -> list[int]:
-        """Layers with experts, counted from 1."""
-        if self.experts is None:
-            return []
-        return [(self.n_layers + 1) // 2] if self.experts.layers is None else self.experts.layers
 
     @property
     def longest(self) -> int:
@@ -277,54 +142,67 @@ class LanguageModelConfig(WindowedConfig):
 
 
 def _gpt2(n_layers: int, d_model: int, n_heads: int) -> LanguageModelConfig:
-    return LanguageModelConfig(
-        n_layers=n_layers,
-        d_model=d_model,
-        n_heads=n_heads,
-        activation="gelu-tanh",
-        attention_dropout=0.1,
+    layer = {"mixer": {"n_heads": n_heads, "dropout": 0.1}, "channels": {"activation": "gelu-tanh"}}
+    return LanguageModelConfig.model_validate({"n_layers": n_layers, "d_model": d_model, "layer": layer})
+
+
+def _character_model(
+    n_layers: int, d_model: int, n_heads: int, context: int, dropout: float
+) -> LanguageModelConfig:
+    return LanguageModelConfig.model_validate(
+        {
+            "n_layers": n_layers,
+            "d_model": d_model,
+            "context": context,
+            "dropout": dropout,
+            "layer": {"mixer": {"n_heads": n_heads, "dropout": dropout}},
+        }
     )
 
 
-def _summariser(**options: Any) -> LanguageModelConfig:
-    return LanguageModelConfig(
-        d_model=512,
-        n_heads=8,
-        n_layers=5,
-        attention_bias=False,
-        activation="relu",
-        positions="sinusoidal",
-        **options,
+_HEADS: JsonObject = {"n_heads": 8, "bias": False}
+_LOCAL: JsonObject = {"mixer": {"kind": "attention", **_HEADS, "visible": {"kind": "blocks", "size": 256}}}
+_COMPRESSED: JsonObject = {"mixer": {"kind": "compressed-attention", **_HEADS}}
+_EXPERTS: JsonObject = {"channels": {"kind": "experts"}}
+
+
+def _summariser(context: int, pattern: list[JsonObject] | None = None) -> LanguageModelConfig:
+    return LanguageModelConfig.model_validate(
+        {
+            "d_model": 512,
+            "n_layers": 5,
+            "context": context,
+            "positions": "sinusoidal",
+            "layer": {"mixer": _HEADS, "channels": {"activation": "relu"}},
+            "pattern": pattern,
+        }
     )
 
 
 PRESETS: dict[str, LanguageModelConfig] = {
-    "char-mini-cpu": LanguageModelConfig(n_layers=4, d_model=128, n_heads=4, context=64, dropout=0.0),
-    "char-mini": LanguageModelConfig(
-        n_layers=6, d_model=384, n_heads=6, context=256, dropout=0.2, attention_dropout=0.2
-    ),
-    "modern-mini": LanguageModelConfig(
-        n_layers=6,
-        d_model=384,
-        n_heads=6,
-        n_kv_heads=2,
-        d_ff=1024,
-        context=256,
-        norm="rms",
-        feed_forward="gated",
-        activation="silu",
-        positions="rotary",
-        attention_bias=False,
-        feed_forward_bias=False,
-        dropout=0.0,
+    "char-mini-cpu": _character_model(4, 128, 4, 64, 0.0),
+    "char-mini": _character_model(6, 384, 6, 256, 0.2),
+    "modern-mini": LanguageModelConfig.model_validate(
+        {
+            "n_layers": 6,
+            "d_model": 384,
+            "context": 256,
+            "dropout": 0.0,
+            "positions": "rotary",
+            "layer": {
+                "mixer": {"n_heads": 6, "n_kv_heads": 2, "bias": False},
+                "channels": {"kind": "gated", "d_ff": 1024, "activation": "silu", "bias": False},
+                "norm": "rms",
+            },
+        }
     ),
     "gpt2": _gpt2(12, 768, 12),
     "gpt2-medium": _gpt2(24, 1024, 16),
     "gpt2-large": _gpt2(36, 1280, 20),
     "gpt2-xl": _gpt2(48, 1600, 25),
-    "t-d": _summariser(context=4000),
-    "t-dmca": _summariser(context=11000, mixer="alternating"),
-    "t-dmca-moe": _summariser(context=11000, mixer="alternating", experts=ExpertsConfig()),
+    "t-d": _summariser(4000),
+    "t-dmca": _summariser(11000, [_LOCAL, _COMPRESSED]),
+    "t-dmca-moe": _summariser(11000, [_LOCAL, _COMPRESSED, {**_LOCAL, **_EXPERTS}, _COMPRESSED, _LOCAL]),
 }
 
 VOCABULARIES: dict[str, tuple[int, ...]] = {
@@ -340,16 +218,14 @@ Shakespeare's plays, modern-mini's is of a size for small corpora."""
 def build(config: LanguageModelConfig, vocab_size: int) -> LanguageModel:
     """Build a model, initialized like GPT-2 (see `initialise`)."""
     table = nn.Parameter(torch.empty(vocab_size, config.d_model))
-    positions = Added(positions_of(config.positions, config.context, config.d_model))
+    positions = Added(config.positions.build(config.context, config.d_model))
     model = LanguageModel(
         TokenEmbedding(table, positions, scale=embedding_scale(config), dropout=config.dropout),
-        stack_of(config, (_layer(config, number) for number in range(1, config.n_layers + 1))),
+        stack(config, config.context),
         token_head(config.d_model, vocab_size, table if config.tie else None),
     )
-    residuals_per_layer = 1 if config.feed_forward == "none" else 2
-    initialise(
-        model, n_residuals=residuals_per_layer * config.n_layers if config.norm_placement == "pre" else 1
-    )
+    residuals = sum(1 if layer.channels.kind == "none" else 2 for layer in config.layers)
+    initialise(model, n_residuals=residuals if config.layer.norm_placement == "pre" else 1)
     return model
 
 
@@ -360,48 +236,6 @@ def build_reader(config: LanguageModelConfig, vocab_size: int) -> Encoder:
     """
     model = build(config, vocab_size)
     return Encoder(model.embedding, model.stack, LastPooling())
-
-
-def _layer(config: LanguageModelConfig, number: int) -> tuple[nn.Module, nn.Module | None]:
-    """Build the position mixer of a layer, counted from 1, and its channel mixer, if any."""
-    config, kind = in_layer(config, number), config.mixer
-    if kind == "alternating":
-        kind = "local" if number % 2 else "compressed"
-    mixer = _MIXERS[kind](config)
-    if config.feed_forward == "none":
-        return mixer, None
-    channels = experts if number in config.expert_layers else _feed_forward
-    return mixer, channels(config)
-
-
-_MIXERS: dict[str, Callable[[LanguageModelConfig], nn.Module]] = {
-    "all": lambda c: self_attention(c, causal=True, window=c.window),
-    "local": lambda c: self_attention(c, causal=True, block=c.block, earlier_blocks=c.earlier_blocks),
-    "compressed": lambda c: compressed_attention(c, c.compression),
-    "recurrent": lambda c: Recurrence(CELLS[c.cell](c.d_model, c.d_model)),
-    "separable": lambda c: DepthwiseSeparableConvolution(c.d_model, c.kernel, causal=True),
-    "convolution": lambda c: Convolution(c.d_model, c.kernel, causal=True, activation=activation_of(c)),
-    "parallel-convolutions": lambda c: ParallelConvolutions(
-        c.d_model, c.widths, causal=True, activation=activation_of(c)
-    ),
-}
-
-
-def _feed_forward(config: LanguageModelConfig) -> FeedForward | GatedFeedForward:
-    return feed_forward(config, config.d_ff or 4 * config.d_model)
-
-
-def experts(config: LanguageModelConfig) -> MixtureOfExperts:
-    """Build the experts of a layer and their gate."""
-    options = config.experts
-    assert options is not None
-    sizes, importance = (config.d_model, options.n, options.k), options.importance
-    if options.gate == "noisy-top-k":
-        load = importance if options.load is None else options.load
-        gate: Gate = NoisyTopKGate(*sizes, importance=importance, load=load)
-    else:
-        gate = TopKGate(*sizes, importance=importance)
-    return MixtureOfExperts(gate, [_feed_forward(config) for _ in range(options.n)])
 
 
 def initialise(model: LanguageModel, n_residuals: int) -> None:

@@ -1,35 +1,40 @@
-"""Bidirectional stacks with any position mixer, for text and vision encoders.
+"""Position mixers of layers, and their table.
 
-| mixer | description |
+| kind | description |
 |---|---|
-| attention | multi-head self-attention, to all tokens or in sliding windows |
+| attention | multi-head self-attention to all tokens, in sliding windows, or within blocks |
+| compressed-attention | attention to a compressed memory of all earlier tokens (Liu et al. 2018); causal |
 | recurrent | RNN, LSTM or GRU: width d_model in one direction, or d_model / 2 in each |
 | fourier | FNet (Lee-Thorp et al. 2021); no parameters |
 | mlp | MLP-Mixer's network along the positions (Tolstikhin et al. 2021) |
 | separable | depthwise separable convolution (Chollet 2017) |
-| convolution | full 1-D convolution with the activation (Kim 2014) |
+| convolution | full 1-D convolution with an activation (Kim 2014) |
 | parallel-convolutions | the same with several widths in parallel, as in Kim's network |
 """
 
+import math
 from collections.abc import Callable
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 from torch import nn
 
-from heedful.errors import nearest
-from heedful.models.attention_stack import (
+from heedful.config import OwnSection, Section, by_kind
+from heedful.models.sections import (
+    ACTIVATIONS,
+    Activation,
+    PositionsSection,
     Positive,
-    WindowedConfig,
-    activation_of,
-    feed_forward,
-    in_layer,
-    last_norm,
-    residual,
-    self_attention,
+    Rate,
+    ScaledDotConfig,
+    ScoreConfig,
 )
-from heedful.models.cells import CELLS, CellName
-from heedful.nn.blocks import EncoderBlock, EncoderStack
+from heedful.nn.attention.compressed import MemoryCompressedAttention
+from heedful.nn.attention.cross_attention import CrossAttention
+from heedful.nn.attention.heads import HeadOptions
+from heedful.nn.attention.self_attention import SelfAttention
+from heedful.nn.cells import Cell, ElmanCell, GRUCell, LSTMCell
 from heedful.nn.mixers import (
     Convolution,
     DepthwiseSeparableConvolution,
@@ -38,95 +43,427 @@ from heedful.nn.mixers import (
     PositionMLP,
 )
 from heedful.nn.recurrent import Bidirectional, Recurrence, RecurrentLayer
+from heedful.typing import JsonObject
+
+CellName = Literal["rnn", "lstm", "gru"]
+
+CELLS: dict[str, Callable[[int, int], Cell]] = {"rnn": ElmanCell, "lstm": LSTMCell, "gru": GRUCell}
+"""Builders of recurrent cells with input width d_in and hidden width d_hidden."""
 
 
-def _check_name(name: str) -> str:
-    if name not in MIXERS:
-        raise ValueError(f"unknown mixer {name!r}{nearest(name, MIXERS)}; expected {', '.join(MIXERS)}")
-    return name
-
-
-MixerName = Annotated[
-    str, AfterValidator(_check_name), Field(json_schema_extra=lambda schema: schema.update(enum=list(MIXERS)))
-]
-"""A key of `MIXERS`."""
-
-
-class MixerConfig(WindowedConfig):
-    """Configuration of a bidirectional stack.
+@dataclass(frozen=True)
+class StackSizes:
+    """Sizes and settings of a stack that its position mixers are built with.
 
     Args:
-        d_ff: number of hidden units of the feed-forward layers; 4 d_model by default.
-        mixer: position mixer, a key of `MIXERS`.
-        cell: for ``recurrent``: the recurrent cell.
-        direction: for ``recurrent``: reading direction; with ``both``, each direction has width d_model / 2.
-        kernel: for ``separable`` and ``convolution``: kernel width in tokens; odd.
-        widths: for ``parallel-convolutions``: kernel widths, 3, 4 and 5 in Kim 2014, section 3.1. Each has an
-            equal share of the d_model features. An even width sees one more token after than before.
-        d_tokens: for ``mlp``: number of hidden units along the positions; half the number of positions by
-            default.
+        d_model: width of the hidden states.
+        n_positions: maximum number of tokens of a sequence.
+        causal: whether a token sees no later tokens.
+        positions: position encoding, which may act inside attention.
     """
 
-    d_ff: Positive | None = None
-    mixer: MixerName = "attention"
-    cell: CellName = "lstm"
-    direction: Literal["left-to-right", "right-to-left", "both"] = "both"
-    kernel: Positive = 5
-    widths: Annotated[list[Positive], Field(min_length=1)] = [3, 4, 5]  # noqa: RUF012
-    d_tokens: Positive | None = None
+    d_model: int
+    n_positions: int
+    causal: bool
+    positions: PositionsSection
+
+
+class MixerSection(Section):
+    """Base class of position mixers."""
+
+    attends: ClassVar[bool] = False
+    """Whether it is an attention, to which positions can be given inside."""
+
+    both_ways: ClassVar[bool] = True
+    one_way: ClassVar[bool] = True
+    """Whether it can be used where a token may see later tokens, and where it may not."""
+
+    local: ClassVar[bool] = False
+    """Whether a token sees only its neighbours."""
+
+    def check(self, d_model: int, positions: PositionsSection, *, causal: bool) -> None:
+        """Check that the mixer fits the model.
+
+        Raises:
+            ValueError: names the key and the limit.
+        """
+        if positions.acts_inside and not self.attends:
+            raise ValueError(
+                f"positions.kind={positions.kind} requires attention, got layer.mixer.kind={self.kind}; "
+                "choose other positions"
+            )
+        if not (self.one_way if causal else self.both_ways):
+            reason = "which does not see later tokens" if causal else "whose tokens see later tokens"
+            raise ValueError(f"layer.mixer.kind={self.kind} is not supported by this model, {reason}")
+
+    def build(self, sizes: StackSizes) -> nn.Module:
+        """Build the module, called as ``mixer(x, layout, cache=None)`` with ``x [T, d_model]``."""
+        raise NotImplementedError
+
+
+class HeadsConfig(Section):
+    """Sizes and score of multi-head attention.
+
+    Args:
+        n_heads: number of attention heads.
+        n_kv_heads: number of key and value heads, each shared by n_heads / n_kv_heads query heads; null:
+            n_heads.
+        d_k, d_v: widths of the keys and values of one head; null: d_model / n_heads.
+        score: attention score function. Parameters of a score are shared by all heads, after each head's own
+            projections.
+        bias: whether the projections have biases.
+        dropout: dropout rate of the attention weights.
+    """
+
+    n_heads: Positive = 8
+    n_kv_heads: Positive | None = None
+    d_k: Positive | None = None
+    d_v: Positive | None = None
+    score: ScoreConfig = ScaledDotConfig()
+    bias: bool = True
+    dropout: Rate = 0.0
 
     @model_validator(mode="after")
-    def _mixer_fits(self) -> "MixerConfig":
-        if self.mixer == "recurrent" and self.direction == "both" and self.d_model % 2:
-            raise ValueError(
-                f"d_model={self.d_model} must be even with direction=both: each direction has half"
-            )
-        if self.mixer != "attention" and self.positions in {"rotary", "alibi"}:
-            raise ValueError(f"positions={self.positions} requires mixer=attention, got {self.mixer}")
-        if self.mixer != "attention" and self.window is not None:
-            raise ValueError(f"window={self.window} requires mixer=attention, got {self.mixer}")
-        if self.mixer in {"separable", "convolution"} and self.kernel % 2 == 0:
-            raise ValueError(f"kernel must be odd, got {self.kernel}")
-        if len(self.widths) > self.d_model:
-            raise ValueError(f"widths must have at most d_model={self.d_model} items, got {len(self.widths)}")
+    def _heads_are_shared_evenly(self) -> "HeadsConfig":
+        if self.n_kv_heads is not None and self.n_heads % self.n_kv_heads:
+            raise ValueError(f"n_heads={self.n_heads} must be divisible by n_kv_heads={self.n_kv_heads}")
         return self
 
+    def key_width(self, d_model: int) -> int:
+        """Return the width of the queries and keys of one head."""
+        return self.d_k or d_model // self.n_heads
 
-def mixer_stack(config: MixerConfig, n_positions: int) -> EncoderStack:
-    """Build n_layers blocks of the mixer and a feed-forward, followed by a norm if pre-norm.
+    def check_heads(self, d_model: int) -> None:
+        """Check that the heads divide d_model.
+
+        Raises:
+            ValueError: names both numbers.
+        """
+        if (self.d_k is None or self.d_v is None) and d_model % self.n_heads:
+            raise ValueError(
+                f"d_model={d_model} must be divisible by n_heads={self.n_heads}; change one of them, or set "
+                "d_k and d_v"
+            )
+
+    def heads(self, d_model: int) -> HeadOptions:
+        """Return the options of `heedful.nn.attention.heads.MultiHead`."""
+        d_k = self.key_width(d_model)
+        return {
+            "d_k": self.d_k,
+            "d_v": self.d_v,
+            "n_kv_heads": self.n_kv_heads,
+            "score": self.score.build(d_k, d_k, self.n_heads, key_strength=math.sqrt(d_k)),
+            "qkv_bias": self.bias,
+            "out_bias": self.bias,
+            "dropout": self.dropout,
+        }
+
+
+class AllConfig(Section):
+    """All tokens; in causal attention, all up to the token itself."""
+
+    kind: Literal["all"] = "all"
+
+    @property
+    def options(self) -> JsonObject:
+        """Options of self-attention."""
+        return {}
+
+
+class WindowConfig(Section):
+    """A token sees itself and size - 1 tokens before it, and as many after it if attention is not causal
+    (Beltagy et al. 2020, section 3.1; Mistral 7B, Jiang et al. 2023, section 2).
 
     Args:
-        config: the configuration.
-        n_positions: maximum number of tokens of a sequence.
+        size: width of the window.
     """
-    d_ff = config.d_ff or 4 * config.d_model
-    blocks = [
-        EncoderBlock(
-            residual(config, MIXERS[config.mixer](in_layer(config, number), n_positions)),
-            residual(config, feed_forward(config, d_ff)),
+
+    kind: Literal["window"] = "window"
+    size: Annotated[int, Field(ge=2)]
+
+    @property
+    def options(self) -> JsonObject:
+        """Options of self-attention."""
+        return {"window": self.size}
+
+
+class BlocksConfig(Section):
+    """Tokens of the same block up to the token itself, and of earlier blocks (Liu et al. 2018, section
+    4.2.3); for causal attention.
+
+    Args:
+        size: number of tokens of a block.
+        earlier: number of previous blocks that are also visible.
+    """
+
+    kind: Literal["blocks"] = "blocks"
+    size: Positive = 256
+    earlier: Annotated[int, Field(ge=0)] = 0
+
+    @property
+    def options(self) -> JsonObject:
+        """Options of self-attention."""
+        return {"block": self.size, "earlier_blocks": self.earlier}
+
+
+if TYPE_CHECKING:
+    VisibleConfig = AllConfig | WindowConfig | BlocksConfig
+else:
+    VisibleConfig = by_kind(AllConfig, WindowConfig, BlocksConfig)
+
+
+class AttentionConfig(HeadsConfig, MixerSection):
+    """Multi-head self-attention (Vaswani et al. 2017, section 3.2).
+
+    Args:
+        visible: tokens that a token sees.
+    """
+
+    attends: ClassVar[bool] = True
+
+    kind: Literal["attention"] = "attention"
+    visible: VisibleConfig = AllConfig()
+
+    def check(self, d_model: int, positions: PositionsSection, *, causal: bool) -> None:
+        """Check sizes, positions and visible tokens."""
+        self.check_heads(d_model)
+        if isinstance(self.visible, BlocksConfig) and not causal:
+            raise ValueError("layer.mixer.visible.kind=blocks requires causal attention; use a window")
+        positions.check_heads(self.key_width(d_model), self.score.kind)
+
+    def build(self, sizes: StackSizes) -> SelfAttention:
+        """Build self-attention, with positions that act inside it."""
+        d_model, n_heads = sizes.d_model, self.n_heads
+        options = self.visible.options | sizes.positions.inside(self.key_width(d_model), n_heads)
+        return SelfAttention(d_model, n_heads, causal=sizes.causal, **options, **self.heads(d_model))
+
+
+class CrossAttentionConfig(HeadsConfig):
+    """Attention of a decoder to the output of the encoder."""
+
+    kind: Literal["cross-attention"] = "cross-attention"
+
+    def build(self, d_model: int) -> CrossAttention:
+        """Build cross-attention."""
+        return CrossAttention(d_model, self.n_heads, **self.heads(d_model))
+
+
+class CompressedAttentionConfig(HeadsConfig, MixerSection):
+    """Memory-compressed attention (Liu et al. 2018, section 4.2.3).
+
+    Args:
+        factor: number of tokens per slot of the compressed memory.
+    """
+
+    both_ways: ClassVar[bool] = False
+
+    kind: Literal["compressed-attention"] = "compressed-attention"
+    factor: Annotated[int, Field(ge=2)] = 3
+
+    def check(self, d_model: int, positions: PositionsSection, *, causal: bool) -> None:
+        """Check sizes and positions."""
+        if positions.acts_inside:
+            raise ValueError(
+                f"positions.kind={positions.kind} is not supported with layer.mixer.kind={self.kind}, whose "
+                "memory slots have no single position; choose other positions"
+            )
+        super().check(d_model, positions, causal=causal)
+        self.check_heads(d_model)
+
+    def build(self, sizes: StackSizes) -> MemoryCompressedAttention:
+        """Build the attention."""
+        return MemoryCompressedAttention(
+            sizes.d_model, self.n_heads, factor=self.factor, **self.heads(sizes.d_model)
         )
-        for number in range(1, config.n_layers + 1)
-    ]
-    return EncoderStack(blocks, last_norm(config))
 
 
-def _recurrence(config: MixerConfig) -> RecurrentLayer:
-    d_model, cell = config.d_model, CELLS[config.cell]
-    if config.direction != "both":
-        return Recurrence(cell(d_model, d_model), reverse=config.direction == "right-to-left")
-    half = d_model // 2
-    return Bidirectional(Recurrence(cell(d_model, half)), Recurrence(cell(d_model, half), reverse=True))
+class RecurrentMixerConfig(MixerSection):
+    """A recurrence over the tokens, with a residual connection and a norm around it like any mixer.
+
+    Args:
+        cell: the recurrent cell.
+        direction: reading direction; with ``both``, each direction has width d_model / 2; causal models
+            read from left to right whatever it is.
+    """
+
+    kind: Literal["recurrent"] = "recurrent"
+    cell: CellName = "lstm"
+    direction: Literal["left-to-right", "right-to-left", "both"] = "both"
+
+    def check(self, d_model: int, positions: PositionsSection, *, causal: bool) -> None:
+        """Check that two directions share d_model evenly."""
+        super().check(d_model, positions, causal=causal)
+        if not causal and self.direction == "both" and d_model % 2:
+            raise ValueError(f"d_model={d_model} must be even with direction=both: each direction has half")
+
+    def build(self, sizes: StackSizes) -> RecurrentLayer:
+        """Build the recurrence."""
+        cell = CELLS[self.cell]
+        if sizes.causal or self.direction != "both":
+            return Recurrence(
+                cell(sizes.d_model, sizes.d_model),
+                reverse=not sizes.causal and self.direction == "right-to-left",
+            )
+        half = sizes.d_model // 2
+        return Bidirectional(
+            Recurrence(cell(sizes.d_model, half)), Recurrence(cell(sizes.d_model, half), reverse=True)
+        )
 
 
-MIXERS: dict[str, Callable[[MixerConfig, int], nn.Module]] = {
-    "attention": lambda c, n: self_attention(c, causal=False, window=c.window),
-    "recurrent": lambda c, n: _recurrence(c),
-    "fourier": lambda c, n: FourierMixer(),
-    "mlp": lambda c, n: PositionMLP(c.d_model, n, c.d_tokens or max(1, n // 2)),
-    "separable": lambda c, n: DepthwiseSeparableConvolution(c.d_model, c.kernel),
-    "convolution": lambda c, n: Convolution(c.d_model, c.kernel, activation=activation_of(c)),
-    "parallel-convolutions": lambda c, n: ParallelConvolutions(
-        c.d_model, c.widths, activation=activation_of(c)
-    ),
-}
-"""Position mixers by their names in recipes; a mixer added here is available to all such stacks."""
+class FourierConfig(MixerSection):
+    """Real part of the Fourier transform over tokens and features (Lee-Thorp et al. 2021, section 3.2)."""
+
+    one_way: ClassVar[bool] = False
+
+    kind: Literal["fourier"] = "fourier"
+
+    def build(self, sizes: StackSizes) -> FourierMixer:
+        """Build the transform."""
+        return FourierMixer()
+
+
+class PositionMLPConfig(MixerSection):
+    """MLP-Mixer's network along the positions (Tolstikhin et al. 2021, equation 1).
+
+    Args:
+        d_tokens: number of hidden units; null: half the number of positions.
+        activation: activation of the hidden units.
+        dropout: dropout rate of the hidden units.
+    """
+
+    one_way: ClassVar[bool] = False
+
+    kind: Literal["mlp"] = "mlp"
+    d_tokens: Positive | None = None
+    activation: Activation = "gelu"
+    dropout: Rate = 0.0
+
+    def build(self, sizes: StackSizes) -> PositionMLP:
+        """Build the network for at most ``n_positions`` tokens."""
+        return PositionMLP(
+            sizes.d_model,
+            sizes.n_positions,
+            self.d_tokens or max(1, sizes.n_positions // 2),
+            activation=ACTIVATIONS[self.activation](),
+            dropout=self.dropout,
+        )
+
+
+class SeparableConvolutionConfig(MixerSection):
+    """Depthwise separable convolution (Chollet 2017).
+
+    Args:
+        kernel: kernel width in tokens, including the token itself; odd, unless the model is causal.
+        bias: whether it has biases.
+    """
+
+    local: ClassVar[bool] = True
+
+    kind: Literal["separable"] = "separable"
+    kernel: Positive = 5
+    bias: bool = True
+
+    def check(self, d_model: int, positions: PositionsSection, *, causal: bool) -> None:
+        """Check that the kernel is odd."""
+        super().check(d_model, positions, causal=causal)
+        _check_odd(self.kernel, causal=causal)
+
+    def build(self, sizes: StackSizes) -> DepthwiseSeparableConvolution:
+        """Build the convolution."""
+        return DepthwiseSeparableConvolution(sizes.d_model, self.kernel, causal=sizes.causal, bias=self.bias)
+
+
+class ConvolutionConfig(MixerSection):
+    """Full 1-D convolution with an activation (Kim 2014, equation 2).
+
+    Args:
+        kernel: kernel width in tokens, including the token itself; odd, unless the model is causal.
+        activation: activation of the output.
+        bias: whether it has biases.
+    """
+
+    local: ClassVar[bool] = True
+
+    kind: Literal["convolution"] = "convolution"
+    kernel: Positive = 5
+    activation: Activation = "relu"
+    bias: bool = True
+
+    def check(self, d_model: int, positions: PositionsSection, *, causal: bool) -> None:
+        """Check that the kernel is odd."""
+        super().check(d_model, positions, causal=causal)
+        _check_odd(self.kernel, causal=causal)
+
+    def build(self, sizes: StackSizes) -> Convolution:
+        """Build the convolution."""
+        activation = ACTIVATIONS[self.activation]()
+        return Convolution(
+            sizes.d_model, self.kernel, causal=sizes.causal, activation=activation, bias=self.bias
+        )
+
+
+class ParallelConvolutionsConfig(MixerSection):
+    """Convolutions of several widths side by side, each with an equal share of the features (Kim 2014).
+
+    Args:
+        widths: kernel widths, 3, 4 and 5 in Kim 2014, section 3.1. Each has an equal share of the d_model
+            features. An even width sees one more token after than before, unless the model is causal.
+        activation: activation of the output.
+    """
+
+    local: ClassVar[bool] = True
+
+    kind: Literal["parallel-convolutions"] = "parallel-convolutions"
+    widths: Annotated[list[Positive], Field(min_length=1)] = [3, 4, 5]  # noqa: RUF012
+    activation: Activation = "relu"
+
+    def check(self, d_model: int, positions: PositionsSection, *, causal: bool) -> None:
+        """Check that every width has a feature."""
+        super().check(d_model, positions, causal=causal)
+        if len(self.widths) > d_model:
+            raise ValueError(
+                f"layer.mixer.widths must have at most d_model={d_model} items, got {len(self.widths)}"
+            )
+
+    def build(self, sizes: StackSizes) -> ParallelConvolutions:
+        """Build the convolutions."""
+        activation = ACTIVATIONS[self.activation]()
+        return ParallelConvolutions(sizes.d_model, self.widths, causal=sizes.causal, activation=activation)
+
+
+MIXERS: tuple[type[MixerSection], ...] = (
+    AttentionConfig,
+    CompressedAttentionConfig,
+    RecurrentMixerConfig,
+    FourierConfig,
+    PositionMLPConfig,
+    SeparableConvolutionConfig,
+    ConvolutionConfig,
+    ParallelConvolutionsConfig,
+)
+"""Position mixers; a mixer added here is available in every stack."""
+
+
+class OwnMixer(MixerSection, OwnSection):
+    """A position mixer of a user's own: a module called as ``mixer(x, layout, cache=None)``."""
+
+    sizes: ClassVar[tuple[str, ...]] = ("d_model", "n_positions", "causal")
+    contract: ClassVar[type] = nn.Module
+
+    def build(self, sizes: StackSizes) -> nn.Module:
+        """Build the module."""
+        module: nn.Module = self.instance(
+            d_model=sizes.d_model, n_positions=sizes.n_positions, causal=sizes.causal
+        )
+        return module
+
+
+if TYPE_CHECKING:
+    MixerConfig = MixerSection
+else:
+    MixerConfig = by_kind(*MIXERS, own=OwnMixer)
+
+
+def _check_odd(kernel: int, *, causal: bool) -> None:
+    if kernel % 2 == 0 and not causal:
+        raise ValueError(f"layer.mixer.kernel must be odd, got {kernel}")

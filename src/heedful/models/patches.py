@@ -6,14 +6,15 @@ from typing import Literal
 from pydantic import model_validator
 from torch import nn
 
-from heedful.models.attention_stack import Positive, StackConfig, positions_of
+from heedful.config import Config
 from heedful.models.encoder import STD
+from heedful.models.sections import PositionsConfig, Positive
 from heedful.nn.patches import ConvolutionPatches, LinearPatches, PatchEmbedding
 from heedful.nn.positions import Added, GridPositions, LearnedPositions, Positions
 
 
-class PatchesConfig(StackConfig):
-    """Configuration of image and patch sizes, by default those of ViT-B/16, with ViT's blocks.
+class PatchesConfig(Config):
+    """Configuration of image and patch sizes, by default those of ViT-B/16.
 
     Args:
         image_size: height and width of the images in pixels.
@@ -28,8 +29,6 @@ class PatchesConfig(StackConfig):
     channels: Positive = 3
     patch_size: Positive = 16
     patches: Literal["linear", "convolution"] = "linear"
-    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "gelu"
-    norm_placement: Literal["post", "pre"] = "pre"
 
     @model_validator(mode="after")
     def _patches_fit(self) -> "PatchesConfig":
@@ -50,23 +49,32 @@ _PATCHES: dict[str, Callable[[int, int, int], LinearPatches | ConvolutionPatches
 }
 
 
-def patches_of(config: PatchesConfig, positions: str, class_token: nn.Parameter | None) -> PatchEmbedding:
+def patches_of(
+    config: PatchesConfig,
+    positions: PositionsConfig,
+    class_token: nn.Parameter | None,
+    *,
+    d_model: int,
+    dropout: float,
+) -> PatchEmbedding:
     """Build the patch embedding; a learned position table is initialized to N(0, 0.02²).
 
     Args:
-        config: the configuration.
-        positions: kind of position encoding.
+        config: the sizes.
+        positions: position encoding.
         class_token: token prepended to the patches, or None.
+        d_model: width of the tokens.
+        dropout: dropout rate of the embedding.
     """
     rows, columns = config.grid
-    patches = _PATCHES[config.patches](config.channels, config.patch_size, config.d_model)
+    patches = _PATCHES[config.patches](config.channels, config.patch_size, d_model)
     before = int(class_token is not None)
     encoding: Positions
-    if positions == "sinusoidal":
-        encoding = GridPositions(rows, columns, config.d_model, before)
+    if positions.kind == "grid":
+        encoding = GridPositions(rows, columns, d_model, before)
     else:
-        encoding = positions_of(positions, before + rows * columns, config.d_model)
+        encoding = positions.build(before + rows * columns, d_model)
     if isinstance(encoding, LearnedPositions):
         nn.init.normal_(encoding.weight, std=STD)
     size = (config.image_size, config.image_size)
-    return PatchEmbedding(patches, size, class_token, Added(encoding), dropout=config.dropout)
+    return PatchEmbedding(patches, size, class_token, Added(encoding), dropout=dropout)

@@ -22,18 +22,20 @@ from pydantic import model_validator
 from torch import nn
 
 from heedful.config import Config
-from heedful.models.attention_stack import Layers, Positive, Rate
-from heedful.models.cells import CELLS, CellName
 from heedful.models.encoder_decoder import embedding_table, token_head
-from heedful.models.recurrent_attention import (
-    AdditiveAttention,
-    Attention,
-    BilinearAttention,
-    CosineAttention,
-    DotAttention,
-    attention_of,
-)
+from heedful.models.mixers import CELLS, CellName
+from heedful.models.recurrent_attention import Attention, attention_of
 from heedful.models.recurrent_encoder_decoder import RecurrentEncoderDecoder
+from heedful.models.sections import (
+    AdditiveConfig,
+    BilinearConfig,
+    CosineConfig,
+    DotConfig,
+    Layers,
+    Positive,
+    Rate,
+    ScaledDotConfig,
+)
 from heedful.nn.attentive import (
     AnyDecoder,
     AttendThenUpdate,
@@ -59,7 +61,8 @@ class RecurrentConfig(Config):
         direction: direction of the encoder; right-to-left is Sutskever's reversed source.
         decoder: bahdanau attends, then updates its state; luong updates, then attends; plain gets the source
             only through its initial state.
-        attention: the score; null: none, and a bahdanau decoder gets one fixed context at every step.
+        attention: its score, or several heads; null: none, and a bahdanau decoder gets one fixed context at
+            every step.
         bridge: initial state of the decoder: projected from the encoder's summary, copied from its final
             states, or zero.
         input_feeding: whether the cell also reads the previous readout.
@@ -78,7 +81,7 @@ class RecurrentConfig(Config):
     n_layers: Layers = 1
     direction: Literal["left-to-right", "right-to-left", "both"] = "both"
     decoder: Literal["bahdanau", "luong", "plain"] = "bahdanau"
-    attention: Attention | None = AdditiveAttention(score="additive")
+    attention: Attention | None = AdditiveConfig()
     bridge: Literal["project", "copy", "zero"] = "project"
     input_feeding: bool = False
     residual: bool = False
@@ -103,7 +106,7 @@ class RecurrentConfig(Config):
         if self._widths_differ:
             raise ValueError(
                 "this score needs annotations as wide as the states, but direction=both makes them twice as "
-                "wide; use another direction, or score=bilinear or additive"
+                "wide; use another direction, or attention=bilinear or additive"
             )
         if self.bridge == "copy" and self.direction == "both":
             raise ValueError("bridge=copy does not support direction=both; use bridge=project")
@@ -130,7 +133,7 @@ class RecurrentConfig(Config):
 
     @property
     def _widths_differ(self) -> bool:
-        narrow = isinstance(self.attention, DotAttention | CosineAttention)
+        narrow = isinstance(self.attention, DotConfig | ScaledDotConfig | CosineConfig)
         return narrow and self.d_annotation != self.d_hidden
 
     @property
@@ -169,7 +172,7 @@ PRESETS: dict[str, RecurrentConfig] = {
         n_layers=4,
         direction="right-to-left",
         decoder="luong",
-        attention=BilinearAttention(score="bilinear"),
+        attention=BilinearConfig(),
         bridge="copy",
         input_feeding=True,
         dropout=0.2,
@@ -179,7 +182,7 @@ PRESETS: dict[str, RecurrentConfig] = {
         d_embedding=16,
         d_hidden=64,
         decoder="luong",
-        attention=BilinearAttention(score="bilinear"),
+        attention=BilinearConfig(),
         bridge="zero",
         input_feeding=True,
         dropout=0.1,

@@ -1,62 +1,18 @@
 """Attention of recurrent decoders: configurations and builders."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
-
-from heedful.config import Config
-from heedful.models.attention_stack import Positive
+from heedful.config import Section, by_kind
+from heedful.models.sections import SCORES, AdditiveConfig, OwnScore, Positive, ScoreSection
 from heedful.nn.attention.recurrent import FixedContext, RecurrentAttention
 from heedful.nn.attention.recurrent_heads import LocationFeatures, MultiHeadAdditiveAttention, resolutions
-from heedful.nn.attention.scores import (
-    AdditiveScore,
-    BilinearScore,
-    CosineScore,
-    DotScore,
-    ScaledDotScore,
-    Score,
-)
 from heedful.nn.attentive import AnyAttention
 
 SHARPENING = 2.0
 """Factor of the scores of location-aware attention, for sharper alignments."""
 
 
-class DotAttention(Config):
-    """s . h, divided by the square root of the width if scaled-dot; s and h must have equal widths."""
-
-    score: Literal["dot", "scaled-dot"]
-
-
-class BilinearAttention(Config):
-    """s^T W h (Luong's "general")."""
-
-    score: Literal["bilinear"]
-
-
-class AdditiveAttention(Config):
-    """v^T tanh(W s + U h).
-
-    Args:
-        d_attention: number of hidden units; null: d_hidden.
-    """
-
-    score: Literal["additive"]
-    d_attention: Positive | None = None
-
-
-class CosineAttention(Config):
-    """beta cos(s, h).
-
-    Args:
-        key_strength: initial value of a learned beta; null: beta is 1.
-    """
-
-    score: Literal["cosine"]
-    key_strength: Annotated[float, Field(gt=0)] | None = None
-
-
-class MultiHeadAttention(Config):
+class MultiHeadAttention(Section):
     """Multi-head additive attention; the defaults are those of ESPnet's recipes.
 
     Args:
@@ -64,17 +20,16 @@ class MultiHeadAttention(Config):
         d_k, d_v: widths of the keys and values of one head.
     """
 
-    score: Literal["multi-head-additive"]
+    kind: Literal["multi-head-additive"] = "multi-head-additive"
     n_heads: Positive = 4
     d_k: Positive = 320
     d_v: Positive = 320
 
 
-class LocationAwareAttention(Config):
+class LocationAwareAttention(Section):
     """Multi-head additive attention in which each head also reads its previous alignment.
 
-    The filters have width 2 half_width + 1. In multi-resolution attention, this is the width of the last
-    head; the widths of the others increase evenly up to it.
+    The filters have width 2 half_width + 1.
 
     Args:
         n_heads: number of heads.
@@ -83,7 +38,7 @@ class LocationAwareAttention(Config):
         half_width: number of positions on each side of a filter.
     """
 
-    score: Literal["multi-head-location", "multi-head-multi-resolution"]
+    kind: Literal["multi-head-location"] = "multi-head-location"
     n_heads: Positive = 4
     d_k: Positive = 320
     d_v: Positive = 320
@@ -91,15 +46,28 @@ class LocationAwareAttention(Config):
     half_width: Positive = 100
 
 
-Attention = Annotated[
-    DotAttention
-    | BilinearAttention
-    | AdditiveAttention
-    | CosineAttention
-    | MultiHeadAttention
-    | LocationAwareAttention,
-    Field(discriminator="score"),
-]
+class MultiResolutionAttention(MultiHeadAttention):
+    """Location-aware attention whose last head has filters of width 2 half_width + 1; the widths of the
+    others increase evenly up to it.
+
+    Args:
+        channels: number of filters per head.
+        half_width: number of positions on each side of a filter of the last head.
+    """
+
+    kind: Literal["multi-head-multi-resolution"] = "multi-head-multi-resolution"  # type: ignore[assignment]
+    channels: Positive = 10
+    half_width: Positive = 100
+
+
+_SINGLE = (AdditiveConfig, *(score for score in SCORES if score is not AdditiveConfig))
+
+if TYPE_CHECKING:
+    Attention = Section
+else:
+    Attention = by_kind(
+        *_SINGLE, MultiHeadAttention, LocationAwareAttention, MultiResolutionAttention, own=OwnScore
+    )
 
 
 def attention_of(attention: Attention | None, d_state: int, d_annotation: int) -> AnyAttention:
@@ -114,7 +82,8 @@ def attention_of(attention: Attention | None, d_state: int, d_annotation: int) -
         return FixedContext(d_state)
     if isinstance(attention, MultiHeadAttention | LocationAwareAttention):
         return _with_heads(attention, d_state, d_annotation)
-    return RecurrentAttention(_score(attention, d_state, d_annotation), d_annotation)
+    assert isinstance(attention, ScoreSection)
+    return RecurrentAttention(attention.build(d_state, d_annotation), d_annotation)
 
 
 def _with_heads(
@@ -122,11 +91,10 @@ def _with_heads(
 ) -> MultiHeadAdditiveAttention:
     location, scale = None, None
     if isinstance(attention, LocationAwareAttention):
-        widths = [attention.half_width] * attention.n_heads
-        if attention.score == "multi-head-location":
-            scale = SHARPENING
-        else:
-            widths = resolutions(attention.half_width, attention.n_heads)
+        widths, scale = [attention.half_width] * attention.n_heads, SHARPENING
+        location = LocationFeatures(widths, attention.channels, attention.d_k)
+    elif isinstance(attention, MultiResolutionAttention):
+        widths = resolutions(attention.half_width, attention.n_heads)
         location = LocationFeatures(widths, attention.channels, attention.d_k)
     return MultiHeadAdditiveAttention(
         d_state,
@@ -137,19 +105,3 @@ def _with_heads(
         scale=scale,
         location=location,
     )
-
-
-def _score(
-    attention: DotAttention | BilinearAttention | AdditiveAttention | CosineAttention,
-    d_state: int,
-    d_annotation: int,
-) -> Score:
-    match attention:
-        case AdditiveAttention():
-            return AdditiveScore(d_state, d_annotation, attention.d_attention or d_state)
-        case BilinearAttention():
-            return BilinearScore(d_state, d_annotation)
-        case CosineAttention():
-            return CosineScore(attention.key_strength)
-        case DotAttention():
-            return DotScore() if attention.score == "dot" else ScaledDotScore()

@@ -1,7 +1,6 @@
 """Recurrent encoder-decoder model, and its interface for training and decoding."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -12,7 +11,7 @@ from heedful.nn.attentive import AnyDecoder, AttentiveDecoder
 from heedful.nn.dropout import Dropout
 from heedful.nn.layout import Tokens
 from heedful.nn.recurrent import RecurrentStack
-from heedful.nn.state import State
+from heedful.nn.state import Cache, Memory, State
 
 
 class RecurrentEncoderDecoder(Model):
@@ -66,7 +65,9 @@ class RecurrentEncoderDecoder(Model):
         readouts = self._decode(tokens, state.memories, state.caches)
         return readouts, state.advanced(tokens.layout.lengths)
 
-    def _decode(self, tokens: Tokens, memories: list[Any], caches: list[Any]) -> Float[Tensor, "T d"]:
+    def _decode(
+        self, tokens: Tokens, memories: Sequence[Memory], caches: Sequence[Cache]
+    ) -> Float[Tensor, "T d"]:
         return self.dropout(self.decoder(self.target_embedding(tokens), tokens.layout, memories, caches))
 
     @property

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from heedful.config import Config
-from heedful.models.attention_stack import Layers, Positive
 from heedful.models.base import Model
+from heedful.models.sections import Layers, Positive
 from heedful.nn.convolutional import Bottleneck, GroupNorm, StandardisedConvolution
 from heedful.nn.layout import Tokens
 from heedful.nn.patches import Images

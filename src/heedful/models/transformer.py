@@ -12,39 +12,25 @@ With V = 37,000 the totals are 63.05M and 214.2M; the paper prints 65M and 213M.
 """
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import model_validator
 from torch import nn
 
-from heedful.models.attention_stack import (
-    Layers,
-    Norm,
-    Positive,
-    StackConfig,
-    cross_attention_stack,
-    positions_of,
-    self_attention_stack,
-    with_norm,
-)
 from heedful.models.encoder_decoder import EncoderDecoder, embedding_table, token_head
-from heedful.nn.blocks import DecoderStack, EncoderStack
+from heedful.models.sections import Positive
+from heedful.models.stacks import DecoderConfig, decoder_stack, stack
 from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.positions import Added, Concatenated
+from heedful.typing import JsonObject
 
 
-class TransformerConfig(StackConfig):
+class TransformerConfig(DecoderConfig):
     """Configuration of an encoder-decoder Transformer.
 
     Args:
-        n_layers: number of encoder blocks.
-        n_decoder_layers: number of decoder blocks; null: n_layers.
-        d_ff: number of hidden units of the feed-forward layers.
-        decoder_norm: norm of the decoder blocks; null: ``norm``. Power normalisation was released with
-            ``norm: power`` and ``decoder_norm: layer``.
-        positions: position encoding; ``half-split`` are sinusoids with all sines first, as in Marian models;
-            ``rotary`` and ``alibi`` act inside self-attention. With alibi the encoder knows distances but
-            cannot distinguish a source from its reverse.
+        positions: position encoding. With ``alibi`` the encoder knows distances but cannot distinguish a
+            source from its reverse.
         combine: whether positions are added to the embeddings or concatenated with them.
         d_positions: for ``concat``: width of the positions; null: d_model / 4. One-hot positions have width
             max_length.
@@ -55,13 +41,12 @@ class TransformerConfig(StackConfig):
         head_bias: whether the output layer has a bias, as in Marian models.
     """
 
+    default_sections: ClassVar[JsonObject] = {
+        "layer": {"channels": {"kind": "feed-forward", "d_ff": 2048}},
+        "positions": {"kind": "sinusoidal"},
+    }
+
     kind: Literal["transformer"] = "transformer"
-    d_ff: Positive = 2048
-    n_decoder_layers: Layers | None = None
-    decoder_norm: Norm | None = None
-    positions: Literal[
-        "sinusoidal", "half-split", "learned", "one-hot", "constant", "none", "rotary", "alibi"
-    ] = "sinusoidal"
     combine: Literal["add", "concat"] = "add"
     d_positions: Positive | None = None
     max_length: Positive = 1024
@@ -70,29 +55,29 @@ class TransformerConfig(StackConfig):
 
     @model_validator(mode="after")
     def _fits(self) -> "TransformerConfig":
+        self.refuse_positions("sinusoidal", "learned", "one-hot", "constant", "none", "rotary", "alibi")
         if self.combine == "concat" and self.tie != "none":
             raise ValueError("combine=concat makes embeddings narrower than d_model: it needs tie=none")
         if self.combine == "concat" and self.d_embedding < 1:
             raise ValueError(f"{self.d_model - self.d_embedding} columns of positions leave none of d_model")
-        if self.combine == "add" and self.positions == "one-hot" and self.max_length != self.d_model:
+        if self.combine == "add" and self.positions.kind == "one-hot" and self.max_length != self.d_model:
             raise ValueError(
                 "one-hot positions are max_length wide: add them with max_length=d_model, or concat"
             )
+        self.check_positions("d_model" if self.combine == "add" else "d_positions", self.position_width)
         return self
 
     @property
     def longest(self) -> int | None:
         """Maximum number of tokens of a sequence, including special tokens; None: no limit."""
-        return self.max_length if self.positions in {"learned", "one-hot"} else None
+        return self.max_length if self.positions.kind in {"learned", "one-hot"} else None
 
     @property
     def position_width(self) -> int:
         """Width of the positions: d_model if added, their own width if concatenated."""
         if self.combine == "add":
             return self.d_model
-        if self.positions in {"none", "rotary", "alibi"}:
-            return 0
-        return self.max_length if self.positions == "one-hot" else self.d_positions or self.d_model // 4
+        return self.positions.width(self.d_positions or self.d_model // 4, self.max_length)
 
     @property
     def d_embedding(self) -> int:
@@ -100,13 +85,21 @@ class TransformerConfig(StackConfig):
         return self.d_model if self.combine == "add" else self.d_model - self.position_width
 
 
+def _sized(d_model: int, d_ff: int, n_heads: int, n_layers: int, **options: object) -> TransformerConfig:
+    layer = {"mixer": {"n_heads": n_heads}, "channels": {"d_ff": d_ff}}
+    return TransformerConfig.model_validate(
+        {"d_model": d_model, "n_layers": n_layers, "layer": layer, **options}
+    )
+
+
+# Base and big have no attention biases.
+_AS_PUBLISHED: JsonObject = {"layer": {"mixer": {"bias": False}}}
+
 PRESETS: dict[str, TransformerConfig] = {
-    "transformer-tiny": TransformerConfig(d_model=128, d_ff=256, n_heads=4, n_layers=4, dropout=0.3),
-    "transformer-small": TransformerConfig(d_model=512, d_ff=1024, n_heads=4, n_layers=6, dropout=0.3),
-    "transformer-base": TransformerConfig(attention_bias=False),
-    "transformer-big": TransformerConfig(
-        d_model=1024, d_ff=4096, n_heads=16, attention_bias=False, dropout=0.3
-    ),
+    "transformer-tiny": _sized(128, 256, 4, 4, dropout=0.3),
+    "transformer-small": _sized(512, 1024, 4, 6, dropout=0.3),
+    "transformer-base": _sized(512, 2048, 8, 6).changed(**_AS_PUBLISHED),
+    "transformer-big": _sized(1024, 4096, 16, 6, dropout=0.3).changed(**_AS_PUBLISHED),
 }
 
 VOCABULARIES: dict[str, tuple[int, ...]] = {
@@ -128,25 +121,14 @@ def build(config: TransformerConfig, source_vocab: int, target_vocab: int) -> En
     tied = None if config.tie == "none" else target
     return EncoderDecoder(
         _embedding(config, source),
-        encoder_stack(config),
+        stack(config, config.max_length),
         _embedding(config, target),
         decoder_stack(config),
         token_head(config.d_model, target_vocab, tied, bias=config.head_bias),
     )
 
 
-def encoder_stack(config: TransformerConfig) -> EncoderStack:
-    """Build the encoder: blocks of self-attention and feed-forward."""
-    return self_attention_stack(config, config.d_ff, causal=False)
-
-
-def decoder_stack(config: TransformerConfig) -> DecoderStack:
-    """Build the decoder: blocks of causal self-attention, cross-attention and feed-forward."""
-    own = with_norm(config, config.decoder_norm)
-    return cross_attention_stack(own, config.d_ff, config.n_decoder_layers or config.n_layers)
-
-
 def _embedding(config: TransformerConfig, weight: nn.Parameter) -> TokenEmbedding:
     combine = Added if config.combine == "add" else Concatenated
-    positions = combine(positions_of(config.positions, config.max_length, config.position_width))
+    positions = combine(config.positions.build(config.max_length, config.position_width))
     return TokenEmbedding(weight, positions, scale=math.sqrt(config.d_model), dropout=config.dropout)

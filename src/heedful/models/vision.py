@@ -17,63 +17,72 @@ The number after the letter is the patch size. Sizes: Dosovitskiy et al. 2021, t
 default of flax, used by the released code of both papers), except in the two mini presets.
 """
 
-from typing import Annotated, Literal
+from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from torch import nn
 
-from heedful.models.attention_stack import Layers, Positive
-from heedful.models.encoder import POOLINGS, Encoder
-from heedful.models.mixers import MixerConfig, mixer_stack
+from heedful.models.encoder import POOLINGS, Encoder, reads_left_to_right
+from heedful.models.mixers import AttentionConfig
 from heedful.models.patches import PatchesConfig, patches_of
+from heedful.models.sections import Layers, Positive
+from heedful.models.stacks import StackConfig, stack
+from heedful.typing import JsonObject
 
 
-class VisionConfig(PatchesConfig, MixerConfig):
+class VisionConfig(PatchesConfig, StackConfig):
     """Configuration of a vision encoder, by default ViT-B/16 (Dosovitskiy et al. 2021), except the ε of its
-    norms.
+    norms. Convolutions, recurrence and windows act on the flattened sequence of patches, in which the end
+    of a row is next to the start of the next row.
 
     Args:
-        mixer: position mixer over the patches (`heedful.models.mixers`). Convolutions, recurrence and windows
-            act on the flattened sequence of patches, in which the end of a row is next to the start of the
-            next row.
-        positions: position encoding of the patches: a learned table, or sinusoids of row and column
-            (`heedful.nn.positions.GridPositions`); the mixer ``mlp`` needs none.
+        positions: position encoding of the patches: ``learned``, sinusoids of row and column (``grid``), or
+            ``none``, which suffices for the mixer ``mlp``.
         pooling: pooling to one vector per image; ``first`` prepends a class token to the patches.
     """
 
+    default_sections: ClassVar[JsonObject] = {
+        "layer": {
+            "mixer": {"kind": "attention", "n_heads": 12},
+            "channels": {"kind": "feed-forward", "activation": "gelu"},
+            "norm_placement": "pre",
+        },
+        "positions": {"kind": "learned"},
+    }
+
     kind: Literal["vision"] = "vision"
     d_model: Positive = 768
-    n_heads: Positive = 12
     n_layers: Layers = 12
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    positions: Literal["learned", "sinusoidal", "none"] = "learned"
     pooling: Literal["first", "mean"] = "first"
 
     @model_validator(mode="after")
-    def _halves_are_pairs(self) -> "VisionConfig":
-        if self.positions == "sinusoidal" and self.d_model % 4:
-            raise ValueError(f"d_model must be a multiple of 4 with positions=sinusoidal, got {self.d_model}")
+    def _fits(self) -> "VisionConfig":
+        self.refuse_positions("learned", "grid", "none")
+        if self.positions.kind == "grid" and self.d_model % 4:
+            raise ValueError(f"d_model must be a multiple of 4 with positions.kind=grid, got {self.d_model}")
+        if self.pooling == "first":
+            self._check_class_token()
         return self
 
-    @model_validator(mode="after")
-    def _class_token_sees_all(self) -> "VisionConfig":
-        if self.mixer in {"separable", "convolution", "parallel-convolutions"} and self.pooling == "first":
+    def _check_class_token(self) -> None:
+        """Check that the class token sees all patches."""
+        mixers = [layer.mixer for layer in self.layers]
+        if all(mixer.local for mixer in mixers):
             raise ValueError(
-                f"pooling=first is not supported with mixer={self.mixer}, in which a class token sees only "
-                "its neighbours; set pooling=mean"
+                f"pooling=first is not supported with layer.mixer.kind={mixers[0].kind}, in which a class "
+                "token sees only its neighbours; set pooling=mean"
             )
-        if self.window is not None and self.full_every is None and self.pooling == "first":
+        if all(isinstance(mixer, AttentionConfig) and mixer.visible.kind == "window" for mixer in mixers):
             raise ValueError(
-                f"pooling=first is not supported with window={self.window}, in which the class token sees "
-                "only the first patches; set pooling=mean, or full_every"
+                "pooling=first is not supported with layer.mixer.visible.kind=window, in which the class "
+                "token sees only the first patches; set pooling=mean, or a pattern with layers that see all"
             )
-        if self.mixer == "recurrent" and self.direction == "left-to-right" and self.pooling == "first":
+        if reads_left_to_right(self):
             raise ValueError(
                 "pooling=first is not supported with direction=left-to-right, in which the class token sees "
                 "only itself; set pooling=mean, or another direction"
             )
-        return self
 
     @property
     def n_tokens(self) -> int:
@@ -81,23 +90,42 @@ class VisionConfig(PatchesConfig, MixerConfig):
         return self.grid[0] * self.grid[1] + (self.pooling == "first")
 
 
-# MLP-Mixer has no heads: n_heads only needs to divide every width.
-_MIXER = VisionConfig(mixer="mlp", n_heads=16, positions="none", pooling="mean", dropout=0.0, norm_eps=1e-6)
-_MINI = {"image_size": 28, "channels": 1, "patch_size": 4, "d_model": 128, "d_ff": 256, "n_heads": 4}
-_MINI |= {"n_layers": 4}
+def _vit(n_layers: int, d_model: int, n_heads: int, patch_size: int = 16) -> VisionConfig:
+    layer = {"mixer": {"n_heads": n_heads}, "norm": {"eps": 1e-6}}
+    return VisionConfig.model_validate(
+        {"n_layers": n_layers, "d_model": d_model, "patch_size": patch_size, "layer": layer}
+    )
+
+
+def _mixer(
+    n_layers: int, d_model: int, d_tokens: int, patch_size: int = 16, **layer: JsonObject
+) -> VisionConfig:
+    return VisionConfig.model_validate(
+        {
+            "n_layers": n_layers,
+            "d_model": d_model,
+            "patch_size": patch_size,
+            "positions": "none",
+            "pooling": "mean",
+            "dropout": 0.0,
+            "layer": {"mixer": {"kind": "mlp", "d_tokens": d_tokens}, "norm": {"eps": 1e-6}, **layer},
+        }
+    )
+
+
+_MINI: JsonObject = {"image_size": 28, "channels": 1, "patch_size": 4, "d_model": 128, "n_layers": 4}
+_NARROW: JsonObject = {"channels": {"d_ff": 256}}
 
 PRESETS: dict[str, VisionConfig] = {
-    "vit-b-16": VisionConfig(norm_eps=1e-6),
-    "vit-l-16": VisionConfig(norm_eps=1e-6, d_model=1024, n_heads=16, n_layers=24),
-    "vit-h-14": VisionConfig(norm_eps=1e-6, patch_size=14, d_model=1280, n_heads=16, n_layers=32),
-    "mixer-s-16": _MIXER.model_copy(update={"d_model": 512, "n_layers": 8, "d_tokens": 256}),
-    "mixer-b-16": _MIXER.model_copy(update={"d_tokens": 384}),
-    "mixer-l-16": _MIXER.model_copy(update={"d_model": 1024, "n_layers": 24, "d_tokens": 512}),
-    "mixer-h-14": _MIXER.model_copy(
-        update={"patch_size": 14, "d_model": 1280, "n_layers": 32, "d_tokens": 640}
-    ),
-    "vit-mini": VisionConfig.model_validate(_MINI),
-    "mixer-mini": _MIXER.model_copy(update={**_MINI, "d_tokens": 64, "norm_eps": 1e-5}),
+    "vit-b-16": _vit(12, 768, 12),
+    "vit-l-16": _vit(24, 1024, 16),
+    "vit-h-14": _vit(32, 1280, 16, 14),
+    "mixer-s-16": _mixer(8, 512, 256),
+    "mixer-b-16": _mixer(12, 768, 384),
+    "mixer-l-16": _mixer(24, 1024, 512),
+    "mixer-h-14": _mixer(32, 1280, 640, 14),
+    "vit-mini": VisionConfig.model_validate({**_MINI, "layer": {"mixer": {"n_heads": 4}, **_NARROW}}),
+    "mixer-mini": _mixer(4, 128, 64, norm={"eps": 1e-5}, **_NARROW).changed(**_MINI),
 }
 
 CLASSES: dict[str, int] = {**dict.fromkeys(PRESETS, 1000), "vit-mini": 10, "mixer-mini": 10}
@@ -112,5 +140,7 @@ def build(config: VisionConfig) -> Encoder:
     released code uses normals of variance 1 / fan-in.
     """
     class_token = nn.Parameter(torch.zeros(1, config.d_model)) if config.pooling == "first" else None
-    embedding = patches_of(config, config.positions, class_token)
-    return Encoder(embedding, mixer_stack(config, config.n_tokens), POOLINGS[config.pooling]())
+    embedding = patches_of(
+        config, config.positions, class_token, d_model=config.d_model, dropout=config.dropout
+    )
+    return Encoder(embedding, stack(config, config.n_tokens), POOLINGS[config.pooling]())

@@ -100,7 +100,7 @@ class _Stack(nn.Module):
         return self.compiled
 
 
-def _call(block: nn.Module, *context: Any) -> Tensor:
+def _call(block: nn.Module, *context: object) -> Tensor:
     return block(*context)
 
 
@@ -111,7 +111,7 @@ class EncoderStack(_Stack):
         super().__init__(blocks, norm)
 
     def forward(
-        self, x: Float[Tensor, "T d"], layout: Layout, caches: Sequence[Any] | None = None
+        self, x: Float[Tensor, "T d"], layout: Layout, caches: Sequence[Cache] | None = None
     ) -> Float[Tensor, "T d"]:
         """Apply all blocks; with caches, the tokens continue the cached sequences."""
         for i, block in enumerate(self.blocks):
@@ -134,8 +134,8 @@ class DecoderStack(_Stack):
         self,
         x: Float[Tensor, "T d"],
         layout: Layout,
-        memories: Sequence[Any],
-        caches: Sequence[Any] | None = None,
+        memories: Sequence[Memory],
+        caches: Sequence[Cache] | None = None,
     ) -> Float[Tensor, "T d"]:
         """Apply all blocks; with caches, the tokens continue the cached sequences."""
         for i, block in enumerate(self.blocks):

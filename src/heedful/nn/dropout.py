@@ -47,7 +47,7 @@ class _Drop(torch.autograd.Function):
         return (x * mask).mul_(scale)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (mask,) = ctx.saved_tensors
         return _Drop.apply(grads[0], mask, ctx.scale), None, None
 

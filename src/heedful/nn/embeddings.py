@@ -27,7 +27,7 @@ class _Lookup(torch.autograd.Function):
         return weight.index_select(0, ids)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (ids,) = ctx.saved_tensors
         total = torch.zeros(ctx.shape, dtype=torch.float32, device=ids.device)
         return None, total.index_add_(0, ids, grads[0].float()).to(ctx.dtype)

@@ -14,10 +14,10 @@ Between blocks, activations are ``[T, d]``, without padding. Only modules that m
 `Layout`; those that need padded tensors convert with `Layout.pad` and `Layout.unpad`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from heedful.nn.lazy import lazy
 from heedful.nn.visibility import Visibility
 
 Ids = Sequence[int] | np.ndarray
+Value = TypeVar("Value")
 
 
 class _Pad(torch.autograd.Function):
@@ -39,7 +40,7 @@ class _Pad(torch.autograd.Function):
         return x.new_zeros(n_slots, *x.shape[1:]).index_copy_(0, slots, x)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (slots,) = ctx.saved_tensors
         return _Unpad.apply(grads[0], slots), None, None
 
@@ -54,7 +55,7 @@ class _Unpad(torch.autograd.Function):
         return x.index_select(0, slots)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (slots,) = ctx.saved_tensors
         return _Pad.apply(grads[0], slots, ctx.n_slots), None
 
@@ -271,15 +272,16 @@ class Layout:
         return replace(self)
 
     @lazy
-    def _cached(self) -> dict[Any, Any]:
+    def _cached(self) -> dict[Hashable, Any]:
         return {}
 
-    def _memo(self, key: Any, make: Any) -> Any:
+    def _memo(self, key: Hashable, make: Callable[[], Value]) -> Value:
         if torch.compiler.is_compiling():
             return make()
         if key not in self._cached:
             self._cached[key] = make()
-        return self._cached[key]
+        found: Value = self._cached[key]
+        return found
 
     def pad(self, x: Tensor) -> Tensor:
         """Convert ``[T, ...]`` to ``[B, S, ...]``, padded with zeros."""

@@ -15,7 +15,6 @@ that are not causal cannot continue a sequence and reject a cache.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -26,9 +25,10 @@ from heedful.errors import RequestError
 from heedful.nn.attention.kernels import finite
 from heedful.nn.dropout import Dropout
 from heedful.nn.layout import Layout
+from heedful.nn.state import Cache
 
 
-def _reject_cache(module: nn.Module, cache: Any) -> None:
+def _reject_cache(module: nn.Module, cache: Cache | None) -> None:
     if cache is not None:
         raise ValueError(f"{type(module).__name__} is not causal and does not support a cache")
 
@@ -55,7 +55,9 @@ class FourierMixer(nn.Module):
     eager = True
     """One transform call per length: compiling would trace a new graph for every batch."""
 
-    def forward(self, x: Float[Tensor, "T d"], layout: Layout, cache: Any = None) -> Float[Tensor, "T d"]:
+    def forward(
+        self, x: Float[Tensor, "T d"], layout: Layout, cache: Cache | None = None
+    ) -> Float[Tensor, "T d"]:
         """Mix the tokens and the features of each sequence."""
         _reject_cache(self, cache)
         order, back, lengths = layout._memo("by length", lambda: _by_length(layout))
@@ -126,7 +128,9 @@ class PositionMLP(nn.Module):
         """b_2 adds one number to all features of a position (`heedful.nn.declarations`)."""
         return {"down.bias": range(self.n_positions)}
 
-    def forward(self, x: Float[Tensor, "T d"], layout: Layout, cache: Any = None) -> Float[Tensor, "T d"]:
+    def forward(
+        self, x: Float[Tensor, "T d"], layout: Layout, cache: Cache | None = None
+    ) -> Float[Tensor, "T d"]:
         """Mix the tokens of each sequence.
 
         Raises:

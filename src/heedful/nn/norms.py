@@ -184,7 +184,7 @@ class _DivideByPower(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         z, divisor, warm = ctx.saved_tensors
         (g,) = grads
         exact = (g * z).mean(0)  # the paper's Λ

@@ -9,8 +9,6 @@ of pre-norm blocks needs one more norm at its end.
 The tap ``added`` sees ``Dropout(part(...))``, which is added to the residual stream.
 """
 
-from typing import Any
-
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -28,7 +26,7 @@ class PostNorm(nn.Module):
         self.part, self.norm, self.dropout = part, norm, Dropout(dropout)
         self.added = Tap(ADDED)
 
-    def forward(self, x: Float[Tensor, "T d"], *context: Any) -> Float[Tensor, "T d"]:
+    def forward(self, x: Float[Tensor, "T d"], *context: object) -> Float[Tensor, "T d"]:
         """Apply the sublayer; ``context`` (layout, memory, cache) is passed to it unchanged."""
         return self.norm(x + self.added(self.dropout(self.part(x, *context))))
 
@@ -41,7 +39,7 @@ class PreNorm(nn.Module):
         self.part, self.norm, self.dropout = part, norm, Dropout(dropout)
         self.added = Tap(ADDED)
 
-    def forward(self, x: Float[Tensor, "T d"], *context: Any) -> Float[Tensor, "T d"]:
+    def forward(self, x: Float[Tensor, "T d"], *context: object) -> Float[Tensor, "T d"]:
         """Apply the sublayer; ``context`` (layout, memory, cache) is passed to it unchanged."""
         return x + self.added(self.dropout(self.part(self.norm(x), *context)))
 

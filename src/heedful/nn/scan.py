@@ -30,7 +30,7 @@ class _Permute(torch.autograd.Function):
         return x.index_select(0, order)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         order, inverse = ctx.saved_tensors
         return _Permute.apply(grads[0], inverse, order), None, None
 

@@ -10,7 +10,7 @@ Do not reuse a state that was passed to a model: caches are updated in place.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -23,7 +23,7 @@ from heedful.nn.layout import Layout
 class Cache(Protocol):
     """Cache of one layer, with a row per hypothesis."""
 
-    def select(self, rows: Int[Tensor, " M"]) -> Any:
+    def select(self, rows: Int[Tensor, " M"]) -> "Cache":
         """Return the cache of the hypotheses ``rows``, in that order; rows may repeat."""
         ...
 
@@ -32,7 +32,7 @@ class Cache(Protocol):
 class Memory(Protocol):
     """Source memory of one layer, with a row per sentence."""
 
-    def select(self, sentences: Int[Tensor, " M"]) -> Any:
+    def select(self, sentences: Int[Tensor, " M"]) -> "Memory":
         """Return the memory of the given sentences, in that order."""
         ...
 
@@ -94,8 +94,8 @@ class State:
         width: number of hypotheses per sentence.
     """
 
-    memories: list[Any]
-    caches: list[Any]
+    memories: Sequence[Memory]
+    caches: Sequence[Cache]
     lengths: tuple[int, ...]
     width: int = 1
 

@@ -7,13 +7,13 @@ how often the most probable class is the right one (``correct``).
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
 from heedful.data.batch import Batch
+from heedful.nn.layout import Layout
 from heedful.objectives.terms import Term
 
 TAG, ANSWER = "tag", "answer"
@@ -110,7 +110,7 @@ class AnswerSpan:
 
 
 def class_logits(
-    hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, layout: Any, head: str = "class"
+    hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, layout: Layout, head: str = "class"
 ) -> Float[Tensor, "B C"]:
     """Apply the pooling and the named head to the hidden states; return logits in fp32."""
     logits: Tensor = heads[head](heads["pooled"](hidden, layout))
@@ -118,7 +118,7 @@ def class_logits(
 
 
 def answer_log_probs(
-    hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, layout: Any
+    hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, layout: Layout
 ) -> Float[Tensor, "B S 2"]:
     """Return the log-probabilities that the answer starts and ends at each token, in fp32.
 

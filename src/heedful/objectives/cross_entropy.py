@@ -101,7 +101,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return log_z - (1 - smoothing) * correct - smoothing * smooth, log_z - correct
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         # The negative log-likelihood is for reporting; `linear_cross_entropy` detaches it.
         held = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         scaled = [None if g is None else (g * grads[0]).to(dtype) for g, dtype in held]

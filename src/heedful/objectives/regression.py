@@ -11,7 +11,6 @@ Source: Huber 1964 (*Robust estimation of a location parameter*), where delta is
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from heedful.data.batch import Batch
+from heedful.nn.layout import Layout
 from heedful.objectives.terms import Term
 
 VALUE = "value"
@@ -64,7 +64,7 @@ class NumberError:
         return [Term(VALUE, self.penalty(predicted - targets).sum(), len(predicted))]
 
 
-def values(hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, layout: Any) -> Float[Tensor, " B"]:
+def values(hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, layout: Layout) -> Float[Tensor, " B"]:
     """Apply pooling and head to the hidden states; return values in fp32, in units of the deviation."""
     predicted: Tensor = heads[VALUE](heads["pooled"](hidden, layout))
     return predicted.float().squeeze(-1)

@@ -3,13 +3,14 @@
 import json
 import re
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from heedful.config import ChangesOf
 from heedful.errors import RequestError, nearest
 from heedful.recipes.trees import COMMAND_LINE, Mark, Path, Tree, dotted
 from heedful.recipes.yaml import describe, show
@@ -112,7 +113,7 @@ def _problem(details: ErrorDetails, tree: Tree, root: Any) -> _Problem:
         entry = "entry" if isinstance(loc[-1], int) else "key"
         return _Problem(path, f"required {entry} is missing")
     if kind in ("union_tag_invalid", "union_tag_not_found"):
-        at = (*path, context["discriminator"].strip("'"))
+        at = (*path, context["discriminator"].strip("'()"))
         return _Problem(at, _wrong_kind(context, _locate(root, loc, tree)[1], at[-1]))
     if kind in _EXPECTED:
         return _Problem(path, "", _EXPECTED[kind].format(**context), _hint(kind, details["input"], context))
@@ -123,9 +124,30 @@ def _problem(details: ErrorDetails, tree: Tree, root: Any) -> _Problem:
 
 def _unknown_key(key: str, model: Any) -> str:
     names = list(_fields(model))
-    guess = nearest(key, names)
+    _, _, deeper = min(_paths(model, key), default=(0, 0, ""))
+    guess = f" (did you mean {deeper!r}?)" if deeper else nearest(key, names)
     known = f"; the keys here are {', '.join(names)}" if names and not guess else ""
     return f"unknown key{guess}{known}"
+
+
+def _paths(model: Any, key: str, depth: int = 3) -> Iterator[tuple[int, int, str]]:
+    """Yield the paths of keys with this name in sections below a section.
+
+    Each follows its numbers of sections that are not the default ones, and of sections.
+    """
+    for name, field in _fields(model).items():
+        for inner in _members(field):
+            other = not isinstance(field.default, inner) if isinstance(inner, type) else True
+            if key in _fields(inner):
+                yield other, 1, f"{name}.{key}"
+            for others, sections, path in _paths(inner, key, depth - 1) if depth > 1 else ():
+                yield other + others, 1 + sections, f"{name}.{path}"
+
+
+def _members(annotation: Any) -> list[Any]:
+    """Return the classes of configurations of a type: itself, or those of a union."""
+    inner, _ = _bare(annotation)
+    return [_bare(each)[0] for each in get_args(inner)] if _is_union(inner) else [inner]
 
 
 def _wrong_kind(context: JsonMapping, union: Any, key: str) -> str:
@@ -147,6 +169,8 @@ def _hint(kind: str, value: Any, context: JsonMapping) -> str:
 
 # Keys in messages: ``schedule.warmup``; keys of the section itself have no dot.
 _DOTTED, _NAME = re.compile(r"[a-z_]\w*(?:\.\w+)+"), re.compile(r"[a-z_]\w*")
+# ``n_heads=7`` and ``norm.n_groups=5``: keys of this section, or of a section in it.
+_COMPARED = re.compile(r"([a-z_]\w*(?:\.\w+)*)=")
 
 
 def _blamed(problem: _Problem, tree: Tree) -> Mark:
@@ -159,6 +183,12 @@ def _blamed(problem: _Problem, tree: Tree) -> Mark:
     if problem.path:
         named += [(*problem.path, key) for key in _NAME.findall(problem.text)]
     marks = [found.mark for path in named if (found := tree.find(path)) is not None]
+    # Their last two parts suffice: ``layer.mixer.kind`` may be that of an entry of ``pattern``.
+    compared = [tuple(key.split(".")[-2:]) for key in _COMPARED.findall(problem.text) if key != "kind"]
+    section = tree.find(problem.path)
+    for path, inner in section.walk() if section is not None else ():
+        ends = (path[-1:], path[-2:], (*path[-1:], "kind") if isinstance(inner.value, str) else None)
+        marks += [inner.mark for key in compared if key in ends]
     chosen = [mark for mark in marks if mark.source == COMMAND_LINE] or marks
     return chosen[0] if chosen else tree.mark_of(problem.path)
 
@@ -234,8 +264,9 @@ def _bare(annotation: Any) -> tuple[Any, str | None]:
             annotation, infos = Union[tuple(members)], []  # noqa: UP007
         else:
             return annotation, key
-        names = [getattr(info, "discriminator", None) for info in infos]
-        key = next((name for name in names if isinstance(name, str)), key)
+        annotation = next((info.config for info in infos if isinstance(info, ChangesOf)), annotation)
+        found = [getattr(info, "discriminator", None) for info in infos]
+        key = next((getattr(each, "__name__", each) for each in found if each is not None), key)
 
 
 def _member(union: Any, part: str | int, key: str | None) -> Any:

@@ -4,16 +4,25 @@ Each task extends `Recipe` (`heedful.tasks`).
 """
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
-from heedful.config import Config
+from heedful.config import Config, OwnSection, as_section
 from heedful.data.lines import expand
 from heedful.data.sources import SourceConfig
 from heedful.errors import RequestError, nearest
 from heedful.objectives.registry import CLASS, NEXT_TOKEN, Losses
 from heedful.objectives.terms import Objective
+from heedful.plugins import is_reference
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
 from heedful.training.optimizers import AdamConfig, OptimizerConfig
 from heedful.training.schedules import (
@@ -50,30 +59,63 @@ class DataConfig(Config):
         return {name: source for name, source in test.items() if source is not None}
 
 
+class OwnLoss(OwnSection):
+    """A loss of a user's own: a class of objectives (`heedful.objectives.terms.Objective`).
+
+    Parameters of the class that have the name of a key of the section ``objective`` get its value.
+    """
+
+    sizes: ClassVar[tuple[str, ...]] = ("chunk", "label_smoothing")
+
+
+class OwnMetric(OwnSection):
+    """A metric of a user's own: an instance is called as ``metric(rows, predictions)``, with the rows as
+    maps of columns, and returns a number or a `heedful.tasks.metrics.score.Score`.
+    """
+
+
+def _own_loss(value: Any) -> Any:
+    return {"kind": value} if is_reference(value) else value
+
+
+class EvaluationConfig(Config):
+    """The scoring of predictions.
+
+    Args:
+        metrics: metrics of a user's own, besides those of the task.
+    """
+
+    metrics: list[Annotated[OwnMetric, BeforeValidator(as_section)]] = []  # noqa: RUF012
+
+
 class ObjectiveConfig(Config):
     """The training objective.
 
     Args:
-        loss: a name in `heedful.objectives.registry`; available: ``cross-entropy``.
+        loss: a name in `heedful.objectives.registry` (available: ``cross-entropy``), or a class of a user's
+            own, by its import path.
         chunk: number of tokens whose logits exist at one time.
     """
 
     losses: ClassVar[Losses] = {}
     """Valid values of ``loss``."""
 
-    loss: str = "cross-entropy"
+    loss: Annotated[str | OwnLoss, BeforeValidator(_own_loss)] = "cross-entropy"
     chunk: PositiveInt = 1024
 
     @field_validator("loss")
     @classmethod
-    def _known(cls, loss: str) -> str:
-        if loss not in cls.losses:
+    def _known(cls, loss: str | OwnLoss) -> str | OwnLoss:
+        if isinstance(loss, str) and loss not in cls.losses:
             known = ", ".join(cls.losses)
             raise ValueError(f"unknown loss {loss!r}{nearest(loss, cls.losses)}; the losses are {known}")
         return loss
 
     def make(self) -> Objective:
         """Return the objective of these settings."""
+        if isinstance(self.loss, OwnLoss):
+            given = self.model_dump()
+            return self.loss.instance(**{name: given[name] for name in OwnLoss.sizes if name in given})
         return self.losses[self.loss](self)
 
 
@@ -244,11 +286,18 @@ class Recipe(Config):
 
         None if it is not, or if no norm of the model has a warm-up.
         """
-        norms = (getattr(self.model, name, None) for name in ("norm", "decoder_norm"))
-        if updates is None or "power" not in norms:
+        warmup = self.norm_warmup
+        if updates is None or warmup is None:
             return None
         batches = updates * self.training.accumulate
-        return batches if 2 * self.model.norm_warmup > batches else None
+        return batches if 2 * warmup > batches else None
+
+    @property
+    def norm_warmup(self) -> int | None:
+        """Largest number of batches in the warm-up of a power normalisation; None: the model has none."""
+        layers = (*getattr(self.model, "layers", ()), *getattr(self.model, "decoder_layers", ()))
+        warmups = [layer.norm.warmup for layer in layers if layer.norm.kind == "power"]
+        return max(warmups, default=None)
 
     def metrics(self) -> set[str]:
         """Return the names of the validation metrics."""
@@ -284,7 +333,7 @@ class Recipe(Config):
         batches = self.batches_within_warm_up(self.training.max_updates)
         if batches is not None:
             raise ValueError(
-                f"model.norm_warmup={self.model.norm_warmup} is more than half of the run's {batches} "
+                f"the warmup={self.norm_warmup} of model.layer.norm is more than half of the run's {batches} "
                 "batches, so power normalisation would be in warm-up for most of the run; set it to at most "
                 f"{batches // 2}"
             )

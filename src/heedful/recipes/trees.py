@@ -2,7 +2,7 @@
 
 Merging: maps are merged key by key, and anything else replaces the value below. A map that names a
 ``preset``, or a ``kind`` that differs from the map below, replaces that map entirely, so that no setting of
-the old kind remains. The kind of an ``attention`` is its ``score``.
+the old kind remains. Text below a map is its ``kind``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,9 +17,6 @@ Path = tuple[Part, ...]
 Presets = Callable[[str, str], JsonMapping]
 
 COMMAND_LINE = "on the command line"
-
-KINDS = {"attention": "score"}
-"""The key that distinguishes kinds of a map, by the map's own key; ``kind`` for all others."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +113,8 @@ def _merge(base: Tree, over: Tree, path: Path, new_parts: Callable[[Tree, Tree, 
         return over
     if isinstance(base.value, list) and _points(over):
         return _merge_items(base, over, path, new_parts)
+    if isinstance(base.value, str):
+        base = Tree({"kind": base}, base.mark)
     if not isinstance(base.value, dict) or new_parts(base, over, path):
         return over
     merged = dict(base.value)
@@ -145,9 +144,8 @@ def _points(tree: Tree) -> bool:
 def _starts_new(base: Tree, over: Tree, path: Path) -> bool:
     if "preset" in over.value:
         return True
-    kind = KINDS.get(str(path[-1]), "kind") if path else "kind"
-    both = kind in base.value and kind in over.value
-    return both and bool(base.value[kind].data != over.value[kind].data)
+    both = "kind" in base.value and "kind" in over.value
+    return both and bool(base.value["kind"].data != over.value["kind"].data)
 
 
 def check_indices(tree: Tree) -> None:

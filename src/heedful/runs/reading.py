@@ -11,6 +11,7 @@ from heedful.data.lines import expand as expand_path
 from heedful.errors import DataError, RequestError, nearest
 from heedful.files import is_unicode
 from heedful.models.registry import preset_trees
+from heedful.plugins import is_reference
 from heedful.recipes.problems import kinds_of, validate
 from heedful.recipes.resolve import overrides_tree, resolve
 from heedful.recipes.schema import Recipe
@@ -18,7 +19,7 @@ from heedful.recipes.trees import COMMAND_LINE, Part, Tree, dotted, expand, merg
 from heedful.recipes.trees import Path as KeyPath
 from heedful.recipes.yaml import read_yaml
 from heedful.tasks.base import Task
-from heedful.tasks.registry import TASKS, TaskConfig, task_for
+from heedful.tasks.registry import TaskConfig, task_class, task_for
 
 
 class _OfSomeTask(BaseModel):
@@ -106,7 +107,13 @@ def _task_class(tree: Tree) -> type[Task]:
     Raises:
         RequestError: if it names none.
     """
-    return TASKS[validate(tree, _OfSomeTask).task.kind]
+    kind = tree.find(("task", "kind"))
+    if kind is None or not is_reference(kind.value):
+        return task_class(validate(tree, _OfSomeTask).task.kind)
+    try:
+        return task_class(kind.value)
+    except ValueError as error:
+        raise RequestError(f"{kind.mark}: task.kind: {error}") from None
 
 
 def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Any, Tree]:

@@ -1,7 +1,7 @@
 """A run: a folder with everything needed to predict, score and explain, on any machine."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -17,6 +17,7 @@ from heedful.errors import DamagedError, RequestError
 from heedful.files import is_intact, sha256
 from heedful.memory import room_for
 from heedful.models.base import Model
+from heedful.plugins import allow_plugins
 from heedful.runs.questions import at_least_one, decoding_of, inputs_of, streaming, with_beam
 from heedful.runs.saved import saved_recipe
 from heedful.tasks.base import Predictor, Task
@@ -176,18 +177,21 @@ class Run:
             return self._inferences[precision]
 
 
-def load(path: Path | str, *, device: str = "auto", verify: bool = True) -> Run:
+def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins: Sequence[str] = ()) -> Run:
     """Load a run.
 
     Args:
         path: its folder.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         verify: compare the files' hashes with those on the run's card.
+        plugins: packages from which classes that the run's recipe names may be imported
+            (`heedful.plugins`).
 
     Raises:
         RequestError: the folder is no run.
         DamagedError: a file is not what was written.
     """
+    allow_plugins(plugins)
     folder = RunFolder(path)
     place = choose_device(device)
     unfinished = not folder.has_ended and folder.has_checkpoints

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from heedful.config import Config
+from heedful.config import Config, OwnSection
 from heedful.tasks.registry import TASKS
 from heedful.typing import JsonMapping
 
@@ -34,9 +34,10 @@ Every key of every recipe, section by section. How recipes are read, and what th
 [Recipes](recipes.md); `heedful recipes NAME` prints one with comments, `heedful train NAME --print` one with
 all its defaults.
 
-On the command line, dots lead into a section: `training.max_updates=500`. Where a key has several tables, its
-`kind` (of an attention: its `score`) says which of them holds. What has no default (–) must be given. Any
-other key is an error that names the file, the line and the nearest key.
+On the command line, dots lead into a section: `training.max_updates=500`. If a key has several tables,
+its `kind` selects one of them; text in place of a section is its kind (`norm: rms`). A kind may also be a
+class of your own, by its import path ([Change one part](tutorials/change-one-part.md)). Keys without a
+default (–) are required. Any other key is an error that names the file, the line and the nearest key.
 """
 
 
@@ -72,7 +73,7 @@ class Table:
 
 def discriminator(config: type[Config]) -> str | None:
     """The key that selects a class among others in its place, if there are some."""
-    return next((key for key in ("kind", "score") if key in config.model_fields), None)
+    return "kind" if "kind" in config.model_fields else None
 
 
 def tables() -> list[Table]:
@@ -98,8 +99,12 @@ def tables() -> list[Table]:
 
 
 def configs(annotation: Any) -> Iterator[type[Config]]:
-    """The classes of configurations in a type."""
-    if isinstance(annotation, type) and issubclass(annotation, Config):
+    """The classes of configurations in a type; those of a user's own parts have no settings to list."""
+    if (
+        isinstance(annotation, type)
+        and issubclass(annotation, Config)
+        and not issubclass(annotation, OwnSection)
+    ):
         yield annotation
     for inner in get_args(annotation):
         yield from configs(inner)
@@ -154,6 +159,11 @@ def _described(table: Table, section: str, known: Sequence[Table]) -> str:
     if (tasks := _of(table.tasks)) and tasks not in table.title:
         parts.append(f"Tasks: {tasks}.\n")
     parts.append(f"{words}\n")
+    if sections := getattr(table.config, "default_sections", {}):
+        parts.append(
+            f"Defaults of its sections: `{_flow(sections)}`. A section of another kind has the defaults of "
+            "that kind.\n"
+        )
     if lines := list(rows(table.config, known)):
         parts.append(_table(("key", "values", "default", "what it is"), lines))
     return "\n".join(parts)
@@ -162,10 +172,12 @@ def _described(table: Table, section: str, known: Sequence[Table]) -> str:
 def rows(config: type[Config], known: Sequence[Table]) -> Iterator[tuple[str, str, str, str]]:
     """Key, values, default and meaning of each line; ``known`` are tables that values may link to."""
     schema, said = config.model_json_schema(), meanings(config)
+    sections = getattr(config, "default_sections", {})
     links = {table.config.__name__: table for table in known if table.config in _inside(config)}
     for key, value in schema["properties"].items():
         if key != discriminator(config):
-            default = "–" if key in schema.get("required", ()) else _default(value)
+            own = {"default": sections[key]} if key in sections else value
+            default = "–" if key in schema.get("required", ()) else _default(own)
             yield f"`{key}`", values(value, links), default, _cell(said.get(key, ""))
 
 
@@ -177,7 +189,7 @@ def values(schema: JsonMapping, links: Mapping[str, Table]) -> str:
     """What a JSON Schema allows, in words; other classes as links to their tables."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2].rpartition("__")[2]
-        return links[name].link
+        return links[name].link if name in links else "a class of your own"
     if several := schema.get("oneOf") or schema.get("anyOf"):
         return " or ".join(values(one, links) for one in several)
     if choices := schema.get("enum") or [schema[key] for key in ("const",) if key in schema]:
@@ -185,6 +197,8 @@ def values(schema: JsonMapping, links: Mapping[str, Table]) -> str:
     match schema["type"]:
         case "array":
             return f"a list: {values(schema['items'], links)}"
+        case "object" if schema["additionalProperties"] is True:
+            return "a map of settings"
         case "object":
             return f"a map of names: {values(schema['additionalProperties'], links)}"
         case kind:
@@ -205,13 +219,20 @@ def _bounds(schema: JsonMapping) -> str:
     return ", ".join(f"{sign} {schema[key]:g}" for key, sign in _BOUNDS.items() if key in schema)
 
 
+def _flow(tree: Any) -> str:
+    """Format plain data as YAML on one line."""
+    if isinstance(tree, dict):
+        return "{" + ", ".join(f"{key}: {_flow(value)}" for key, value in tree.items()) + "}"
+    return str(tree)
+
+
 def _default(schema: JsonMapping) -> str:
     """The default of a key that has one: of another class its kind, or that it has defaults itself."""
     default = schema.get("default", {})
     if default == {}:
         return "none"
     if isinstance(default, dict):
-        kind = default.get("kind") or default.get("score")
+        kind = default.get("kind")
         return f"`{kind}`" if kind else "its own"
     is_plain = isinstance(default, str) and re.fullmatch(r"[\w-]+", default)
     return f"`{default if is_plain else json.dumps(default)}`"

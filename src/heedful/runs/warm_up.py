@@ -20,7 +20,7 @@ def check_warm_up(recipe: Recipe) -> None:
     batches = recipe.batches_within_warm_up(recipe.training.fewest_updates)
     if batches is not None:
         raise RequestError(
-            f"model.norm_warmup={recipe.model.norm_warmup}: training.patience may end the run after "
+            f"model.layer.norm.warmup={recipe.norm_warmup}: training.patience may end the run after "
             f"{batches} batches, when power normalisation has hardly left its warm-up; set it to at most "
             f"{batches // 2}, or set training.max_updates"
         )
@@ -33,6 +33,6 @@ def log_warm_up(model: nn.Module, log: Log) -> None:
         return
     log(
         f"power normalisation is still in its warm-up ({seen:,} of {norms[0].warmup:,} batches): it was "
-        "trained on statistics of single batches, and predicts by running ones; lower model.norm_warmup, or "
-        "train longer"
+        "trained on statistics of single batches, and predicts by running ones; lower "
+        "model.layer.norm.warmup, or train longer"
     )

@@ -30,7 +30,14 @@ from heedful.models.base import Model
 from heedful.models.registry import build_model
 from heedful.objectives.terms import AuxiliaryLoss, Objective
 from heedful.recipes import schema
-from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict, cut_notes, readable
+from heedful.tasks.evaluation import (
+    Evaluation,
+    EvaluationOptions,
+    Predict,
+    cut_notes,
+    own_scores,
+    readable,
+)
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput
 from heedful.tasks.prediction import Prediction
@@ -398,6 +405,7 @@ class Task(ABC):
         predictions = predict([self.columns.input_of(row.row) for row in chosen])
         read = readable(split, chosen, predictions, dropped, drop=self.drops_unreadable)
         scores, notes = self.metrics(model, read.rows, read.predictions)
+        scores += own_scores(self.recipe.evaluation, read.rows, read.predictions)
         scores = [replace(score, counts={**score.counts, **read.counts}) for score in scores]
         notes = [*read.notes, *cut_notes(read.rows, read.predictions), *notes]
         return Evaluation(

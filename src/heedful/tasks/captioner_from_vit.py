@@ -7,7 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from heedful.models.mixers import AttentionConfig
 from heedful.models.patches import PatchesConfig
+from heedful.models.vision import VisionConfig
 from heedful.recipes.schema import Recipe
 from heedful.recipes.trees import Tree
 from heedful.tasks.images import ImageReader
@@ -16,7 +18,7 @@ from heedful.tasks.warm_start import HEADS, MappedWeights, WarmStart, image_read
 VISION = "vision"
 """The kind of the other model."""
 
-SETTINGS = {*PatchesConfig.model_fields, "d_ff"} - {"kind", "positions"}
+SETTINGS = {*PatchesConfig.model_fields, "d_model", "n_layers", "layer", "pattern", "dropout"}
 """The settings that a captioner's encoder shares with a ViT; its ``positions`` are those of words."""
 
 PREFIXES = {"embedding.": "source_embedding.", "stack.": "encoder."}
@@ -53,16 +55,15 @@ def model_section(theirs: Tree) -> Tree:
     Raises:
         ValueError: if it mixes patches in another way or in windows, or has no positions.
     """
-    settings = theirs.data
-    if settings.get("mixer", "attention") != "attention":
-        raise ValueError(f"mixes patches by {settings['mixer']}, and a captioner's encoder by attention")
-    if settings.get("window") is not None:
-        raise ValueError("mixes patches in windows, and a captioner's encoder all of them")
-    if settings.get("positions", "learned") != "learned":
+    config = VisionConfig.model_validate(theirs.data)
+    for mixer in (layer.mixer for layer in config.layers):
+        if not isinstance(mixer, AttentionConfig):
+            raise ValueError(f"mixes patches by {mixer.kind}, and a captioner's encoder by attention")
+        if mixer.visible.kind != "all":
+            raise ValueError("mixes patches in windows, and a captioner's encoder all of them")
+    if config.positions.kind != "learned":
         raise ValueError("has no table of positions, and a captioner's encoder has one")
     sections = {key: part for key, part in theirs.value.items() if key in SETTINGS}
-    if "d_ff" in sections and settings["d_ff"] is None:
-        sections["d_ff"] = Tree(4 * settings["d_model"], sections["d_ff"].mark)
     return Tree({**sections, "kind": Tree("captioner", theirs.mark)}, theirs.mark)
 
 

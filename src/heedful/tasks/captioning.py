@@ -158,7 +158,7 @@ class CaptioningRecipe(Seq2SeqRecipe):
         if self.model.longest is None:
             return self
         most = self.model.longest - 1
-        table = f"model.positions=learned ends after model.max_length={self.model.longest} tokens"
+        table = f"model.positions.kind=learned ends after model.max_length={self.model.longest} tokens"
         limit = self.data.filter.limit(CAPTION)
         if limit is None or limit > most:
             raise ValueError(f"{table}: set data.filter.max_length to at most {most}")

@@ -7,6 +7,7 @@ from typing import Any
 from heedful.data.report import Tally
 from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
+from heedful.recipes.schema import EvaluationConfig
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.prediction import Prediction
 from heedful.typing import JsonMapping, JsonObject
@@ -126,3 +127,18 @@ def cut_notes(rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
         if prediction.cut:
             cut.add(row.where)
     return [cut.line("truncated", "longer than the model reads")] if cut.count else []
+
+
+def own_scores(
+    config: EvaluationConfig, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+) -> list[Score]:
+    """Compute the metrics of a user's own; a number becomes a score with the name of its class."""
+    scores = []
+    for metric in config.metrics:
+        value = metric.instance()([row.row for row in rows], list(predictions))
+        if not isinstance(value, Score):
+            settings = "".join(f"|{key}:{each}" for key, each in (metric.model_extra or {}).items())
+            name = metric.kind.partition(":")[2]
+            value = Score(name, float(value), metric.kind + settings, counts={"rows": len(rows)})
+        scores.append(value)
+    return scores

@@ -52,7 +52,8 @@ class GuidedConfig(Config):
 def heads_over_source(model: Any) -> tuple[int, int]:
     """How many layers of a configured model read the source with attention, and the heads of each."""
     if isinstance(model, TransformerConfig):
-        return model.n_decoder_layers or model.n_layers, model.n_heads
+        layers: Any = model.decoder_layers
+        return len(layers), (model.cross_attention or layers[0].mixer).n_heads
     if isinstance(model, RecurrentConfig) and model.decoder != "plain" and model.attention is not None:
         return 1, getattr(model.attention, "n_heads", 1)
     return 0, 0

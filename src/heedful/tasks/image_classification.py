@@ -96,8 +96,8 @@ class DecodingConfig(Config):
     """No text is generated, so there is nothing to decode."""
 
 
-class EvaluationConfig(Config):
-    """``evaluate`` reports accuracy, macro and micro F1; there is nothing to choose."""
+class EvaluationConfig(schema.EvaluationConfig):
+    """``evaluate`` reports accuracy, macro and micro F1."""
 
 
 class ImageClassificationRecipe(schema.Recipe):

@@ -25,10 +25,10 @@ from heedful.data.sources import LocatedRow, Row
 from heedful.data.text import TEXT
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
-from heedful.models.attention_stack import activation_of
 from heedful.models.base import Model
 from heedful.models.encoder import EncoderConfig, class_head
 from heedful.models.registry import build_model
+from heedful.models.sections import ACTIVATIONS
 from heedful.nn.output import BoundaryHead, MaskedHead
 from heedful.objectives.classification import SequenceClass, class_logits
 from heedful.objectives.cross_entropy import SpanBoundary
@@ -205,8 +205,10 @@ class MaskedLanguageModelling(RunningTextTask):
         """An encoder, with heads for hidden tokens and whatever else the recipe asks for."""
         recipe, sizes = self.recipe, self.processor.sizes if sizes is None else sizes
         encoder = build_model(recipe.model, *sizes)
-        table, eps = encoder.get_parameter("embedding.weight"), recipe.model.norm_eps
-        encoder.heads["token"] = MaskedHead(table, activation_of(recipe.model), eps)
+        layer, table = recipe.model.layer, encoder.get_parameter("embedding.weight")
+        # Parts of a user's own may have no ε and no activation; then they are those of BERT.
+        eps, activation = getattr(layer.norm, "eps", 1e-12), getattr(layer.channels, "activation", "gelu")
+        encoder.heads["token"] = MaskedHead(table, ACTIVATIONS[activation](), eps)
         if recipe.objective.boundary:
             encoder.heads["boundary"] = BoundaryHead(table, recipe.objective.longest_span, eps)
         if recipe.task.next_sentence:

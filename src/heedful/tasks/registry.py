@@ -4,6 +4,7 @@ from typing import Annotated, Any, Union
 
 from pydantic import Field
 
+from heedful.plugins import is_reference, load_reference
 from heedful.recipes import schema
 from heedful.tasks.base import Task, TaskProcessor
 from heedful.tasks.captioning import Captioning
@@ -37,6 +38,20 @@ TaskConfig: Any = Annotated[
 """The section ``task`` of any recipe."""
 
 
+def task_class(kind: str) -> type[Task]:
+    """Return the class of a task: one of `TASKS`, or one of a user's own, by its import path.
+
+    Raises:
+        ValueError: if a class of a user's own may not be imported, or is no task.
+    """
+    if not is_reference(kind):
+        return TASKS[kind]
+    own = load_reference(kind)
+    if not (isinstance(own, type) and issubclass(own, Task)):
+        raise ValueError(f"{kind}: expected a subclass of heedful.tasks.base.Task")
+    return own
+
+
 def task_for(recipe: schema.Recipe, processor: TaskProcessor | None = None) -> Task:
     """Make the task of a recipe."""
-    return TASKS[recipe.task.kind](recipe, processor)
+    return task_class(recipe.task.kind)(recipe, processor)

@@ -103,7 +103,7 @@ class ValidationConfig(Config):
     decoding: DecodingConfig | None = None
 
 
-class LanguageConfig(Config):
+class LanguageConfig(schema.EvaluationConfig):
     """The language of what is written, for BLEU.
 
     Args:

@@ -76,8 +76,8 @@ class DecodingConfig(Config):
     """No text is generated, so there is nothing to decode."""
 
 
-class EvaluationConfig(Config):
-    """``evaluate`` reports all scores of the task; there is nothing to choose."""
+class EvaluationConfig(schema.EvaluationConfig):
+    """``evaluate`` reports all scores of the task."""
 
 
 class TextRecipe(schema.Recipe):

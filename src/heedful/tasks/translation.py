@@ -249,7 +249,9 @@ class TranslationRecipe(Seq2SeqRecipe):
         model: Any = self.model
         if model.longest is None or self.is_one_text:
             return self
-        table = f"model.positions={model.positions} ends after model.max_length={model.longest} tokens"
+        table = (
+            f"model.positions.kind={model.positions.kind} ends after model.max_length={model.longest} tokens"
+        )
         most = model.longest - 1
         for column in ("source", "target"):
             limit = self.data.filter.limit(column)

@@ -11,6 +11,15 @@ def letters(make_run, tmp_path) -> Path:
     recipe = {
         "task": {"kind": "classification"},
         "tokenizer": {"subwords": {"kind": "word"}},
-        "model": {"kind": "encoder", "d_model": 8, "d_ff": 9, "n_heads": 2, "n_layers": 1, "max_length": 9},
+        "model": {
+            "kind": "encoder",
+            "d_model": 8,
+            "n_layers": 1,
+            "max_length": 9,
+            "layer": {
+                "mixer": {"kind": "attention", "n_heads": 2},
+                "channels": {"kind": "feed-forward", "d_ff": 9},
+            },
+        },
     }
     return make_run(tmp_path / "run", recipe, [{"text": x, "label": x} for x in "ab"])

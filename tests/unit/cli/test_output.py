@@ -114,7 +114,16 @@ def test_answers_do_not_steer_a_terminal(make_run, tmp_path, at_terminal):
     recipe = {
         "task": {"kind": "classification"},
         "tokenizer": {"subwords": {"kind": "word"}},
-        "model": {"kind": "encoder", "d_model": 8, "d_ff": 9, "n_heads": 2, "n_layers": 1, "max_length": 9},
+        "model": {
+            "kind": "encoder",
+            "d_model": 8,
+            "n_layers": 1,
+            "max_length": 9,
+            "layer": {
+                "mixer": {"kind": "attention", "n_heads": 2},
+                "channels": {"kind": "feed-forward", "d_ff": 9},
+            },
+        },
     }
     run = make_run(tmp_path / "run", recipe, [{"text": x, "label": f"{x}{NASTY}"} for x in "ab"])
     (tmp_path / "in.txt").write_text("a\nb\n")

@@ -35,7 +35,9 @@ def test_a_larger_room_has_the_same_content():
 
 @pytest.mark.skipif(library() is None, reason="no C compiler here")
 def test_the_memory_of_a_batch_goes_with_its_hypotheses():
-    config = TransformerConfig(d_model=14, d_ff=19, n_heads=2, n_layers=1)
+    config = TransformerConfig(
+        d_model=14, n_layers=1, layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 19}}
+    )
     writer = CompiledModel(compile_model(build_model(config, 31, 31).eval(), "fp32"))
     state = writer.start(Tokens.of([[3, 4, 5], [6]]))
     _, state = writer.step(torch.tensor([1, 1]), state)

@@ -6,13 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from heedful.config import merged
 from heedful.data.images import LazyImage
 from heedful.explain.heat_map import save
 from heedful.runs.run import Run, load
 
 WORDS = {"subwords": {"kind": "word"}}
 PIECES = {"subwords": {"kind": "bpe", "merges": 9, "min_frequency": 1}}
-SIZES = {"d_model": 12, "d_ff": 17, "n_heads": 3, "dropout": 0.0}
+LAYER = {"mixer": {"kind": "attention", "n_heads": 3}, "channels": {"kind": "feed-forward", "d_ff": 17}}
+SIZES = {"d_model": 12, "dropout": 0.0, "layer": LAYER}
 ENCODER = {"kind": "encoder", **SIZES, "n_layers": 2, "max_length": 23}
 MODEL = {"kind": "language-model", **SIZES, "n_layers": 2, "context": 19}
 VISION = {
@@ -64,12 +66,12 @@ def _recipe(task: str, tokenizer: Any, model: Any, **sections: Any) -> dict[str,
 
 
 def _classifier(**model: Any) -> dict[str, Any]:
-    return _recipe("classification", PIECES, {**ENCODER, **model})
+    return _recipe("classification", PIECES, merged(ENCODER, model))
 
 
 TRANSFORMER = {"kind": "transformer", **SIZES, "n_layers": 2, "n_decoder_layers": 1}
 ONE_TEXT = {"data": _files({"max_length": {"source": 6, "target": 7}}), "decoding": SHORT}
-HEADS = {"score": "multi-head-additive", "n_heads": 3, "d_k": 5, "d_v": 7}
+HEADS = {"kind": "multi-head-additive", "n_heads": 3, "d_k": 5, "d_v": 7}
 PAIR = {"kind": "regression", "pairs": True}
 CAPTIONER = {"kind": "captioner", **SIZES, "n_layers": 1, "image_size": 6, "channels": 1, "patch_size": 2}
 CAPTIONER |= {"n_decoder_layers": 2}
@@ -77,13 +79,20 @@ CAPTIONER |= {"n_decoder_layers": 2}
 RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
     "translation": (_recipe("translation", PIECES, TRANSFORMER, decoding=BEAM), PAIRS, "the red dog sleeps"),
     "summarisation": (
-        _recipe("summarisation", PIECES, {**TRANSFORMER, "norm_placement": "pre"}, decoding=SHORT),
+        _recipe(
+            "summarisation", PIECES, merged(TRANSFORMER, {"layer": {"norm_placement": "pre"}}), decoding=SHORT
+        ),
         PAIRS,
         "blue dog",
     ),
     "one text": (_recipe("translation", WORDS, MODEL, **ONE_TEXT), PAIRS, "red dog runs"),
     "additive": (
-        _recipe("translation", WORDS, {**TRANSFORMER, "score": "additive"}, decoding=SHORT),
+        _recipe(
+            "translation",
+            WORDS,
+            merged(TRANSFORMER, {"layer": {"mixer": {"score": "additive"}}}),
+            decoding=SHORT,
+        ),
         PAIRS,
         "red dog",
     ),
@@ -96,7 +105,7 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
         _recipe(
             "translation",
             WORDS,
-            {**RECURRENT, "decoder": "luong", "attention": {"score": "bilinear"}, "input_feeding": True},
+            {**RECURRENT, "decoder": "luong", "attention": "bilinear", "input_feeding": True},
             decoding=SHORT,
         ),
         PAIRS,
@@ -133,7 +142,7 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
         _recipe(
             "language-modelling",
             PIECES,
-            {**MODEL, "mixer": "recurrent", "feed_forward": "none"},
+            merged(MODEL, {"layer": {"mixer": {"kind": "recurrent"}, "channels": {"kind": "none"}}}),
             completion={"max_new_tokens": 5},
             decoding={"kind": "greedy"},
         ),
@@ -144,7 +153,16 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
         _recipe(
             "language-modelling",
             PIECES,
-            {**MODEL, "n_layers": 3, "mixer": "alternating", "block": 4, "compression": 3},
+            merged(
+                MODEL,
+                {
+                    "n_layers": 3,
+                    "pattern": [
+                        {"mixer": {"visible": {"kind": "blocks", "size": 4}}},
+                        {"mixer": {"kind": "compressed-attention", "n_heads": 3, "factor": 3}},
+                    ],
+                },
+            ),
             completion={"max_new_tokens": 3},
             decoding={"kind": "greedy"},
         ),
@@ -155,7 +173,10 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
         _recipe(
             "language-modelling",
             WORDS,
-            {**MODEL, "n_heads": 6, "n_kv_heads": 2, "positions": "rotary", "norm": "rms"},
+            merged(
+                MODEL,
+                {"positions": "rotary", "layer": {"mixer": {"n_heads": 6, "n_kv_heads": 2}, "norm": "rms"}},
+            ),
             completion={"max_new_tokens": 3},
             decoding={"kind": "greedy"},
         ),
@@ -179,7 +200,7 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
         LABELLED,
         ("the cat", "a dog sat"),
     ),
-    "fourier": (_classifier(mixer="fourier"), SINGLE, "the cat"),
+    "fourier": (_classifier(layer={"mixer": "fourier"}), SINGLE, "the cat"),
     "regression": (_recipe(PAIR, PIECES, ENCODER), LABELLED, ("the cat", "a dog")),
     "tagging": (_recipe("tagging", PIECES, {**ENCODER, "segments": 0}), TAGGED, "the dog sat"),
     "answers": (

@@ -171,7 +171,9 @@ def test_a_predictions_pieces_become_words(pieces):
         from_prediction(replace(prediction, source_tokens=None), tokenizers)
 
 
-TRANSFORMER = TransformerConfig(d_model=18, d_ff=11, n_heads=3, n_layers=2, dropout=0.0)
+TRANSFORMER = TransformerConfig(
+    d_model=18, n_layers=2, dropout=0.0, layer={"mixer": {"n_heads": 3}, "channels": {"d_ff": 11}}
+)
 RECURRENT = RecurrentConfig(d_embedding=7, d_hidden=11)
 
 

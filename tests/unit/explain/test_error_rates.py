@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from heedful.config import merged
 from heedful.data.corpora.phrasebook import phrasebook
 from heedful.errors import DataError, RequestError
 from heedful.explain.alignment import Attention, Choice, between_ids, links, teacher_forced
@@ -135,7 +136,16 @@ RECIPE = {
         "source": {"lowercase": True},
         "target": {"lowercase": True},
     },
-    "model": {"kind": "transformer", "d_model": 12, "d_ff": 17, "n_heads": 3, "n_layers": 2, "dropout": 0.0},
+    "model": {
+        "kind": "transformer",
+        "d_model": 12,
+        "n_layers": 2,
+        "dropout": 0.0,
+        "layer": {
+            "mixer": {"kind": "attention", "n_heads": 3},
+            "channels": {"kind": "feed-forward", "d_ff": 17},
+        },
+    },
 }
 
 
@@ -362,10 +372,9 @@ def test_a_run_without_attention_over_a_source_is_refused(make_run, tmp_path, fi
 LANGUAGE_MODEL = {
     "kind": "language-model",
     "d_model": 12,
-    "d_ff": 7,
-    "n_heads": 3,
     "n_layers": 2,
     "context": 64,
+    "layer": {"mixer": {"kind": "attention", "n_heads": 3}, "channels": {"kind": "feed-forward", "d_ff": 7}},
 }
 DELIMITED = {**RECIPE, "tokenizer": {"subwords": {"kind": "bpe", "merges": 9}, "shared": True}}
 
@@ -398,7 +407,15 @@ def test_pairs_that_are_too_long_for_the_context_are_named(delimited):
 
 
 def test_a_compressed_memory_has_no_words(make_run, tmp_path, files):
-    model = {**LANGUAGE_MODEL, "mixer": "alternating", "block": 4, "compression": 3}
+    model = merged(
+        LANGUAGE_MODEL,
+        {
+            "pattern": [
+                {"mixer": {"visible": {"kind": "blocks", "size": 4}}},
+                {"mixer": {"kind": "compressed-attention", "n_heads": 3, "factor": 3}},
+            ]
+        },
+    )
     run = load(run_of(make_run, tmp_path, {**DELIMITED, "model": model}), device="cpu")
     with pytest.raises(RequestError, match="every layer must have attention between tokens"):
         judge(run, files, [""] * 6)
@@ -443,7 +460,16 @@ def test_guidance_lowers_the_error_rate_on_held_out_sentences(tmp_path, monkeypa
 
 def phrasebook_recipe(guided):
     corpus = {"kind": "built-in", "name": "phrasebook-de", "limit": 1500}
-    model = {"kind": "transformer", "d_model": 32, "d_ff": 48, "n_heads": 2, "n_layers": 2, "dropout": 0.0}
+    model = {
+        "kind": "transformer",
+        "d_model": 32,
+        "n_layers": 2,
+        "dropout": 0.0,
+        "layer": {
+            "mixer": {"kind": "attention", "n_heads": 2},
+            "channels": {"kind": "feed-forward", "d_ff": 48},
+        },
+    }
     tree = {
         "task": {"kind": "translation"},
         "data": {"train": {**corpus, "split": "train"}, "valid": {**corpus, "split": "valid", "limit": 50}},

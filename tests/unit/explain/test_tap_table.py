@@ -77,7 +77,9 @@ def test_copies_that_differ_have_a_star_and_parts_of_two_kinds_two_lines():
 
 
 def test_a_number_without_a_letter_or_with_two_is_refused():
-    config = TransformerConfig(d_model=6, n_heads=2, d_ff=7, n_layers=1)
+    config = TransformerConfig(
+        d_model=6, n_layers=1, layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 7}}
+    )
     with pytest.raises(ValueError, match="unknown: size 29 must have exactly one letter, got none"):
         rows(Family("unknown", config, {}))
     with pytest.raises(ValueError, match=r"double: size 3 must have exactly one letter, got \['A', 'B'\]"):

@@ -54,13 +54,14 @@ def random_model(config: dict[str, Any], vocab_size: int) -> Any:
         LanguageModelConfig(
             d_model=config["n_embd"],
             n_layers=config["n_layer"],
-            n_heads=config["n_head"],
             context=config["n_positions"],
-            d_ff=config["n_inner"],
-            activation="gelu-tanh",
-            norm_eps=config["layer_norm_epsilon"],
             dropout=0.0,
             tie=config.get("tie_word_embeddings", True),
+            layer={
+                "mixer": {"n_heads": config["n_head"]},
+                "channels": {"d_ff": config["n_inner"], "activation": "gelu-tanh"},
+                "norm": {"eps": config["layer_norm_epsilon"]},
+            },
         ),
         vocab_size,
     )
@@ -87,9 +88,9 @@ def write_gpt2(folder: Path, library: Library, **changes: Any) -> Path:
 def _of(config: dict[str, Any]) -> LanguageModelConfig:
     return LanguageModelConfig(
         d_model=config["n_embd"],
-        n_heads=config["n_head"],
         n_layers=config["n_layer"],
         tie=config.get("tie_word_embeddings", True),
+        layer={"mixer": {"n_heads": config["n_head"]}},
     )
 
 

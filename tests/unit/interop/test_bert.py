@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from heedful.config import merged
 from heedful.errors import RequestError
 from heedful.interop.bert import BERT, table
 from heedful.interop.checkpoint import Checkpoint
@@ -22,9 +23,16 @@ from heedful.text.specials import SPECIALS
 TEXT = ["The Cat sat on the mat, and it's the cat's mat.", "We'll see 1234 dogs! ÜBER façade, 猫が好き"]
 LABELS = ["bad", "good", "so so"]
 SIZES = {
-    "kind": "encoder", "d_model": 14, "n_layers": 2, "n_heads": 2, "d_ff": 17, "max_length": 19,
-    "norm_eps": 1e-12,
-}  # fmt: skip
+    "kind": "encoder",
+    "d_model": 14,
+    "n_layers": 2,
+    "max_length": 19,
+    "layer": {
+        "mixer": {"kind": "attention", "n_heads": 2},
+        "channels": {"kind": "feed-forward", "d_ff": 17},
+        "norm": {"eps": 1e-12},
+    },
+}
 CLEANING = {"clean": True, "chinese": True, "strip_accents": True, "lowercase": True}
 WORDS = {"kind": "wordpiece", "vocab_size": 101, "min_frequency": 1, "cleaning": CLEANING}
 
@@ -46,7 +54,7 @@ def own_run(make_run, tmp_path):
         recipe = {
             "task": {"kind": task} if isinstance(task, str) else task,
             "tokenizer": {"subwords": subwords, **({"text": text} if text else {})},
-            "model": {**SIZES, **model},
+            "model": merged(SIZES, model),
         }
         if recipe["task"]["kind"] == "question-answering":
             recipe["windows"] = {"longest_question": 6}
@@ -142,7 +150,17 @@ def test_a_configuration_becomes_a_model(changed, tmp_path):
     lines = []
     run = load(import_run(folder, tmp_path / "again", lines.append).path)
     assert run.recipe.model == EncoderConfig.model_validate(
-        {**SIZES, "activation": "gelu-tanh", "norm_eps": 1e-3, "dropout": 0.25, "attention_dropout": 0.5}
+        merged(
+            SIZES,
+            {
+                "dropout": 0.25,
+                "layer": {
+                    "mixer": {"dropout": 0.5},
+                    "channels": {"activation": "gelu-tanh"},
+                    "norm": {"eps": 1e-3},
+                },
+            },
+        )
     )
     # Activation and ε of the head for hidden tokens are the model's.
     head = run.model.heads["token"].transform
@@ -265,18 +283,25 @@ def test_labels_that_are_none_are_refused(own_run, tmp_path, labels):
 @pytest.mark.parametrize(
     "model, message",
     [
-        ({"norm_placement": "pre"}, "model.norm_placement=pre: not supported by BERT: its norms follow"),
-        ({"mixer": "fourier"}, "model.mixer=fourier: "),
-        ({"window": 4}, "model.window=4: "),
-        ({"norm": "rms"}, "model.norm=rms: "),
-        ({"positions": "none"}, "model.positions=none: "),
+        (
+            {"layer": {"norm_placement": "pre"}},
+            "model.layer.norm_placement=pre: not supported by BERT: its norms follow",
+        ),
+        ({"layer": {"mixer": "fourier"}}, "model.layer.mixer.kind=fourier: "),
+        (
+            {"layer": {"mixer": {"visible": {"kind": "window", "size": 4}}}},
+            "model.layer.mixer.visible.kind=window: ",
+        ),
+        ({"pattern": [{"mixer": "fourier"}, {}]}, "model.pattern=[…]: not supported by BERT: its layers are"),
+        ({"layer": {"norm": "rms"}}, "model.layer.norm.kind=rms: "),
+        ({"positions": "none"}, "model.positions.kind=none: "),
         ({"scale_embedding": True}, "model.scale_embedding=true: not supported by BERT"),
         ({"embedding_norm": False}, "model.embedding_norm=false: "),
         ({"pooling": "mean"}, "model.pooling=mean: "),
-        ({"feed_forward": "gated"}, "model.feed_forward=gated: "),
-        ({"feed_forward_bias": False}, "model.feed_forward_bias=false: "),
-        ({"attention_bias": False}, "model.attention_bias=false: "),
-        ({"n_kv_heads": 1}, "model.n_kv_heads=1: "),
+        ({"layer": {"channels": "gated"}}, "model.layer.channels.kind=gated: "),
+        ({"layer": {"channels": {"bias": False}}}, "model.layer.channels.bias=false: "),
+        ({"layer": {"mixer": {"bias": False}}}, "model.layer.mixer.bias=false: "),
+        ({"layer": {"mixer": {"n_kv_heads": 1}}}, "model.layer.mixer.n_kv_heads=1: "),
         ({"segments": 0}, "model.segments=0: "),
         ({"subwords": {"kind": "word"}}, "tokenizer.subwords.kind=word: BERT's tokenizer is a WordPiece"),
         ({"text": {"lowercase": True}}, "tokenizer.text: changes of the text are not supported by BERT"),
@@ -332,7 +357,8 @@ def test_an_imported_run_is_the_start_of_another(bert, tmp_path):
 
 @pytest.mark.parametrize("name, n", [("bert-base", 12), ("bert-large", 24)])
 def test_the_table_knows_every_name_of_the_published_sizes(name, n):
-    own = PRESETS[name].model_copy(update={"d_model": 4, "d_ff": 3, "n_heads": 2, "max_length": 3})
+    layer = {"mixer": {"n_heads": 2}, "channels": {"d_ff": 3}}
+    own = PRESETS[name].changed(d_model=4, layer=layer, max_length=3)
     written = take(table(own, Numbering(tuple(range(5))), {"pooled"}), build_model(own, 5))
     assert len(written) == 5 + 16 * n + 2
 

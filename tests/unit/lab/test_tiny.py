@@ -18,7 +18,7 @@ from heedful.objectives.cross_entropy import NextToken
 from heedful.training.optimizers import SGDConfig
 from heedful.training.schedules import Constant
 
-CONFIG = LanguageModelConfig(d_model=8, n_heads=2, n_layers=1, context=7, dropout=0.0)
+CONFIG = LanguageModelConfig(d_model=8, n_layers=1, context=7, dropout=0.0, layer={"mixer": {"n_heads": 2}})
 ROWS = torch.randint(5, (4, 3, 8), generator=torch.Generator().manual_seed(1))
 
 

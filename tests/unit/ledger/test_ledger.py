@@ -233,24 +233,31 @@ def transformers(draw):
     n_heads, n_kv_heads = draw(heads)
     combine = draw(st.sampled_from(["add", "concat"]))
     options = {
-        "n_heads": n_heads,
-        "n_kv_heads": n_kv_heads,
         "d_model": 6 * draw(st.sampled_from([2, 4, 6])),
-        "d_ff": draw(st.integers(1, 31)),
         "n_layers": draw(st.integers(1, 3)),
         "n_decoder_layers": draw(st.sampled_from([None, 1, 2])),
-        "d_k": draw(widths),
-        "d_v": draw(widths),
-        "score": draw(st.sampled_from(["scaled-dot", "dot", "bilinear", "additive", "cosine"])),
-        "attention_bias": draw(st.booleans()),
-        "feed_forward": draw(st.sampled_from(["plain", "gated"])),
-        "feed_forward_bias": draw(st.booleans()),
-        "norm": draw(st.sampled_from(["layer", "rms", "batch", "power"])),
-        "norm_placement": draw(st.sampled_from(["pre", "post"])),
         "combine": combine,
         "positions": draw(st.sampled_from(["learned", "constant", "none"])),
         "d_positions": draw(st.sampled_from([None, 3])),
         "tie": "none" if combine == "concat" else draw(st.sampled_from(["three-way", "target", "none"])),
+        "layer": {
+            "mixer": {
+                "kind": "attention",
+                "n_heads": n_heads,
+                "n_kv_heads": n_kv_heads,
+                "d_k": draw(widths),
+                "d_v": draw(widths),
+                "score": draw(st.sampled_from(["scaled-dot", "dot", "bilinear", "additive", "cosine"])),
+                "bias": draw(st.booleans()),
+            },
+            "channels": {
+                "kind": draw(st.sampled_from(["plain", "gated"])),
+                "d_ff": draw(st.integers(1, 31)),
+                "bias": draw(st.booleans()),
+            },
+            "norm": draw(st.sampled_from(["layer", "rms", "batch", "power"])),
+            "norm_placement": draw(st.sampled_from(["pre", "post"])),
+        },
     }
     return TransformerConfig(max_length=19, **options)
 
@@ -554,7 +561,7 @@ def torch_counts(model, inputs):
 @pytest.mark.parametrize("mixer", STACKS)
 def test_every_mixer_of_an_encoder_has_the_operations_that_torch_counts(mixer):
     """Of transforms torch counts nothing: 5 N log2 N are the numbers n = 7 times d = 24 of a sequence."""
-    config = EncoderConfig(mixer=mixer, max_length=31, attention_dropout=0.0, **SMALL)
+    config = EncoderConfig(max_length=31, layer={"mixer": {"kind": mixer, "dropout": 0.0}}, **SMALL)
     model = build_model(config, 41)
     model.heads["class"] = class_head(24, 5, 0.0)
     inputs = Tokens.of([[3 + (i + j) % 29 for i in range(TARGET)] for j in range(PAIRS)])
@@ -583,7 +590,13 @@ def of_images(model, d_model, n_tokens, channels, size):
 )
 def test_models_of_patches_have_the_operations_that_torch_counts(mixer, pooling, patches):
     positions = "none" if mixer == "mlp" else "learned"
-    config = VisionConfig(mixer=mixer, pooling=pooling, positions=positions, patches=patches, **SMALL_IMAGES)
+    config = VisionConfig(
+        pooling=pooling,
+        positions=positions,
+        patches=patches,
+        layer={"mixer": {"kind": mixer}},
+        **SMALL_IMAGES,
+    )
     model = build_model(config)
     model, inputs = of_images(model, 24, config.n_tokens, 2, 12)
     ledger = ledger_of(model, length=config.n_tokens)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from heedful.config import merged
 from heedful.models import transformer, vision
 from heedful.models.captioner import PRESETS, CaptionerConfig, build
 from heedful.models.transformer import TransformerConfig
@@ -11,7 +12,15 @@ from heedful.nn.layout import Tokens
 from heedful.nn.patches import Images
 from heedful.nn.taps import recording
 
-SIZES = {"d_model": 14, "d_ff": 19, "n_heads": 2, "n_layers": 2, "dropout": 0.0}
+SIZES = {
+    "d_model": 14,
+    "n_layers": 2,
+    "layer": {
+        "mixer": {"kind": "attention", "n_heads": 2},
+        "channels": {"kind": "feed-forward", "d_ff": 19},
+    },
+    "dropout": 0.0,
+}
 SMALL = {"image_size": 12, "channels": 2, "patch_size": 4, **SIZES}
 V = 23
 CAPTIONS = Tokens.of([[1, 5, 9], [1], [1, 7, 8, 3, 4]])
@@ -19,7 +28,7 @@ CAPTIONS = Tokens.of([[1, 5, 9], [1], [1, 7, 8, 3, 4]])
 
 def captioner(**options):
     torch.manual_seed(1)
-    return build(CaptionerConfig(**{**SMALL, **options}), V).eval()
+    return build(CaptionerConfig(**merged(SMALL, options)), V).eval()
 
 
 def images(b=3):
@@ -29,7 +38,7 @@ def images(b=3):
 
 def formula(config):
     """Patches, both stacks with their last norms, one table of words."""
-    d, f, n = config.d_model, config.d_ff, config.n_tokens
+    d, f, n = config.d_model, config.layer.channels.d_ff, config.n_tokens
     patches = config.channels * config.patch_size**2 * d + d + n * d
     attention, feed_forward, norm = 4 * d * d + 4 * d, 2 * d * f + f + d, 2 * d
     encoder = config.n_layers * (attention + feed_forward + 2 * norm) + norm
@@ -57,7 +66,9 @@ def test_it_is_vits_encoder_under_a_transformers_decoder():
     patches = vision.build(VisionConfig(**{**SMALL, "pooling": "mean"})).eval()
     patches.embedding.load_state_dict(model.source_embedding.state_dict())
     patches.stack.load_state_dict(model.encoder.state_dict())
-    options = {**SIZES, "activation": "gelu", "norm_placement": "pre", "tie": "target"}
+    options = merged(
+        SIZES, {"tie": "target", "layer": {"channels": {"activation": "gelu"}, "norm_placement": "pre"}}
+    )
     words = transformer.build(TransformerConfig(**options), 5, V).eval()
     words.target_embedding.load_state_dict(model.target_embedding.state_dict())
     words.decoder.load_state_dict(model.decoder.state_dict())
@@ -80,7 +91,7 @@ def test_every_word_looks_at_every_patch():
 
 
 def test_first_weights():
-    model = captioner(d_model=128, n_heads=4)
+    model = captioner(d_model=128, layer={"mixer": {"n_heads": 4}})
     assert model.source_embedding.positions.positions.weight.std().item() == pytest.approx(0.02, rel=0.1)
     assert model.heads["token"].weight is model.target_embedding.weight
     assert captioner(tie=False).heads["token"].weight.shape == (V, 14)

@@ -3,18 +3,27 @@
 import pytest
 import torch
 
+from heedful.config import merged
 from heedful.data.batch import Batch
 from heedful.models.encoder import PRESETS, EncoderConfig, build, class_head
 from heedful.nn.layout import Tokens
 from heedful.nn.pooling import Pooler
 
-SMALL = {"d_model": 14, "d_ff": 19, "n_heads": 2, "n_layers": 2, "max_length": 17, "dropout": 0.0}
-SMALL |= {"attention_dropout": 0.0}
+SMALL = {
+    "d_model": 14,
+    "n_layers": 2,
+    "layer": {
+        "mixer": {"kind": "attention", "n_heads": 2, "dropout": 0.0},
+        "channels": {"kind": "feed-forward", "d_ff": 19},
+    },
+    "max_length": 17,
+    "dropout": 0.0,
+}
 
 
 def encoder(**options):
     torch.manual_seed(1)
-    return build(EncoderConfig(**{**SMALL, **options}), 31).eval()
+    return build(EncoderConfig(**merged(SMALL, options)), 31).eval()
 
 
 @pytest.mark.parametrize(
@@ -58,7 +67,7 @@ def test_a_pooler_is_there_unless_left_away():
 
 
 def test_first_weights_are_those_of_bert():
-    model = encoder(d_model=128, d_ff=256, n_heads=4)
+    model = encoder(d_model=128, layer={"mixer": {"n_heads": 4}, "channels": {"d_ff": 256}})
     for name, parameter in model.named_parameters():
         if parameter.ndim == 2 and "segments" not in name:
             assert parameter.std().item() == pytest.approx(0.02, rel=0.1), name
@@ -67,37 +76,54 @@ def test_first_weights_are_those_of_bert():
             assert not parameter.any(), name
 
 
-@pytest.mark.parametrize("options", [{"positions": "sinusoidal"}, {"mixer": "recurrent"}])
+@pytest.mark.parametrize(
+    "options",
+    [{"positions": "sinusoidal", "layer": {"mixer": {"n_heads": 3}}}, {"layer": {"mixer": "recurrent"}}],
+)
 def test_odd_widths_are_refused_where_halves_are_needed(options):
     with pytest.raises(ValueError, match="must be even"):
-        EncoderConfig(d_model=15, n_heads=3, **options)
+        EncoderConfig(d_model=15, **options)
 
 
 @pytest.mark.parametrize(
-    "options, message",
+    "mixer, options, message",
     [
         (
-            {"mixer": "fourier", "positions": "rotary"},
-            "positions=rotary requires mixer=attention, got fourier",
+            "fourier",
+            {"positions": "rotary"},
+            r"positions\.kind=rotary requires attention, got layer\.mixer\.kind=fourier",
         ),
-        ({"mixer": "convolution", "kernel": 4}, "kernel must be odd, got 4"),
-        ({"mixer": "parallel-convolutions", "widths": []}, "at least 1 item"),
+        ({"kind": "convolution", "kernel": 4}, {}, "kernel must be odd, got 4"),
+        ({"kind": "parallel-convolutions", "widths": []}, {}, "at least 1 item"),
         (
-            {"d_model": 2, "n_heads": 2, "widths": [3, 4, 5]},
+            {"kind": "parallel-convolutions", "widths": [3, 4, 5]},
+            {"d_model": 2},
             "widths must have at most d_model=2 items, got 3",
         ),
-        ({"mixer": "fourier", "window": 3}, "window=3 requires mixer=attention, got fourier"),
+        (
+            {"kind": "fourier", "visible": {"kind": "window", "size": 3}},
+            {},
+            r"mixer\.fourier\.visible\n  Extra inputs",
+        ),
+        ({"visible": "blocks"}, {}, r"layer\.mixer\.visible\.kind=blocks requires causal attention"),
+        (
+            "compressed-attention",
+            {},
+            r"layer\.mixer\.kind=compressed-attention is not supported by this model, whose tokens see later",
+        ),
     ],
 )
-def test_mixers_that_cannot_work_are_refused(options, message):
+def test_mixers_that_cannot_work_are_refused(mixer, options, message):
     with pytest.raises(ValueError, match=message):
-        EncoderConfig(**options)
+        EncoderConfig(layer={"mixer": mixer}, **options)
 
 
 def test_fnet_has_no_parameters_for_mixing():
     """FNet-base is BERT-base without attention: 4 (768^2 + 768) parameters less in each of 12 layers."""
     with torch.device("meta"):
-        bert, fnet = (build(EncoderConfig(mixer=mixer), 32_000) for mixer in ("attention", "fourier"))
+        bert, fnet = (
+            build(EncoderConfig(layer={"mixer": mixer}), 32_000) for mixer in ("attention", "fourier")
+        )
     sizes = [sum(p.numel() for p in model.parameters()) for model in (bert, fnet)]
     assert sizes[0] - sizes[1] == 12 * 4 * (768 * 768 + 768)
 

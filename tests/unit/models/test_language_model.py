@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 import heedful
+from heedful.config import merged
 from heedful.errors import RequestError
 from heedful.models import language_model
 from heedful.models.language_model import PRESETS, LanguageModelConfig, build
@@ -20,13 +21,33 @@ from heedful.nn.layout import Layout, Tokens
 from heedful.nn.positions import LearnedPositions
 from heedful.nn.state import KeyValueCache
 
-SMALL = {"d_model": 14, "d_ff": 19, "n_heads": 2, "n_layers": 3, "dropout": 0.0, "context": 11}
+SMALL = {
+    "d_model": 14,
+    "n_layers": 3,
+    "layer": {
+        "mixer": {"kind": "attention", "n_heads": 2},
+        "channels": {"kind": "feed-forward", "d_ff": 19},
+    },
+    "dropout": 0.0,
+    "context": 11,
+}
 V = 37
 TARGETS = [[1, 5, 6], [1, 7, 8, 9, 2, 30, 36], [1]]
 
 
 def small(**options):
-    return LanguageModelConfig.model_validate({**SMALL, **options})
+    return LanguageModelConfig.model_validate(merged(SMALL, options))
+
+
+def mixer(kind, **options):
+    """A changed mixer of all layers."""
+    return {"layer": {"mixer": {"kind": kind, **options}}}
+
+
+def experts(**options):
+    """Experts with the channels of the small model, in all layers."""
+    expert = {"kind": "feed-forward", "d_ff": 19, "activation": "gelu"}
+    return {"channels": {"kind": "experts", "expert": expert, **options}}
 
 
 def model_of(config, seed=1):
@@ -76,7 +97,7 @@ def test_the_table_of_presets_tells_the_sizes():
     assert told.keys() == PRESETS.keys()
     for name, (layers, d_model, n_heads, context, parameters) in told.items():
         config = PRESETS[name]
-        sizes = [config.n_layers, config.d_model, config.n_heads, config.context]
+        sizes = [config.n_layers, config.d_model, config.layer.mixer.n_heads, config.context]
         assert [int(layers), int(d_model), int(n_heads), int(context)] == sizes
         body, per_word = (int(n.replace(",", "").strip(" V")) for n in parameters.split("+"))
         assert size(on_meta(config, 53)) == body + 53 * per_word
@@ -103,7 +124,8 @@ def test_the_modern_small_model_is_counted_from_its_matrices():
 @pytest.mark.parametrize(("cell", "gates"), [("rnn", 1), ("gru", 3), ("lstm", 4)])
 def test_a_recurrent_layer_is_counted_from_its_matrices(cell, gates):
     d = 14
-    model = on_meta(small(mixer="recurrent", cell=cell, feed_forward="none", positions="none"), V)
+    layer = {"mixer": {"kind": "recurrent", "cell": cell}, "channels": "none"}
+    model = on_meta(small(layer=layer, positions="none"), V)
     layer = gates * (2 * d * d + d) + 2 * d
     assert [size(block) for block in model.stack.blocks] == [layer] * 3
     assert size(model) == 3 * layer + 2 * d + V * d
@@ -114,12 +136,12 @@ def test_a_recurrent_layer_is_counted_from_its_matrices(cell, gates):
 
 def torchs(config):
     """``torch.nn.TransformerEncoder`` with the layers of the configuration."""
-    pre = config.norm_placement == "pre"
-    activation = {"gelu": "gelu", "relu": "relu", "gelu-tanh": nn.GELU("tanh")}[config.activation]
+    pre, channels = config.layer.norm_placement == "pre", config.layer.channels
+    activation = {"gelu": "gelu", "relu": "relu", "gelu-tanh": nn.GELU("tanh")}[channels.activation]
     layer = nn.TransformerEncoderLayer(
         config.d_model,
-        config.n_heads,
-        config.d_ff,
+        config.layer.mixer.n_heads,
+        channels.d_ff,
         dropout=0.0,
         batch_first=True,
         norm_first=pre,
@@ -144,7 +166,7 @@ def copy_layer(theirs, ours):
 @pytest.mark.parametrize("place", ["pre", "post"])
 @pytest.mark.parametrize("activation", ["relu", "gelu", "gelu-tanh"])
 def test_equals_torchs_layers_with_the_same_weights(place, activation):
-    config = small(norm_placement=place, activation=activation)
+    config = small(layer={"norm_placement": place, "channels": {"activation": activation}})
     ours, theirs = model_of(config), torchs(config)
     for layer, block in zip(theirs.layers, ours.stack.blocks, strict=True):
         copy_layer(layer, block)
@@ -191,16 +213,16 @@ def recurred(cell, x):
 
 
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
-@pytest.mark.parametrize("feed_forward", ["none", "plain"])
-def test_a_recurrent_model_equals_torchs_layers_with_the_same_weights(cell, feed_forward):
-    sizes = {"d_model": D, "n_heads": 1, "positions": "none"}
-    model = model_of(small(**sizes, mixer="recurrent", cell=cell, feed_forward=feed_forward))
+@pytest.mark.parametrize("channels", ["none", "feed-forward"])
+def test_a_recurrent_model_equals_torchs_layers_with_the_same_weights(cell, channels):
+    layer = {"mixer": {"kind": "recurrent", "cell": cell}, "channels": {"kind": channels}}
+    model = model_of(small(d_model=D, positions="none", layer=layer))
     hidden = model(Tokens.of(TARGETS)).split([len(target) for target in TARGETS])
     for target, found in zip(TARGETS, hidden, strict=True):
         x = model.embedding.weight[target]
         for block in model.stack.blocks:
             x = x + recurred(block.mixer.part.cell, block.mixer.norm(x))
-            if feed_forward == "plain":
+            if channels == "feed-forward":
                 normed, part = block.feed_forward.norm(x), block.feed_forward.part
                 x = x + part.down(functional.gelu(part.up(normed)))
         torch.testing.assert_close(found, model.stack.norm(x))
@@ -211,7 +233,10 @@ def test_first_weights_have_the_spread_of_gpt2(place, last):
     """Standard deviations of some 10,000 numbers, so within 3 %."""
     torch.manual_seed(1)
     model = build(
-        LanguageModelConfig(n_layers=4, d_model=96, n_heads=3, norm_placement=place, tie=False), 101
+        LanguageModelConfig(
+            n_layers=4, d_model=96, tie=False, layer={"mixer": {"n_heads": 3}, "norm_placement": place}
+        ),
+        101,
     )
     for block in model.stack.blocks:
         attention, feed_forward = block.mixer.part, block.feed_forward.part
@@ -230,7 +255,9 @@ def test_first_weights_have_the_spread_of_gpt2(place, last):
 
 def test_a_gated_feed_forward_starts_alike():
     torch.manual_seed(1)
-    config = LanguageModelConfig(n_layers=4, d_model=96, n_heads=3, feed_forward="gated")
+    config = LanguageModelConfig(
+        n_layers=4, d_model=96, layer={"mixer": {"n_heads": 3}, "channels": {"kind": "gated"}}
+    )
     for block in build(config, 101).stack.blocks:
         feed_forward = block.feed_forward.part
         assert spread(feed_forward.gate_up.weight) == pytest.approx(0.02, rel=0.03)
@@ -248,7 +275,10 @@ def test_tying_makes_one_parameter():
 def test_positions_of_size_one_do_not_drown_the_tokens(positions):
     torch.manual_seed(1)
     model = build(
-        LanguageModelConfig(n_layers=1, d_model=192, n_heads=3, positions=positions, dropout=0.0), 101
+        LanguageModelConfig(
+            n_layers=1, d_model=192, positions=positions, dropout=0.0, layer={"mixer": {"n_heads": 3}}
+        ),
+        101,
     )
     seen = model.embedding(Tokens.of([list(range(53))]))
     alone = seen - model.embedding.positions.positions(torch.arange(53))
@@ -281,38 +311,47 @@ def test_the_long_summariser_alternates_and_has_its_experts_in_the_middle():
 def test_options_of_mixing_reach_their_layers():
     kinds = {"rnn": ElmanCell, "gru": GRUCell, "lstm": LSTMCell}
     for word, kind in kinds.items():
-        parts = mixers(small(mixer="recurrent", cell=word))
+        parts = mixers(small(**mixer("recurrent", cell=word)))
         assert [(type(part.cell), part.reverse) for part in parts] == [(kind, False)] * 3
     for word in ("separable", "convolution"):
-        parts = mixers(small(mixer=word, kernel=4))
+        parts = mixers(small(**mixer(word, kernel=4)))
         assert [(part.kernel, part.causal) for part in parts] == [(4, True)] * 3
-    assert [part.window for part in mixers(small(window=5))] == [5] * 3
-    assert [part.window for part in mixers(small(window=5, full_every=2))] == [5, None, 5]
-    parallel = mixers(small(mixer="parallel-convolutions", widths=[2, 7]))
+    window = mixer("attention", visible={"kind": "window", "size": 5})
+    assert [part.window for part in mixers(small(**window))] == [5] * 3
+    second_sees_all = [{}, {"mixer": {"visible": "all"}}]
+    assert [part.window for part in mixers(small(**window, pattern=second_sees_all))] == [5, None, 5]
+    parallel = mixers(small(**mixer("parallel-convolutions", widths=[2, 7])))
     assert [(part.widths, part.causal) for part in parallel] == [((2, 7), True)] * 3
-    local = mixers(small(mixer="local", block=5, earlier_blocks=2))
+    local = mixers(small(**mixer("attention", visible={"kind": "blocks", "size": 5, "earlier": 2})))
     assert [(part.block, part.earlier_blocks, part.causal) for part in local] == [(5, 2, True)] * 3
-    assert [part.factor for part in mixers(small(mixer="compressed", compression=4))] == [4] * 3
-    assert [part.qkv.bias is None for part in mixers(small(mixer="compressed", attention_bias=False))] == [
-        True
-    ] * 3
+    compressed = mixers(small(**mixer("compressed-attention", n_heads=2, factor=4)))
+    assert [part.factor for part in compressed] == [4] * 3
+    plain = mixers(small(**mixer("compressed-attention", n_heads=2, bias=False)))
+    assert [part.qkv.bias is None for part in plain] == [True] * 3
 
 
-@pytest.mark.parametrize("layers, found", [(None, [2]), ([1, 3], [1, 3])])
+@pytest.mark.parametrize("layers, found", [("{} e {}", [2]), ("e {} e", [1, 3]), ("e", [1, 2, 3])])
 def test_options_of_experts_reach_their_layers(layers, found):
-    config = small(experts={"n": 5, "k": 3, "importance": 0.2, "layers": layers})
+    options = {"{}": {}, "e": experts(n=5, k=3, importance=0.2)}
+    config = small(pattern=[options[word] for word in layers.split()])
     channels = [block.feed_forward.part for block in on_meta(config, V).stack.blocks]
     assert [i + 1 for i, part in enumerate(channels) if isinstance(part, MixtureOfExperts)] == found
-    gate = channels[found[0] - 1].gate
+    mixture = channels[found[0] - 1]
+    gate = mixture.gate
     assert (gate.n_experts, gate.k, gate.importance, gate.load) == (5, 3, 0.2, 0.2)
-    plain = small(experts={"n": 5, "gate": "top-k"})
+    assert {(each.up.out_features, type(each.activation)) for each in mixture.experts} == {(19, nn.GELU)}
+    plain = small(layer=experts(n=5, gate="top-k"))
     assert type(on_meta(plain, V).stack.blocks[1].feed_forward.part.gate) is TopKGate
 
 
 def test_first_weights_of_experts_and_compressions():
     torch.manual_seed(1)
-    experts = {"n": 3, "k": 2}
-    config = LanguageModelConfig(n_layers=2, d_model=96, n_heads=3, mixer="compressed", experts=experts)
+    config = LanguageModelConfig(
+        n_layers=2,
+        d_model=96,
+        layer={"mixer": {"kind": "compressed-attention", "n_heads": 3}},
+        pattern=[{"channels": {"kind": "experts", "n": 3, "k": 2, "expert": {"activation": "gelu"}}}, {}],
+    )
     model = build(config, 101)
     attention, mixture = model.stack.blocks[0].mixer.part, model.stack.blocks[0].feed_forward.part
     assert spread(attention.qkv.weight) == pytest.approx(0.02, rel=0.03)
@@ -326,7 +365,8 @@ def test_first_weights_of_experts_and_compressions():
 
 @torch.no_grad()
 def test_a_memory_far_below_the_context_is_kept_for_continuing():
-    model = model_of(small(mixer="alternating", block=4, context=64))
+    local, compressed = {"kind": "blocks", "size": 4}, {"kind": "compressed-attention", "n_heads": 2}
+    model = model_of(small(pattern=[{"mixer": {"visible": local}}, {"mixer": compressed}], context=64))
     state = model.start(1)
     _, state = model.extend(Tokens.of([list(range(1, 31))]), state)
     kinds = [type(cache) for cache in state.caches]
@@ -351,7 +391,7 @@ def test_a_sequence_beyond_the_context_is_refused():
 @torch.no_grad()
 def test_other_positions_go_on_beyond_the_context(positions):
     """31 tokens in a context of 11: the first are what they were alone."""
-    model = model_of(small(positions=positions, d_k=6))
+    model = model_of(small(positions=positions, layer={"mixer": {"d_k": 6}}))
     ids = [1 + i % 29 for i in range(31)]
     long, short = model(Tokens.of([ids])), model(Tokens.of([ids[:11]]))
     assert long.isfinite().all()
@@ -362,7 +402,7 @@ def test_other_positions_go_on_beyond_the_context(positions):
 @torch.no_grad()
 def test_positions_inside_attention_alone_tell_the_order_of_what_came_before(positions):
     """With one layer, the causal mask does not: earlier tokens may change places."""
-    model = model_of(small(positions=positions, d_k=6, n_layers=1))
+    model = model_of(small(positions=positions, layer={"mixer": {"d_k": 6}}, n_layers=1))
     straight, swapped = (model(Tokens.of([ids]))[-1] for ids in ([5, 6, 7, 8], [6, 7, 5, 8]))
     assert torch.allclose(straight, swapped, atol=1e-5) == (positions == "none")
 
@@ -371,51 +411,73 @@ def test_positions_inside_attention_alone_tell_the_order_of_what_came_before(pos
     "options, message",
     [
         ({"d_model": 15}, "must be divisible by n_heads"),
-        ({"positions": "rotary"}, "d_k=7 must be even with positions=rotary"),
+        ({"positions": "rotary"}, r"d_k=7 must be even with positions\.kind=rotary"),
         (
-            {"positions": "rotary", "d_k": 7, "rotary_width": 3},
-            "rotary_width=3 must be even and at most d_k=7",
+            {"positions": {"kind": "rotary", "d_rotated": 3}},
+            r"positions\.d_rotated=3 must be even and at most d_k=7",
         ),
         (
-            {"positions": "rotary", "d_k": 7, "rotary_width": 8},
-            "rotary_width=8 must be even and at most d_k=7",
+            {"positions": {"kind": "rotary", "d_rotated": 8}},
+            r"positions\.d_rotated=8 must be even and at most d_k=7",
         ),
-        ({"positions": "rotary", "d_k": 6, "rotary_base": 1.0}, "greater than 1"),
-        ({"positions": "alibi", "rotary_width": 2}, "rotary_width=2 requires positions=rotary, got alibi"),
-        ({"rotary_base": 500.0}, "rotary_base=500.0 requires positions=rotary, got learned"),
         (
-            {"positions": "rotary", "d_k": 6, "score": "additive"},
-            "got score=additive; choose other positions",
+            {"positions": {"kind": "rotary", "base": 1.0}, **mixer("attention", d_k=6)},
+            "greater than 1",
         ),
-        ({"n_kv_heads": 3}, "must be divisible by n_kv_heads=3"),
-        ({"d_model": 15, "n_heads": 3, "positions": "sinusoidal"}, "d_model=15 must be even"),
+        ({"positions": {"kind": "alibi", "d_rotated": 2}}, r"positions\.alibi\.d_rotated\n  Extra inputs"),
+        ({"positions": {"base": 500.0}}, r"positions\.learned\.base\n  Extra inputs"),
+        (
+            {"positions": "rotary", **mixer("attention", d_k=6, score="additive")},
+            r"got layer\.mixer\.score\.kind=additive; choose other positions",
+        ),
+        (mixer("attention", n_kv_heads=3), "must be divisible by n_kv_heads=3"),
+        (
+            {"d_model": 15, "positions": "sinusoidal", **mixer("attention", n_heads=3)},
+            r"d_model must be even .*, got 15",
+        ),
         ({"context": 0}, "greater than or equal to 1"),
         ({"tie": "three-way"}, "valid boolean"),
-        ({"mixer": "local", "window": 3}, "with mixer=local there is none; take mixer=all"),
-        ({"mixer": "recurrent", "window": 3}, "with mixer=recurrent there is none"),
-        ({"window": 1}, "greater than or equal to 2"),
-        ({"full_every": 2}, "full_every requires a window; set window, or full_every=null"),
-        ({"window": 3, "full_every": 4}, "full_every=4 must be at most n_layers=3"),
-        ({"window": 3, "full_every": 1}, "greater than or equal to 2"),
-        ({"mixer": "compressed", "earlier_blocks": 1}, "mixer=compressed has none"),
-        ({"mixer": "recurrent", "earlier_blocks": 1}, "mixer=recurrent has none"),
+        (mixer("attention", visible={"kind": "window", "size": 1}), "greater than or equal to 2"),
+        (mixer("attention", visible="window"), r"visible\.window\.size\n  Field required"),
         (
-            {"mixer": "recurrent", "positions": "alibi"},
-            "requires attention, got mixer=recurrent",
+            mixer("attention", visible={"kind": "window", "size": 3, "earlier": 1}),
+            r"visible\.window\.earlier\n  Extra inputs",
         ),
         (
-            {"mixer": "separable", "positions": "alibi"},
-            "requires attention, got mixer=separable",
+            mixer("compressed-attention", visible={"kind": "window", "size": 3}),
+            r"compressed-attention\.visible\n  Extra inputs",
         ),
-        ({"experts": {}, "feed_forward": "none"}, "experts are feed-forwards: take feed_forward=plain"),
-        ({"mixer": "compressed", "compression": 1}, "greater than or equal to 2"),
-        ({"mixer": "sparse"}, "'separable', 'convolution' or 'parallel-convolutions'"),
-        ({"experts": {"n": 4, "k": 4}}, "experts.k must be smaller than experts.n"),
-        ({"experts": {"n": 4, "k": 1}}, "greater than or equal to 2"),
-        ({"experts": {"n": 4, "layers": [4]}}, "there is no layer 4, n_layers is 3"),
-        ({"experts": {"n": 4, "layers": []}}, "experts=null"),
-        ({"experts": {"n": 4, "layers": [1, 1]}}, "each layer once"),
-        ({"experts": {"n": 4, "gate": "top-k", "load": 0.1}}, "load requires gate=noisy-top-k"),
+        (
+            mixer("recurrent", visible={"kind": "window", "size": 3}),
+            r"recurrent\.visible\n  Extra inputs",
+        ),
+        (
+            {"positions": "alibi", **mixer("recurrent")},
+            r"requires attention, got layer\.mixer\.kind=recurrent",
+        ),
+        (
+            {"positions": "alibi", **mixer("separable")},
+            r"requires attention, got layer\.mixer\.kind=separable",
+        ),
+        (
+            {"positions": "alibi", **mixer("compressed-attention", n_heads=2)},
+            r"layer\.mixer\.kind=compressed-attention, whose memory slots have no single position",
+        ),
+        (mixer("fourier"), r"layer\.mixer\.kind=fourier is not supported by this model"),
+        (mixer("compressed-attention", factor=1), "greater than or equal to 2"),
+        (mixer("sparse"), "'separable', 'convolution', 'parallel-convolutions'"),
+        ({"layer": experts(n=4, k=4)}, r"experts\.k must be smaller than experts\.n"),
+        ({"layer": experts(n=4, k=1)}, "greater than or equal to 2"),
+        ({"layer": experts(n=4, gate="top-k", load=0.1)}, "load requires gate=noisy-top-k"),
+        (
+            {"layer": {"channels": {"kind": "experts", "expert": "none"}}},
+            r"channels\.experts\.expert",
+        ),
+        ({"pattern": []}, "at least 1 item"),
+        (
+            {"pattern": [{}, experts(n=4, k=4)]},
+            r"pattern\.1\.channels\.experts\n  Value error, experts\.k must be",
+        ),
     ],
 )
 def test_contradictions_are_refused(options, message):

@@ -1,17 +1,15 @@
 """Recurrent encoder-decoders: published sizes, the contract of a model, and what a configuration refuses."""
 
-from typing import get_args
-
 import pytest
 import torch
 from pydantic import ValidationError
 
-from heedful.models import recurrent
+from heedful.models import recurrent, sections
 from heedful.models.recurrent import PRESETS, RecurrentConfig, build
-from heedful.models.recurrent_attention import Attention
 from heedful.models.registry import preset_trees
 from heedful.nn.layout import Tokens
 from heedful.nn.taps import recording
+from heedful.recipes.problems import kinds_of
 from heedful.recipes.trees import Mark, Tree, merge
 
 V_S, V_T = 31, 37
@@ -22,9 +20,9 @@ SMALL = {
     "d_embedding": 5,
     "d_hidden": 7,
     "d_readout": 11,
-    "attention": {"score": "additive", "d_attention": 13},
+    "attention": {"kind": "additive", "d_attention": 13},
 }
-LOCATION = {"score": "multi-head-location", "n_heads": 3, "d_k": 5, "d_v": 4, "channels": 2, "half_width": 4}
+LOCATION = {"kind": "multi-head-location", "n_heads": 3, "d_k": 5, "d_v": 4, "channels": 2, "half_width": 4}
 CASES = {
     "bahdanau": SMALL,
     "bahdanau, 2 layers, fed": {
@@ -38,7 +36,7 @@ CASES = {
     "luong, cosine": {
         **SMALL,
         "decoder": "luong",
-        "attention": {"score": "cosine", "key_strength": 2.0},
+        "attention": {"kind": "cosine", "key_strength": 2.0},
         "direction": "right-to-left",
         "bridge": "copy",
         "cell": "lstm",
@@ -48,10 +46,10 @@ CASES = {
     "luong, dot": {
         **SMALL,
         "decoder": "luong",
-        "attention": {"score": "scaled-dot"},
+        "attention": {"kind": "scaled-dot"},
         "direction": "left-to-right",
     },
-    "luong, bilinear": {**SMALL, "decoder": "luong", "attention": {"score": "bilinear"}, "bridge": "zero"},
+    "luong, bilinear": {**SMALL, "decoder": "luong", "attention": {"kind": "bilinear"}, "bridge": "zero"},
     "plain": {
         "d_embedding": 5,
         "d_hidden": 7,
@@ -64,9 +62,9 @@ CASES = {
         "residual": True,
     },
     "tied": {**SMALL, "d_readout": 5, "tie": "target"},
-    "heads": {**SMALL, "attention": {"score": "multi-head-additive", "n_heads": 3, "d_k": 5, "d_v": 4}},
+    "heads": {**SMALL, "attention": {"kind": "multi-head-additive", "n_heads": 3, "d_k": 5, "d_v": 4}},
     "location": {**SMALL, "attention": LOCATION, "decoder": "luong", "input_feeding": True},
-    "multi-resolution": {**SMALL, "attention": {**LOCATION, "score": "multi-head-multi-resolution"}},
+    "multi-resolution": {**SMALL, "attention": {**LOCATION, "kind": "multi-head-multi-resolution"}},
 }
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 
@@ -260,7 +258,7 @@ def test_attentions_with_heads_have_espnets_sizes():
 
     def attention(score):
         with torch.device("meta"):
-            model = build(RecurrentConfig.model_validate({"attention": {"score": score}}), 53, 53)
+            model = build(RecurrentConfig.model_validate({"attention": {"kind": score}}), 53, 53)
         return model.decoder.step.attention
 
     def count(part):
@@ -293,17 +291,17 @@ def test_presets_round_trip(name):
         ({"decoder": "plain"}, "decoder=plain does not support attention"),
         ({"decoder": "luong", "attention": None}, "needs an attention"),
         ({"attention": None}, "half would be unused"),
-        ({"attention": {"score": "dot"}}, "bilinear or additive"),
-        ({"attention": {"score": "cosine"}}, "bilinear or additive"),
+        ({"attention": {"kind": "dot"}}, "bilinear or additive"),
+        ({"attention": {"kind": "cosine"}}, "bilinear or additive"),
         ({"bridge": "copy"}, "use bridge=project"),
         (
             {**CASES["plain"], "d_readout": None, "bridge": "zero"},
             "has no access to the source",
         ),
         ({"tie": "target"}, "got d_embedding=5 and readout width 11"),
-        ({"attention": {"score": "bilinear", "d_attention": 3}}, "d_attention"),
-        ({"attention": {"score": "concat"}}, "additive"),
-        ({"attention": {"score": "multi-head-additive", "channels": 2}}, "channels"),
+        ({"attention": {"kind": "bilinear", "d_attention": 3}}, "d_attention"),
+        ({"attention": {"kind": "concat"}}, "additive"),
+        ({"attention": {"kind": "multi-head-additive", "channels": 2}}, "channels"),
         ({"d_model": 3}, "d_model"),
     ],
 )
@@ -319,23 +317,21 @@ def test_three_way_tying_needs_one_vocabulary():
 
 
 WITH_ATTENTION = [name for name in PRESETS if PRESETS[name].attention is not None]
-SCORES = [
-    name
-    for kind in get_args(get_args(Attention)[0])
-    for name in get_args(kind.model_fields["score"].annotation)
-]
+SCORES = sorted(kinds_of(RecurrentConfig, "attention"))
+
+
+def test_scores_and_attentions_with_heads_are_the_kinds_of_attention():
+    assert {*SCORES} - {*SCALES} == {section.model_fields["kind"].default for section in sections.SCORES}
 
 
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("name", WITH_ATTENTION)
 def test_a_preset_takes_any_other_score_by_one_word(name, score):
     """What the preset's own score was told does not stand in the way of another's."""
-    below, over = (
-        Tree.of(data, Mark("here")) for data in (preset_trees()[name], {"attention": {"score": score}})
-    )
+    below, over = (Tree.of(data, Mark("here")) for data in (preset_trees()[name], {"attention": score}))
     tree = merge(below, over).data
     if PRESETS[name].direction == "both" and score in {"dot", "scaled-dot", "cosine"}:
         with pytest.raises(ValidationError, match="annotations as wide as the states"):
             RecurrentConfig.model_validate(tree)
     else:
-        assert RecurrentConfig.model_validate(tree).attention.score == score
+        assert RecurrentConfig.model_validate(tree).attention.kind == score

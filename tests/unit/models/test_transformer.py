@@ -8,20 +8,32 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
+from heedful.config import merged
 from heedful.models import transformer
-from heedful.models.transformer import PRESETS, TransformerConfig, build, decoder_stack, encoder_stack
+from heedful.models.sections import ACTIVATIONS, CHANNELS, NORMS, POSITIONS, SCORES
+from heedful.models.stacks import decoder_stack, stack
+from heedful.models.transformer import PRESETS, TransformerConfig, build
 from heedful.nn.layout import Layout, Tokens
 from heedful.nn.norms import LayerNorm, PowerNorm
 from heedful.nn.taps import recording
 
-SMALL = {"d_model": 14, "d_ff": 19, "n_heads": 2, "n_layers": 2, "dropout": 0.0, "tie": "none"}
+SMALL = {
+    "d_model": 14,
+    "n_layers": 2,
+    "layer": {
+        "mixer": {"kind": "attention", "n_heads": 2},
+        "channels": {"kind": "feed-forward", "d_ff": 19},
+    },
+    "dropout": 0.0,
+    "tie": "none",
+}
 V_S, V_T = 31, 37
 SOURCES = [[3, 4, 5, 6, 7], [8, 9], [10, 11, 12]]
 TARGETS = [[1, 5, 6], [1, 7, 8, 9, 2, 30, 36], [1]]
 
 
 def small(**options):
-    return TransformerConfig.model_validate({**SMALL, **options})
+    return TransformerConfig.model_validate(merged(SMALL, options))
 
 
 def model_of(config, seed=1):
@@ -50,9 +62,9 @@ def on_meta(config, vocabulary):
 )
 def test_layers_of_the_base_model_have_their_published_parameters(bias, encoder_layer, decoder_layer):
     """Lecture S0: "about 3 million" and "about 4 million"; times six, 18.9M and 25.2M."""
-    config = TransformerConfig(attention_bias=bias)
+    config = TransformerConfig(layer={"mixer": {"bias": bias}})
     with torch.device("meta"):
-        encoder, decoder = encoder_stack(config), decoder_stack(config)
+        encoder, decoder = stack(config, config.max_length), decoder_stack(config)
     assert [size(block) for block in encoder.blocks] == [encoder_layer] * 6
     assert [size(block) for block in decoder.blocks] == [decoder_layer] * 6
     assert size(encoder) == 6 * encoder_layer
@@ -93,7 +105,8 @@ def test_the_table_of_presets_tells_the_sizes():
     for name, (layers, d_model, d_ff, n_heads, parameters) in told.items():
         config = PRESETS[name]
         assert layers == f"{config.n_layers} + {config.n_decoder_layers or config.n_layers}"
-        assert [int(d_model), int(d_ff), int(n_heads)] == [config.d_model, config.d_ff, config.n_heads]
+        sizes = [config.d_model, config.layer.channels.d_ff, config.layer.mixer.n_heads]
+        assert [int(d_model), int(d_ff), int(n_heads)] == sizes
         body, per_word = (int(n.replace(",", "").strip(" V")) for n in parameters.split("+"))
         assert size(on_meta(config, 53)) == body + 53 * per_word
 
@@ -103,9 +116,9 @@ def test_the_table_of_presets_tells_the_sizes():
 
 def torchs(config):
     """``torch.nn.Transformer`` with the layers of the configuration; post-norm stacks have no last norm."""
-    pre = config.norm_placement == "pre"
-    sizes = (config.d_model, config.n_heads, config.d_ff)
-    options = {"dropout": 0.0, "batch_first": True, "norm_first": pre, "activation": config.activation}
+    pre, channels = config.layer.norm_placement == "pre", config.layer.channels
+    sizes = (config.d_model, config.layer.mixer.n_heads, channels.d_ff)
+    options = {"dropout": 0.0, "batch_first": True, "norm_first": pre, "activation": channels.activation}
     norm = (lambda: nn.LayerNorm(config.d_model)) if pre else (lambda: None)
     encoder = nn.TransformerEncoder(
         nn.TransformerEncoderLayer(*sizes, **options), config.n_layers, norm(), enable_nested_tensor=False
@@ -158,14 +171,15 @@ def embedded(weight, sequences):
 @pytest.mark.parametrize("place", ["post", "pre"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_equals_torchs_transformer_with_the_same_weights(place, activation):
-    config = small(norm_placement=place, activation=activation, n_decoder_layers=3)
+    layer = {"norm_placement": place, "channels": {"activation": activation}}
+    config = small(layer=layer, n_decoder_layers=3)
     ours, theirs = model_of(config), torchs(config)
     stacks = ((theirs.encoder, ours.encoder), (theirs.decoder, ours.decoder))
-    for stack, own in stacks:
-        for layer, block in zip(stack.layers, own.blocks, strict=True):
+    for layers, own in stacks:
+        for layer, block in zip(layers.layers, own.blocks, strict=True):
             copy_layer(layer, block)
         if place == "pre":
-            stack.norm.load_state_dict(own.norm.state_dict())
+            layers.norm.load_state_dict(own.norm.state_dict())
     layout, keys = Layout.of([len(t) for t in TARGETS]), Layout.of([len(s) for s in SOURCES])
     x = embedded(ours.target_embedding.weight.detach(), TARGETS).requires_grad_()
     y = embedded(ours.source_embedding.weight.detach(), SOURCES).requires_grad_()
@@ -239,22 +253,46 @@ def test_embeddings_and_logits_start_at_a_size_of_one():
 
 # Options --------------------------------------------------------------------------------------------------
 
+SIX = {"mixer": {"d_k": 6}}
 NEEDS = {
     ("positions", "one-hot"): {"max_length": 14},
-    ("positions", "rotary"): {"d_k": 6},
+    ("positions", "rotary"): {"layer": SIX},
     ("combine", "concat"): {"d_positions": 4},
 }
+
+
+def kinds(sections):
+    return [section.model_fields["kind"].default for section in sections]
+
+
+def choices(config):
+    """Keys with a fixed list of words, and their words."""
+    return [
+        (name, option)
+        for name, field in config.model_fields.items()
+        if get_origin(field.annotation) is Literal
+        for option in get_args(field.annotation)
+    ]
+
+
 OPTIONS = [
-    (name, option)
-    for name, field in TransformerConfig.model_fields.items()
-    if get_origin(field.annotation) is Literal
-    for option in get_args(field.annotation)
+    *choices(TransformerConfig),
+    *(("positions", kind) for kind in kinds(POSITIONS) if kind != "grid"),
+    ("positions", {"kind": "sinusoidal", "interleaved": False}),
+    *(("layer", {"mixer": {"score": kind}}) for kind in kinds(SCORES)),
+    *(("layer", {"channels": kind}) for kind in kinds(CHANNELS) if kind != "none"),
+    *(("layer", {"channels": {"activation": activation}}) for activation in ACTIVATIONS),
+    *(("layer", {"norm": kind}) for kind in kinds(NORMS)),
+    *(("layer", {"norm_placement": placement}) for placement in ("post", "pre")),
+    *(("decoder_layer", {"norm": kind}) for kind in kinds(NORMS)),
+    ("cross_attention", {"n_heads": 7, "score": "cosine"}),
 ]
 
 
 @pytest.mark.parametrize("name, option", OPTIONS)
 def test_every_option_builds_and_runs(name, option):
-    config = small(**{name: option, **NEEDS.get((name, option), {})})
+    needs = NEEDS.get((name, option), {}) if isinstance(option, str) else {}
+    config = small(**{name: option, **needs})
     vocabularies = (V_T, V_T) if config.tie == "three-way" else (V_S, V_T)
     model = build(config, *vocabularies)
     hidden = model(Tokens.of(TARGETS), Tokens.of(SOURCES))
@@ -268,7 +306,7 @@ def test_every_option_builds_and_runs(name, option):
 )
 def test_concatenated_positions_take_their_columns_from_the_embedding(positions, width):
     options = {"max_length": 11} if positions == "one-hot" else {"d_positions": 4}
-    config = small(combine="concat", positions=positions, d_k=6, **options)
+    config = small(combine="concat", positions=positions, layer=SIX, **options)
     model = build(config, V_S, V_T)
     assert config.d_embedding == width
     assert model.source_embedding.weight.shape == (V_S, width)
@@ -278,7 +316,7 @@ def test_concatenated_positions_take_their_columns_from_the_embedding(positions,
 @pytest.mark.parametrize("positions, part", [("rotary", "rotary"), ("alibi", "score_bias")])
 @torch.no_grad()
 def test_positions_inside_attention_are_in_self_attentions_alone_and_do_not_end(positions, part):
-    config = small(positions=positions, d_k=6, max_length=5)
+    config = small(positions=positions, layer=SIX, max_length=5)
     model = model_of(config)
     mixers = [block.mixer.part for stack in (model.encoder, model.decoder) for block in stack.blocks]
     assert len(mixers) == 4
@@ -295,7 +333,7 @@ def test_positions_inside_attention_are_in_self_attentions_alone_and_do_not_end(
 
 
 def test_alignments_are_told_by_every_layer_of_the_decoder():
-    model = model_of(small(n_decoder_layers=3, n_heads=2))
+    model = model_of(small(n_decoder_layers=3))
     assert model.alignment_taps == [f"decoder.blocks.{i}.cross_attention.part.weights" for i in range(3)]
     with recording(model, model.alignment_taps) as seen:
         model(Tokens.of(TARGETS), Tokens.of(SOURCES))
@@ -307,7 +345,8 @@ def test_alignments_are_told_by_every_layer_of_the_decoder():
 
 def test_attention_has_a_bias_where_asked_for():
     names = [
-        [n for n, _ in build(small(attention_bias=b), V_S, V_T).named_parameters()] for b in (True, False)
+        [n for n, _ in build(small(layer={"mixer": {"bias": b}}), V_S, V_T).named_parameters()]
+        for b in (True, False)
     ]
     biases = {n for n in names[0] if n.endswith(("qkv.bias", "q.bias", "kv.bias", "out.bias"))}
     assert len(biases) == 2 * 2 + 2 * (2 + 3)
@@ -317,14 +356,17 @@ def test_attention_has_a_bias_where_asked_for():
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        ({"n_heads": 3}, "d_model=14 must be divisible by n_heads=3"),
-        ({"n_heads": 3, "d_k": 5}, "or set d_k and d_v"),
-        ({"n_heads": 6, "d_k": 5, "d_v": 3, "n_kv_heads": 4}, "n_heads=6 must be divisible by n_kv_heads=4"),
+        ({"layer": {"mixer": {"n_heads": 3}}}, "d_model=14 must be divisible by n_heads=3"),
+        ({"layer": {"mixer": {"n_heads": 3, "d_k": 5}}}, "or set d_k and d_v"),
+        (
+            {"layer": {"mixer": {"n_heads": 6, "n_kv_heads": 4, "d_k": 5, "d_v": 3}}},
+            "n_heads=6 must be divisible by n_kv_heads=4",
+        ),
         ({"combine": "concat", "tie": "target", "d_positions": 4}, "needs tie=none"),
         ({"combine": "concat", "d_positions": 14}, "14 columns of positions leave none of d_model"),
         ({"combine": "concat", "positions": "one-hot", "max_length": 17}, "leave none"),
         ({"positions": "one-hot", "max_length": 17}, "max_length=d_model"),
-        ({"score": "concat"}, "scaled-dot"),
+        ({"layer": {"mixer": {"score": "concat"}}}, "scaled-dot"),
         ({"dropout": 1.0}, "dropout"),
         ({"n_layers": 0}, "n_layers"),
         ({"d_model": 14.0}, "d_model"),
@@ -337,9 +379,11 @@ def test_contradictions_are_refused(wrong, message):
 
 
 def test_odd_widths_have_no_sinusoids():
-    with pytest.raises(ValidationError, match="d_model=15 must be even"):
-        small(d_model=15, n_heads=3)
-    with pytest.raises(ValidationError, match="d_positions=3 must be even"):
+    with pytest.raises(
+        ValidationError, match=r"d_model must be even and at least 2 .*, got 15; change d_model"
+    ):
+        small(d_model=15, layer={"mixer": {"n_heads": 3}})
+    with pytest.raises(ValidationError, match=r"d_positions must be even .*, got 3; change d_positions"):
         small(combine="concat", tie="none", d_positions=3)
 
 
@@ -349,22 +393,24 @@ def test_three_way_tying_needs_one_vocabulary():
 
 
 def test_a_norm_epsilon_reaches_every_norm():
-    config = small(norm_eps=1e-3, norm_placement="pre")
+    config = small(layer={"norm": {"eps": 1e-3}, "norm_placement": "pre"})
     model = build(config, 11, 11)
     found = [part.eps for part in model.modules() if isinstance(part, nn.LayerNorm)]
     assert found == [1e-3] * len(found)
     assert len(found) == 2 * config.n_layers + 3 * (config.n_decoder_layers or config.n_layers) + 2
     for norm in ("batch", "power"):
-        other = build(small(norm_eps=1e-3, norm=norm), 11, 11)
+        other = build(small(layer={"norm": {"kind": norm, "eps": 1e-3}}), 11, 11)
         assert {part.eps for part in other.modules() if hasattr(part, "couples_batch")} == {1e-3}
 
 
 @pytest.mark.parametrize("placement", ["post", "pre"])
 def test_encoder_and_decoder_may_have_different_norms(placement):
     """The released form of power normalisation: in the encoder alone, after scaling by groups."""
-    released = {"norm": "power", "norm_warmup": 7, "norm_groups": 2, "decoder_norm": "layer"}
+    power = {"kind": "power", "warmup": 7, "n_groups": 2, "alpha_fwd": 0.5, "alpha_bkw": 0.25}
     config = small(
-        n_decoder_layers=3, **released, norm_alpha_fwd=0.5, norm_alpha_bkw=0.25, norm_placement=placement
+        n_decoder_layers=3,
+        layer={"norm": power, "norm_placement": placement},
+        decoder_layer={"norm": "layer"},
     )
     model = build(config, 11, 11)
     encoder, decoder = (
@@ -381,12 +427,13 @@ def test_encoder_and_decoder_may_have_different_norms(placement):
 
 
 def test_groups_of_features_are_equal():
-    with pytest.raises(ValueError, match="must be divisible by norm_groups=5"):
-        small(norm_groups=5)
+    with pytest.raises(ValueError, match=r"d_model=14 must be divisible by layer\.norm\.n_groups=5"):
+        small(layer={"norm": {"kind": "power", "n_groups": 5}})
 
 
 def test_half_split_positions_and_a_bias_of_the_output_are_marians():
-    model = build(small(positions="half-split", head_bias=True, activation="silu"), 11, 11)
+    positions, layer = {"kind": "sinusoidal", "interleaved": False}, {"channels": {"activation": "silu"}}
+    model = build(small(positions=positions, head_bias=True, layer=layer), 11, 11)
     positions = model.source_embedding.positions.positions
     assert positions.interleaved is False
     assert model.heads["token"].bias.tolist() == [0.0] * 11

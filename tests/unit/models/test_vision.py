@@ -3,14 +3,25 @@
 import pytest
 import torch
 
+from heedful.config import merged
 from heedful.models.encoder import class_head
 from heedful.models.vision import PRESETS, VisionConfig, build
 from heedful.nn.layout import Tokens
 from heedful.nn.mixers import PositionMLP
 from heedful.nn.patches import Images, resize_positions
 
-SMALL = {"image_size": 12, "channels": 2, "patch_size": 4, "d_model": 14, "d_ff": 19, "n_heads": 2}
-SMALL |= {"n_layers": 2, "dropout": 0.0}
+SMALL = {
+    "image_size": 12,
+    "channels": 2,
+    "patch_size": 4,
+    "d_model": 14,
+    "n_layers": 2,
+    "layer": {
+        "mixer": {"kind": "attention", "n_heads": 2},
+        "channels": {"kind": "feed-forward", "d_ff": 19},
+    },
+    "dropout": 0.0,
+}
 
 SIZES = {
     "vit-b-16": 86_567_656,
@@ -29,7 +40,7 @@ def size(*models):
 
 def vision(**options):
     torch.manual_seed(1)
-    return build(VisionConfig(**{**SMALL, **options})).eval()
+    return build(VisionConfig(**merged(SMALL, options))).eval()
 
 
 def images(model, b=3, seed=2):
@@ -104,7 +115,8 @@ def test_without_positions_a_vision_transformer_does_not_see_where_patches_are()
 
 def test_a_mixer_has_one_network_along_the_patches_for_all_features():
     """MLP-Mixer, equation 1, image by image and feature by feature."""
-    model = vision(mixer="mlp", positions="none", pooling="mean", d_tokens=5, n_layers=1)
+    mixing = {"mixer": {"kind": "mlp", "d_tokens": 5}}
+    model = vision(layer=mixing, positions="none", pooling="mean", n_layers=1)
     inputs = images(model)
     mixer = model.stack.blocks[0].mixer
     assert isinstance(mixer.part, PositionMLP)
@@ -120,7 +132,7 @@ def test_a_mixer_has_one_network_along_the_patches_for_all_features():
 
 
 def test_first_weights():
-    model = vision(d_model=128, d_ff=256, n_heads=4)
+    model = vision(d_model=128, layer={"mixer": {"n_heads": 4}, "channels": {"d_ff": 256}})
     table = model.embedding.positions.positions.weight
     assert table.std().item() == pytest.approx(0.02, rel=0.1)
     assert not model.embedding.class_token.any()
@@ -142,19 +154,34 @@ def test_a_model_for_larger_images_takes_its_table_from_one_for_smaller():
     "options, message",
     [
         ({"patch_size": 5}, "patch_size must divide image_size=12, got 5"),
-        ({"mixer": "convolution", "kernel": 3}, "set pooling=mean"),
-        ({"mixer": "parallel-convolutions"}, "set pooling=mean"),
-        ({"window": 3}, "sees only the first patches; set pooling=mean, or full_every"),
         (
-            {"positions": "sinusoidal", "d_model": 14, "n_heads": 2},
-            "a multiple of 4 with positions=sinusoidal, got 14",
+            {"layer": {"mixer": {"kind": "convolution", "kernel": 3}}},
+            r"layer\.mixer\.kind=convolution, in which .* set pooling=mean",
         ),
-        ({"mixer": "separable", "kernel": 4, "pooling": "mean"}, "kernel must be odd, got 4"),
+        ({"layer": {"mixer": "parallel-convolutions"}}, "set pooling=mean"),
+        (
+            {"layer": {"mixer": {"visible": {"kind": "window", "size": 3}}}},
+            "sees only the first patches; set pooling=mean, or a pattern",
+        ),
+        ({"positions": "grid"}, r"a multiple of 4 with positions\.kind=grid, got 14"),
+        ({"positions": "sinusoidal"}, "not supported by kind=vision; expected one of learned, grid, none"),
+        (
+            {"layer": {"mixer": {"kind": "separable", "kernel": 4}}, "pooling": "mean"},
+            "kernel must be odd, got 4",
+        ),
     ],
 )
 def test_options_that_cannot_work_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        VisionConfig(**{**SMALL, **options})
+        VisionConfig(**merged(SMALL, options))
+
+
+def test_a_class_token_needs_one_layer_that_sees_all_patches():
+    window = {"mixer": {"visible": {"kind": "window", "size": 3}}}
+    config = VisionConfig(**merged(SMALL, {"layer": window, "pattern": [{}, {"mixer": {"visible": "all"}}]}))
+    assert [block.mixer.part.window for block in build(config).stack.blocks] == [3, None]
+    convolution = {"mixer": {"kind": "convolution", "kernel": 3}}
+    assert VisionConfig(**merged(SMALL, {"pattern": [convolution, {}]})).n_tokens == 10
 
 
 def test_a_source_is_refused():

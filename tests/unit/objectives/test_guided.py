@@ -18,13 +18,15 @@ from heedful.objectives.terms import AuxiliaryLoss
 from heedful.training.model_with_loss import ModelWithLoss
 
 V = 17
-TRANSFORMER = TransformerConfig(d_model=14, d_ff=19, n_heads=2, n_layers=3, dropout=0.0)
+TRANSFORMER = TransformerConfig(
+    d_model=14, n_layers=3, dropout=0.0, layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 19}}
+)
 RECURRENT = RecurrentConfig(d_embedding=5, d_hidden=7, d_readout=11)
 HEADS = RecurrentConfig.model_validate(
     {
         "d_embedding": 5,
         "d_hidden": 7,
-        "attention": {"score": "multi-head-additive", "n_heads": 3, "d_k": 5, "d_v": 4},
+        "attention": {"kind": "multi-head-additive", "n_heads": 3, "d_k": 5, "d_v": 4},
     }
 )
 SOURCES = [[3, 4, 5], [6], [7, 8]]
@@ -230,7 +232,12 @@ def test_only_a_stack_in_which_nobody_listens_is_compiled():
     "model",
     [
         nn.Linear(2, 3),
-        build_model(LanguageModelConfig(d_model=4, d_ff=3, n_heads=2, n_layers=1, context=5), V),
+        build_model(
+            LanguageModelConfig(
+                d_model=4, n_layers=1, context=5, layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 3}}
+            ),
+            V,
+        ),
         build_model(
             RecurrentConfig(d_embedding=3, d_hidden=5, attention=None, direction="left-to-right"), V, V
         ),

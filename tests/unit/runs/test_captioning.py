@@ -12,6 +12,7 @@ from PIL import Image
 from sacrebleu import corpus_bleu, corpus_chrf, corpus_ter
 
 from heedful.artifacts.run_folder import RunFolder
+from heedful.config import merged
 from heedful.data.augmentation import Augmentation, augmented
 from heedful.data.corpora.scenes import caption, pixels, scene
 from heedful.data.images import LazyImage
@@ -63,8 +64,10 @@ def plain(**sections):
         "image_size": 12,
         "patch_size": 6,
         "d_model": 12,
-        "d_ff": 17,
-        "n_heads": 3,
+        "layer": {
+            "mixer": {"kind": "attention", "n_heads": 3},
+            "channels": {"kind": "feed-forward", "d_ff": 17},
+        },
     }
     training = {"max_updates": 6, "tokens_per_update": 60, "validate_every": 3, "save_every": 2}
     data = {"train": sources["train"], "valid": sources["valid"], "test": {"test": sources["test"]}}
@@ -76,7 +79,7 @@ def plain(**sections):
         "validation": {"decode": 5},
         **sections,
         "data": {**data, **sections.get("data", {})},
-        "model": {**model, "n_layers": 1, "dropout": 0.0, **sections.get("model", {})},
+        "model": merged({**model, "n_layers": 1, "dropout": 0.0}, sections.get("model", {})),
         "training": {**training, "precision": "fp32", **sections.get("training", {})},
     }
 

@@ -22,7 +22,12 @@ N, LONG = 11, (2, 5, 7)
 """Rows of each file, and the numbers of the lines that are too long."""
 
 SHORT_TEXT, LONG_TEXT = "one two three", "one two three " * 4
-CODER = {"kind": "transformer", "d_model": 8, "d_ff": 9, "n_heads": 2, "n_layers": 1}
+CODER = {
+    "kind": "transformer",
+    "d_model": 8,
+    "n_layers": 1,
+    "layer": {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 9}},
+}
 READER = {**CODER, "kind": "encoder", "max_length": 8}
 WORDS = {"subwords": {"kind": "word"}}
 

@@ -9,7 +9,16 @@ import pytest
 RECIPE = {
     "task": {"kind": "translation"},
     "tokenizer": {"subwords": {"kind": "word"}},
-    "model": {"kind": "transformer", "d_model": 64, "n_heads": 2, "d_ff": 64, "n_layers": 1, "dropout": 0.0},
+    "model": {
+        "kind": "transformer",
+        "d_model": 64,
+        "n_layers": 1,
+        "dropout": 0.0,
+        "layer": {
+            "mixer": {"kind": "attention", "n_heads": 2},
+            "channels": {"kind": "feed-forward", "d_ff": 64},
+        },
+    },
     "decoding": {"kind": "greedy", "max_length": {"ratio": 0, "extra": 3}},
 }
 

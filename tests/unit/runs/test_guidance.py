@@ -21,7 +21,13 @@ from heedful.tasks.registry import task_for
 from heedful.training.callbacks import JsonLines
 
 WORDS = ["a", "b", "c d", "b a", "c a b", "d c b a", "a d"] * 5
-MODEL = {"kind": "transformer", "d_model": 12, "d_ff": 17, "n_heads": 3, "n_layers": 2, "dropout": 0.0}
+MODEL = {
+    "kind": "transformer",
+    "d_model": 12,
+    "n_layers": 2,
+    "dropout": 0.0,
+    "layer": {"mixer": {"kind": "attention", "n_heads": 3}, "channels": {"kind": "feed-forward", "d_ff": 17}},
+}
 
 
 def plain(guided=None, model=MODEL, **sections):
@@ -141,7 +147,13 @@ def test_by_default_it_is_the_last_layer_but_one(n, layer):
     assert GuidedConfig(layer=n).place(n) == n - 1
 
 
-LM = {"kind": "language-model", "d_model": 4, "d_ff": 3, "n_heads": 2, "n_layers": 1, "context": 32}
+LM = {
+    "kind": "language-model",
+    "d_model": 4,
+    "n_layers": 1,
+    "context": 32,
+    "layer": {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 3}},
+}
 RNN = {"kind": "recurrent", "d_embedding": 3, "d_hidden": 5}
 SHORT = {"data": {**plain()["data"], "filter": {"max_length": {"source": 9, "target": 9}}}}
 TWO = {"tokenizer": {"subwords": {"kind": "character"}, "shared": False}}
@@ -176,7 +188,7 @@ def test_heads_that_are_not_there_are_refused(guided, sections, message):
 
 
 def test_recurrent_attention_can_be_guided(corpus):
-    heads = {"score": "multi-head-additive", "n_heads": 2, "d_k": 3, "d_v": 4}
+    heads = {"kind": "multi-head-additive", "n_heads": 2, "d_k": 3, "d_v": 4}
     into(corpus, recipe({"head": 2}, {**RNN, "attention": heads}, **TWO))
     events = [json.loads(line) for line in (corpus / "run" / "metrics.jsonl").read_text().splitlines()]
     assert all(event["terms"]["alignment"] > 0 for event in events if event["event"] == "updated")

@@ -38,11 +38,13 @@ def plain(**sections):
         "model": {
             "kind": "language-model",
             "d_model": 12,
-            "d_ff": 17,
-            "n_heads": 3,
             "n_layers": 2,
             "context": CONTEXT,
             "dropout": 0.1,
+            "layer": {
+                "mixer": {"kind": "attention", "n_heads": 3},
+                "channels": {"kind": "feed-forward", "d_ff": 17},
+            },
         },
         "schedule": {"kind": "constant", "peak": 1e-2},
         "completion": {"max_new_tokens": 9},
@@ -134,7 +136,10 @@ def test_training_learns(tmp_path):
     assert np.mean(losses[-10:]) < 0.5 * np.mean(losses[:3])
 
 
-LONG = {"n_layers": 3, "mixer": "alternating", "block": 4, "experts": {"n": 5, "k": 2}}
+BLOCKS = {"mixer": {"visible": {"kind": "blocks", "size": 4}}}
+EXPERTS = {"kind": "experts", "n": 5, "k": 2, "expert": {"d_ff": 17, "activation": "gelu"}}
+COMPRESSED = {"mixer": {"kind": "compressed-attention", "n_heads": 3}, "channels": EXPERTS}
+LONG = {"n_layers": 3, "pattern": [BLOCKS, COMPRESSED, BLOCKS]}
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from heedful.config import merged
 from heedful.errors import DataError, RequestError
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
@@ -23,7 +24,16 @@ TEXT = "the cat sat on the mat while the dog lay on the log and the bird sang in
 
 def plain(**sections):
     training = {"max_updates": 6, "tokens_per_update": 80, "validate_every": 3, "save_every": 2}
-    model = {"kind": "encoder", "d_model": 12, "d_ff": 17, "n_heads": 3, "n_layers": 1, "max_length": 15}
+    model = {
+        "kind": "encoder",
+        "d_model": 12,
+        "n_layers": 1,
+        "max_length": 15,
+        "layer": {
+            "mixer": {"kind": "attention", "n_heads": 3},
+            "channels": {"kind": "feed-forward", "d_ff": 17},
+        },
+    }
     return {
         "task": {"kind": "masked-language-modelling"},
         "data": {
@@ -34,7 +44,7 @@ def plain(**sections):
         "tokenizer": {"subwords": {"kind": "bpe", "merges": 30}},
         "schedule": {"kind": "constant", "peak": 1e-2},
         **sections,
-        "model": {**model, **sections.get("model", {})},
+        "model": merged(model, sections.get("model", {})),
         "training": {**training, "precision": "fp32", **sections.get("training", {})},
     }
 
@@ -84,7 +94,15 @@ def test_what_neighbours_tell_is_learned(tmp_path):
     settings = recipe(
         tokenizer={"subwords": {"kind": "word"}},
         # A recurrence soon finds what stands beside a token; attention must first find out where to look.
-        model={"d_model": 24, "d_ff": 48, "dropout": 0.0, "mixer": "recurrent", "norm_placement": "pre"},
+        model={
+            "d_model": 24,
+            "dropout": 0.0,
+            "layer": {
+                "mixer": {"kind": "recurrent"},
+                "channels": {"kind": "feed-forward", "d_ff": 48},
+                "norm_placement": "pre",
+            },
+        },
         schedule={"kind": "constant", "peak": 3e-3},
         training={"max_updates": 400, "validate_every": 400, "save_every": 400, "tokens_per_update": 300},
     ).model_copy(update={"root": str(tmp_path)})

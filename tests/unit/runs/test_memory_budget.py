@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from heedful.config import merged
 from heedful.errors import RequestError
 from heedful.runs import memory_budget
 from heedful.runs.building import on_device
@@ -16,12 +17,20 @@ CPU = torch.device("cpu")
 
 def recipe(**sections):
     files = {"kind": "files", "columns": {"source": "text", "target": "text"}}
-    model = {"kind": "transformer", "d_model": 6, "d_ff": 10, "n_heads": 2, "n_layers": 1}
+    model = {
+        "kind": "transformer",
+        "d_model": 6,
+        "n_layers": 1,
+        "layer": {
+            "mixer": {"kind": "attention", "n_heads": 2},
+            "channels": {"kind": "feed-forward", "d_ff": 10},
+        },
+    }
     return TranslationRecipe.model_validate(
         {
             "task": {"kind": "translation"},
             "data": {"train": files, "valid": files},
-            "model": {**model, **sections.pop("model", {})},
+            "model": merged(model, sections.pop("model", {})),
             "schedule": {"kind": "constant"},
             "training": {"max_updates": 2},
             "tokenizer": {"subwords": {"kind": "word"}},

@@ -30,11 +30,13 @@ def plain(**sections):
         "model": {
             "kind": "language-model",
             "d_model": 12,
-            "d_ff": 17,
-            "n_heads": 3,
             "n_layers": 1,
             "context": 15,
             "dropout": 0.0,
+            "layer": {
+                "mixer": {"kind": "attention", "n_heads": 3},
+                "channels": {"kind": "feed-forward", "d_ff": 17},
+            },
         },
         "schedule": {"kind": "constant", "peak": 1e-2},
         "decoding": {"kind": "greedy"},
@@ -147,7 +149,14 @@ def test_a_summariser_is_scored_with_rouge(tmp_path):
         ({"data": {**plain()["data"], "filter": {}}}, "together at most 13"),
         ({"data": {**plain()["data"], "filter": {"max_length": 7}}}, "together at most 13"),
         (
-            {"model": {"kind": "transformer", "d_model": 4, "n_heads": 2}, "objective": {"loss_on": "all"}},
+            {
+                "model": {
+                    "kind": "transformer",
+                    "d_model": 4,
+                    "layer": {"mixer": {"kind": "attention", "n_heads": 2}},
+                },
+                "objective": {"loss_on": "all"},
+            },
             "does not predict its source",
         ),
     ],

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from heedful.config import merged
 from heedful.errors import DataError, RequestError
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
@@ -31,7 +32,16 @@ def plain(**sections):
     columns = {name: name for name in ("question", "passage", "answer", "start")}
     source = {"kind": "jsonl", "columns": columns}
     training = {"max_updates": 6, "tokens_per_update": 120, "validate_every": 3, "save_every": 2}
-    model = {"kind": "encoder", "d_model": 12, "d_ff": 17, "n_heads": 3, "n_layers": 1, "max_length": 23}
+    model = {
+        "kind": "encoder",
+        "d_model": 12,
+        "n_layers": 1,
+        "max_length": 23,
+        "layer": {
+            "mixer": {"kind": "attention", "n_heads": 3},
+            "channels": {"kind": "feed-forward", "d_ff": 17},
+        },
+    }
     return {
         "task": {"kind": "question-answering"},
         "data": {
@@ -44,7 +54,7 @@ def plain(**sections):
         "windows": {"longest_question": 5},
         "schedule": {"kind": "constant", "peak": 1e-2},
         **sections,
-        "model": {**model, **sections.get("model", {})},
+        "model": merged(model, sections.get("model", {})),
         "training": {**training, "precision": "fp32", **sections.get("training", {})},
     }
 
@@ -74,7 +84,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     into(
         folder,
-        model={"dropout": 0.0, "attention_dropout": 0.0},
+        model={"dropout": 0.0, "layer": {"mixer": {"dropout": 0.0}}},
         training={"max_updates": 100, "tokens_per_update": 240, "validate_every": 50, "save_every": 50},
     )
     return folder / "run"
@@ -208,7 +218,7 @@ def test_where_there_may_be_no_answer_it_is_learned(tmp_path):
     into(
         tmp_path,
         task={"kind": "question-answering", "unanswerable": True},
-        model={"dropout": 0.0, "attention_dropout": 0.0},
+        model={"dropout": 0.0, "layer": {"mixer": {"dropout": 0.0}}},
         training={"max_updates": 120, "tokens_per_update": 240, "validate_every": 60, "save_every": 60},
     )
     run = load(tmp_path / "run", device="cpu")

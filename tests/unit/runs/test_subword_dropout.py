@@ -10,7 +10,13 @@ from heedful.runs.reading import recipe_from
 from heedful.runs.train import train_run
 
 TEXTS = ["the lower the newer", "lower and wider", "newest of the lowest", "the wider the lower"] * 4
-MODEL = {"kind": "transformer", "d_model": 12, "d_ff": 17, "n_heads": 3, "n_layers": 1, "dropout": 0.0}
+MODEL = {
+    "kind": "transformer",
+    "d_model": 12,
+    "n_layers": 1,
+    "dropout": 0.0,
+    "layer": {"mixer": {"kind": "attention", "n_heads": 3}, "channels": {"kind": "feed-forward", "d_ff": 17}},
+}
 
 
 def recipe(dropout=0.4, subwords=None, model=MODEL, **sections):

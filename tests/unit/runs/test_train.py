@@ -49,7 +49,15 @@ def recipe(**training):
             "task": {"kind": "translation"},
             "data": {"train": files, "valid": files},
             "tokenizer": {"subwords": {"kind": "character"}},
-            "model": {"kind": "transformer", "d_model": 4, "d_ff": 3, "n_heads": 2, "n_layers": 1},
+            "model": {
+                "kind": "transformer",
+                "d_model": 4,
+                "n_layers": 1,
+                "layer": {
+                    "mixer": {"kind": "attention", "n_heads": 2},
+                    "channels": {"kind": "feed-forward", "d_ff": 3},
+                },
+            },
             "schedule": {"kind": "constant"},
             "training": {"max_updates": 2, "validate_every": 2, "precision": "fp32", **training},
         }
@@ -265,10 +273,10 @@ def test_a_request_that_fails_before_the_first_update_leaves_nothing_behind(corp
 def by_power(warmup, decoder=False, **training):
     """A recipe whose encoder, or decoder, is normalised by power."""
     own = recipe(max_updates=None, validate_every=2, **training)
-    norms = (
-        {"norm": "layer", "decoder_norm": "power"} if decoder else {"norm": "power", "decoder_norm": "layer"}
-    )
-    return own.model_copy(update={"model": own.model.model_copy(update={"norm_warmup": warmup, **norms})})
+    norms = [{"norm": {"kind": "power", "warmup": warmup}}, {"norm": "layer"}]
+    layer, decoder_layer = reversed(norms) if decoder else norms
+    model = own.model.changed(layer=layer, decoder_layer=decoder_layer)
+    return own.model_copy(update={"model": model})
 
 
 @pytest.mark.parametrize("decoder", [False, True])

@@ -10,6 +10,7 @@ from PIL import Image
 
 from heedful.artifacts.run_folder import RunFolder
 from heedful.artifacts.weights import read_tensors
+from heedful.config import merged
 from heedful.errors import DataError, RequestError
 from heedful.nn.layout import Tokens
 from heedful.recipes.schema import TextVectorsConfig
@@ -23,14 +24,19 @@ from heedful.training.checkpoints import path_of
 from heedful.training.optimizers import AdamWConfig, MuonConfig, SGDConfig
 
 D = 12
-ENCODER = {"kind": "encoder", "d_model": D, "d_ff": 17, "n_heads": 3, "n_layers": 1, "max_length": 13}
+ENCODER = {
+    "kind": "encoder",
+    "d_model": D,
+    "n_layers": 1,
+    "max_length": 13,
+    "layer": {"mixer": {"kind": "attention", "n_heads": 3}, "channels": {"kind": "feed-forward", "d_ff": 17}},
+}
 LANGUAGE_MODEL = {
     "kind": "language-model",
     "d_model": D,
-    "d_ff": 17,
-    "n_heads": 3,
     "n_layers": 1,
     "context": 13,
+    "layer": {"mixer": {"kind": "attention", "n_heads": 3}, "channels": {"kind": "feed-forward", "d_ff": 17}},
 }
 TEXTS = ["the sea is salt", "the cake is sweet", "a cake is sweet", "a sea the cake"]
 TASKS = {
@@ -110,7 +116,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 # What the model reads, in every task with a table of tokens ------------------------------------------------
 
 WIDE = 64
-STACK = {"d_model": WIDE, "d_ff": 32, "n_heads": 4, "n_layers": 1}
+STACK = {"d_model": WIDE, "n_layers": 1, "layer": {"mixer": {"n_heads": 4}, "channels": {"d_ff": 32}}}
 WORDS = [f"{a}{b}" for a in "bcdfghjklm" for b in "aeiou"]
 SIZE = 0.4
 """Root mean square of the vectors, as of GloVe's."""
@@ -127,9 +133,10 @@ MODELS = {
         "scale_embedding": True,
     },
     "language-modelling": SCALED_LM,
-    "language-modelling, sinusoidal": {
-        **SCALED_LM, "scale_embedding": None, "positions": "sinusoidal", "norm_placement": "post"
-    },
+    "language-modelling, sinusoidal": merged(
+        SCALED_LM,
+        {"scale_embedding": None, "positions": "sinusoidal", "layer": {"norm_placement": "post"}},
+    ),
     "language-modelling, untied": {**SCALED_LM, "scale_embedding": None, "tie": False},
     "masked-language-modelling": {**STACK, "kind": "encoder", "max_length": 8, "scale_embedding": True},
     "classification": {**STACK, "kind": "encoder", "max_length": 8},

@@ -7,7 +7,9 @@ from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 
 _TRANSLATORS = {
-    "transformer": TransformerConfig(d_model=18, d_ff=11, n_heads=3, n_layers=2, dropout=0.0),
+    "transformer": TransformerConfig(
+        d_model=18, n_layers=2, dropout=0.0, layer={"mixer": {"n_heads": 3}, "channels": {"d_ff": 11}}
+    ),
     "recurrent": RecurrentConfig(d_embedding=7, d_hidden=11),
 }
 

@@ -37,7 +37,13 @@ def arrays(n, size=SIZE):
 def captioner(decoding=None, **options):
     processor = CaptionProcessor(tokenizer())
     torch.manual_seed(11)
-    config = CaptionerConfig(image_size=SIZE, patch_size=4, d_model=12, d_ff=17, n_heads=3, n_layers=2)
+    config = CaptionerConfig(
+        image_size=SIZE,
+        patch_size=4,
+        d_model=12,
+        n_layers=2,
+        layer={"mixer": {"n_heads": 3}, "channels": {"d_ff": 17}},
+    )
     model = build(config, *processor.sizes)
     return Captioner(
         model, processor.tokenizer, decoding or GreedyConfig(max_length=SHORT), PAIRING, **options

@@ -31,7 +31,13 @@ def ids(processor, text):
 
 def model(processor, segments=2):
     torch.manual_seed(3)
-    config = EncoderConfig(d_model=14, d_ff=19, n_heads=2, n_layers=1, max_length=9, segments=segments)
+    config = EncoderConfig(
+        d_model=14,
+        n_layers=1,
+        max_length=9,
+        segments=segments,
+        layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 19}},
+    )
     made = build(config, processor.sizes[0])
     made.heads["class"] = class_head(14, processor.sizes[1], 0.1)
     for parameter in made.parameters():

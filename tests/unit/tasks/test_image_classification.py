@@ -28,7 +28,14 @@ def row(image, label, n=1):
 def model():
     torch.manual_seed(3)
     made = build(
-        VisionConfig(image_size=SIZE, channels=1, patch_size=3, d_model=14, d_ff=19, n_heads=2, n_layers=1)
+        VisionConfig(
+            image_size=SIZE,
+            channels=1,
+            patch_size=3,
+            d_model=14,
+            n_layers=1,
+            layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 19}},
+        )
     )
     made.heads["class"] = class_head(14, 3, 0.1)
     for parameter in made.parameters():

@@ -38,13 +38,12 @@ def completer(decoding=None, kind="character", positions="learned", context=CONT
     torch.manual_seed(7)
     config = LanguageModelConfig(
         d_model=12,
-        d_ff=17,
-        n_heads=3,
         n_layers=2,
         context=context,
         dropout=0.3,
         positions=positions,
         tie=False,
+        layer={"mixer": {"n_heads": 3}, "channels": {"d_ff": 17}},
     )
     model = build(config, *processor(kind).sizes)
     with torch.no_grad():

@@ -311,7 +311,13 @@ def test_documents_of_one_sentence_follow_each_other():
 
 def encoder(n_tokens, **options):
     torch.manual_seed(3)
-    config = EncoderConfig(d_model=14, d_ff=19, n_heads=2, n_layers=1, max_length=23, dropout=0.0)
+    config = EncoderConfig(
+        d_model=14,
+        n_layers=1,
+        max_length=23,
+        dropout=0.0,
+        layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 19}},
+    )
     model = build(config, n_tokens)
     model.heads["token"] = MaskedHead(model.embedding.weight)
     model.heads["boundary"] = BoundaryHead(model.embedding.weight, 10)

@@ -39,7 +39,9 @@ def test_what_is_no_number_is_named_with_its_place(label, message):
 
 def test_estimates_are_the_models_own_in_the_unit_of_the_data():
     torch.manual_seed(3)
-    config = EncoderConfig(d_model=14, d_ff=19, n_heads=2, n_layers=1, max_length=9)
+    config = EncoderConfig(
+        d_model=14, n_layers=1, max_length=9, layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 19}}
+    )
     model = build(config, CODEC.sizes[0])
     model.heads["value"] = class_head(14, 1, 0.1)
     for parameter in model.parameters():

@@ -45,7 +45,13 @@ def test_an_empty_batch_has_no_answers():
 
 def model():
     torch.manual_seed(1)
-    config = LanguageModelConfig(d_model=14, d_ff=19, n_heads=2, n_layers=2, context=CONTEXT, dropout=0.0)
+    config = LanguageModelConfig(
+        d_model=14,
+        n_layers=2,
+        context=CONTEXT,
+        dropout=0.0,
+        layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 19}},
+    )
     made = build(config, 23)
     for parameter in made.parameters():
         parameter.data += 0.2 * torch.randn_like(parameter)

@@ -29,7 +29,13 @@ def processor():
 @pytest.fixture(scope="module")
 def model(processor):
     torch.manual_seed(3)
-    config = EncoderConfig(d_model=14, d_ff=19, n_heads=2, n_layers=1, max_length=17, segments=0)
+    config = EncoderConfig(
+        d_model=14,
+        n_layers=1,
+        max_length=17,
+        segments=0,
+        layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 19}},
+    )
     made = build(config, processor.sizes[0])
     made.heads["tag"] = class_head(14, processor.sizes[1], 0.1)
     for parameter in made.parameters():

@@ -13,7 +13,9 @@ from heedful.text.training import train_tokenizer
 def writer(decoding, pairing=TWO_SIDES):
     tokenizer = train_tokenizer(WordConfig(kind="word"), ["one two three four five"])
     torch.manual_seed(3)
-    config = TransformerConfig(d_model=12, d_ff=17, n_heads=3, n_layers=1)
+    config = TransformerConfig(
+        d_model=12, n_layers=1, layer={"mixer": {"n_heads": 3}, "channels": {"d_ff": 17}}
+    )
     model = build(config, tokenizer.vocab_size, tokenizer.vocab_size)
     return TextGenerator(model, tokenizer, decoding, pairing)
 

@@ -23,7 +23,9 @@ def translator(kind="transformer", decoding=None, **options):
     tokenizer = train_tokenizer(WordConfig(kind="word"), [" ".join(WORDS)])
     torch.manual_seed(11)
     config = {
-        "transformer": TransformerConfig(d_model=12, d_ff=17, n_heads=3, n_layers=2, dropout=0.3),
+        "transformer": TransformerConfig(
+            d_model=12, n_layers=2, dropout=0.3, layer={"mixer": {"n_heads": 3}, "channels": {"d_ff": 17}}
+        ),
         "recurrent": RECURRENT["rnn-tiny"],
     }[kind]
     model = build_model(config, tokenizer.vocab_size, tokenizer.vocab_size)

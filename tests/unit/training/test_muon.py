@@ -20,7 +20,7 @@ from heedful.training.optimizers import (
     state_tensors,
 )
 
-CONFIG = TransformerConfig(d_model=14, d_ff=19, n_heads=2, n_layers=1)
+CONFIG = TransformerConfig(d_model=14, n_layers=1, layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 19}})
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 7), (2, 11, 3), (1, 5, 5)])
@@ -105,7 +105,7 @@ def test_hidden_matrices_are_those_between_embeddings_and_heads():
 
 
 def test_gate_and_up_are_two_matrices():
-    model = build_model(CONFIG.model_copy(update={"feed_forward": "gated"}), 31, 31)
+    model = build_model(CONFIG.changed(layer={"channels": {"kind": "gated", "d_ff": 19}}), 31, 31)
     names = {p: name for name, p in model.named_parameters()}
     found = {names[p]: sizes for p, sizes in hidden_matrices(model)}
     assert found["encoder.blocks.0.feed_forward.part.gate_up.weight"] == [19, 19]

@@ -217,7 +217,7 @@ class _Products(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, *kept = ctx.saved_tensors
         (g,) = grads
         wide = torch.promote_types(q.dtype, torch.float32)

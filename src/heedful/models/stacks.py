@@ -1,0 +1,256 @@
+"""Configuration shared by all stacks of layers, and builders of their modules."""
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+from torch import nn
+
+from heedful.config import ChangesOf, Config, merged
+from heedful.models.mixers import AttentionConfig, CrossAttentionConfig, MixerConfig, StackSizes
+from heedful.models.sections import (
+    ChannelsConfig,
+    FeedForwardConfig,
+    LayerNormConfig,
+    Layers,
+    NoPositionsConfig,
+    NormConfig,
+    PositionsConfig,
+    Positive,
+    Rate,
+)
+from heedful.nn.blocks import DecoderBlock, DecoderStack, EncoderBlock, EncoderStack
+from heedful.nn.residual import PostNorm, PreNorm, Residual
+from heedful.typing import JsonObject
+
+
+class LayerConfig(Config):
+    """Configuration of a layer: a position mixer, then a channel mixer, each with a residual connection and a
+    norm.
+
+    Args:
+        mixer: the position mixer.
+        channels: the channel mixer.
+        norm: the norm of every residual connection, and of the output of a pre-norm stack.
+        norm_placement: after each sum (``post``) or before each sublayer (``pre``).
+    """
+
+    mixer: MixerConfig = AttentionConfig()
+    channels: ChannelsConfig = FeedForwardConfig()
+    norm: NormConfig = LayerNormConfig()
+    norm_placement: Literal["post", "pre"] = "post"
+
+
+def _possible(changes: JsonObject, info: Any) -> JsonObject:
+    """Check changes of ``layer``; an error in them has the location of its key."""
+    if "layer" in info.data:
+        info.data["layer"].changed(**changes)
+    return changes
+
+
+LayerChanges = Annotated[JsonObject, AfterValidator(_possible), ChangesOf(LayerConfig)]
+"""Keys of a layer that replace those of ``layer``."""
+
+
+class StackConfig(Config):
+    """Configuration of a stack.
+
+    Args:
+        d_model: width of the hidden states.
+        n_layers: number of layers.
+        layer: the layers.
+        pattern: for stacks whose layers differ: changes of ``layer``, the first for the first layer, and so
+            on; after the last, the first again. ``pattern: [{}, {mixer: {visible: all}}]`` changes every
+            second layer; null: all layers are alike.
+        positions: position encoding; which ones are possible depends on the model family.
+        dropout: dropout rate of embeddings and of the output of each sublayer.
+    """
+
+    causal: ClassVar[bool] = False
+    """Whether the layers are causal."""
+
+    default_sections: ClassVar[JsonObject] = {}
+    """Sections of the family that are merged below the given ones."""
+
+    kind: str
+    d_model: Positive = 512
+    n_layers: Layers = 6
+    layer: LayerConfig = LayerConfig()
+    pattern: list[LayerChanges] | None = Field(default=None, min_length=1)
+    positions: PositionsConfig = NoPositionsConfig()
+    dropout: Rate = 0.1
+
+    @model_validator(mode="before")
+    @classmethod
+    def _above_the_defaults(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        sections = {key: merged(value, given.get(key, {})) for key, value in cls.default_sections.items()}
+        return {**given, **sections}
+
+    @property
+    def layers(self) -> tuple[LayerConfig, ...]:
+        """Configurations of all layers, the first one first."""
+        if self.pattern is None:
+            return (self.layer,) * self.n_layers
+        changed = [self.layer.changed(**each) for each in self.pattern]
+        return tuple(changed[n % len(changed)] for n in range(self.n_layers))
+
+    @model_validator(mode="after")
+    def _layers_fit(self) -> "StackConfig":
+        for layer in self.layers[: len(self.pattern or [0])]:
+            self.check_layer(layer)
+        return self
+
+    def check_layer(self, layer: LayerConfig) -> None:
+        """Check that a layer fits the stack.
+
+        Raises:
+            ValueError: names the key and the limit.
+        """
+        layer.mixer.check(self.d_model, self.positions, causal=self.causal)
+        groups = getattr(layer.norm, "n_groups", None)
+        if groups is not None and self.d_model % groups:
+            raise ValueError(f"d_model={self.d_model} must be divisible by layer.norm.n_groups={groups}")
+
+    def check_positions(self, key: str, width: int) -> None:
+        """Check the width of the position vectors.
+
+        Raises:
+            ValueError: names the key that determines the width.
+        """
+        try:
+            self.positions.check(width)
+        except ValueError as error:
+            raise ValueError(f"{key} {error}; change {key}, or set positions=learned") from None
+
+    def refuse_positions(self, *supported: str) -> None:
+        """Check that the family supports the positions.
+
+        Raises:
+            ValueError: lists those that it supports.
+        """
+        if self.positions.kind not in supported:
+            raise ValueError(
+                f"positions.kind={self.positions.kind} is not supported by kind={self.kind}; expected one of "
+                f"{', '.join(supported)}"
+            )
+
+
+def stack(config: StackConfig, n_positions: int) -> EncoderStack:
+    """Build the layers of a stack, followed by a norm if pre-norm.
+
+    Args:
+        config: the configuration.
+        n_positions: maximum number of tokens of a sequence.
+    """
+    return EncoderStack([_block(config, layer, n_positions) for layer in config.layers], last_norm(config))
+
+
+def _channels(config: StackConfig, layer: LayerConfig) -> nn.Module:
+    """Build the channel mixer of a layer that has one."""
+    channels = layer.channels.build(config.d_model)
+    assert channels is not None
+    return channels
+
+
+def _block(config: StackConfig, layer: LayerConfig, n_positions: int) -> EncoderBlock:
+    mixer = residual(config, layer, mixer_of(config, layer, n_positions))
+    channels = layer.channels.build(config.d_model)
+    return EncoderBlock(mixer, nn.Identity() if channels is None else residual(config, layer, channels))
+
+
+def mixer_of(
+    config: StackConfig, layer: LayerConfig, n_positions: int, *, causal: bool | None = None
+) -> nn.Module:
+    """Build the position mixer of a layer."""
+    causal = config.causal if causal is None else causal
+    return layer.mixer.build(StackSizes(config.d_model, n_positions, causal, config.positions))
+
+
+def residual(config: StackConfig, layer: LayerConfig, part: nn.Module) -> Residual:
+    """Wrap a sublayer in a residual connection with a norm."""
+    wrapper = PostNorm if layer.norm_placement == "post" else PreNorm
+    return wrapper(part, layer.norm.build(config.d_model), config.dropout)
+
+
+def norm_of(config: StackConfig) -> nn.Module:
+    """Build the norm of the layers."""
+    return config.layer.norm.build(config.d_model)
+
+
+def last_norm(config: StackConfig, layer: LayerConfig | None = None) -> nn.Module:
+    """Build what follows the last layer: a norm in pre-norm stacks, otherwise an identity."""
+    layer = layer or config.layer
+    return nn.Identity() if layer.norm_placement == "post" else layer.norm.build(config.d_model)
+
+
+def embedding_scale(config: Any) -> float:
+    """Return the factor of the embeddings, as set by ``scale_embedding``.
+
+    By default it is sqrt(d_model) with sinusoidal and constant positions, which have size 1 and would
+    dominate embeddings of size 0.02, and 1 with other positions.
+    """
+    scaled: bool | None = config.scale_embedding
+    if scaled is None:
+        scaled = config.positions.kind in {"sinusoidal", "constant"}
+    return math.sqrt(config.d_model) if scaled else 1.0
+
+
+class DecoderConfig(StackConfig):
+    """Configuration of a stack and of a decoder that attends to it.
+
+    Args:
+        n_layers: number of layers of the encoder.
+        n_decoder_layers: number of layers of the decoder; null: n_layers.
+        decoder_layer: changes of ``layer`` in the decoder. Power normalisation was released with
+            ``layer.norm: power`` and ``decoder_layer.norm: layer``.
+        cross_attention: attention to the output of the encoder; null: with the heads and the score of the
+            decoder's self-attention.
+    """
+
+    n_decoder_layers: Layers | None = None
+    decoder_layer: LayerChanges = {}  # noqa: RUF012
+    cross_attention: CrossAttentionConfig | None = None
+
+    @property
+    def decoder_layers(self) -> tuple[LayerConfig, ...]:
+        """Configurations of the decoder's layers."""
+        return (self.layer.changed(**self.decoder_layer),) * (self.n_decoder_layers or self.n_layers)
+
+    @model_validator(mode="after")
+    def _decoder_fits(self) -> "DecoderConfig":
+        for layer in (*self.layers, self.decoder_layers[0]):
+            if not isinstance(layer.mixer, AttentionConfig):
+                raise ValueError(
+                    f"layer.mixer.kind={layer.mixer.kind} is not supported with kind={self.kind}; "
+                    "expected attention"
+                )
+            if (visible := layer.mixer.visible.kind) != "all":
+                raise ValueError(
+                    f"layer.mixer.visible.kind={visible} is not supported with kind={self.kind}; expected all"
+                )
+            if layer.channels.kind == "none":
+                raise ValueError(f"layer.channels.kind=none is not supported with kind={self.kind}")
+        self.check_layer(self.decoder_layers[0])
+        if self.cross_attention is not None:
+            self.cross_attention.check_heads(self.d_model)
+        return self
+
+
+def decoder_stack(config: DecoderConfig) -> DecoderStack:
+    """Build layers of causal self-attention, cross-attention and a channel mixer, and the last norm."""
+    blocks = []
+    for layer in config.decoder_layers:
+        assert isinstance(layer.mixer, AttentionConfig)
+        heads = layer.mixer.model_dump(include={*CrossAttentionConfig.model_fields} - {"kind"})
+        cross = config.cross_attention or CrossAttentionConfig.model_validate(heads)
+        blocks.append(
+            DecoderBlock(
+                residual(config, layer, mixer_of(config, layer, 0, causal=True)),
+                residual(config, layer, cross.build(config.d_model)),
+                residual(config, layer, _channels(config, layer)),
+            )
+        )
+    return DecoderStack(blocks, last_norm(config, config.decoder_layers[0]))

@@ -1,0 +1,112 @@
+"""Classes of a user's own, named by import path, and the packages that may be imported for them.
+
+A recipe or a run that someone sends must not run code of its choosing. ``package.module:Name`` is therefore
+imported only if the package was named by the person who starts the work (``--plugin package``, the
+environment variable ``HEEDFUL_PLUGINS``, ``heedful.load(…, plugins=["package"])``), or if an installed
+distribution declares it as an entry point of the group ``heedful.plugins``.
+"""
+
+import importlib
+import inspect
+import os
+import re
+from collections.abc import Iterable
+from importlib.metadata import entry_points
+from typing import Any
+
+from heedful.errors import RequestError, nearest
+
+GROUP = "heedful.plugins"
+REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+
+VARIABLE = "HEEDFUL_PLUGINS"
+"""Environment variable with the names of allowed packages, separated by commas; processes that this one
+starts inherit it."""
+
+
+def allow_plugins(packages: Iterable[str]) -> None:
+    """Allow imports from these packages, in this process and those that it starts from now on.
+
+    Raises:
+        RequestError: if a name is not that of a package.
+    """
+    for package in packages:
+        if not all(part.isidentifier() for part in package.split(".")):
+            raise RequestError(f"--plugin {package}: expected the name of a Python package or module")
+        os.environ[VARIABLE] = ",".join(sorted({*allowed_plugins(), package}))
+
+
+def allowed_plugins() -> set[str]:
+    """Return the packages that were allowed by name."""
+    return {name for name in os.environ.get(VARIABLE, "").split(",") if name}
+
+
+def is_reference(text: object) -> bool:
+    """Return whether a value is an import path such as ``my_package.scores:Cosine``."""
+    return isinstance(text, str) and REFERENCE.fullmatch(text) is not None
+
+
+def load_reference(reference: str) -> Any:
+    """Import what ``package.module:Name`` refers to.
+
+    Raises:
+        ValueError: if its package is not allowed, cannot be imported, or has no such name.
+    """
+    module, _, name = reference.partition(":")
+    if not _is_allowed(module):
+        package = module.partition(".")[0]
+        raise ValueError(
+            f"{reference} would import the package {package!r}, which was not named as a plugin; if you "
+            f"trust it, add --plugin {package}, or plugins=[{package!r}] in Python"
+        )
+    try:
+        found = importlib.import_module(module)
+    except ImportError as error:
+        raise ValueError(f"{reference}: cannot import {module}: {error}") from None
+    if not hasattr(found, name):
+        public = [each for each in vars(found) if not each.startswith("_")]
+        raise ValueError(f"{reference}: the module {module} has no {name!r}{nearest(name, public)}")
+    return getattr(found, name)
+
+
+def _is_allowed(module: str) -> bool:
+    installed = {entry.value.partition(":")[0] for entry in entry_points(group=GROUP)}
+    return any(module == name or module.startswith(f"{name}.") for name in allowed_plugins() | installed)
+
+
+def settings_of(reference: str, sizes: Iterable[str]) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a class or function that a recipe can set: those that are not ``sizes``.
+
+    Raises:
+        ValueError: as `load_reference`, or if it requires parameters that cannot be passed by name.
+    """
+    parameters = inspect.signature(load_reference(reference)).parameters
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    for parameter in parameters.values():
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            raise ValueError(f"{reference}: its parameter {parameter.name!r} cannot be passed by name")
+    known = {*sizes}
+    return {name: each for name, each in parameters.items() if each.kind in by_name and name not in known}
+
+
+def build_reference(reference: str, settings: dict[str, Any], sizes: dict[str, Any]) -> Any:
+    """Call a class or function with the settings of a recipe, and with the sizes that its parameters name."""
+    made = load_reference(reference)
+    wanted = {name: value for name, value in sizes.items() if name in inspect.signature(made).parameters}
+    return made(**wanted, **settings)
+
+
+def check_settings(reference: str, settings: Iterable[str], sizes: Iterable[str]) -> None:
+    """Check that the keys of a recipe are parameters of a class or function, and that none is missing.
+
+    Raises:
+        ValueError: names the first key that does not fit.
+    """
+    parameters, given = settings_of(reference, sizes), {*settings}
+    for key in given:
+        if key not in parameters:
+            known = f"; its settings are {', '.join(parameters)}" if parameters else "; it has no settings"
+            raise ValueError(f"{reference} has no setting {key!r}{nearest(key, parameters) or known}")
+    for name, parameter in parameters.items():
+        if parameter.default is inspect.Parameter.empty and name not in given:
+            raise ValueError(f"{reference} requires the setting {name!r}")
