@@ -117,7 +117,7 @@ def _selected_sites(run: Run, maps: Selection) -> list[AttentionSite]:
     sites = sites_of(run)
     if not sites:
         model, names = run.recipe.model, views_of(run)
-        what = f"model.mixer={model.mixer}" if hasattr(model, "mixer") else ""
+        what = f"model.layer.mixer.kind={model.layer.mixer.kind}" if hasattr(model, "layer") else ""
         gradients = f"; gradients: {VIEWS['gradients'].description}" if "gradients" in names else ""
         raise RequestError(
             f"{what or f'this model (model.kind={model.kind})'} has no attention weights; available views: "

@@ -23,8 +23,11 @@ from heedful.lab.experiment import Measured, Series, Size, measured_each, measur
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import train
 from heedful.models.base import Model
-from heedful.models.recurrent import AdditiveAttention, RecurrentConfig
+from heedful.models.mixers import AttentionConfig
+from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model
+from heedful.models.sections import AdditiveConfig, FeedForwardConfig
+from heedful.models.stacks import LayerConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.attention.scores import DotScore
 from heedful.nn.attention.self_attention import SelfAttention
@@ -104,11 +107,17 @@ def _batches(n: int) -> Iterator[Batch]:
 WIDTH = 32
 CONFIGS: dict[str, TransformerConfig | RecurrentConfig] = {
     "Transformer": TransformerConfig(
-        d_model=WIDTH, d_ff=2 * WIDTH, n_heads=1, n_layers=1, dropout=0.0, tie="none", norm_placement="pre"
+        d_model=WIDTH,
+        n_layers=1,
+        layer=LayerConfig(
+            mixer=AttentionConfig(n_heads=1),
+            channels=FeedForwardConfig(d_ff=2 * WIDTH),
+            norm_placement="pre",
+        ),
+        dropout=0.0,
+        tie="none",
     ),
-    "recurrent": RecurrentConfig(
-        d_embedding=WIDTH, d_hidden=WIDTH, attention=AdditiveAttention(score="additive")
-    ),
+    "recurrent": RecurrentConfig(d_embedding=WIDTH, d_hidden=WIDTH, attention=AdditiveConfig()),
 }
 
 

@@ -17,11 +17,10 @@ from torch import Tensor
 from heedful.lab.drawing import Bars, Panel
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import cache, seeded
-from heedful.lab.tiny import flops_of, milliseconds
+from heedful.lab.tiny import flops_of, milliseconds, plain_stack
 from heedful.ledger.describing import describe
 from heedful.ledger.ledger import Ledger, Row
 from heedful.ledger.lines import Line
-from heedful.models.attention_stack import self_attention_stack
 from heedful.models.registry import preset
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.attention.self_attention import SelfAttention
@@ -219,7 +218,7 @@ def encoder_layer(size: Size, name: str) -> Series:
     """Compare 3 million per layer and 18 million for six layers with a model."""
     whole_model = ledger(name)
     layer, whole = rows_of(whole_model, "encoder layer")[0].line, rows_of(whole_model, "encoder")[0].line
-    biased = rows_of(ledger(name, "attention_bias=true"), "encoder layer")[0].line
+    biased = rows_of(ledger(name, "layer.mixer.bias=true"), "encoder layer")[0].line
     return Series(
         {
             "layer": Measured("parameters of an encoder layer", layer.each, expected=3_150_336.0),
@@ -235,7 +234,7 @@ def encoder_layer(size: Size, name: str) -> Series:
 def decoder_layer(size: Size, name: str) -> Series:
     """Compare 4 million per decoder layer, 1 per attention and 2 per feed-forward layer with a model."""
     layer = rows_of(ledger(name), "decoder layer")[0].line
-    biased = rows_of(ledger(name, "attention_bias=true"), "decoder layer")[0].line
+    biased = rows_of(ledger(name, "layer.mixer.bias=true"), "decoder layer")[0].line
     parts = _parts(layer)
     printed = {"causal self-attention": 1e6, "cross-attention": 1e6, "feed-forward": 2e6}
     return Series(
@@ -368,9 +367,8 @@ def autograd_quiz(size: Size, answers: Mapping[str, float]) -> Series:
 def backward_cost(size: Size, *, weights: bool) -> Series:
     """Count the operations of matrix products in both passes through an encoder, and report wall times."""
     d, n = (256, 64) if size == "short" else (512, 128)
-    config = TransformerConfig(d_model=d, d_ff=4 * d, n_heads=4, n_layers=2, dropout=0.0)
     with seeded(0):
-        stack = self_attention_stack(config, config.d_ff, causal=False).requires_grad_(weights)
+        stack = plain_stack(d, 2, causal=False).requires_grad_(weights)
         x = torch.randn(n, d, requires_grad=True)
     layout, wanted = Layout.of([n]), [x, *(stack.parameters() if weights else ())]
 

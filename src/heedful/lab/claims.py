@@ -48,7 +48,7 @@ class Claim(Config):
         claim: the claim as stated in the lectures.
         source: where it is stated: the lecture (S0 to S4), and the paper with its section.
         items: numbers of the lectures' items (`docs/lectures.yaml`) it belongs to.
-        changed: what the control changes.
+        control: what the control changes.
         expected: expected verdicts of the experiment and of its control.
         asked: whether the lecture asks a question, so that a wrong claim is not an error of the lecture.
         statement: the correct statement: the claim with its conditions, or what is true instead.
@@ -59,7 +59,7 @@ class Claim(Config):
     claim: Text
     source: Text
     items: tuple[int, ...]
-    changed: Text
+    control: Text
     expected: tuple[Verdict, Verdict] = ("holds", "is wrong")
     asked: bool = False
     statement: Statement | None = None

@@ -22,6 +22,8 @@ from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import Training, attention_weights, train
 from heedful.models import language_model
 from heedful.models.language_model import LanguageModel, LanguageModelConfig
+from heedful.models.mixers import AttentionConfig
+from heedful.models.stacks import LayerConfig
 from heedful.objectives.cross_entropy import NextToken
 from heedful.training.optimizers import MuonConfig
 from heedful.training.schedules import Cosine
@@ -61,7 +63,11 @@ TESTED = 400
 def model_of(n_layers: int, seed: int) -> LanguageModel:
     """Build a causal Transformer with learned positions."""
     config = LanguageModelConfig(
-        d_model=WIDTH, n_heads=N_HEADS, n_layers=n_layers, context=LENGTH, dropout=0.0, positions="learned"
+        d_model=WIDTH,
+        n_layers=n_layers,
+        layer=LayerConfig(mixer=AttentionConfig(n_heads=N_HEADS)),
+        context=LENGTH,
+        dropout=0.0,
     )
     with seeded(seed):
         return language_model.build(config, len(SYMBOLS))

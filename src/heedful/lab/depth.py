@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from heedful.lab.drawing import Curves, Matrix, of_rows
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import cache, seeded
-from heedful.models.attention_stack import self_attention_stack
-from heedful.models.transformer import TransformerConfig
+from heedful.lab.tiny import plain_stack
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderBlock
 from heedful.nn.feedforward import FeedForward
@@ -219,9 +218,8 @@ def first_gradient(n_layers: int, seed: int, *, residual: bool, norms: bool) -> 
 
     The stack is untrained, and the loss is a random projection of the post-norm stack's output.
     """
-    config = TransformerConfig(d_model=D, d_ff=4 * D, n_heads=4, n_layers=n_layers, dropout=0.0)
     with seeded(seed):
-        stack = self_attention_stack(config, config.d_ff, causal=False).double()
+        stack = plain_stack(D, n_layers, causal=False).double()
         x, weights = torch.randn(2, N, D, dtype=torch.float64)
     blocks: Any = stack.blocks
     matrix = blocks[0].feed_forward.part.down.weight

@@ -224,7 +224,7 @@ def as_dict(experiments: Sequence[Experiment], results: Sequence[Result] = ()) -
                 "claim": each.claim.stated,
                 "source": each.claim.source,
                 "items": list(each.claim.items),
-                "changed": each.claim.changed,
+                "changed": each.claim.control,
                 "results": [result.to_dict() for result in results if result.experiment is each],
             }
             for each in experiments

@@ -257,7 +257,7 @@ def _section(result: Result, image: SavedFigure | None) -> str:
     """Format an outcome: verdict, figure, measurements, table."""
     own, outcome = result.experiment, result.outcome
     heading = "Control" if result.control else "Verdict"
-    changed = f"<p>{escape(own.claim.changed)}</p>\n" if result.control else ""
+    changed = f"<p>{escape(own.claim.control)}</p>\n" if result.control else ""
     known = "" if result.as_expected else f" (expected: {escape(result.expected)})"
     drawn = ""
     if image is not None:

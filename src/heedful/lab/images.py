@@ -24,8 +24,11 @@ from heedful.lab.experiment import Measured, Series, Size, measured_each, measur
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import attention_taps, n_parameters, train
 from heedful.models.encoder import class_head
+from heedful.models.mixers import AttentionConfig
 from heedful.models.registry import build_model
 from heedful.models.resnet import ResNetConfig
+from heedful.models.sections import FeedForwardConfig
+from heedful.models.stacks import LayerConfig
 from heedful.models.vision import VisionConfig
 from heedful.nn.convolutional import StandardisedConvolution
 from heedful.nn.patches import Images
@@ -93,8 +96,8 @@ NETWORKS: dict[str, ResNetConfig | VisionConfig] = {
         root_kernel=3, root_stride=2, root_pool=False,
     ),
     "ViT": VisionConfig(
-        image_size=SIDE, channels=1, patch_size=8, d_model=64, d_ff=128, n_heads=4, n_layers=1, dropout=0.0,
-        pooling="mean",
+        image_size=SIDE, channels=1, patch_size=8, d_model=64, n_layers=1, dropout=0.0, pooling="mean",
+        layer=LayerConfig(mixer=AttentionConfig(n_heads=4), channels=FeedForwardConfig(d_ff=128)),
     ),
 }  # fmt: skip
 """Networks of comparable size: their parameters differ by less than a third, and both see the whole image."""
@@ -201,8 +204,9 @@ def by_number(size: Size, *, shuffle: bool) -> Series:
 
 PATCH, N_LAYERS, N_HEADS, WIDTH = 6, 3, 4, 48
 CONFIG = VisionConfig(
-    image_size=SIDE, channels=1, patch_size=PATCH, d_model=WIDTH, d_ff=2 * WIDTH, n_heads=N_HEADS,
-    n_layers=N_LAYERS, dropout=0.0, pooling="mean",
+    image_size=SIDE, channels=1, patch_size=PATCH, d_model=WIDTH, n_layers=N_LAYERS, dropout=0.0,
+    layer=LayerConfig(mixer=AttentionConfig(n_heads=N_HEADS), channels=FeedForwardConfig(d_ff=2 * WIDTH)),
+    pooling="mean",
 )  # fmt: skip
 N_PATCHES = CONFIG.n_tokens
 

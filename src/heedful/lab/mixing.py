@@ -24,6 +24,15 @@ from heedful.models import encoder
 from heedful.models.encoder import EncoderConfig, class_head
 from heedful.models.encoder_decoder import embedding_table, token_head
 from heedful.models.language_model import LanguageModel
+from heedful.models.mixers import (
+    AttentionConfig,
+    FourierConfig,
+    MixerSection,
+    PositionMLPConfig,
+    SeparableConvolutionConfig,
+)
+from heedful.models.sections import FeedForwardConfig
+from heedful.models.stacks import LayerConfig
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderBlock, EncoderStack
 from heedful.nn.cells import LSTMCell
@@ -113,6 +122,14 @@ def ends(n: int, generator: torch.Generator) -> Batch:
     return Batch.labelled(parts, classes.tolist(), classify=CLASSIFY, separate=SEPARATE)
 
 
+BLOCK_MIXERS: dict[str, MixerSection] = {
+    "attention": AttentionConfig(n_heads=4, dropout=0.0),
+    "fourier": FourierConfig(),
+    "mlp": PositionMLPConfig(),
+    "separable": SeparableConvolutionConfig(kernel=3),
+}
+
+
 def config_of(mixer: str, d_ff: int) -> EncoderConfig:
     """Configure two blocks of a mixer and feed-forward layers, with mean pooling.
 
@@ -120,16 +137,13 @@ def config_of(mixer: str, d_ff: int) -> EncoderConfig:
     tokens, so a function of two tokens must be computed before pooling.
     """
     return EncoderConfig(
-        mixer=mixer,
         d_model=D,
-        d_ff=d_ff,
-        n_heads=4,
         n_layers=2,
-        norm_placement="pre",
+        layer=LayerConfig(
+            mixer=BLOCK_MIXERS[mixer], channels=FeedForwardConfig(d_ff=d_ff), norm_placement="pre"
+        ),
         max_length=LENGTH + 2,
-        kernel=3,
         dropout=0.0,
-        attention_dropout=0.0,
         segments=0,
         pooling="mean",
         pooler=False,

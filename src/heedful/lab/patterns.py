@@ -26,6 +26,9 @@ from heedful.models import encoder, language_model
 from heedful.models.encoder import EncoderConfig
 from heedful.models.encoder_decoder import token_head
 from heedful.models.language_model import LanguageModel, LanguageModelConfig
+from heedful.models.mixers import AttentionConfig
+from heedful.models.sections import FeedForwardConfig
+from heedful.models.stacks import LayerConfig
 from heedful.nn.layout import Layout, Tokens
 from heedful.objectives.cross_entropy import NextToken
 from heedful.text.specials import SPECIALS
@@ -141,9 +144,18 @@ SEEN = 4  # number of offsets shown, on both sides
 def model_of(seed: int) -> nn.Module:
     """Build an encoder of one layer, with a head that predicts symbols."""
     config = EncoderConfig(
-        d_model=WIDTH, d_ff=2 * WIDTH, n_heads=N_HEADS, n_layers=1, norm_placement="pre", max_length=N,
-        dropout=0.0, attention_dropout=0.0, segments=0, pooler=False,
-    )  # fmt: skip
+        d_model=WIDTH,
+        n_layers=1,
+        layer=LayerConfig(
+            mixer=AttentionConfig(n_heads=N_HEADS, dropout=0.0),
+            channels=FeedForwardConfig(d_ff=2 * WIDTH),
+            norm_placement="pre",
+        ),
+        max_length=N,
+        dropout=0.0,
+        segments=0,
+        pooler=False,
+    )
     with seeded(seed):
         model = encoder.build(config, GAP + 1)
         model.heads["token"] = token_head(WIDTH, len(SYMBOLS), None)
@@ -273,7 +285,11 @@ def least_loss(back: int) -> float:
 def causal_model(seed: int) -> LanguageModel:
     """Build a causal Transformer with learned positions, randomly initialised."""
     config = LanguageModelConfig(
-        d_model=32, n_heads=N_HEADS, n_layers=N_LAYERS, context=READ, dropout=0.0, positions="learned"
+        d_model=32,
+        n_layers=N_LAYERS,
+        layer=LayerConfig(mixer=AttentionConfig(n_heads=N_HEADS)),
+        context=READ,
+        dropout=0.0,
     )
     with seeded(seed):
         return language_model.build(config, len(LETTERS))

@@ -17,8 +17,8 @@ from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import n_parameters, slope, train
 from heedful.models import recurrent
 from heedful.models.recurrent import RecurrentConfig
-from heedful.models.recurrent_attention import DotAttention
 from heedful.models.recurrent_encoder_decoder import RecurrentEncoderDecoder
+from heedful.models.sections import DotConfig
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.cells import Cell, ElmanCell, LSTMCell
 from heedful.nn.layout import Layout
@@ -255,7 +255,7 @@ def model_of(setting: Setting, seed: int) -> RecurrentEncoderDecoder:
         d_embedding=16,
         d_hidden=setting.d,
         direction="left-to-right",
-        attention=DotAttention(score="dot") if setting.attends else None,
+        attention=DotConfig() if setting.attends else None,
         bridge="copy",
     )
     with seeded(seed):

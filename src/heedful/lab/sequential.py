@@ -18,13 +18,15 @@ from heedful.data.batch import Batch
 from heedful.lab.drawing import Curves, numbered, over
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import cache, generator_from, seeded
-from heedful.lab.tiny import flops_of, milliseconds, n_parameters, slope, train
+from heedful.lab.tiny import flops_of, milliseconds, n_parameters, plain_stack, slope, train
 from heedful.models import language_model
-from heedful.models.attention_stack import cross_attention_stack, self_attention_stack
 from heedful.models.language_model import LanguageModel, LanguageModelConfig
-from heedful.models.recurrent import AdditiveAttention, RecurrentConfig
+from heedful.models.mixers import AttentionConfig
+from heedful.models.recurrent import RecurrentConfig
 from heedful.models.recurrent import decoder as recurrent_decoder
 from heedful.models.registry import build_model
+from heedful.models.sections import AdditiveConfig, FeedForwardConfig
+from heedful.models.stacks import LayerConfig, decoder_stack
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.attention.recurrent import Encoded
 from heedful.nn.blocks import EncoderStack
@@ -63,13 +65,9 @@ def _recurrent_encoder(n: int, cell: Callable[[int, int], Cell]) -> Callable[[],
     return partial(layer, x, Layout.of([n]))
 
 
-def _config(n_layers: int) -> TransformerConfig:
-    return TransformerConfig(d_model=D, d_ff=4 * D, n_heads=4, n_layers=n_layers, dropout=0.0)
-
-
 def _attention_encoder(n: int, n_layers: int = 2) -> Callable[[], Tensor]:
     with seeded(0):
-        stack, x = self_attention_stack(_config(n_layers), 4 * D, causal=False), torch.randn(n, D)
+        stack, x = plain_stack(D, n_layers, causal=False), torch.randn(n, D)
     return partial(stack, x, Layout.of([n]))
 
 
@@ -131,7 +129,7 @@ def _clock(lengths: Sequence[int], times: Mapping[str, Sequence[float]], unit: s
 
 def _recurrent_attention(n_source: int, n_target: int) -> Tensor:
     """Run a recurrent decoder with given h_i (Bahdanau et al. 2014)."""
-    score = AdditiveAttention(score="additive", d_attention=D)
+    score = AdditiveConfig(d_attention=D)
     config = RecurrentConfig(d_embedding=D, d_hidden=D, attention=score)
     with seeded(0):
         part = recurrent_decoder(config)
@@ -144,10 +142,18 @@ def _recurrent_attention(n_source: int, n_target: int) -> Tensor:
     return part(x, Layout.of([n_target]), memories, caches)
 
 
+ONE_LAYER = TransformerConfig(
+    d_model=D,
+    n_layers=1,
+    layer=LayerConfig(mixer=AttentionConfig(n_heads=4), channels=FeedForwardConfig(d_ff=4 * D)),
+    dropout=0.0,
+)
+
+
 def _cross_attention(n_source: int, n_target: int) -> Tensor:
     """Run a Transformer's decoder on the whole target."""
     with seeded(0):
-        stack = cross_attention_stack(_config(1), 4 * D, 1)
+        stack = decoder_stack(ONE_LAYER)
         encoded, x = torch.randn(n_source, D), torch.randn(n_target, D)
     return stack(x, Layout.of([n_target]), stack.remember(encoded, Layout.of([n_source])))
 
@@ -189,9 +195,9 @@ def weighs(size: Size, judged: str) -> Series:
 TYPES = 50
 CONFIGS: dict[str, RecurrentConfig | TransformerConfig] = {
     "LSTM with attention": RecurrentConfig(
-        cell="lstm", d_embedding=D, d_hidden=D, attention=AdditiveAttention(score="additive", d_attention=D)
+        cell="lstm", d_embedding=D, d_hidden=D, attention=AdditiveConfig(d_attention=D)
     ),
-    "Transformer": _config(1),
+    "Transformer": ONE_LAYER,
 }
 
 
@@ -373,7 +379,13 @@ def _errors(logits: Float[Tensor, "n t V"], wanted: Int[Tensor, "n t"]) -> Error
 @measures("exposure", draw_rows=(chained, unchained))
 def exposed(size: Size, draw_rows: Callable[[int, torch.Generator], Int[Tensor, "n length"]]) -> Series:
     """Train on gold prefixes until at most one token in five is wrong; then use generated prefixes."""
-    config = LanguageModelConfig(d_model=32, n_heads=4, n_layers=1, context=LENGTH, dropout=0.0)
+    config = LanguageModelConfig(
+        d_model=32,
+        n_layers=1,
+        layer=LayerConfig(mixer=AttentionConfig(n_heads=4)),
+        context=LENGTH,
+        dropout=0.0,
+    )
     with seeded(0):
         model = language_model.build(config, N_SYMBOLS)
     generator = generator_from(11)
@@ -426,9 +438,8 @@ def exposed(size: Size, draw_rows: Callable[[int, torch.Generator], Int[Tensor, 
 
 
 def _stack(*, causal: bool) -> EncoderStack:
-    config = TransformerConfig(d_model=D, d_ff=4 * D, n_heads=4, n_layers=2, dropout=0.0)
     with seeded(0):
-        return self_attention_stack(config, config.d_ff, causal=causal).eval()
+        return plain_stack(D, 2, causal=causal).eval()
 
 
 @torch.no_grad()

@@ -64,7 +64,7 @@ def report(result: Result, width: int = 80) -> str:
     own = result.experiment
     paragraphs = [("claim", own.claim.stated), ("source", own.claim.source)]
     if result.control:
-        paragraphs.append(("control", own.claim.changed))
+        paragraphs.append(("control", own.claim.control))
     lines = [f"{own.name}{' (control)' if result.control else ''}: {own.claim.title}", ""]
     lines += [paragraph(name, text, width) for name, text in paragraphs]
     lines += ["", *_figures(result.outcome.measured), ""]

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from heedful.data.batch import Batch
 from heedful.explain.patterns import Census, census
 from heedful.explain.view import INPUT, Axis, Explanation, Kind, Map
+from heedful.models.encoder import EncoderConfig
+from heedful.models.language_model import LanguageModelConfig
+from heedful.models.mixers import AttentionConfig
+from heedful.models.sections import FeedForwardConfig
+from heedful.models.stacks import LayerConfig, stack
+from heedful.nn.blocks import EncoderStack
 from heedful.nn.layout import Tokens
 from heedful.nn.patches import Images
 from heedful.nn.taps import capture
@@ -49,6 +55,19 @@ class Training:
         """Mean of the last ten losses; infinite if one of them is NaN or infinite."""
         last = [loss if math.isfinite(loss) else math.inf for loss in self.losses[-10:]]
         return sum(last) / len(last)
+
+
+def plain_stack(
+    d_model: int, n_layers: int, *, causal: bool, placement: Literal["post", "pre"] = "post"
+) -> EncoderStack:
+    """Build an untrained stack of attention (4 heads) and feed-forward layers (4 d_model hidden units)."""
+    family = LanguageModelConfig if causal else EncoderConfig
+    layer = LayerConfig(
+        mixer=AttentionConfig(n_heads=4, dropout=0.0),
+        channels=FeedForwardConfig(d_ff=4 * d_model, activation="relu"),
+        norm_placement=placement,
+    )
+    return stack(family(d_model=d_model, n_layers=n_layers, dropout=0.0, layer=layer), 1)
 
 
 def attention_taps(name: str, n_layers: int) -> list[str]:

@@ -16,11 +16,9 @@ from heedful.data.batch import Batch
 from heedful.lab.drawing import Curves, Panel, numbered, of_rows, over
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import cache, generator_from, seeded
-from heedful.lab.tiny import Training, slope, train
-from heedful.models.attention_stack import self_attention_stack
+from heedful.lab.tiny import Training, plain_stack, slope, train
 from heedful.models.encoder_decoder import embedding_table, token_head
 from heedful.models.language_model import LanguageModel
-from heedful.models.transformer import TransformerConfig
 from heedful.nn.blocks import EncoderStack
 from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.layout import Layout
@@ -194,10 +192,7 @@ WIDTH, TYPES = 32, 29
 
 def _stack(placement: Placement, n_layers: int) -> EncoderStack:
     """Build causal blocks of width `WIDTH`, Xavier-uniform as in the paper's analysis."""
-    config = TransformerConfig(
-        d_model=WIDTH, d_ff=4 * WIDTH, n_heads=4, n_layers=n_layers, dropout=0.0, norm_placement=placement
-    )
-    return self_attention_stack(config, config.d_ff, causal=True)
+    return plain_stack(WIDTH, n_layers, causal=True, placement=placement)
 
 
 def gradients(placement: Placement, n_layers: int, seed: int) -> list[float]:

@@ -13,7 +13,7 @@ title: A title
 claim: One thing is another.
 source: S0
 items: [3, 4]
-changed: The other way about.
+control: The other way about.
 statement:
   - It is {share:.1f} %.
   - {if: others > 1, text: "There are {others}."}
