@@ -1,7 +1,7 @@
 """Numbers printed in the lectures, compared with counts: parameters and layers.
 
 Items 20, 24, 32 to 35 (parameters), 52 (layers), 71, 77 and 87 (sizes of models) of the lectures. The counts
-come from heedful's own ledger.
+come from heedful's own model summary.
 """
 
 from collections.abc import Mapping
@@ -12,19 +12,19 @@ from heedful.lab.drawing import Bars
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
 from heedful.lab.published import BASE, BIG
 from heedful.lab.seeds import cache
-from heedful.ledger.describing import describe
-from heedful.ledger.ledger import Ledger, Row
+from heedful.model_summary.summary import describe
+from heedful.model_summary.summary import ModelSummary, Row
 from heedful.models.registry import preset
 from heedful.models.transformer import TransformerConfig
 
 
 @cache
-def ledger(name: str, *overrides: str) -> Ledger:
-    """Return the ledger of a preset, with some of its values changed."""
+def summary(name: str, *overrides: str) -> ModelSummary:
+    """Return the summary of a preset, with some of its values changed."""
     return describe(name, overrides=overrides)
 
 
-def rows_of(counted: Ledger, name: str) -> list[Row]:
+def rows_of(counted: ModelSummary, name: str) -> list[Row]:
     """Return all rows with this name.
 
     Raises:
@@ -40,8 +40,8 @@ def rows_of(counted: Ledger, name: str) -> list[Row]:
 
 
 def _head_matrix(printed: Mapping[str, int], size: Size) -> Outcome:
-    """Compare a number printed for W_Q, of one head or of all, with the ledger."""
-    line = rows_of(ledger(BASE), "W_Q")[0].line
+    """Compare a number printed for W_Q, of one head or of all, with the model summary."""
+    line = rows_of(summary(BASE), "W_Q")[0].line
     counted = {"one head": line.each, "eight heads": line.parameters}
     right = all(counted[what] == number for what, number in printed.items())
     return Outcome(
@@ -69,9 +69,9 @@ def _head_matrix(printed: Mapping[str, int], size: Size) -> Outcome:
 
 def _encoder_layer(name: str, size: Size) -> Outcome:
     """Compare 3 million per layer and 18 million for six layers with a model."""
-    whole_model = ledger(name)
+    whole_model = summary(name)
     layer, whole = rows_of(whole_model, "encoder layer")[0].line, rows_of(whole_model, "encoder")[0].line
-    biased = rows_of(ledger(name, "attention_bias=true"), "encoder layer")[0].line
+    biased = rows_of(summary(name, "layer.mixer.bias=true"), "encoder layer")[0].line
     millions = round(layer.each / 1e6), round(whole.parameters / 1e6)
     verdict: Verdict = "is wrong"
     if millions[0] == 3:
@@ -94,8 +94,8 @@ def _encoder_layer(name: str, size: Size) -> Outcome:
 
 def _decoder_layer(name: str, size: Size) -> Outcome:
     """Compare 4 million per decoder layer, 1 per attention and 2 per feed-forward layer with a model."""
-    layer = rows_of(ledger(name), "decoder layer")[0].line
-    biased = rows_of(ledger(name, "attention_bias=true"), "decoder layer")[0].line
+    layer = rows_of(summary(name), "decoder layer")[0].line
+    biased = rows_of(summary(name, "layer.mixer.bias=true"), "decoder layer")[0].line
     parts = {part.name: part.parameters for part in layer.parts}
     printed = {"causal self-attention": 1, "cross-attention": 1, "feed-forward": 2}
     millions = {part: round(parts[part] / 1e6) for part in printed}
@@ -119,7 +119,7 @@ def _decoder_layer(name: str, size: Size) -> Outcome:
 
 def _layers(name: str, size: Size) -> Outcome:
     """Count one layer for each attention, and two for each feed-forward network."""
-    layers = ledger(name).layers
+    layers = summary(name).layers
     config = preset(name)
     assert isinstance(config, TransformerConfig)
     encoder, decoder = config.n_layers, config.n_decoder_layers or config.n_layers

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from heedful.lab.drawing import Curves, Matrix, over
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
 from heedful.lab.seeds import seeded
-from heedful.ledger.ledger import Ledger, ledger_of
+from heedful.model_summary.summary import ModelSummary, summary_of
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.layout import Layout
 from heedful.nn.taps import recording
@@ -18,22 +18,23 @@ D_MODEL, LENGTH = 512, 64
 HEADS = {"short": (1, 2, 8), "long": (1, 2, 4, 8, 16)}
 
 
-def _counted(n_heads: int, full: bool) -> Ledger:
+def _counted(n_heads: int, full: bool) -> ModelSummary:
     """Count parameters and operations of an attention layer; with ``full``, each head has width d_model."""
     width = D_MODEL if full else None
     with torch.device("meta"):
         part = SelfAttention(D_MODEL, n_heads, d_k=width, d_v=width)
-    return ledger_of(nn.Sequential(part), length=LENGTH)
+        x, layout = torch.empty(LENGTH, D_MODEL), Layout.of([LENGTH], device="meta")
+    return summary_of(nn.Sequential(part), lambda model: model[0](x, layout), LENGTH)
 
 
 def _cost(size: Size, full: bool) -> Outcome:
     """Test whether many heads cost as much as one."""
     heads = HEADS[size]
-    ledgers = {h: _counted(h, full) for h in heads}
-    one, eight = ledgers[1], ledgers[8]
+    summaries = {h: _counted(h, full) for h in heads}
+    one, eight = summaries[1], summaries[8]
     same = all(
         (each.parameters, each.flops_per_token) == (one.parameters, one.flops_per_token)
-        for each in ledgers.values()
+        for each in summaries.values()
     )
     expected = 4 * D_MODEL**2 * (8 if full else 1)
     return Outcome(
@@ -56,7 +57,7 @@ def _cost(size: Size, full: bool) -> Outcome:
         ],
         [
             {"heads": h, "parameters": each.parameters, "FLOPs for each token": each.flops_per_token}
-            for h, each in ledgers.items()
+            for h, each in summaries.items()
         ],
         [
             Curves(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
-from heedful.lab.arithmetic import ledger
+from heedful.lab.arithmetic import summary
 from heedful.lab.drawing import Bars, Dots
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
 from heedful.lab.published import (
@@ -163,7 +163,7 @@ def _scores_over_costs(pair: Pair, table: Sequence[Translator]) -> Dots:
 def _training_cost(chip: str, size: Size) -> Outcome:
     """Compare the printed costs with time, chips and throughput, and with the operations of the models."""
     estimates = {name: CHIPS * SUSTAINED[chip] * 3600 * hours for name, hours in HOURS.items()}
-    counted = {name: ledger(name).training_flops_per_token * TOKENS * UPDATES[name] for name in TRAINING}
+    counted = {name: summary(name).training_flops_per_token * TOKENS * UPDATES[name] for name in TRAINING}
     estimated = all(abs(estimates[name] / printed - 1) < 0.02 for name, printed in TRAINING.items())
     made = all(abs(counted[name] / printed - 1) < 0.1 for name, printed in TRAINING.items())
     verdict: Verdict = "holds" if estimated and made else "is wrong"

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from heedful.lab.arithmetic import ledger
+from heedful.lab.arithmetic import summary
 from heedful.lab.drawing import Bars, Curves
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
 from heedful.lab.published import BASE
@@ -30,7 +30,7 @@ D = 32
 
 def _tied_embeddings(tie: str, size: Size) -> Outcome:
     """Compare the parameters of the base model with the 65 million of paper and lecture."""
-    totals = {how: ledger(BASE, f"tie={how}").parameters for how in ("three-way", "target", "none")}
+    totals = {how: summary(BASE, f"tie={how}").parameters for how in ("three-way", "target", "none")}
     matrix = 37_000 * 512
     total = totals[tie]
     return Outcome(
