@@ -85,7 +85,12 @@ def transformer(shape: Shape, dropout: float = 0.0) -> Any:
     from heedful.models.registry import build_model
     from heedful.models.transformer import TransformerConfig
 
-    config = TransformerConfig(d_model=shape.d_model, n_layers=shape.n_layers, dropout=dropout, layer={"mixer": {"n_heads": shape.n_heads}, "channels": {"d_ff": shape.d_ff}})  # fmt: skip
+    config = TransformerConfig(
+        d_model=shape.d_model,
+        n_layers=shape.n_layers,
+        dropout=dropout,
+        layer={"mixer": {"n_heads": shape.n_heads}, "channels": {"d_ff": shape.d_ff}},
+    )
     return build_model(config, shape.vocab, shape.vocab)
 
 
@@ -108,7 +113,13 @@ def _train_texts(
     from heedful.data.batch import Batch
     from heedful.models.language_model import LanguageModelConfig, build
 
-    config = LanguageModelConfig(d_model=shape.d_model, n_layers=shape.n_layers, context=shape.length, dropout=dropout, layer={"mixer": {"n_heads": shape.n_heads, "dropout": dropout}, "channels": {"d_ff": shape.d_ff}})  # fmt: skip
+    config = LanguageModelConfig(
+        d_model=shape.d_model,
+        n_layers=shape.n_layers,
+        context=shape.length,
+        dropout=dropout,
+        layer={"mixer": {"n_heads": shape.n_heads, "dropout": dropout}, "channels": {"d_ff": shape.d_ff}},
+    )
     batches = [Batch.windows(rows.numpy()) for rows in texts(shape, rounds)]
     return _train(build(config, shape.vocab), batches, shape.smoothing, device, precision, compiled)
 

@@ -157,8 +157,9 @@ def test_nothing_is_imported_that_was_not_named(folder, heedful):
     refused = heedful("train", "recipe.yaml", "--out", "run", cwd=folder)
     assert refused.status == 2
     assert refused.err.strip() == (
-        "heedful: recipe.yaml:2: task.kind: own_parts:Shouting would import the package 'own_parts', which was "
-        "not named as a plugin; if you trust it, add --plugin own_parts, or plugins=['own_parts'] in Python"
+        "heedful: recipe.yaml:2: task.kind: own_parts:Shouting would import the package 'own_parts', which "
+        "was not named as a plugin; if you trust it, add --plugin own_parts, or plugins=['own_parts'] "
+        "in Python"
     )
 
 

@@ -23,8 +23,8 @@ def describe(
     overrides: list[str] = typer.Argument(
         None,
         metavar="KEY=VALUE",
-        help="Override settings: vocab_size=32000, source_vocab, target_vocab, n_classes; n_heads=16 for a "
-        "model name; model.n_heads=16 for a recipe or run.",
+        help="Override settings: vocab_size=32000, source_vocab, target_vocab, n_classes; n_layers=16 for a "
+        "model name; model.n_layers=16 for a recipe or run.",
     ),
     batch: int = typer.Option(None, min=1, metavar="TOKENS", help="Target tokens per batch, for memory."),
     length: int = typer.Option(

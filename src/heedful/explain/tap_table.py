@@ -15,8 +15,8 @@ import torch
 
 from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import EncoderConfig
-from heedful.models.language_model import ExpertsConfig, LanguageModelConfig
-from heedful.models.recurrent import AdditiveAttention, RecurrentConfig
+from heedful.models.language_model import LanguageModelConfig
+from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model
 from heedful.models.resnet import ResNetConfig
 from heedful.models.transformer import TransformerConfig
@@ -34,9 +34,19 @@ _TEXT = {"T": sum(TARGET), "S": max(TARGET), "B": len(TARGET)}
 _PAIR = {"T_s": sum(SOURCE), "S": max(SOURCE), "T": sum(TARGET), "Q": max(TARGET), "B": len(TARGET)}
 _HEADS = {"d": 11, "d_ff": 13, "H": 6, "G": 2, "d_k": 5, "d_v": 7}
 _STACK: JsonObject = {
-    "d_model": 11, "d_ff": 13, "n_heads": 6, "n_kv_heads": 2, "d_k": 5, "d_v": 7, "n_layers": 2,
+    "d_model": 11,
+    "n_layers": 2,
     "positions": "learned",
-}  # fmt: skip
+    "layer": {
+        "mixer": {"n_heads": 6, "n_kv_heads": 2, "d_k": 5, "d_v": 7},
+        "channels": {"d_ff": 13},
+    },
+}
+_LOCAL: JsonObject = {"mixer": {"visible": {"kind": "blocks", "size": 4}}}
+_COMPRESSED: JsonObject = {
+    "mixer": {"kind": "compressed-attention", "factor": 2, "n_heads": 6, "n_kv_heads": 2, "d_k": 5, "d_v": 7}
+}
+_EXPERTS: JsonObject = {"channels": {"kind": "experts", "n": 23, "expert": {"d_ff": 13}}}
 _IMAGE: JsonObject = {"image_size": 12, "channels": 3, "patch_size": 4}
 
 LETTERS = {
@@ -145,15 +155,17 @@ FAMILIES = [
     Family(
         "Language model with local and compressed attention and a mixture of experts",
         LanguageModelConfig(
-            **{**_STACK, "n_layers": 3}, context=31, mixer="alternating", block=4, compression=2,
-            experts=ExpertsConfig(n=23),
+            **{**_STACK, "n_layers": 3}, context=31, pattern=[_LOCAL, {**_COMPRESSED, **_EXPERTS}, _LOCAL]
         ),
         {**_TEXT, **_HEADS, "M": 1 + max(TARGET) // 2, "n": 23},
     ),
     Family("Text encoder", EncoderConfig(**_STACK, max_length=31), {**_TEXT, **_HEADS}),
     Family(
         "Text encoder with recurrent mixer",
-        EncoderConfig(**{**_STACK, "d_model": 10}, max_length=31, mixer="recurrent"),
+        EncoderConfig(
+            d_model=10, n_layers=2, positions="learned", max_length=31,
+            layer={"mixer": "recurrent", "channels": {"d_ff": 13}},
+        ),
         {**_TEXT, "d": 10, "d_ff": 13, "d_h": 5},
     ),
     Family("Image encoder", VisionConfig(**_STACK, **_IMAGE), {"T": 30, "N": 10, "B": 3, **_HEADS}),
@@ -166,7 +178,7 @@ FAMILIES = [
         "Recurrent encoder-decoder with attention",
         RecurrentConfig(
             d_embedding=5, d_hidden=7, d_readout=11, n_layers=2,
-            attention=AdditiveAttention(score="additive", d_attention=13),
+            attention={"kind": "additive", "d_attention": 13},
         ),
         {**_PAIR, "d_e": 5, "d_h": 7, "d_out": 11},
     ),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from heedful.config import Config
 from heedful.errors import RequestError
 
 
@@ -36,20 +37,22 @@ def refuse_other_heads(config: Any, whose: str) -> None:
     for key, usual in (("n_kv_heads", heads.n_heads), ("d_k", width), ("d_v", width)):
         if (found := getattr(heads, key)) not in (None, usual):
             raise RequestError(
-                f"model.layer.mixer.{key}={found}: not supported by {whose}: it has one key and value head per "
-                "query head, each of size d_model / n_heads"
+                f"model.layer.mixer.{key}={found}: not supported by {whose}: it has one key and value head "
+                "per query head, each of size d_model / n_heads"
             )
 
 
 def _format_value(value: Any) -> str:
     """Return a value as it is written in a recipe, shortened to one line."""
-    return str(value).lower() if isinstance(value, bool) else "[…]" if isinstance(value, list) else str(value)
+    if isinstance(value, list | Config):
+        return "[…]" if isinstance(value, list) else "{…}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 ALIKE: dict[str, tuple[Any, str]] = {
     "pattern": (None, "its layers are alike"),
     "layer.mixer.kind": ("attention", "it uses attention"),
-    "layer.mixer.visible.kind": ("all", "it has no attention window"),
+    "layer.mixer.visible.kind": ("all", "it has no attention windows or blocks"),
     "layer.norm.kind": ("layer", "its norms are layer norms"),
     "layer.norm.bias": (True, "its norms have biases"),
     "layer.mixer.bias": (True, "its attention has biases"),

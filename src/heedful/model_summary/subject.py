@@ -78,8 +78,8 @@ def subject(what: Any, asked: RequestedSizes, overrides: Sequence[str] = ()) -> 
     Args:
         what: a configuration, or a name or path.
         asked: requested sizes.
-        overrides: ``key=value``; keys of the model (``n_heads``) for a preset or configuration, keys of the
-            recipe (``model.n_heads``) for a recipe or run; and ``vocab_size``, ``source_vocab``,
+        overrides: ``key=value``; keys of the model (``n_layers``) for a preset or configuration, keys of the
+            recipe (``model.n_layers``) for a recipe or run; and ``vocab_size``, ``source_vocab``,
             ``target_vocab`` or ``n_classes`` for all.
 
     Raises:

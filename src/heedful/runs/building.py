@@ -129,7 +129,7 @@ def build(
         source_vocab: of the source's alone; it takes precedence over ``vocab_size``.
         target_vocab: of the target's alone.
         device: where its parameters are made.
-        **settings: changes to the configuration: ``n_heads=16``. An unknown one is an error.
+        **settings: changes to the configuration: ``n_layers=16``. An unknown one is an error.
 
     Raises:
         RequestError: no such preset, a wrong setting, or no size of a vocabulary.

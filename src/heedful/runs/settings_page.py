@@ -35,9 +35,9 @@ Every key of every recipe, section by section. How recipes are read, and what th
 all its defaults.
 
 On the command line, dots lead into a section: `training.max_updates=500`. If a key has several tables,
-its `kind` selects one of them; text in place of a section is its kind (`norm: rms`). A kind may also be a class
-of your own, by its import path ([Change one part](tutorials/change-one-part.md)). Keys without a default (–) are
-required. Any other key is an error that names the file, the line and the nearest key.
+its `kind` selects one of them; text in place of a section is its kind (`norm: rms`). A kind may also be a
+class of your own, by its import path ([Change one part](tutorials/change-one-part.md)). Keys without a
+default (–) are required. Any other key is an error that names the file, the line and the nearest key.
 """
 
 

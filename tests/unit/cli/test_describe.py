@@ -25,7 +25,7 @@ data:
   train: {kind: files, columns: {source: a.en, target: a.de}}
   valid: {kind: files, columns: {source: b.en, target: b.de}}
 tokenizer: {subwords: SUBWORDS}
-model: {preset: transformer-tiny, d_ff: 31, n_layers: 1}
+model: {preset: transformer-tiny, layer: {channels: {d_ff: 31}}, n_layers: 1}
 objective: {chunk: 17}
 training: {max_updates: 3, tokens_per_update: 1010, accumulate: 5}
 """
@@ -113,7 +113,7 @@ def test_a_recipe_by_its_path(tmp_path):
 
 
 def test_overrides_of_a_recipe(tmp_path):
-    value = answer(recipe(tmp_path), "model.d_ff=37", "tokenizer.subwords.vocab_size=223")
+    value = answer(recipe(tmp_path), "model.layer.channels.d_ff=37", "tokenizer.subwords.vocab_size=223")
     assert value["total"] == SMALL + 2 * 6 * (2 * 128 + 1) + 223 * 128
     assert answer(recipe(tmp_path), "vocab_size=7")["total"] == SMALL + 7 * 128
 
@@ -203,8 +203,8 @@ TINY = "kind: transformer, d_model: 128, n_heads: 4"
     [
         (["transformer-bsae"], "'transformer-base'"),
         (["multi30k-ende-tinny"], "multi30k-ende-tiny"),
-        (["transformer-base", "n_haeds=4"], "'n_heads'"),
-        (["transformer-base", "n_heads"], "key=value"),
+        (["transformer-base", "layer.mixer.n_haeds=4"], "'n_heads'"),
+        (["transformer-base", "n_layers"], "key=value"),
         (["nowhere/run"], "nowhere/run"),
     ],
 )

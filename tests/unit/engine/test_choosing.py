@@ -19,10 +19,14 @@ from heedful.nn.taps import capture
 needs_library = pytest.mark.skipif(native.library() is None, reason="no C compiler here")
 
 
+CONFIG = TransformerConfig(
+    d_model=14, n_layers=1, dropout=0.0, layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 19}}
+)
+
+
 def model_of(**changes):
     torch.manual_seed(1)
-    sizes = {"d_model": 14, "d_ff": 19, "n_heads": 2, "n_layers": 1, "dropout": 0.0}
-    return build_model(TransformerConfig(**{**sizes, **changes}), 31, 31).eval()
+    return build_model(CONFIG.changed(**changes), 31, 31).eval()
 
 
 def test_a_precision_is_one_of_four():
@@ -75,7 +79,7 @@ def test_threads_wait_for_the_engine_that_one_of_them_compiles(monkeypatch):
 
 
 def test_another_model_goes_the_plain_way_and_says_why():
-    model = model_of(score="additive")
+    model = model_of(layer={"mixer": {"score": "additive"}})
     inference = Inference(model)
     assert inference.ready() is model
     assert inference.chosen.startswith("fp32 on the plain path (")

@@ -13,7 +13,8 @@ from heedful.runs.run import Run, load
 
 WORDS = {"subwords": {"kind": "word"}}
 PIECES = {"subwords": {"kind": "bpe", "merges": 9, "min_frequency": 1}}
-SIZES = {"d_model": 12, "d_ff": 17, "n_heads": 3, "dropout": 0.0}
+LAYER = {"mixer": {"kind": "attention", "n_heads": 3}, "channels": {"kind": "feed-forward", "d_ff": 17}}
+SIZES = {"d_model": 12, "dropout": 0.0, "layer": LAYER}
 ENCODER = {"kind": "encoder", **SIZES, "n_layers": 2, "max_length": 23}
 MODEL = {"kind": "language-model", **SIZES, "n_layers": 2, "context": 19}
 VISION = {
@@ -65,12 +66,12 @@ def _recipe(task: str, tokenizer: Any, model: Any, **sections: Any) -> dict[str,
 
 
 def _classifier(**model: Any) -> dict[str, Any]:
-    return _recipe("classification", PIECES, {**ENCODER, **model})
+    return _recipe("classification", PIECES, merged(ENCODER, model))
 
 
 TRANSFORMER = {"kind": "transformer", **SIZES, "n_layers": 2, "n_decoder_layers": 1}
 ONE_TEXT = {"data": _files({"max_length": {"source": 6, "target": 7}}), "decoding": SHORT}
-HEADS = {"score": "multi-head-additive", "n_heads": 3, "d_k": 5, "d_v": 7}
+HEADS = {"kind": "multi-head-additive", "n_heads": 3, "d_k": 5, "d_v": 7}
 PAIR = {"kind": "regression", "pairs": True}
 CAPTIONER = {"kind": "captioner", **SIZES, "n_layers": 1, "image_size": 6, "channels": 1, "patch_size": 2}
 CAPTIONER |= {"n_decoder_layers": 2}
@@ -104,7 +105,7 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
         _recipe(
             "translation",
             WORDS,
-            {**RECURRENT, "decoder": "luong", "attention": {"score": "bilinear"}, "input_feeding": True},
+            {**RECURRENT, "decoder": "luong", "attention": "bilinear", "input_feeding": True},
             decoding=SHORT,
         ),
         PAIRS,
@@ -114,7 +115,13 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
         _recipe(
             "translation",
             WORDS,
-            merged(RECURRENT, {"decoder": "plain", "attention": None, "bridge": "copy"}),
+            {
+                **RECURRENT,
+                "decoder": "plain",
+                "attention": None,
+                "direction": "left-to-right",
+                "bridge": "copy",
+            },
             decoding=SHORT,
         ),
         PAIRS,
@@ -152,7 +159,7 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
                     "n_layers": 3,
                     "pattern": [
                         {"mixer": {"visible": {"kind": "blocks", "size": 4}}},
-                        {"mixer": {"kind": "compressed-attention", "factor": 3}},
+                        {"mixer": {"kind": "compressed-attention", "n_heads": 3, "factor": 3}},
                     ],
                 },
             ),
@@ -193,7 +200,7 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
         LABELLED,
         ("the cat", "a dog sat"),
     ),
-    "fourier": (_classifier(mixer="fourier"), SINGLE, "the cat"),
+    "fourier": (_classifier(layer={"mixer": "fourier"}), SINGLE, "the cat"),
     "regression": (_recipe(PAIR, PIECES, ENCODER), LABELLED, ("the cat", "a dog")),
     "tagging": (_recipe("tagging", PIECES, {**ENCODER, "segments": 0}), TAGGED, "the dog sat"),
     "answers": (

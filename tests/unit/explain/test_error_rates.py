@@ -412,7 +412,7 @@ def test_a_compressed_memory_has_no_words(make_run, tmp_path, files):
         {
             "pattern": [
                 {"mixer": {"visible": {"kind": "blocks", "size": 4}}},
-                {"mixer": {"kind": "compressed-attention", "factor": 3}},
+                {"mixer": {"kind": "compressed-attention", "n_heads": 3, "factor": 3}},
             ]
         },
     )

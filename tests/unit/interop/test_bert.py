@@ -22,7 +22,17 @@ from heedful.text.specials import SPECIALS
 
 TEXT = ["The Cat sat on the mat, and it's the cat's mat.", "We'll see 1234 dogs! ÜBER façade, 猫が好き"]
 LABELS = ["bad", "good", "so so"]
-SIZES = {"kind": "encoder", "d_model": 14, "n_layers": 2, "max_length": 19, "layer": {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 17}, "norm": {"eps": 1e-12}}}  # fmt: skip
+SIZES = {
+    "kind": "encoder",
+    "d_model": 14,
+    "n_layers": 2,
+    "max_length": 19,
+    "layer": {
+        "mixer": {"kind": "attention", "n_heads": 2},
+        "channels": {"kind": "feed-forward", "d_ff": 17},
+        "norm": {"eps": 1e-12},
+    },
+}
 CLEANING = {"clean": True, "chinese": True, "strip_accents": True, "lowercase": True}
 WORDS = {"kind": "wordpiece", "vocab_size": 101, "min_frequency": 1, "cleaning": CLEANING}
 
@@ -44,7 +54,7 @@ def own_run(make_run, tmp_path):
         recipe = {
             "task": {"kind": task} if isinstance(task, str) else task,
             "tokenizer": {"subwords": subwords, **({"text": text} if text else {})},
-            "model": {**SIZES, **model},
+            "model": merged(SIZES, model),
         }
         if recipe["task"]["kind"] == "question-answering":
             recipe["windows"] = {"longest_question": 6}
@@ -275,19 +285,23 @@ def test_labels_that_are_none_are_refused(own_run, tmp_path, labels):
     [
         (
             {"layer": {"norm_placement": "pre"}},
-            "model.norm_placement=pre: not supported by BERT: its norms follow",
+            "model.layer.norm_placement=pre: not supported by BERT: its norms follow",
         ),
-        ({"mixer": "fourier"}, "model.mixer=fourier: "),
-        ({"window": 4}, "model.window=4: "),
-        ({"norm": "rms"}, "model.norm=rms: "),
-        ({"positions": "none"}, "model.positions=none: "),
+        ({"layer": {"mixer": "fourier"}}, "model.layer.mixer.kind=fourier: "),
+        (
+            {"layer": {"mixer": {"visible": {"kind": "window", "size": 4}}}},
+            "model.layer.mixer.visible.kind=window: ",
+        ),
+        ({"pattern": [{"mixer": "fourier"}, {}]}, "model.pattern=[…]: not supported by BERT: its layers are"),
+        ({"layer": {"norm": "rms"}}, "model.layer.norm.kind=rms: "),
+        ({"positions": "none"}, "model.positions.kind=none: "),
         ({"scale_embedding": True}, "model.scale_embedding=true: not supported by BERT"),
         ({"embedding_norm": False}, "model.embedding_norm=false: "),
         ({"pooling": "mean"}, "model.pooling=mean: "),
-        ({"feed_forward": "gated"}, "model.feed_forward=gated: "),
-        ({"layer": {"channels": {"kind": "feed-forward", "bias": False}}}, "model.feed_forward_bias=false: "),
-        ({"layer": {"mixer": {"kind": "attention", "bias": False}}}, "model.attention_bias=false: "),
-        ({"layer": {"mixer": {"kind": "attention", "n_kv_heads": 1}}}, "model.n_kv_heads=1: "),
+        ({"layer": {"channels": "gated"}}, "model.layer.channels.kind=gated: "),
+        ({"layer": {"channels": {"bias": False}}}, "model.layer.channels.bias=false: "),
+        ({"layer": {"mixer": {"bias": False}}}, "model.layer.mixer.bias=false: "),
+        ({"layer": {"mixer": {"n_kv_heads": 1}}}, "model.layer.mixer.n_kv_heads=1: "),
         ({"segments": 0}, "model.segments=0: "),
         ({"subwords": {"kind": "word"}}, "tokenizer.subwords.kind=word: BERT's tokenizer is a WordPiece"),
         ({"text": {"lowercase": True}}, "tokenizer.text: changes of the text are not supported by BERT"),
@@ -343,7 +357,8 @@ def test_an_imported_run_is_the_start_of_another(bert, tmp_path):
 
 @pytest.mark.parametrize("name, n", [("bert-base", 12), ("bert-large", 24)])
 def test_the_table_knows_every_name_of_the_published_sizes(name, n):
-    own = PRESETS[name].model_copy(update={"d_model": 4, "d_ff": 3, "n_heads": 2, "max_length": 3})
+    layer = {"mixer": {"n_heads": 2}, "channels": {"d_ff": 3}}
+    own = PRESETS[name].changed(d_model=4, layer=layer, max_length=3)
     written = take(table(own, Numbering(tuple(range(5))), {"pooled"}), build_model(own, 5))
     assert len(written) == 5 + 16 * n + 2
 

@@ -1,6 +1,7 @@
 """GPT-2 without transformers: configurations, runs that were imported, round trips, refusals."""
 
 import json
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from jsonschema import Draft202012Validator
 from safetensors.torch import load_file, save_file
 
 from heedful.artifacts.run_folder import RunFolder
+from heedful.config import merged
 from heedful.errors import DamagedError, RequestError
 from heedful.files import sha256
 from heedful.interop.exporting import export_run
@@ -39,9 +41,16 @@ def test_a_run_is_made_of_a_folder(gpt2, tmp_path):
     assert folder.environment.is_file()
     run = load(folder.path)
     assert run.processor.sizes == (317,)
-    sizes = {"d_model": 22, "n_layers": 3, "n_heads": 2, "context": 13, "d_ff": 31}
     wanted = LanguageModelConfig(
-        dropout=0.0, layer={"channels": {"activation": "gelu-tanh"}, "norm": {"eps": 1e-3}}, **sizes
+        d_model=22,
+        n_layers=3,
+        context=13,
+        dropout=0.0,
+        layer={
+            "mixer": {"n_heads": 2},
+            "channels": {"d_ff": 31, "activation": "gelu-tanh"},
+            "norm": {"eps": 1e-3},
+        },
     )
     assert run.recipe.model == wanted
     assert any("gpt2, " in line and "317 tokens" in line for line in lines)
@@ -101,20 +110,20 @@ def test_old_files_have_masks_and_no_prefix(gpt2, tmp_path):
 @pytest.mark.parametrize(
     "values, key, value",
     [
-        ({"activation_function": "gelu"}, "activation", "gelu"),
-        ({"activation_function": "gelu_pytorch_tanh"}, "activation", "gelu-tanh"),
-        ({"activation_function": "relu"}, "activation", "relu"),
-        ({"scale_attn_weights": False}, "score", "dot"),
-        ({"layer_norm_epsilon": 1e-12}, "norm_eps", 1e-12),
-        ({"attn_pdrop": 0.25}, "attention_dropout", 0.25),
+        ({"activation_function": "gelu"}, "layer.channels.activation", "gelu"),
+        ({"activation_function": "gelu_pytorch_tanh"}, "layer.channels.activation", "gelu-tanh"),
+        ({"activation_function": "relu"}, "layer.channels.activation", "relu"),
+        ({"scale_attn_weights": False}, "layer.mixer.score.kind", "dot"),
+        ({"layer_norm_epsilon": 1e-12}, "layer.norm.eps", 1e-12),
+        ({"attn_pdrop": 0.25}, "layer.mixer.dropout", 0.25),
         ({"resid_pdrop": 0.2, "embd_pdrop": 0.2}, "dropout", 0.2),
-        ({"reorder_and_upcast_attn": True}, "score", "scaled-dot"),
+        ({"reorder_and_upcast_attn": True}, "layer.mixer.score.kind", "scaled-dot"),
         ({"n_ctx": 13}, "context", 13),
     ],
 )
 def test_a_configuration_becomes_a_model_and_back(changed, tmp_path, values, key, value):
     run = import_run(changed(**values), tmp_path / "run").path
-    assert getattr(load(run).recipe.model, key) == value
+    assert attrgetter(key)(load(run).recipe.model) == value
     written = json.loads((export_run(run, "gpt2", tmp_path / "back") / "config.json").read_text("utf-8"))
     same = {"gelu_pytorch_tanh": "gelu_new"}
     for name in values.keys() & written.keys():
@@ -220,13 +229,14 @@ def own_run(make_run, tmp_path):
         recipe = {
             "task": {"kind": "language-modelling"},
             "tokenizer": {"subwords": tokenizer},
-            "model": {**SIZES, **model},
+            "model": merged(SIZES, model),
         }
         return make_run(tmp_path / "run", recipe, [{"text": text} for text in TEXT])
 
     return make
 
 
+COMPRESSED = {"mixer": {"kind": "compressed-attention", "n_heads": 2}}
 BYTES = {"kind": "byte-bpe", "merges": 50, "min_frequency": 1}
 
 
@@ -259,22 +269,29 @@ def test_all_but_the_rows_that_are_never_used_come_back(own_run, tmp_path, split
     [
         (
             {"layer": {"norm_placement": "post"}},
-            "model.norm_placement=post: not supported by GPT-2: its norms",
+            "model.layer.norm_placement=post: not supported by GPT-2: its norms",
         ),
-        ({"norm": "batch"}, "model.norm=batch: "),
-        ({"positions": "none"}, "model.positions=none: "),
+        ({"layer": {"norm": "batch"}}, "model.layer.norm.kind=batch: "),
+        ({"positions": "none"}, "model.positions.kind=none: "),
         ({"scale_embedding": True}, "model.scale_embedding=true: GPT-2 does not multiply"),
-        ({"layer": {"mixer": {"kind": "attention", "bias": False}}}, "model.attention_bias=false: "),
-        ({"layer": {"mixer": {"kind": "attention", "n_kv_heads": 1}}}, "model.n_kv_heads=1: "),
-        ({"d_k": 5}, "model.d_k=5: "),
-        ({"score": "cosine"}, "model.score=cosine: "),
-        ({"mixer": "local", "block": 4}, "model.mixer=local: not supported by GPT-2: each token"),
-        ({"mixer": "alternating", "block": 4}, "model.mixer=alternating: "),
-        ({"window": 4}, "model.window=4: not supported by GPT-2: each token attends to all before it"),
-        ({"mixer": "compressed"}, "model.mixer=compressed: "),
-        ({"experts": {"n": 3}}, "model.experts=n=3 "),
-        ({"feed_forward": "gated"}, "model.feed_forward=gated: "),
-        ({"layer": {"channels": {"kind": "feed-forward", "bias": False}}}, "model.feed_forward_bias=false: "),
+        ({"layer": {"norm": {"bias": False}}}, "model.layer.norm.bias=false: "),
+        ({"layer": {"mixer": {"bias": False}}}, "model.layer.mixer.bias=false: "),
+        ({"layer": {"mixer": {"n_kv_heads": 1}}}, "model.layer.mixer.n_kv_heads=1: "),
+        ({"layer": {"mixer": {"d_k": 5}}}, "model.layer.mixer.d_k=5: "),
+        ({"layer": {"mixer": {"score": "cosine"}}}, "model.layer.mixer.score.kind=cosine: "),
+        (
+            {"layer": {"mixer": {"visible": {"kind": "blocks", "size": 4}}}},
+            "model.layer.mixer.visible.kind=blocks: not supported by GPT-2: it has no attention windows or b",
+        ),
+        (
+            {"layer": {"mixer": {"visible": {"kind": "window", "size": 4}}}},
+            "model.layer.mixer.visible.kind=window: not supported by GPT-2: it has no attention windows",
+        ),
+        ({"pattern": [COMPRESSED, {}]}, "model.pattern=[…]: not supported by GPT-2: its layers are alike"),
+        ({"layer": COMPRESSED}, "model.layer.mixer.kind=compressed-attention: "),
+        ({"layer": {"channels": {"kind": "experts", "n": 3}}}, "model.layer.channels.kind=experts: "),
+        ({"layer": {"channels": "gated"}}, "model.layer.channels.kind=gated: "),
+        ({"layer": {"channels": {"bias": False}}}, "model.layer.channels.bias=false: "),
     ],
 )
 def test_what_gpt2_has_not_is_refused_by_the_recipes_key(own_run, tmp_path, model, message):
@@ -296,7 +313,8 @@ def test_a_run_of_another_task_is_told_its_format(own_run):
 @pytest.mark.parametrize("name", ["gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"])
 def test_the_table_knows_every_name_of_the_published_sizes(name):
     config = PRESETS[name]
-    own = config.model_copy(update={"d_model": 4, "d_ff": 3, "n_heads": 2, "context": 3})
+    layer = {"mixer": {"n_heads": 2}, "channels": {"d_ff": 3}}
+    own = config.changed(d_model=4, layer=layer, context=3)
     written = take(table(own, Numbering(tuple(range(5)))), build_model(own, 5))
     assert len(written) == 2 + 12 * config.n_layers + 2
 

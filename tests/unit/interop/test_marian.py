@@ -7,12 +7,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from heedful.artifacts.run_folder import RunFolder
+from heedful.config import merged
 from heedful.errors import RequestError
 from heedful.interop.exporting import export_run
 from heedful.interop.halves import in_halves
 from heedful.interop.importing import import_run
 from heedful.interop.marian import load_weights
 from heedful.models.registry import build_model
+from heedful.models.sections import SinusoidalConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.layout import Tokens
 from heedful.runs.run import load
@@ -27,10 +29,11 @@ SIZES = {
     "n_layers": 2,
     "layer": {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 31}},
 }
+HALF_SPLIT = {"kind": "sinusoidal", "interleaved": False}
 RECIPE = {
     "task": {"kind": "translation"},
     "tokenizer": {"subwords": {"kind": "bpe", "merges": 20, "min_frequency": 1}},
-    "model": {**SIZES, "positions": "half-split", "head_bias": True, "max_length": 37},
+    "model": {**SIZES, "positions": HALF_SPLIT, "head_bias": True, "max_length": 37},
 }
 
 
@@ -79,7 +82,7 @@ def test_copies_and_tables_of_sines_may_lie_in_the_file(folder, tmp_path):
 
 
 def test_an_output_without_a_bias_is_one_of_zeros(make_run, tmp_path):
-    model = {**SIZES, "positions": "half-split"}
+    model = {**SIZES, "positions": HALF_SPLIT}
     out = export_run(make_run(tmp_path / "run", {**RECIPE, "model": model}, ROWS), "marian")
     assert not load_file(out / "model.safetensors")["final_logits_bias"].any()
     assert load(import_run(out, tmp_path / "again").path).recipe.model.head_bias is False
@@ -100,7 +103,7 @@ def test_the_order_of_features_changes_nothing_but_rounding(tie):
         for parameter in model.parameters():
             parameter += 0.2 * torch.randn_like(parameter)
     turned, other = in_halves(config, model, (37, 37))
-    assert turned.positions == "half-split"
+    assert turned.positions == SinusoidalConfig(interleaved=False)
     sources, targets = Tokens.of([[3, 4, 5], [6]]), Tokens.of([[1, 7, 8], [1, 9]])
     with torch.no_grad():
         logits, others = (m.heads["token"](m.eval()(targets, sources)) for m in (model, other))
@@ -148,20 +151,28 @@ def test_what_heedful_cannot_express_is_refused_by_its_key(folder, tmp_path, val
     [
         (
             {"layer": {"norm_placement": "pre"}},
-            "model.norm_placement=pre: not supported by Marian: it is a post-norm",
+            "model.layer.norm_placement=pre: not supported by Marian: it is a post-norm",
         ),
-        ({"norm_eps": 1e-6}, "model.norm_eps=1e-06: "),
-        ({"layer": {"mixer": {"kind": "attention", "bias": False}}}, "model.attention_bias=false: "),
-        ({"feed_forward": "gated"}, "model.feed_forward=gated: "),
-        ({"layer": {"channels": {"kind": "feed-forward", "bias": False}}}, "model.feed_forward_bias=false: "),
-        ({"score": "dot"}, "model.score=dot: "),
-        ({"positions": "none"}, "model.positions=none: "),
-        ({"layer": {"mixer": {"kind": "attention", "n_kv_heads": 1}}}, "model.n_kv_heads=1: "),
+        ({"layer": {"norm": {"eps": 1e-6}}}, "model.layer.norm.eps=1e-06: "),
+        ({"layer": {"mixer": {"bias": False}}}, "model.layer.mixer.bias=false: "),
+        ({"layer": {"channels": "gated"}}, "model.layer.channels.kind=gated: "),
+        ({"layer": {"channels": {"bias": False}}}, "model.layer.channels.bias=false: "),
+        ({"layer": {"mixer": {"score": "dot"}}}, "model.layer.mixer.score.kind=dot: "),
+        ({"positions": "none"}, "model.positions.kind=none: "),
+        ({"positions": {"kind": "sinusoidal", "base": 500.0}}, "model.positions.base=500.0: "),
+        ({"positions": {"kind": "sinusoidal", "offset": 1}}, "model.positions.offset=1: "),
+        ({"layer": {"mixer": {"n_kv_heads": 1}}}, "model.layer.mixer.n_kv_heads=1: "),
+        (
+            {"pattern": [{"norm": {"eps": 1e-6}}, {}]},
+            "model.pattern=[…]: not supported by Marian: its la",
+        ),
+        ({"decoder_layer": {"norm": "rms"}}, "model.decoder_layer: not supported by Marian: its layers are"),
+        ({"cross_attention": {"n_heads": 1}}, "model.cross_attention={…}: not supported by Marian: its cr"),
         ({"combine": "concat", "d_positions": 4, "tie": "none"}, "model.combine=concat: "),
     ],
 )
 def test_what_marian_has_not_is_refused_by_the_recipes_key(make_run, tmp_path, model, message):
-    run = make_run(tmp_path / "run", {**RECIPE, "model": {**SIZES, **model}}, ROWS)
+    run = make_run(tmp_path / "run", {**RECIPE, "model": merged(SIZES, model)}, ROWS)
     with pytest.raises(RequestError) as error:
         export_run(run, "marian")
     assert message in str(error.value)

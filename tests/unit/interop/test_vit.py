@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from heedful.artifacts.run_folder import RunFolder, write_json, write_text
+from heedful.config import merged
 from heedful.errors import RequestError
 from heedful.interop.exporting import export_run
 from heedful.interop.importing import import_run
@@ -25,7 +26,20 @@ from heedful.tasks.images import ImageReader
 from heedful.tasks.registry import task_for
 
 LABELS = ("cat", "dog", "none of them")
-SIZES = {"kind": "vision", "d_model": 14, "n_layers": 2, "image_size": 15, "patch_size": 5, "channels": 3, "dropout": 0.0, "layer": {"mixer": {"kind": "attention", "n_heads": 2}, "channels": {"kind": "feed-forward", "d_ff": 17}, "norm": {"eps": 1e-12}}}  # fmt: skip
+SIZES = {
+    "kind": "vision",
+    "d_model": 14,
+    "n_layers": 2,
+    "image_size": 15,
+    "patch_size": 5,
+    "channels": 3,
+    "dropout": 0.0,
+    "layer": {
+        "mixer": {"kind": "attention", "n_heads": 2},
+        "channels": {"kind": "feed-forward", "d_ff": 17},
+        "norm": {"eps": 1e-12},
+    },
+}
 
 
 @pytest.fixture
@@ -38,7 +52,7 @@ def own_run(tmp_path):
             part: {"kind": "tsv", "paths": "x", "columns": columns, "header": True}
             for part in ("train", "valid")
         }
-        plain = {"task": {"kind": "image-classification"}, "data": data, "model": {**SIZES, **model}}
+        plain = {"task": {"kind": "image-classification"}, "data": data, "model": merged(SIZES, model)}
         recipe = recipe_from(Tree.of({**plain, "training": {"max_updates": 1}}, Mark("here")))
         channels, side = recipe.model.channels, recipe.model.image_size
         reader = ImageReader(side, channels, (0.25, 0.5, 0.75)[:channels], (0.5, 0.25, 0.125)[:channels])
@@ -97,8 +111,8 @@ def test_a_configuration_becomes_a_model(vit, tmp_path):
     )  # fmt: skip
     lines = []
     run = load(import_run(vit, tmp_path / "again", lines.append).path)
-    changes = {"activation": "relu", "norm_eps": 1e-3, "dropout": 0.25, "attention_dropout": 0.5}
-    assert run.recipe.model == VisionConfig.model_validate({**SIZES, **changes})
+    layer = {"mixer": {"dropout": 0.5}, "channels": {"activation": "relu"}, "norm": {"eps": 1e-3}}
+    assert run.recipe.model == VisionConfig.model_validate(merged(SIZES, {"dropout": 0.25, "layer": layer}))
     assert any("unknown keys, ignored: my_own_key" in line for line in lines)
 
 
@@ -184,23 +198,24 @@ def test_a_model_without_a_classifier_is_one_to_start_from(vit, tmp_path):
     assert torch.equal(run.model.embedding.class_token[None], held["embeddings.cls_token"])
 
 
+WINDOW = {"mixer": {"visible": {"kind": "window", "size": 4}}}
+
+
 @pytest.mark.parametrize(
     "model, message",
     [
-        ({"layer": {"norm_placement": "post"}}, "model.norm_placement=post: not supported by ViT: its norms"),
-        ({"mixer": "fourier"}, "model.mixer=fourier: "),
         (
-            {
-                "layer": {"mixer": {"kind": "attention", "visible": {"kind": "window", "size": 4}}},
-                "pattern": [{}, {"mixer": {"visible": "all"}}],
-            },
-            "model.window=4: ",
+            {"layer": {"norm_placement": "post"}},
+            "model.layer.norm_placement=post: not supported by ViT: its norms",
         ),
+        ({"layer": {"mixer": "fourier"}}, "model.layer.mixer.kind=fourier: "),
+        ({"layer": WINDOW, "pooling": "mean"}, "model.layer.mixer.visible.kind=window: "),
+        ({"pattern": [WINDOW, {}]}, "model.pattern=[…]: not supported by ViT: its layers are alike"),
         ({"pooling": "mean"}, "model.pooling=mean: "),
-        ({"positions": "none"}, "model.positions=none: "),
-        ({"norm": "rms"}, "model.norm=rms: "),
-        ({"feed_forward": "gated"}, "model.feed_forward=gated: "),
-        ({"d_k": 5}, "model.d_k=5: "),
+        ({"positions": "none"}, "model.positions.kind=none: "),
+        ({"layer": {"norm": "rms"}}, "model.layer.norm.kind=rms: "),
+        ({"layer": {"channels": "gated"}}, "model.layer.channels.kind=gated: "),
+        ({"layer": {"mixer": {"d_k": 5}}}, "model.layer.mixer.d_k=5: "),
     ],
 )
 def test_what_vit_has_not_is_refused_by_the_recipes_key(own_run, tmp_path, model, message):
@@ -214,9 +229,8 @@ def test_what_vit_has_not_is_refused_by_the_recipes_key(own_run, tmp_path, model
 @pytest.mark.parametrize("name, n", [("vit-b-16", 12), ("vit-l-16", 24), ("vit-h-14", 32)])
 def test_the_table_knows_every_name_of_the_published_sizes(name, n):
     patch = PRESETS[name].patch_size
-    own = PRESETS[name].model_copy(
-        update={"d_model": 4, "d_ff": 3, "n_heads": 2, "channels": 1, "image_size": 2 * patch}
-    )
+    layer = {"mixer": {"n_heads": 2}, "channels": {"d_ff": 3}}
+    own = PRESETS[name].changed(d_model=4, layer=layer, channels=1, image_size=2 * patch)
     written = take(table(own, set()), build_model(own))
     assert len(written) == 4 + 16 * n + 2
     assert written["vit.embeddings.patch_embeddings.projection.weight"].shape == (4, 1, patch, patch)

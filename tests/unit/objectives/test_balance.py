@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.config import merged
 from heedful.data.batch import Batch
 from heedful.models.language_model import LanguageModelConfig, build
 from heedful.nn.experts import NoisyTopKGate, TopKGate
@@ -16,13 +15,21 @@ from heedful.objectives.cross_entropy import NextToken
 from heedful.training.step import Step
 
 V = 17
-SMALL = {"d_model": 6, "d_ff": 7, "n_heads": 2, "n_layers": 3, "dropout": 0.0, "context": 9}
+SMALL = {
+    "d_model": 6,
+    "n_layers": 3,
+    "dropout": 0.0,
+    "context": 9,
+    "layer": {"mixer": {"n_heads": 2}, "channels": {"d_ff": 7}},
+}
 
 
-def model_of(seed=1, **experts):
+def model_of(seed=1, layers=(2,), **experts):
     torch.manual_seed(seed)
-    config = LanguageModelConfig.model_validate(merged(SMALL, {"experts": {"n": 5, "k": 2, **experts}}))
-    model = build(config, V)
+    expert = {"d_ff": 7, "activation": "gelu"}
+    channels = {"kind": "experts", "n": 5, "k": 2, "expert": expert, **experts}
+    pattern = [{"channels": channels} if layer in layers else {} for layer in (1, 2, 3)]
+    model = build(LanguageModelConfig.model_validate({**SMALL, "pattern": pattern}), V)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.3 * torch.randn_like(parameter)

@@ -26,7 +26,7 @@ HEADS = RecurrentConfig.model_validate(
     {
         "d_embedding": 5,
         "d_hidden": 7,
-        "attention": {"score": "multi-head-additive", "n_heads": 3, "d_k": 5, "d_v": 4},
+        "attention": {"kind": "multi-head-additive", "n_heads": 3, "d_k": 5, "d_v": 4},
     }
 )
 SOURCES = [[3, 4, 5], [6], [7, 8]]

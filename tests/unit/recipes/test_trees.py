@@ -94,15 +94,17 @@ def test_another_kind_drops_its_siblings():
     assert merged(base, {"model": {"kind": "rnn", "cell": "gru"}})["model"] == {"kind": "rnn", "cell": "gru"}
 
 
-def test_the_kind_of_an_attention_is_its_score():
-    base = {"model": {"kind": "rnn", "attention": {"score": "additive", "d_attention": None}}}
-    changed = merged(base, {"model": {"attention": {"score": "dot"}}})
-    assert changed == {"model": {"kind": "rnn", "attention": {"score": "dot"}}}
-    kept = merged(base, {"model": {"attention": {"score": "additive"}}})
-    assert kept == base
-    # Elsewhere a score is a setting like others.
-    base = {"model": {"kind": "transformer", "score": "dot", "d_k": 7}}
-    assert merged(base, {"model": {"score": "cosine"}})["model"]["d_k"] == 7
+def test_text_in_place_of_a_section_is_its_kind():
+    base = {"model": {"kind": "recurrent", "attention": {"kind": "additive", "d_attention": 7}}}
+    changed = merged(base, {"model": {"attention": {"kind": "dot"}}})
+    assert changed == {"model": {"kind": "recurrent", "attention": {"kind": "dot"}}}
+    assert merged(base, {"model": {"attention": {"kind": "additive"}}}) == base
+    short = {"model": {"kind": "recurrent", "attention": "additive"}}
+    assert merged(short, {"model": {"attention": {"d_attention": 7}}}) == base
+    assert merged(short, {"model": {"attention": {"kind": "dot", "d_k": 3}}})["model"]["attention"] == {
+        "kind": "dot",
+        "d_k": 3,
+    }
 
 
 def test_the_same_kind_and_no_kind_keep_the_siblings():

@@ -10,7 +10,7 @@ from heedful.ledger.describing import describe
 from heedful.memory import room_for
 from heedful.runs.run import Run
 
-SMALL = {"n_layers": 1, "d_model": 8, "d_ff": 8, "n_heads": 2}
+SMALL = {"n_layers": 1, "d_model": 8, "layer": {"mixer": {"n_heads": 2}, "channels": {"d_ff": 8}}}
 
 
 @pytest.mark.parametrize("size", ["10", 10.0, True, 0, -3])

@@ -28,7 +28,14 @@ task: {kind: image-classification}
 data:
   train: {kind: folder, path: images}
   valid: {kind: folder, path: images}
-model: {kind: vision, image_size: 12, patch_size: 4, d_model: 12, n_heads: 3, n_layers: 2, POOLING}
+model:
+  kind: vision
+  image_size: 12
+  patch_size: 4
+  d_model: 12
+  n_layers: 2
+  layer: {mixer: {n_heads: 3}}
+  POOLING
 schedule: {kind: constant, peak: 1e-2}
 training: {max_updates: 5, tokens_per_update: 90, validate_every: 5, save_every: 5, precision: fp32}
 """
@@ -126,10 +133,12 @@ def test_without_its_class_token_a_vit_is_one_that_never_had_one(with_class_toke
 
 def test_sizes_are_those_of_the_vit_and_the_decoder_has_its_own(folder):
     recipe, vit = recipe_of(folder), load(folder / "vit", device="cpu").recipe
-    taken = ("image_size", "patch_size", "channels", "d_model", "n_heads", "n_layers", "norm_placement")
+    taken = ("image_size", "patch_size", "channels", "d_model", "n_layers")
     assert all(getattr(recipe.model, name) == getattr(vit.model, name) for name in taken)
-    assert (vit.model.d_ff, recipe.model.d_ff, recipe.model.n_decoder_layers) == (None, 48, 1)
-    assert (recipe.model.kind, recipe.model.positions) == ("captioner", "sinusoidal")
+    assert recipe.model.layer == vit.model.layer
+    assert (recipe.model.layer.mixer.n_heads, recipe.model.layer.channels.d_ff) == (3, None)
+    assert recipe.model.n_decoder_layers == 1
+    assert (recipe.model.kind, recipe.model.positions.kind) == ("captioner", "sinusoidal")
 
 
 def test_images_of_another_size_have_a_table_of_places_between_the_old_ones(with_class_token):
@@ -185,9 +194,12 @@ def test_blocks_that_are_not_taken_are_told(folder):
 @pytest.mark.parametrize(
     "model, message",
     [
-        ("{kind: vision, mixer: mlp}", "other mixes patches by mlp, and a captioner's encoder by attention"),
         (
-            "{kind: vision, window: 3}",
+            "{kind: vision, layer: {mixer: mlp}}",
+            "other mixes patches by mlp, and a captioner's encoder by attention",
+        ),
+        (
+            "{kind: vision, layer: {mixer: {visible: {kind: window, size: 3}}}, pooling: mean}",
             "other mixes patches in windows, and a captioner's encoder all of them",
         ),
         ("{kind: vision, positions: none}", "other has no table of positions"),

@@ -12,6 +12,7 @@ from PIL import Image
 from sacrebleu import corpus_bleu, corpus_chrf, corpus_ter
 
 from heedful.artifacts.run_folder import RunFolder
+from heedful.config import merged
 from heedful.data.augmentation import Augmentation, augmented
 from heedful.data.corpora.scenes import caption, pixels, scene
 from heedful.data.images import LazyImage
@@ -78,7 +79,7 @@ def plain(**sections):
         "validation": {"decode": 5},
         **sections,
         "data": {**data, **sections.get("data", {})},
-        "model": {**model, "n_layers": 1, "dropout": 0.0, **sections.get("model", {})},
+        "model": merged({**model, "n_layers": 1, "dropout": 0.0}, sections.get("model", {})),
         "training": {**training, "precision": "fp32", **sections.get("training", {})},
     }
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from heedful.config import merged
 from heedful.data.sources import JsonlSource, TsvSource
 from heedful.errors import DataError, RequestError
 from heedful.recipes.trees import Mark, Tree
@@ -55,7 +56,7 @@ def plain(pairs=False, **sections):
         "tokenizer": {"subwords": {"kind": "word", "split": "space"}},
         "schedule": {"kind": "constant", "peak": 1e-2},
         **sections,
-        "model": {**model, **sections.get("model", {})},
+        "model": merged(model, sections.get("model", {})),
         "training": {**training, "precision": "fp32", **sections.get("training", {})},
     }
 
@@ -82,7 +83,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     into(
         folder,
-        model={"dropout": 0.0, "attention_dropout": 0.0, "pooling": "mean", "pooler": False},
+        model={"dropout": 0.0, "layer": {"mixer": {"dropout": 0.0}}, "pooling": "mean", "pooler": False},
         training={"max_updates": 120, "validate_every": 40, "save_every": 40},
     )
     return folder / "run"

@@ -71,12 +71,12 @@ def test_of_each_run_its_curve_and_its_best_are_told(make):
 
 
 def test_settings_that_differ_are_told_and_no_others(make):
-    found = compare([make("a", more=", mixer: fourier"), make("b", d_model=16), make("c")])
+    found = compare([make("a", more=", layer: {mixer: fourier}"), make("b", d_model=16), make("c")])
     assert dict(found.differences) == {
         "model.d_model": [8, 16, 8],
-        "model.mixer": ["fourier", ABSENT, ABSENT],
+        "model.layer.mixer": ["fourier", ABSENT, ABSENT],
     }
-    assert list(found.differences)[-1] == "model.mixer"  # what not all can be told stands last
+    assert list(found.differences)[-1] == "model.layer.mixer"  # what not all can be told stands last
     assert not found.notes
 
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from heedful.artifacts.run_folder import RunFolder
-from heedful.config import merged
 from heedful.data.links import ALIGNMENT
 from heedful.errors import DataError, RequestError
 from heedful.objectives.guided import Guidance
@@ -174,7 +173,7 @@ TWO = {"tokenizer": {"subwords": {"kind": "character"}, "shared": False}}
         ({}, {"model": LM, **SHORT}, "objective.guided: this model has no attention over a source"),
         (
             {},
-            {"model": merged(RNN, {"decoder": "plain", "attention": None})},
+            {"model": {**RNN, "decoder": "plain", "attention": None, "direction": "left-to-right"}},
             "objective.guided: this model has no attention over a source",
         ),
         ({"layer": 0}, {}, "objective.guided.layer"),
@@ -189,7 +188,7 @@ def test_heads_that_are_not_there_are_refused(guided, sections, message):
 
 
 def test_recurrent_attention_can_be_guided(corpus):
-    heads = {"score": "multi-head-additive", "n_heads": 2, "d_k": 3, "d_v": 4}
+    heads = {"kind": "multi-head-additive", "n_heads": 2, "d_k": 3, "d_v": 4}
     into(corpus, recipe({"head": 2}, {**RNN, "attention": heads}, **TWO))
     events = [json.loads(line) for line in (corpus / "run" / "metrics.jsonl").read_text().splitlines()]
     assert all(event["terms"]["alignment"] > 0 for event in events if event["event"] == "updated")

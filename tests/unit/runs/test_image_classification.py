@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+from heedful.config import merged
 from heedful.data.sources import FolderSource, TsvSource
 from heedful.errors import DataError, RequestError
 from heedful.ledger.describing import describe
@@ -25,9 +26,13 @@ MODEL = {
     "channels": 1,
     "patch_size": 3,
     "d_model": 12,
-    "layer": {"channels": {"kind": "feed-forward", "d_ff": 17}},
+    "n_layers": 1,
+    "dropout": 0.0,
+    "layer": {
+        "mixer": {"kind": "attention", "n_heads": 3, "dropout": 0.0},
+        "channels": {"kind": "feed-forward", "d_ff": 17},
+    },
 }
-MODEL |= {"n_heads": 3, "n_layers": 1, "dropout": 0.0, "attention_dropout": 0.0}
 TRAINING = {"max_updates": 6, "tokens_per_update": 55, "validate_every": 3, "save_every": 2}
 
 
@@ -59,7 +64,7 @@ def plain(**sections):
             "test": {"test": {"kind": "folder", "path": "test"}},
             **sections.get("data", {}),
         },
-        "model": {**MODEL, **sections.get("model", {})},
+        "model": merged(MODEL, sections.get("model", {})),
         "training": {**TRAINING, "precision": "fp32", **sections.get("training", {})},
     }
 
@@ -121,7 +126,7 @@ def test_one_says_what_becomes_of_the_images_and_what_the_classes_are(tmp_path):
 def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path, kind):
     models = {
         "attention": {"dropout": 0.1},
-        "mlp": {"mixer": "mlp", "d_tokens": 7, "pooling": "mean", "positions": "none"},
+        "mlp": {"layer": {"mixer": {"kind": "mlp", "d_tokens": 7}}, "pooling": "mean", "positions": "none"},
         "resnet": None,
     }
     model = models[kind]

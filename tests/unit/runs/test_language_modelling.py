@@ -136,7 +136,10 @@ def test_training_learns(tmp_path):
     assert np.mean(losses[-10:]) < 0.5 * np.mean(losses[:3])
 
 
-LONG = {"n_layers": 3, "mixer": "alternating", "block": 4, "experts": {"n": 5, "k": 2}}
+BLOCKS = {"mixer": {"visible": {"kind": "blocks", "size": 4}}}
+EXPERTS = {"kind": "experts", "n": 5, "k": 2, "expert": {"d_ff": 17, "activation": "gelu"}}
+COMPRESSED = {"mixer": {"kind": "compressed-attention", "n_heads": 3}, "channels": EXPERTS}
+LONG = {"n_layers": 3, "pattern": [BLOCKS, COMPRESSED, BLOCKS]}
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from heedful.config import merged
 from heedful.errors import DataError, RequestError
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
@@ -43,7 +44,7 @@ def plain(**sections):
         "tokenizer": {"subwords": {"kind": "bpe", "merges": 30}},
         "schedule": {"kind": "constant", "peak": 1e-2},
         **sections,
-        "model": {**model, **sections.get("model", {})},
+        "model": merged(model, sections.get("model", {})),
         "training": {**training, "precision": "fp32", **sections.get("training", {})},
     }
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from heedful.config import merged
 from heedful.errors import RequestError
 from heedful.runs import memory_budget
 from heedful.runs.building import on_device
@@ -29,7 +30,7 @@ def recipe(**sections):
         {
             "task": {"kind": "translation"},
             "data": {"train": files, "valid": files},
-            "model": {**model, **sections.pop("model", {})},
+            "model": merged(model, sections.pop("model", {})),
             "schedule": {"kind": "constant"},
             "training": {"max_updates": 2},
             "tokenizer": {"subwords": {"kind": "word"}},

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from heedful.config import merged
 from heedful.errors import DataError, RequestError
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
@@ -53,7 +54,7 @@ def plain(**sections):
         "windows": {"longest_question": 5},
         "schedule": {"kind": "constant", "peak": 1e-2},
         **sections,
-        "model": {**model, **sections.get("model", {})},
+        "model": merged(model, sections.get("model", {})),
         "training": {**training, "precision": "fp32", **sections.get("training", {})},
     }
 
@@ -83,7 +84,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     into(
         folder,
-        model={"dropout": 0.0, "attention_dropout": 0.0},
+        model={"dropout": 0.0, "layer": {"mixer": {"dropout": 0.0}}},
         training={"max_updates": 100, "tokens_per_update": 240, "validate_every": 50, "save_every": 50},
     )
     return folder / "run"
@@ -217,7 +218,7 @@ def test_where_there_may_be_no_answer_it_is_learned(tmp_path):
     into(
         tmp_path,
         task={"kind": "question-answering", "unanswerable": True},
-        model={"dropout": 0.0, "attention_dropout": 0.0},
+        model={"dropout": 0.0, "layer": {"mixer": {"dropout": 0.0}}},
         training={"max_updates": 120, "tokens_per_update": 240, "validate_every": 60, "save_every": 60},
     )
     run = load(tmp_path / "run", device="cpu")

@@ -15,7 +15,12 @@ from heedful.errors import RequestError
 from heedful.runs.run import load
 
 WORDS = {"subwords": {"kind": "word"}}
-SIZES = {"d_model": 8, "d_ff": 9, "n_heads": 2, "n_layers": 1, "dropout": 0.0}
+SIZES = {
+    "d_model": 8,
+    "n_layers": 1,
+    "dropout": 0.0,
+    "layer": {"mixer": {"n_heads": 2}, "channels": {"d_ff": 9}},
+}
 ENCODER = {"kind": "encoder", **SIZES, "max_length": 13}
 SEEN = {"image_size": 6, "channels": 1, "patch_size": 3}
 SHORT = {"kind": "greedy", "max_length": {"ratio": 0, "extra": 3}}

@@ -13,7 +13,7 @@ data:
   train: {kind: files, columns: {source: a, target: b}}
   valid: {kind: files, columns: {source: a, target: b}}
 tokenizer: {subwords: {kind: bpe, merges: 40}}
-model: {kind: transformer, n_layers: 1, d_model: 16, d_ff: 32, n_heads: 2}
+model: {kind: transformer, n_layers: 1, d_model: 16, layer: {mixer: {n_heads: 2}, channels: {d_ff: 32}}}
 schedule:
   kind: linear
   warmup: 50

@@ -179,7 +179,7 @@ def test_the_other_attentions_that_a_comment_names_can_be_had():
         r"^ *# +(model\.attention)='(.*)'$", shipped_recipes()[name].read_text("utf-8"), re.M
     )
     configs = [read_recipe(name, [f"{key}={value}"])[0].model.attention for key, value in written]
-    assert [config.score for config in configs] == ["multi-head-location", "multi-head-multi-resolution"]
+    assert [config.kind for config in configs] == ["multi-head-location", "multi-head-multi-resolution"]
     shipped = read_recipe(name)[0].model.attention
     assert {(c.n_heads, c.d_k, c.d_v) for c in configs} == {(shipped.n_heads, shipped.d_k, shipped.d_v)}
     assert resolutions(configs[1].half_width, configs[1].n_heads) == [1, 2, 3, 4]
@@ -191,12 +191,18 @@ def test_the_other_attentions_that_a_comment_names_can_be_had():
         ("model.tie=three-way", "tokenizer.shared=true"),
         ("training.metric=bleu", "direction=higher"),
         ("training.metric=rouge", "not measured"),
-        ("model.n_heads=3", "must be divisible by n_heads=3"),
-        ("model.n_headz=3", "did you mean 'n_heads'"),
+        ("model.layer.mixer.n_heads=3", "must be divisible by n_heads=3"),
+        ("model.layer.mixer.n_headz=3", "did you mean 'n_heads'"),
         ("training.seed=x", "whole number"),
-        ("model={preset: transformer-tiny, tie: none, norm: power, norm_warmup: 401}", "at most 400"),
+        (
+            "model={preset: transformer-tiny, tie: none, layer: {norm: {kind: power, warmup: 401}}}",
+            "at most 400",
+        ),
         ("task.kind=translate", "translation"),
-        ("model={preset: transformer-tiny, tie: none, decoder_norm: power, norm_warmup: 401}", "at most 400"),
+        (
+            "model={preset: transformer-tiny, tie: none, decoder_layer: {norm: {kind: power, warmup: 401}}}",
+            "at most 400",
+        ),
         ("data.train.kind=filez", "files"),
     ],
 )
@@ -276,5 +282,5 @@ def test_what_a_recipe_reaches_is_not_inherited():
 
 
 def test_power_normalisation_may_warm_up_for_half_of_the_run():
-    changes = ["model.norm=power", "model.norm_warmup=400"]
-    assert read_recipe("phrasebook-ta", changes)[0].model.norm_warmup == 400
+    changes = ["model.layer.norm={kind: power, warmup: 400}"]
+    assert read_recipe("phrasebook-ta", changes)[0].model.layer.norm.warmup == 400

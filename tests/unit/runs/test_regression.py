@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from heedful.config import merged
 from heedful.errors import DataError
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
@@ -50,7 +51,7 @@ def recipe(pairs=False, **sections):
         "tokenizer": {"subwords": {"kind": "word"}},
         "schedule": sections.pop("schedule", {"kind": "constant", "peak": 1e-2}),
         "objective": sections.pop("objective", {}),
-        "model": {**model, "pooling": "mean", "pooler": False, **sections.pop("model", {})},
+        "model": merged({**model, "pooling": "mean", "pooler": False}, sections.pop("model", {})),
         "training": {**training, "precision": "fp32", **sections.pop("training", {})},
     }
     return recipe_from(Tree.of(tree, Mark("r")))
@@ -73,7 +74,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     into(
         folder,
-        model={"dropout": 0.0, "attention_dropout": 0.0},
+        model={"dropout": 0.0, "layer": {"mixer": {"dropout": 0.0}}},
         training={"max_updates": 120, "tokens_per_update": 160, "validate_every": 40, "save_every": 40},
     )
     return folder / "run"
@@ -123,7 +124,7 @@ def test_the_loss_that_is_named_decides_between_mean_and_median(loss, expected, 
         (tmp_path / f"{name}.tsv").write_text("".join(f"{10 * (i % 10 > 6)}\tone two\n" for i in range(40)))
     into(
         tmp_path,
-        model={"dropout": 0.0, "attention_dropout": 0.0},
+        model={"dropout": 0.0, "layer": {"mixer": {"dropout": 0.0}}},
         objective={"loss": loss},
         schedule={"kind": "linear", "peak": 3e-2, "warmup": 1},
         training={"max_updates": 60, "validate_every": 60, "save_every": 60},

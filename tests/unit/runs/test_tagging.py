@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from heedful.config import merged
 from heedful.errors import DataError, RequestError
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
@@ -59,7 +60,7 @@ def plain(**sections):
         "tokenizer": {"subwords": {"kind": "bpe", "merges": 9}},
         "schedule": {"kind": "constant", "peak": 1e-2},
         **sections,
-        "model": {**model, "segments": 0, **sections.get("model", {})},
+        "model": merged({**model, "segments": 0}, sections.get("model", {})),
         "training": {**training, "precision": "fp32", **sections.get("training", {})},
     }
 
@@ -86,7 +87,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     into(
         folder,
-        model={"dropout": 0.0, "attention_dropout": 0.0},
+        model={"dropout": 0.0, "layer": {"mixer": {"dropout": 0.0}}},
         training={"max_updates": 150, "tokens_per_update": 160, "validate_every": 50, "save_every": 50},
     )
     return folder / "run"

@@ -12,7 +12,6 @@ from torch import nn
 
 from heedful.artifacts.lock import held
 from heedful.cli.train import nothing_to_do, train_into
-from heedful.config import merged
 from heedful.data.lines import Location
 from heedful.data.report import Longest
 from heedful.errors import DamagedError, DataError, RequestError, WorkError
@@ -275,12 +274,10 @@ def test_a_request_that_fails_before_the_first_update_leaves_nothing_behind(corp
 def by_power(warmup, decoder=False, **training):
     """A recipe whose encoder, or decoder, is normalised by power."""
     own = recipe(max_updates=None, validate_every=2, **training)
-    norms = (
-        {"norm": "layer", "decoder_norm": "power"} if decoder else {"norm": "power", "decoder_norm": "layer"}
-    )
-    return own.model_copy(
-        update={"model": own.model.model_copy(update=merged(norms, {"layer": {"norm": {"warmup": warmup}}}))}
-    )
+    norms = [{"norm": {"kind": "power", "warmup": warmup}}, {"norm": "layer"}]
+    layer, decoder_layer = reversed(norms) if decoder else norms
+    model = own.model.changed(layer=layer, decoder_layer=decoder_layer)
+    return own.model_copy(update={"model": model})
 
 
 @pytest.mark.parametrize("decoder", [False, True])

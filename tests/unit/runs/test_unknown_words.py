@@ -10,7 +10,7 @@ from heedful.runs.evaluate import evaluate
 from heedful.runs.run import load
 from heedful.text.tokenizer import Tokenizer
 
-SIZES = {"d_model": 8, "d_ff": 9, "n_heads": 2, "n_layers": 1}
+SIZES = {"d_model": 8, "n_layers": 1, "layer": {"mixer": {"n_heads": 2}, "channels": {"d_ff": 9}}}
 WORDS = {"tokenizer": {"subwords": {"kind": "word"}}}
 ENCODER = {**WORDS, "model": {"kind": "encoder", **SIZES, "max_length": 16}}
 KNOWN = "the cat sat down on a mat"

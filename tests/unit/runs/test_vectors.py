@@ -114,7 +114,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 # What the model reads, in every task with a table of tokens ------------------------------------------------
 
 WIDE = 64
-STACK = {"d_model": WIDE, "d_ff": 32, "n_heads": 4, "n_layers": 1}
+STACK = {"d_model": WIDE, "n_layers": 1, "layer": {"mixer": {"n_heads": 4}, "channels": {"d_ff": 32}}}
 WORDS = [f"{a}{b}" for a in "bcdfghjklm" for b in "aeiou"]
 SIZE = 0.4
 """Root mean square of the vectors, as of GloVe's."""
@@ -131,7 +131,10 @@ MODELS = {
         "scale_embedding": True,
     },
     "language-modelling": SCALED_LM,
-    "language-modelling, sinusoidal": merged(SCALED_LM, {"scale_embedding": None, "positions": "sinusoidal", "layer": {"norm_placement": "post"}}),
+    "language-modelling, sinusoidal": merged(
+        SCALED_LM,
+        {"scale_embedding": None, "positions": "sinusoidal", "layer": {"norm_placement": "post"}},
+    ),
     "language-modelling, untied": {**SCALED_LM, "scale_embedding": None, "tie": False},
     "masked-language-modelling": {**STACK, "kind": "encoder", "max_length": 8, "scale_embedding": True},
     "classification": {**STACK, "kind": "encoder", "max_length": 8},

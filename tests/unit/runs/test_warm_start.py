@@ -36,7 +36,13 @@ data:
   train: {kind: text, paths: text}
   valid: {kind: text, paths: text}
 tokenizer: {subwords: {kind: bpe, merges: 20}}
-model: {kind: encoder, d_model: 12, d_ff: 17, n_heads: 3, n_layers: 2, max_length: 15, dropout: 0.1}
+model:
+  kind: encoder
+  d_model: 12
+  n_layers: 2
+  max_length: 15
+  dropout: 0.1
+  layer: {mixer: {n_heads: 3}, channels: {d_ff: 17}}
 schedule: {kind: constant, peak: 1e-2}
 training: {max_updates: 4, tokens_per_update: 90, validate_every: 4, save_every: 2, precision: fp32}
 """
@@ -80,7 +86,8 @@ def test_a_run_named_on_the_command_line_stands_above_the_file(pretrained):
     """And other overrides above that."""
     file = pretrained / "scratch.yaml"
     own = (
-        "tokenizer: {subwords: {kind: word}}\nmodel: {kind: encoder, d_model: 6, n_heads: 2, pooling: max}\n"
+        "tokenizer: {subwords: {kind: word}}\n"
+        "model: {kind: encoder, d_model: 6, layer: {mixer: {n_heads: 2}}, pooling: max}\n"
     )
     file.write_text(TUNING.replace("start: {run: pretrained}\n", own))
     recipe, _ = read_recipe(str(file), ["start.run=pretrained", "model.dropout=0.3"])
@@ -184,7 +191,7 @@ def test_what_does_not_go_together_is_refused(pretrained, override, message):
         tuning(pretrained, override)
 
 
-@pytest.mark.parametrize("override", ["model.d_ff=18", "model.n_layers=3"])
+@pytest.mark.parametrize("override", ["model.layer.channels.d_ff=18", "model.n_layers=3"])
 def test_a_model_of_another_size_is_refused_before_training(pretrained, tmp_path, override):
     with pytest.raises(RequestError, match=r"does not fit: of stack\.blocks"):
         train_run(tuning(pretrained, override), tmp_path / "run", device="cpu")
@@ -238,7 +245,13 @@ data:
   train: {kind: text, paths: text}
   valid: {kind: text, paths: text}
 tokenizer: {subwords: {kind: bpe, merges: 20}, text: {lowercase: true}}
-model: {kind: language-model, d_model: 12, d_ff: 17, n_heads: 3, n_layers: 2, context: 97, dropout: 0.0}
+model:
+  kind: language-model
+  d_model: 12
+  n_layers: 2
+  context: 97
+  dropout: 0.0
+  layer: {mixer: {n_heads: 3}, channels: {d_ff: 17}}
 schedule: {kind: constant, peak: 1e-2}
 training: {max_updates: 4, tokens_per_update: 200, validate_every: 4, save_every: 4, precision: fp32}
 """

@@ -19,7 +19,17 @@ from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.training.callbacks import JsonLines, read_metrics
 
-MODEL = {"kind": "language-model", "d_model": 12, "n_layers": 2, "context": 11, "dropout": 0.0, "layer": {"mixer": {"kind": "attention", "n_heads": 3, "dropout": 0.0}, "channels": {"kind": "feed-forward", "d_ff": 17}}}  # fmt: skip
+MODEL = {
+    "kind": "language-model",
+    "d_model": 12,
+    "n_layers": 2,
+    "context": 11,
+    "dropout": 0.0,
+    "layer": {
+        "mixer": {"kind": "attention", "n_heads": 3, "dropout": 0.0},
+        "channels": {"kind": "feed-forward", "d_ff": 17},
+    },
+}
 TRAINING = {"max_updates": 1, "tokens_per_update": 160, "validate_every": 30, "save_every": 30}
 
 
@@ -239,7 +249,9 @@ def test_a_context_without_room_is_refused(pairs, context):
 
 def test_experts_are_balanced_here_too(tmp_path):
     write(tmp_path, one_text)
-    into(tmp_path, experts={"n": 3, "k": 2}, training={"max_updates": 2, "validate_every": 2})
+    expert = {"d_ff": 17, "activation": "gelu"}
+    experts = {"channels": {"kind": "experts", "n": 3, "k": 2, "expert": expert}}
+    into(tmp_path, pattern=[experts, {}], training={"max_updates": 2, "validate_every": 2})
     events = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert any("importance" in str(event) for event in events)
 

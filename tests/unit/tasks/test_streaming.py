@@ -62,7 +62,8 @@ def noisy(model):
 
 def translator(decoding, kind="word", moses=None, *, one_text=False):
     torch.manual_seed(7)
-    own, sizes = tokenizer(kind, moses), {"d_model": 12, "d_ff": 17, "n_heads": 3, "n_layers": 1}
+    own = tokenizer(kind, moses)
+    sizes = {"d_model": 12, "n_layers": 1, "layer": {"mixer": {"n_heads": 3}, "channels": {"d_ff": 17}}}
     if one_text:
         model = build_model(LanguageModelConfig(**sizes, context=99), own.vocab_size)
         return Translator(

@@ -93,23 +93,26 @@ def test_norms_with_running_statistics_are_not_compiled(norm, compiled):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"mixer": "local"}, {"mixer": "compressed"}, {"experts": {"n": 3}}, {"mixer": "all"}],
+    "layer",
+    [
+        {"mixer": {"visible": {"kind": "blocks"}}},
+        {"mixer": {"kind": "compressed-attention", "n_heads": 2}},
+        {"channels": {"kind": "experts", "n": 3, "expert": {"d_ff": 19, "activation": "gelu"}}},
+        {"mixer": {"visible": "all"}},
+    ],
     ids=str,
 )
-def test_parts_that_read_single_lengths_or_ids_are_not_compiled(options):
-    sizes = {"d_model": 14, "d_ff": 19, "n_heads": 2, "n_layers": 1}
-    config = LanguageModelConfig.model_validate({**sizes, **options})
+def test_parts_that_read_single_lengths_or_ids_are_not_compiled(layer):
+    sizes = {"mixer": {"n_heads": 2}, "channels": {"d_ff": 19}}
+    config = LanguageModelConfig(d_model=14, n_layers=1, layer=sizes).changed(layer=layer)
     step = Step(build_model(config, 11), NextToken())
     step.compile("eager")
-    assert step.compiled == (options == {"mixer": "all"})
+    assert step.compiled == (layer == {"mixer": {"visible": "all"}})
 
 
-@pytest.mark.parametrize("mixer, compiled", [("attention", True), ("recurrent", False)])
+@pytest.mark.parametrize("mixer, compiled", [({"n_heads": 2}, True), ("recurrent", False)])
 def test_recurrences_are_not_compiled(mixer, compiled):
-    config = EncoderConfig(
-        d_model=14, n_layers=1, layer={"mixer": {"kind": mixer, "n_heads": 2}, "channels": {"d_ff": 19}}
-    )
+    config = EncoderConfig(d_model=14, n_layers=1, layer={"mixer": mixer, "channels": {"d_ff": 19}})
     step = Step(build_model(config, 11), NextToken())
     step.compile("eager")
     assert step.compiled == compiled

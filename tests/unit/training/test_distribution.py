@@ -86,13 +86,15 @@ def test_two_processes_equal_one_with_twice_the_micro_batches(tmp_path, dropout)
 
 EXPERTS = {
     "d_model": 6,
-    "d_ff": 7,
-    "n_heads": 2,
     "n_layers": 1,
     "dropout": 0.0,
     "context": 9,
-    "experts": {"n": 7, "k": 2},
+    "layer": {
+        "mixer": {"n_heads": 2},
+        "channels": {"kind": "experts", "n": 7, "k": 2, "expert": {"d_ff": 7, "activation": "gelu"}},
+    },
 }
+PLAIN = {"layer": {"channels": {"kind": "feed-forward", "d_ff": 7, "activation": "gelu"}}}
 PARTS = [[[3, 4, 5]], [[6], [7, 8, 9, 10]]]
 
 
@@ -133,7 +135,7 @@ def test_experts_in_two_processes_equal_one_with_both_parts(tmp_path):
 def _two_updates_of_a_part(run):
     """Of a model that has a head which the objective does not use, as a tagger's encoder has a pooler."""
     torch.manual_seed(1)
-    model = build_model(LanguageModelConfig.model_validate(merged(EXPERTS, {"experts": None})), 13)
+    model = build_model(LanguageModelConfig.model_validate(merged(EXPERTS, PLAIN)), 13)
     model.heads["unused"] = torch.nn.Linear(6, 5)
     step = Step(model, NextToken())
     forward, world, rank = distribution.wrap(step), distribution.world(), distribution.rank()

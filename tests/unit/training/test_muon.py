@@ -101,7 +101,7 @@ def test_hidden_matrices_are_those_between_embeddings_and_heads():
 
 
 def test_gate_and_up_are_two_matrices():
-    model = build_model(CONFIG.model_copy(update={"feed_forward": "gated"}), 31, 31)
+    model = build_model(CONFIG.changed(layer={"channels": {"kind": "gated", "d_ff": 19}}), 31, 31)
     names = {p: name for name, p in model.named_parameters()}
     found = {names[p]: sizes for p, sizes in hidden_matrices(model)}
     assert found["encoder.blocks.0.feed_forward.part.gate_up.weight"] == [19, 19]

@@ -6,7 +6,7 @@ from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.models.encoder import EncoderConfig
-from heedful.models.language_model import ExpertsConfig, LanguageModelConfig
+from heedful.models.language_model import LanguageModelConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
@@ -19,7 +19,7 @@ V = 31
 TRANSFORMER = TransformerConfig(
     d_model=14, n_layers=2, dropout=0.0, layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 19}}
 )
-BATCH = TRANSFORMER.model_copy(update={"norm": "batch"})
+BATCH = TRANSFORMER.changed(layer={"norm": "batch"})
 RECURRENT = RecurrentConfig.model_validate(
     {"kind": "recurrent", "d_embedding": 5, "d_hidden": 7, "d_readout": 11, "dropout": 0.0}
 )
@@ -30,7 +30,7 @@ LOCATION = RecurrentConfig.model_validate(
         "kind": "recurrent",
         "d_embedding": 5,
         "d_hidden": 7,
-        "attention": {"score": "multi-head-location", "n_heads": 2, "d_k": 5, "d_v": 4, "half_width": 2},
+        "attention": {"kind": "multi-head-location", "n_heads": 2, "d_k": 5, "d_v": 4, "half_width": 2},
     }
 )
 LONG = LanguageModelConfig(
@@ -44,7 +44,17 @@ LONG = LanguageModelConfig(
         {"mixer": {"kind": "compressed-attention", "n_heads": 2}},
     ],
 )
-EXPERTS = LONG.model_copy(update={"experts": ExpertsConfig(n=4, k=3, gate="top-k")})
+_LOCAL, _COMPRESSED = LONG.pattern
+EXPERTS = LONG.changed(
+    pattern=[
+        _LOCAL,
+        {
+            **_COMPRESSED,
+            "channels": {"kind": "experts", "n": 4, "k": 3, "gate": "top-k", "expert": {"d_ff": 19}},
+        },
+        _LOCAL,
+    ]
+)
 MIXED = EncoderConfig(
     d_model=14,
     n_layers=2,

@@ -5,24 +5,31 @@ from collections import Counter
 import pytest
 import torch
 
-from heedful.config import merged
 from heedful.data.batch import Batch
 from heedful.models.language_model import LanguageModelConfig, build
 from heedful.nn.experts import MixtureOfExperts
 from heedful.tasks.metrics.loads import counting
 
 V = 17
-SMALL = {"d_model": 6, "d_ff": 7, "n_heads": 2, "n_layers": 3, "dropout": 0.0, "context": 9}
+SMALL = {
+    "d_model": 6,
+    "n_layers": 3,
+    "dropout": 0.0,
+    "context": 9,
+    "layer": {"mixer": {"n_heads": 2}, "channels": {"d_ff": 7}},
+}
 BATCHES = [
     Batch.forced(None, rows, start=1, end=2).inputs
     for rows in ([[3, 4, 5], [6], [7, 8, 9, 10]], [[11, 3]], [[]])
 ]
 
 
-def model_of(**experts):
+def model_of(layers=(2,), **experts):
     torch.manual_seed(1)
-    config = LanguageModelConfig.model_validate(merged(SMALL, {"experts": {"n": 5, "k": 2, **experts}}))
-    return build(config, V).eval()
+    expert = {"d_ff": 7, "activation": "gelu"}
+    channels = {"kind": "experts", "n": 5, "k": 2, "expert": expert, **experts}
+    pattern = [{"channels": channels} if layer in layers else {} for layer in (1, 2, 3)]
+    return build(LanguageModelConfig.model_validate({**SMALL, "pattern": pattern}), V).eval()
 
 
 @pytest.mark.parametrize("experts", [{"layers": [2]}, {"layers": [1, 3], "gate": "top-k"}, {"n": 7, "k": 3}])
