@@ -144,7 +144,8 @@ class _Lines:
                 return self.leaf(module, title or name, symbols)
         part = part_of(module)
         own = self.parameters(module, part.names, name)
-        lines = [*own, *self.children(module, part.names, self.take(module), part.products, name)]
+        outer = name if part.title is None else ""
+        lines = [*own, *self.children(module, part.names, self.take(module), part.products, outer)]
         return lines if part.title is None else grouped(part.title or name, lines, part.layers)
 
     def parameters(self, module: nn.Module, names: dict[str, tuple[str, ...]], name: str = "") -> list[Line]:
@@ -243,7 +244,8 @@ class _Lines:
             own += parameter.numel()
         how = "; ".join(text for text in (tied, formula(terms) if terms else "") if text)
         rest = self.children(module, {}, []) if module._modules else []
-        return [Line(name, how, own=own, own_flops=flops), *rest]
+        layers = int(isinstance(module, StandardisedConvolution) and not name.startswith("shortcut"))
+        return [Line(name, how, own, flops, layers), *rest]
 
     # Containers
 

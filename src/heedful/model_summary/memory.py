@@ -4,6 +4,7 @@ Fake tensors on the CPU choose the same kernels as real ones and live as long as
 that exist at the same time are known exactly, down to the temporary ones.
 """
 
+import copy
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -80,6 +81,7 @@ def update_memory(
         Bytes by kind (`KINDS`); and the names of the heads that read one vector for each sequence.
     """
     fake, live = FakeTensorMode(allow_non_fake_inputs=True), _Live()
+    batch = copy.deepcopy(batch)  # its layouts would keep fake tensors
     with fake:
         step: Any = without_values(original, lambda x: torch.empty(x.shape, dtype=x.dtype))
     for tensor in (*step.parameters(), *step.buffers()):

@@ -98,7 +98,9 @@ PARTS: dict[type[nn.Module], Part] = {
         "convolution", {"convolution": ("filters", "kernel", "d_model", "d_model")}, layers=1
     ),
     ParallelConvolutions: Part("parallel convolutions", layers=1),
-    Bottleneck: Part("bottleneck"),
+    Bottleneck: Part(
+        "bottleneck", {"shortcut": ("shortcut, convolution", "kernel", "kernel", "d_in", "d_out")}
+    ),
     AdditiveScore: Part(
         None,
         {

@@ -386,8 +386,8 @@ class _Update:
                 recipe.training.accumulate > 1,
             )
         generates = isinstance(dict(model.heads.items()).get("token"), nn.Linear)
-        longest = (getattr(part, "max_length", LENGTH) for part in model.modules())
-        length = extent.length or found.length or min(LENGTH, *longest)
+        limits = (getattr(part, "max_length", None) for part in model.modules())
+        length = extent.length or found.length or min([LENGTH, *(n for n in limits if n)])
         source = extent.source_length or found.source_length or length
 
         def batch(n: int) -> Batch:

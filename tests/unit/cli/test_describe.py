@@ -271,7 +271,7 @@ def test_a_model_without_a_recipe_cannot_be_timed():
 
 
 def test_a_terminal_gets_the_same_numbers_as_a_table(capsys):
-    from heedful.ledger.describing import describe as counted
+    from heedful.model_summary.summary import describe as counted
 
     ledger = counted("transformer-tiny")
     describe._show(ledger)

@@ -4,7 +4,7 @@ import pytest
 from sweep import Laws, made, measured, value
 
 from heedful.lab import arithmetic
-from heedful.ledger.describing import describe
+from heedful.model_summary.summary import describe
 
 
 class TestExperiments(Laws):

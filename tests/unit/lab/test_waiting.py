@@ -6,7 +6,7 @@ from sweep import Laws, curve, made, value
 from torch import nn
 
 from heedful.lab import waiting
-from heedful.ledger.ledger import ledger_of
+from heedful.model_summary.summary import describe
 from heedful.nn.layout import Layout, Tokens
 
 
@@ -99,10 +99,10 @@ def test_a_word_that_is_written_has_the_logits_of_the_one_that_is_read():
         torch.testing.assert_close(waiting.step(name, 5), model.heads["token"](hidden)[-1:])
 
 
-def test_operations_of_a_step_are_those_that_the_ledger_counts():
+def test_operations_of_a_step_are_those_that_the_model_summary_counts():
     """Up to the layers' products with what needs no gradient: the first words are no weights' output."""
     n = 8
-    counted = ledger_of(waiting.translator("Transformer"), length=n, source_length=n).training_flops_per_token
+    counted = describe(waiting.translator("Transformer"), length=n, source_length=n).training_flops_per_token
     assert waiting.operations("Transformer", n) * 2 == pytest.approx(counted, rel=0.1)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import heedful
 from heedful.errors import RequestError
-from heedful.ledger.describing import describe
+from heedful.model_summary.summary import describe
 from heedful.memory import room_for
 from heedful.runs.run import Run
 
