@@ -28,7 +28,9 @@ def describe(
     ),
     batch: int = typer.Option(None, min=1, metavar="TOKENS", help="Target tokens per batch, for memory."),
     length: int = typer.Option(
-        None, min=1, help="Tokens per sequence.  [default: the model's context, the patches of an image, or 32]"
+        None,
+        min=1,
+        help="Tokens per sequence.  [default: the model's context, the patches of an image, or 32]",
     ),
     source_length: int = typer.Option(
         None, min=1, help="Tokens per source sequence, if different from --length."

@@ -12,8 +12,7 @@ from heedful.lab.drawing import Bars
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
 from heedful.lab.published import BASE, BIG
 from heedful.lab.seeds import cache
-from heedful.model_summary.summary import describe
-from heedful.model_summary.summary import ModelSummary, Row
+from heedful.model_summary.summary import ModelSummary, Row, describe
 from heedful.models.registry import preset
 from heedful.models.transformer import TransformerConfig
 

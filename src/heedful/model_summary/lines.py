@@ -298,7 +298,9 @@ class _Lines:
         with_weight, with_bias = self.first(weight), self.first(bias)
         rows, d_in, flops, lines = len(weight), weight.shape[1], self.flops(layer), []
         for name, symbol, width, times in parts:
-            terms: list[Axes] = [((d, d_in), (symbol, width))] * with_weight + [((symbol, width),)] * with_bias
+            terms: list[Axes] = [((d, d_in), (symbol, width))] * with_weight + [
+                ((symbol, width),)
+            ] * with_bias
             own = width * (d_in * with_weight + with_bias)
             how = formula(terms) if terms else "shared"
             lines.append(Line(name, how, own=own, own_flops=flops * width // rows, times=times))
@@ -388,9 +390,9 @@ class _Lines:
     def _(self, module: Gate, name: str) -> list[Line]:
         rows = len(module.weight)
         noisy = rows > module.n_experts
-        (line,) = self.leaf(module, "W_g and W_noise" if noisy else "W_g", ("2 * n" if noisy else "n", "d_model"))[
-            :1
-        ]
+        (line,) = self.leaf(
+            module, "W_g and W_noise" if noisy else "W_g", ("2 * n" if noisy else "n", "d_model")
+        )[:1]
         sizes = f"2 * {module.n_experts}" if noisy else str(rows)
         return [replace(line, how=line.how.replace(f"= {rows} ", f"= {sizes} "))]
 

@@ -220,7 +220,9 @@ def images_of(part: PatchEmbedding | ResNet) -> tuple[tuple[int, int, int], int]
     return shape, out.shape[2] * out.shape[3]
 
 
-def run_with_heads(model: Model, batch: tuple[Any, Any], of_sequences: set[str] | None = None) -> list[Tensor]:
+def run_with_heads(
+    model: Model, batch: tuple[Any, Any], of_sequences: set[str] | None = None
+) -> list[Tensor]:
     """Run a model and all of its heads (`apply_heads`) on inputs and source, and return the results."""
     inputs, source = batch
     return apply_heads(model(inputs, source), inputs.layout, model.heads, of_sequences)

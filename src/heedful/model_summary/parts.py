@@ -84,7 +84,10 @@ PARTS: dict[type[nn.Module], Part] = {
     GatedFeedForward: Part("gated feed-forward", {"down": ("W_down", "d_ff", "d_model")}, layers=2),
     PositionMLP: Part(
         "mixing of positions",
-        {"up": ("W_1 and b_1", "n_positions", "d_tokens"), "down": ("W_2 and b_2", "d_tokens", "n_positions")},
+        {
+            "up": ("W_1 and b_1", "n_positions", "d_tokens"),
+            "down": ("W_2 and b_2", "d_tokens", "n_positions"),
+        },
         ("W_1 and b_1", "W_2 and b_2"),
         layers=2,
     ),
@@ -94,9 +97,7 @@ PARTS: dict[type[nn.Module], Part] = {
         {"depthwise": ("depthwise", "kernel", "d_model"), "pointwise": ("pointwise", "d_model", "d_model")},
         layers=1,
     ),
-    Convolution: Part(
-        "convolution", {"convolution": ("filters", "kernel", "d_model", "d_model")}, layers=1
-    ),
+    Convolution: Part("convolution", {"convolution": ("filters", "kernel", "d_model", "d_model")}, layers=1),
     ParallelConvolutions: Part("parallel convolutions", layers=1),
     Bottleneck: Part(
         "bottleneck", {"shortcut": ("shortcut, convolution", "kernel", "kernel", "d_in", "d_out")}

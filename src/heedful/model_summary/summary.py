@@ -9,8 +9,8 @@ g x^T), so training takes about three times.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -96,7 +96,7 @@ class ModelSummary:
         trainable: number of trainable parameters.
         source_length, target_length: tokens of the sentences that FLOPs are counted for.
         tokens: target tokens of the batch that memory is measured for.
-        memory: memory by purpose.
+        measure: measures the memory by purpose, which takes a second or two.
         notes: assumptions.
         timing: measured time of a few updates on this machine, if requested.
     """
@@ -107,7 +107,7 @@ class ModelSummary:
     source_length: int
     target_length: int
     tokens: int
-    memory: tuple[MemoryUse, ...]
+    measure: Callable[[], tuple[MemoryUse, ...]] = field(repr=False, compare=False)
     notes: tuple[str, ...] = ()
     timing: "Timing | None" = None
 
@@ -115,6 +115,11 @@ class ModelSummary:
     def parameters(self) -> int:
         """Number of parameters; tied parameters are counted once."""
         return self.total.parameters
+
+    @cached_property
+    def memory(self) -> tuple[MemoryUse, ...]:
+        """Memory by purpose."""
+        return self.measure()
 
     @property
     def layers(self) -> int:
@@ -299,18 +304,23 @@ def _summary(found: DescribedModel, extent: Extent) -> ModelSummary:
         length = extent.length or LENGTH
         return _of(found, length, extent.source_length or length, tokens, None, None)
     update = _Update.of(found, extent, tokens)
-    sides = (update.batch(1).inputs, update.batch(1).source)
-    target = extent.length or found.length or sides[0].layout.max_length
+    one = update.batch(1)
+    target = extent.length or found.length or one.inputs.layout.max_length
     source = extent.source_length or extent.length or target
-    if sides[1] is not None:
-        source = found.source_length or extent.source_length or sides[1].layout.max_length
+    if one.source is not None:
+        source = found.source_length or extent.source_length or one.source.layout.max_length
+    n = max(1, tokens // one.inputs.layout.max_length)
+    memory = cache(lambda: update.memory(n))
     try:
         with room_for("this model does not fit in memory; lower its sizes"):
-            memory, of_sequences = update.memory(max(1, tokens // sides[0].layout.max_length))
             inputs = inputs_of(found.model, 1, target, source, "meta")
+            of_sequences = None
+            if found.recipe is not None:
+                of_sequences = set() if {*found.model.heads} == {"token"} else memory()[1]
             run = partial(run_with_heads, batch=inputs, of_sequences=of_sequences)
             target = inputs[0].layout.max_length
-            return _of(found, target, source if inputs[1] is not None else target, tokens, run, memory)
+            source = source if inputs[1] is not None else target
+            return _of(found, target, source, tokens, run, lambda: memory()[0])
     except ValueError as error:
         raise RequestError(str(error)) from None
 
@@ -321,32 +331,33 @@ def _of(
     source: int,
     tokens: int,
     run: Callable[[Any], Any] | None,
-    memory: dict[str, int] | None,
+    memory: Callable[[], dict[str, int]] | None,
 ) -> ModelSummary:
     """Return a summary with the FLOPs of ``run``; without it, of the parameters only."""
     model = without_values(found.model, lambda x: torch.empty_like(x, device="meta"))
     operations = Operations() if run is None else count_operations(model, run)
     total = noted(total_line(model, operations))
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    if memory is None:
-        at_least = (total.parameters, trainable, 2 * trainable)
-        memory = {kind: FLOAT * n for kind, n in zip(KINDS, at_least, strict=False)}
-    uses = tuple(_uses(memory, total.parameters, trainable))
+
+    def measure() -> tuple[MemoryUse, ...]:
+        if memory is not None:
+            return tuple(_uses(memory(), total.parameters, trainable))
+        between = dict(zip(KINDS, (total.parameters, trainable, 2 * trainable), strict=False))
+        return tuple(_uses({kind: FLOAT * n for kind, n in between.items()}, total.parameters, trainable))
+
     name = found.name or type(found.model).__name__
-    return ModelSummary(name, total, trainable, source, target, tokens, uses, found.notes)
+    return ModelSummary(name, total, trainable, source, target, tokens, measure, found.notes)
 
 
 def _uses(memory: dict[str, int], parameters: int, trainable: int) -> Iterator[MemoryUse]:
     hows = {
         "weights": f"4 bytes * {parameters:,}, and tables of positions",
-        "gradients": f"at the peak, of 4 bytes * {trainable:,}",
+        "gradients": f"of {trainable:,} parameters, as far as they exist at the peak of an update",
         "optimizer": f"its state for {trainable:,} parameters",
         "activations": "kept for the backward pass",
         "loss": "logits and their gradients, and all other temporary tensors",
     }
-    for kind in KINDS:
-        if kind in memory:
-            yield MemoryUse(kind, hows[kind], memory[kind])
+    return (MemoryUse(kind, hows[kind], memory[kind]) for kind in KINDS if kind in memory)
 
 
 class _AllHeads:
@@ -403,7 +414,9 @@ class _Update:
         most = max(1, MOST_TOKENS // length)
 
         def measure(n: int) -> tuple[dict[str, int], set[str]]:
-            found, heads = update_memory(self.step(), self.optimizer, self.batch(n), accumulates=self.accumulates)
+            found, heads = update_memory(
+                self.step(), self.optimizer, self.batch(n), accumulates=self.accumulates
+            )
             return {kind: found[kind] for kind in KINDS}, heads
 
         if n <= most or most < 2:

@@ -29,7 +29,7 @@ from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import EncoderConfig, class_head
 from heedful.models.language_model import LanguageModel, LanguageModelConfig
 from heedful.models.recurrent import RecurrentConfig
-from heedful.models.registry import PRESETS, build_model
+from heedful.models.registry import build_model
 from heedful.models.resnet import ResNetConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.models.vision import VisionConfig
@@ -126,9 +126,7 @@ CONFIGS = {
     "luong dot": recurrent(
         **ONE_WAY, n_layers=2, attention={"kind": "dot"}, bridge="copy", d_readout=11, tie="target"
     ),
-    "luong cosine": recurrent(
-        **ONE_WAY, attention={"kind": "cosine", "key_strength": 2.0}, bridge="zero"
-    ),
+    "luong cosine": recurrent(**ONE_WAY, attention={"kind": "cosine", "key_strength": 2.0}, bridge="zero"),
     "luong additive": recurrent(decoder="luong", n_layers=2, cell="lstm"),
     "multi-head additive": recurrent(
         attention={"kind": "multi-head-additive", "n_heads": 3, "d_k": 7, "d_v": 5}
@@ -147,9 +145,7 @@ CONFIGS = {
     "local": language_model({**blocks(3), "n_kv_heads": 2}),
     "local, dropout": language_model({**blocks(11), **DROPS}),
     "windows in blocks": language_model({**window(3), "n_kv_heads": 2}, positions="rotary"),
-    "windows as a mask": language_model(
-        {**window(5), **DROPS}, pattern=[{}, {"mixer": {"visible": "all"}}]
-    ),
+    "windows as a mask": language_model({**window(5), **DROPS}, pattern=[{}, {"mixer": {"visible": "all"}}]),
     "windows that hold all": language_model(window(7)),
     "earlier block": language_model(blocks(3, earlier=1)),
     "compressed": language_model({"kind": "compressed-attention"}),
@@ -157,11 +153,7 @@ CONFIGS = {
         n_layers=3,
         pattern=[
             {"mixer": {"n_heads": 4, "score": "bilinear", "bias": False, **blocks(2)}},
-            {
-                "mixer": {
-                    "kind": "compressed-attention", "n_heads": 4, "score": "bilinear", "bias": False
-                }
-            },
+            {"mixer": {"kind": "compressed-attention", "n_heads": 4, "score": "bilinear", "bias": False}},
         ],
     ),
     "experts": language_model(
@@ -454,7 +446,10 @@ def test_every_note_is_shown_by_some_model():
 
 @pytest.mark.parametrize("n_heads", [1, 2, 16, 64])
 def test_split_heads_are_free(n_heads):
-    one, many = describe("transformer-base"), describe("transformer-base", overrides=[f"layer.mixer.n_heads={n_heads}"])
+    one, many = (
+        describe("transformer-base"),
+        describe("transformer-base", overrides=[f"layer.mixer.n_heads={n_heads}"]),
+    )
     assert (one.parameters, one.flops_per_token) == (many.parameters, many.flops_per_token)
 
 
