@@ -24,8 +24,9 @@ from harness.turns import Lock, log
 
 SENTENCE = "I enjoyed the film transformers"
 WORDS = ("the", "cat", "sat", "on", "a", "mat", "and", "dog", "lay", "by", "red", "log")
-SHAPE = {"d_model": 768, "d_ff": 3072, "n_heads": 12, "n_layers": 12}
-QUICK = {"d_model": 48, "d_ff": 64, "n_heads": 12, "n_layers": 2}
+_HEADS = {"n_heads": 12}
+SHAPE = {"d_model": 768, "n_layers": 12, "layer": {"mixer": _HEADS, "channels": {"d_ff": 3072}}}
+QUICK = {"d_model": 48, "n_layers": 2, "layer": {"mixer": _HEADS, "channels": {"d_ff": 64}}}
 DRIVER = Path(__file__).parents[1] / "tests" / "support" / "browser.py"
 DRAWN = """addEventListener("load", () => requestAnimationFrame(() => requestAnimationFrame(
     () => { window.drawnAfter = performance.now(); })));"""
@@ -46,7 +47,7 @@ def phrasebook(folder: Path, updates: int) -> Path:
     return run
 
 
-def encoder(folder: Path, shape: dict[str, int]) -> Path:
+def encoder(folder: Path, shape: dict[str, Any]) -> Path:
     """A classifier with random weights, as training leaves one."""
     import torch
 

@@ -17,7 +17,7 @@ from heedful.runs.run import load
 from heedful.runs.train import train_run
 
 TEXTS = ["a b c", "c c a", "b", "a a b b", ""]
-MODEL = {"d_model": 8, "d_ff": 11, "n_heads": 2, "n_layers": 1}
+MODEL = {"d_model": 8, "n_layers": 1, "layer": {"mixer": {"n_heads": 2}, "channels": {"d_ff": 11}}}
 ROWS = {"kind": "jsonl", "paths": "rows.jsonl", "columns": {"source": "x", "target": "y"}}
 LABELLED = {**ROWS, "columns": {"text": "x", "label": "y"}}
 NUMBERED = {**ROWS, "columns": {"text": "x", "label": "z"}}

@@ -19,7 +19,7 @@ from heedful.interop.exporting import export_run
 from heedful.interop.importing import import_run
 
 TEXT = ["the cat sat on the mat, and it's the cat's mat.", "  We'll see 1234 dogs!\n\nÜber façade, நாய் 🐈"]
-SMALL = {"d_model": 8, "n_layers": 1, "n_heads": 2, "d_ff": 12}
+SMALL = {"d_model": 8, "n_layers": 1, "layer": {"mixer": {"n_heads": 2}, "channels": {"d_ff": 12}}}
 TEXTS = [{"text": text} for text in TEXT]
 LABELLED = [{"text": text, "label": label} for text, label in zip(TEXT, ("yes", "no"), strict=True)]
 PAIRS = [{"source": text, "target": text} for text in TEXT]

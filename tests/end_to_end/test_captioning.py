@@ -19,7 +19,13 @@ data:
     own: {kind: tsv, paths: rows.tsv, columns: {image: 0, caption: 1}}
   filter: {unreadable: drop}
 tokenizer: {subwords: {kind: word}}
-model: {kind: captioner, image_size: 12, patch_size: 6, d_model: 12, d_ff: 17, n_heads: 3, n_layers: 1}
+model:
+  kind: captioner
+  image_size: 12
+  patch_size: 6
+  d_model: 12
+  n_layers: 1
+  layer: {mixer: {n_heads: 3}, channels: {d_ff: 17}}
 schedule: {kind: constant, peak: 1e-2}
 training: {max_updates: 40, tokens_per_update: 60, validate_every: 20, save_every: 20, precision: fp32}
 """

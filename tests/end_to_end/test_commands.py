@@ -70,7 +70,7 @@ def test_a_resumed_run_keeps_the_recipe_that_it_was_resumed_with(heedful, own_ru
 
 
 def test_print_gives_a_recipe_that_trains_the_same(heedful, corpus):
-    shown = heedful("train", "tiny.yaml", "model.d_ff=24", "--print", cwd=corpus)
+    shown = heedful("train", "tiny.yaml", "model.layer.channels.d_ff=24", "--print", cwd=corpus)
     (corpus / "whole.yaml").write_text(shown.out, "utf-8")
     assert lines(heedful("train", "whole.yaml", "--print", cwd=corpus)) == lines(shown)
     assert "d_ff: 24" in shown.out

@@ -15,7 +15,12 @@ data:
   train: {kind: text, paths: text.txt}
   valid: {kind: text, paths: text.txt}
 tokenizer: {subwords: {kind: bpe, merges: 20}}
-model: {kind: encoder, d_model: 12, d_ff: 17, n_heads: 3, n_layers: 1, max_length: 15}
+model:
+  kind: encoder
+  d_model: 12
+  n_layers: 1
+  max_length: 15
+  layer: {mixer: {n_heads: 3}, channels: {d_ff: 17}}
 schedule: {kind: constant, peak: 1e-2}
 training: {max_updates: 6, tokens_per_update: 90, validate_every: 3, save_every: 3, precision: fp32}
 """
@@ -27,7 +32,12 @@ data:
   test:
     own: {kind: tsv, paths: rows.tsv, header: true, columns: COLUMNS}
 tokenizer: {subwords: {kind: word}}
-model: {kind: encoder, d_model: 12, d_ff: 17, n_heads: 3, n_layers: 1, max_length: 15}
+model:
+  kind: encoder
+  d_model: 12
+  n_layers: 1
+  max_length: 15
+  layer: {mixer: {n_heads: 3}, channels: {d_ff: 17}}
 schedule: {kind: constant, peak: 1e-2}
 training: {max_updates: 6, tokens_per_update: 90, validate_every: 3, save_every: 3, precision: fp32}
 """

@@ -20,7 +20,13 @@ data:
   filter: {unreadable: drop}
 augmentation: {shift: 1, flip: true, erase: 0.2}
 model:
-  {kind: vision, image_size: 8, channels: 3, patch_size: 4, d_model: 12, d_ff: 17, n_heads: 3, n_layers: 1}
+  kind: vision
+  image_size: 8
+  channels: 3
+  patch_size: 4
+  d_model: 12
+  n_layers: 1
+  layer: {mixer: {n_heads: 3}, channels: {d_ff: 17}}
 schedule: {kind: constant, peak: 1e-2}
 training: {max_updates: 40, tokens_per_update: 60, validate_every: 20, save_every: 20, precision: fp32}
 """

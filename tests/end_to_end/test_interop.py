@@ -14,7 +14,12 @@ data:
   train: {kind: text, paths: train.txt, documents: blank-lines}
   valid: {kind: text, paths: valid.txt}
 tokenizer: {subwords: {kind: byte-bpe, merges: 30}}
-model: {kind: language-model, n_layers: 1, d_model: 16, n_heads: 2, context: 16, activation: gelu-tanh}
+model:
+  kind: language-model
+  n_layers: 1
+  d_model: 16
+  context: 16
+  layer: {mixer: {n_heads: 2}, channels: {activation: gelu-tanh}}
 schedule: {kind: constant, peak: 2e-2, warmup: 5}
 training: {max_updates: 40, tokens_per_update: 160, validate_every: 20, precision: fp32}
 """

@@ -16,7 +16,8 @@ data:
   test:
     own: {kind: text, paths: valid.txt, documents: line}
 tokenizer: {subwords: {kind: character}}
-model: {kind: language-model, n_layers: 1, d_model: 16, n_heads: 2, context: 16, dropout: 0.1}
+model:
+  {kind: language-model, n_layers: 1, d_model: 16, context: 16, dropout: 0.1, layer: {mixer: {n_heads: 2}}}
 schedule: {kind: constant, peak: 2e-2, warmup: 5}
 training:
   {max_updates: 60, tokens_per_update: 160, validate_every: 20, save_every: 10, precision: fp32}

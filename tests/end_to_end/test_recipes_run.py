@@ -39,12 +39,12 @@ KEPT = (
 SWEPT = {"train", "predict", "evaluate", "explain", "describe", "export", "import"}
 
 HELD = ""
-SUMS = "model.norm_placement=pre: not supported by BERT: its norms follow the residual sums"
+SUMS = "model.layer.norm_placement=pre: not supported by BERT: its norms follow the residual sums"
 POOLS = "model.pooling=mean: not supported by ViT: it has a class token"
-UNBIASED = "model.attention_bias=false: not supported by Marian: its attention has biases"
+UNBIASED = "model.layer.mixer.bias=false: not supported by Marian: its attention has biases"
 RECURS = "model.kind=recurrent: Marian's model is a transformer"
 ONE_TEXT = "model.kind=language-model: Marian's model is a transformer"
-RECURRENT = "model.mixer=recurrent: not supported by GPT-2: each token attends to all before it"
+RECURRENT = "model.layer.mixer.kind=recurrent: not supported by GPT-2: it uses attention"
 WORDS = "tokenizer.subwords.kind=word: not supported by GPT-2"
 CHARACTERS = "tokenizer.subwords.kind=character: not supported by GPT-2"
 SEES_ALL = "model.kind=encoder: not supported by GPT-2: each of its tokens sees those before it alone"
@@ -53,7 +53,7 @@ SEES_ALL = "model.kind=encoder: not supported by GPT-2: each of its tokens sees 
 WRITTEN = {
     "agnews": SUMS,
     "digits": HELD,
-    "fashion-mixer": "model.mixer=mlp: not supported by ViT: it uses attention",
+    "fashion-mixer": "model.layer.mixer.kind=mlp: not supported by ViT: it uses attention",
     "fashion-resnet": "model.kind=resnet: not supported by ViT: expected kind vision",
     "fashion-vit": POOLS,
     "movie-reviews": SUMS,
@@ -76,7 +76,7 @@ WRITTEN = {
     "phrasebook-ta-paper": UNBIASED,
     "phrasebook-tags": SUMS,
     "repeats": ONE_TEXT,
-    "reverse": "model.norm_placement=pre: not supported by Marian: it is a post-norm model",
+    "reverse": "model.layer.norm_placement=pre: not supported by Marian: it is a post-norm model",
     "shakespeare-char": CHARACTERS,
     "shakespeare-char-cpu": CHARACTERS,
     "sick": SUMS,
@@ -85,7 +85,7 @@ WRITTEN = {
     "tatoeba-ende-lm": ONE_TEXT,
     "tatoeba-ende-small": HELD,
     "trec": SUMS,
-    "wikitext2-lm": "model.norm=rms: not supported by GPT-2: its norms are layer norms",
+    "wikitext2-lm": "model.layer.norm.kind=rms: not supported by GPT-2: its norms are layer norms",
     "wikitext2-masked": SUMS,
     "wikitext2-spans": SUMS,
 }

@@ -21,7 +21,8 @@ WALKS = {
 MOST = 6
 BESIDES = {"cli/options.py"}  # maps options of the command to arguments
 TINY = [
-    *(f"model.{key}" for key in ("d_model=12", "d_ff=13", "n_heads=3", "n_layers=1")),
+    *("model.d_model=12", "model.n_layers=1"),
+    *("model.layer.channels.d_ff=13", "model.layer.mixer.n_heads=3"),
     *(f"training.{key}" for key in ("max_updates=1", "validate_every=1", "save_every=1", "precision=fp32")),
     *("training.compile=off", "training.processes=1", "data.train.limit=60", "data.valid.limit=5"),
     "schedule.warmup=1",

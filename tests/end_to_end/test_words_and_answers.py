@@ -9,7 +9,12 @@ from jsonschema import Draft202012Validator
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 REST = """\
 tokenizer: {subwords: {kind: word}}
-model: {kind: encoder, d_model: 12, d_ff: 17, n_heads: 3, n_layers: 1, max_length: 15}
+model:
+  kind: encoder
+  d_model: 12
+  n_layers: 1
+  max_length: 15
+  layer: {mixer: {n_heads: 3}, channels: {d_ff: 17}}
 schedule: {kind: constant, peak: 1e-2}
 training: {max_updates: 4, tokens_per_update: 90, validate_every: 2, save_every: 2, precision: fp32}
 """

@@ -116,14 +116,18 @@ RECIPES = {
         "d_modle: 16",
         ["tiny.yaml:8: model.d_modle: unknown key (did you mean 'd_model'?)"],
     ),
-    "wrong type": ("d_ff: 32", "d_ff: wide", ["tiny.yaml:8: model.d_ff: expected a whole number", "'wide'"]),
+    "wrong type": (
+        "d_ff: 32",
+        "d_ff: wide",
+        ["tiny.yaml:9: model.layer.channels.d_ff: expected a whole number", "'wide'"],
+    ),
     "out of range": (
         "dropout: 0.1",
         "dropout: 1.5",
         ["tiny.yaml:8: model.dropout: expected a number less than 1"],
     ),
-    "syntax": ("n_heads: 2, ", "n_heads: [2, ", ["tiny.yaml:8:89: expected ',' or ']'"]),
-    "duplicate key": ("d_ff: 32", "d_model: 32", ["tiny.yaml:8", "d_model", "twice"]),
+    "syntax": ("n_heads: 2", "n_heads: [2", ["tiny.yaml:9:30: expected ',' or ']'"]),
+    "duplicate key": ("n_layers: 1", "d_model: 32", ["tiny.yaml:8", "d_model", "twice"]),
     "heads": ("n_heads: 2", "n_heads: 3", ["tiny.yaml:8: model: d_model=16 must be divisible by n_heads=3"]),
     "tie": ("subwords: {", "shared: false, subwords: {", ["model.tie=three-way needs tokenizer.shared=true"]),
     "metric": (
@@ -147,15 +151,15 @@ RECIPES = {
         ["tiny.yaml:8: model.kind: required key is missing", "recurrent, transformer"],
     ),
     "task": ("kind: translation", "kind: translatoin", ["tiny.yaml:1: task.kind", "'translation'"]),
-    "end": ("max_updates: 60, ", "", ["tiny.yaml:10: training: set at least one of max_updates"]),
+    "end": ("max_updates: 60, ", "", ["tiny.yaml:11: training: set at least one of max_updates"]),
     "places to write": (
-        "d_ff: 32",
-        "positions: learned, max_length: 20",
+        "n_layers: 1",
+        "n_layers: 1, positions: learned, max_length: 20",
         ["model.max_length=20", "decoding.max_length.cap to at most 19"],
     ),
     "position": (
-        "d_ff: 32",
-        "positions: learned, max_length: 20",
+        "n_layers: 1",
+        "n_layers: 1, positions: learned, max_length: 20",
         ["model.max_length=20", "data.filter.max_length to at most 19"],
     ),
 }
@@ -177,8 +181,8 @@ def test_every_mistake_of_a_recipe_is_told_at_once(heedful, corpus):
     done = heedful("train", "tiny.yaml", "optimizer.kind=adamm", "training.seed=x", cwd=corpus)
     refused(
         done,
-        "model.d_ff",
-        "model.colour",
+        "model.layer.channels.d_ff",
+        "model.layer.channels.colour",
         "optimizer.kind=adamm: unknown kind 'adamm' (did you mean 'adam'?)",
     )
     refused(done, "on the command line: training.seed=x: expected a whole number")
@@ -255,7 +259,9 @@ def test_resume_of_nothing(heedful, corpus):
 
 def test_resume_with_another_model(heedful, transformer, own_run):
     before = (own_run / "recipe.yaml").read_bytes()
-    done = heedful("train", own_run, "--resume", "model.d_ff=64", "training.seed=2", cwd=transformer)
+    done = heedful(
+        "train", own_run, "--resume", "model.layer.channels.d_ff=64", "training.seed=2", cwd=transformer
+    )
     refused(done, f"{own_run}: cannot be resumed with another model, training.seed than")
     assert (own_run / "recipe.yaml").read_bytes() == before
 

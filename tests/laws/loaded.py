@@ -1,4 +1,4 @@
-"""Run as a script with a folder: for each configuration and its weights there, write what the model says."""
+"""Run with a folder and a number of threads: for each configuration and its weights, write the output."""
 
 import sys
 from pathlib import Path
@@ -13,8 +13,8 @@ from heedful.models.registry import ModelConfig, build_model
 from heedful.nn.layout import Tokens
 
 
-def main(folder: Path) -> None:
-    torch.set_num_threads(1)
+def main(folder: Path, n_threads: int) -> None:
+    torch.set_num_threads(n_threads)
     outputs = {}
     for path in sorted(folder.glob("*.json")):
         config = TypeAdapter(ModelConfig).validate_json(path.read_text(encoding="utf-8"))
@@ -28,4 +28,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -42,7 +42,7 @@ def test_every_checkpoint_loads_in_a_fresh_process(tmp_path):
         save_weights(tmp_path / f"{i}.safetensors", model)
         with torch.no_grad():
             wanted[str(i)] = model.heads["token"](model(Tokens.of(TARGETS), source_of(model, SOURCES)))
-    in_fresh_process("loaded.py", str(tmp_path))
+    in_fresh_process("loaded.py", str(tmp_path), str(torch.get_num_threads()))
     outputs = load_file(tmp_path / "outputs")
     assert outputs.keys() == wanted.keys()
     assert all(torch.equal(outputs[i], wanted[i]) for i in wanted)

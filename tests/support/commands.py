@@ -30,7 +30,8 @@ data:
   test:
     own: {kind: files, columns: {source: test.src, target: test.tgt}}
 tokenizer: {subwords: {kind: bpe, merges: 40}}
-model: {kind: transformer, n_layers: 1, d_model: 16, d_ff: 32, n_heads: 2, dropout: 0.1}
+model: {kind: transformer, n_layers: 1, d_model: 16, dropout: 0.1,
+  layer: {mixer: {n_heads: 2}, channels: {d_ff: 32}}}
 schedule: {kind: constant, peak: 2e-2, warmup: 5}
 training:
   {max_updates: 60, tokens_per_update: 200, validate_every: 20, save_every: 10, precision: fp32}
@@ -51,7 +52,7 @@ model:
   kind: recurrent
   d_embedding: 16
   d_hidden: 16
-  attention: {score: dot}
+  attention: {kind: dot}
   decoder: luong
   direction: left-to-right
 objective: {label_smoothing: 0}
