@@ -1,6 +1,9 @@
-"""What ``describe --time`` foretells, and what a training then takes: seconds of an update, memory.
+"""What ``describe`` predicts of a training, and what it takes.
 
-Both are the real command in processes of their own, one after the other.
+    python bench/predicted.py            ``describe --time``: seconds of an update and memory of five recipes
+    python bench/predicted.py memory     ``describe``: memory of an update, for language models of many sizes
+
+Both are in processes of their own, one after the other.
 """
 
 import json
@@ -19,8 +22,25 @@ from harness.training import options
 from harness.turns import log
 
 CASES = ("multi30k-ende-tiny", "multi30k-ende-rnn", "phrasebook-de", "shakespeare-char-cpu", "sst2")
+RECIPE = "shakespeare-char-cpu"
 UPDATES, QUICK, WARM = 60, 6, 10
 MIB = 2**20
+
+GRID = (  # context, layers, vocabulary, d_model, dropout
+    (128, 2, 1_000, 128, 0.0),
+    (128, 8, 8_000, 128, 0.0),
+    (128, 32, 1_000, 128, 0.0),
+    (256, 4, 1_000, 384, 0.2),
+    (256, 16, 4_000, 256, 0.0),
+    (512, 8, 1_000, 128, 0.0),
+    (512, 4, 64_000, 384, 0.0),
+    (1024, 8, 16_000, 384, 0.0),
+    (2048, 2, 32_000, 256, 0.0),
+    (2048, 8, 8_000, 128, 0.0),
+    (8192, 4, 1_000, 128, 0.0),
+    (8192, 2, 64_000, 128, 0.0),
+)
+TOKENS, GRID_UPDATES = 4096, 6
 
 
 def predicted(name: str) -> dict[str, Any]:
@@ -51,7 +71,103 @@ def trained(name: str, compiled: bool, run: Path, updates: int) -> tuple[float, 
     return statistics.median(seconds[WARM if updates > WARM else 0 :]), used.ru_maxrss * 1024
 
 
+def settings(context: int, layers: int, vocabulary: int, d_model: int, dropout: float) -> list[str]:
+    """The settings of a cell of the grid, as overrides of ``shakespeare-char-cpu``."""
+    return [
+        *("training.precision=fp32", "training.compile=off", f"vocab_size={vocabulary}"),
+        f"training.tokens_per_update={max(TOKENS, context)}",
+        *(f"model.context={context}", f"model.n_layers={layers}", f"model.d_model={d_model}"),
+        *(f"model.dropout={dropout}", f"model.layer.mixer.dropout={dropout}"),
+    ]
+
+
+def cell(overrides: list[str]) -> None:
+    """Print what updates take, in MiB: of torch's allocator, and of resident memory above an empty process.
+
+    An empty process is one that has trained a model of a few numbers.
+    """
+    from heedful.memory import ask_for_large_pages, keep_freed_memory
+
+    ask_for_large_pages()
+    keep_freed_memory()
+    import torch
+    from heedful.training.step import Step
+    from torch.profiler import ProfilerActivity, profile
+
+    from heedful.recipes.resolve import parse_override
+    from heedful.runs.reading import read_recipe
+    from heedful.runs.timing import _Peak
+    from heedful.tasks.registry import task_for
+    from heedful.training.optimizers import build_optimizer, clip, gradient_norm
+
+    def trained(changes: list[str], updates: int) -> tuple[Any, Any, Any]:
+        """Make updates of the recipe, and return an update, the model and the optimizer."""
+        (size,) = (parse_override(text)[1] for text in changes if text.startswith("vocab_size"))
+        recipe, _ = read_recipe(RECIPE, [text for text in changes if not text.startswith("vocab_size")])
+        task = task_for(recipe)
+        model = task.build_model([size])
+        step, optimizer = Step(model, task.objective()).train(), build_optimizer(recipe.optimizer, model)
+        n = recipe.training.tokens_per_update // recipe.model.context
+
+        def update() -> None:
+            batch = task.synthetic_batch([size], n, 1, 1)
+            step(batch, step.counts(batch))[0].backward()
+            clip(list(step.parameters()), 1.0, gradient_norm(step.parameters()))
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+        for _ in range(updates):
+            update()
+        return update, model, optimizer
+
+    trained([*settings(128, 1, 100, 128, 0.1), "training.tokens_per_update=128"], 2)
+    peak = _Peak(torch.device("cpu"))
+    update, model, optimizer = trained(overrides, GRID_UPDATES)
+    resident = peak.read() or 0
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        update()
+    assert profiler.profiler is not None
+    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
+    now = most = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        now += event.nbytes()
+        most = max(most, now)
+    states = (x.nbytes for state in optimizer.state.values() for x in state.values() if torch.is_tensor(x))
+    allocated = most + sum(x.nbytes for x in (*model.parameters(), *model.buffers())) + sum(states)
+    print(json.dumps({"allocated": allocated / MIB, "resident": resident / MIB}))
+
+
+def run(arguments: list[str], **environment: str) -> Any:
+    """The JSON that a process of Python prints."""
+    command, variables = [sys.executable, *arguments], {**os.environ, **environment}
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=variables)
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def memory_table() -> str:
+    """Predicted and measured memory of all cells of the grid, in MiB."""
+    rows = []
+    for sizes in GRID:
+        overrides = settings(*sizes)
+        told = run(["-m", "heedful", "describe", RECIPE, *overrides, "--json"])
+        predicted = sum(told["memory"].values()) / MIB
+        found = run([__file__, "cell", *overrides])
+        small = run([__file__, "cell", *overrides], THP_MEM_ALLOC_ENABLE="0")
+        measured = (found["allocated"], small["resident"], found["resident"])
+        numbers = [f"{predicted:,.0f}", *(f"{n:,.0f} ({predicted / n - 1:+.0%})" for n in measured)]
+        rows.append((*(f"{size:,}" for size in sizes), *numbers))
+        log(" | ".join(rows[-1]))
+    heads = ["context", "layers", "vocabulary", "d_model", "dropout", "predicted", "allocated"]
+    return grid([*heads, "resident, small pages", "resident"], rows)
+
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["cell"]:
+        cell(sys.argv[2:])
+        sys.exit()
+    if sys.argv[1:2] == ["memory"]:
+        print(memory_table())
+        sys.exit()
     chosen = options(__doc__, rounds=1)
     updates = QUICK if chosen.quick else UPDATES
     watch, rows, record = Watch(), [], {}

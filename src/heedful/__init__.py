@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from heedful.ledger.describing import describe as describe
+    from heedful.model_summary.summary import describe as describe
     from heedful.runs.building import build as build
     from heedful.runs.run import load as load
 
@@ -15,7 +15,7 @@ __all__ = ["__version__", "build", "describe", "load"]
 # Imported at first access, so that `import heedful` does not import torch.
 _MODULES = {
     "build": "heedful.runs.building",
-    "describe": "heedful.ledger.describing",
+    "describe": "heedful.model_summary.summary",
     "load": "heedful.runs.run",
 }
 

@@ -242,7 +242,7 @@ MODELS: dict[str, dict[str, Any]] = {
             },
         },
     ),
-    "experts": merged(_T, {"layer": {"channels": {**_EXPERTS, "n": 4}}, "pattern": _TWO_GATES}),
+    "experts": merged(_T, {"layer": {"channels": {**_EXPERTS, "n": 12}}, "pattern": _TWO_GATES}),
     "bahdanau": _R,
     "bahdanau, fed": {
         **_R,
@@ -491,7 +491,7 @@ MODELS: dict[str, dict[str, Any]] = {
             "positions": {"kind": "sinusoidal", "interleaved": False},
             "layer": {
                 "mixer": {"score": _BIASED},
-                "channels": {**_EXPERTS, "n": 4},
+                "channels": {**_EXPERTS, "n": 20},
                 "norm": {"bias": False},
             },
             "pattern": _TWO_GATES,

@@ -43,6 +43,7 @@ UNFIT = {
     *("language model, rms norm", "language model, gated", "language model, rotary"),
     "language model, rotary in part",
     *("language model, alibi", "language model, modern", "swish", "power norm, as released"),
+    *("additive with bias", "another cross-attention, additive", "another decoder", "experts"),
 }
 FIT = [name for name, config in MODELS.items() if config["kind"] == "transformer" and name not in UNFIT]
 _PRODUCTS = ("scaled-dot", "dot")

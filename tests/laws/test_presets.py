@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from heedful.ledger.describing import describe
+from heedful.model_summary.summary import describe
 from heedful.models.encoder import class_head
 from heedful.models.registry import PRESETS, SIZES, build_model
 

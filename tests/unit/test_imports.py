@@ -30,8 +30,8 @@ BELOW["training"] = {*BELOW["data"], *BELOW["engine"], "data", "objectives", "en
 BELOW["recipes"] = BELOW["training"] | BELOW["decoding"] | {"training", "decoding"}
 BELOW["tasks"] = BELOW["recipes"] | {"recipes"}
 BELOW["runs"] = BELOW["tasks"] | {"tasks"}
-BELOW["ledger"] = BELOW["explain"] = BELOW["interop"] = BELOW["runs"] | {"runs"}
-BELOW["lab"] = BELOW["explain"] | {"explain", "ledger"}
+BELOW["model_summary"] = BELOW["explain"] = BELOW["interop"] = BELOW["runs"] | {"runs"}
+BELOW["lab"] = BELOW["explain"] | {"explain", "model_summary"}
 BELOW["cli"] = BELOW["lab"] | {"lab", "interop"}
 
 

@@ -27,7 +27,7 @@ def test_the_python_on_blocks_runs():
 
 
 @pytest.mark.slow
-def test_the_number_of_parameters_is_the_ledgers():
+def test_the_number_of_parameters_is_the_summarys():
     with torch.device("meta"):
         model = heedful.build("transformer-base", vocab_size=37000)
     assert f"{heedful.describe(model).parameters:,}" in README

@@ -10,7 +10,7 @@ from heedful.cli.output import json_result, log, result
 from heedful.errors import escaped
 
 if TYPE_CHECKING:
-    from heedful.ledger.ledger import Ledger
+    from heedful.model_summary.summary import ModelSummary
 
 
 def register(app: typer.Typer) -> None:
@@ -28,7 +28,9 @@ def describe(
     ),
     batch: int = typer.Option(None, min=1, metavar="TOKENS", help="Target tokens per batch, for memory."),
     length: int = typer.Option(
-        None, min=1, help="Tokens per sequence, for FLOPs.  [default: 32, or the patches of an image]"
+        None,
+        min=1,
+        help="Tokens per sequence.  [default: the model's context, the patches of an image, or 32]",
     ),
     source_length: int = typer.Option(
         None, min=1, help="Tokens per source sequence, if different from --length."
@@ -43,36 +45,36 @@ def describe(
     as_json: Json = False,
 ) -> None:
     """Count parameters, FLOPs and memory of each part of a model; with --time, also time an update."""
-    from heedful.ledger import describing
+    from heedful.model_summary import summary
 
     changes = overrides or []
     if time:
-        extent = describing.Extent(length, source_length, batch)
-        ledger = describing.timed(what, extent, changes, device=device, log=log)
+        extent = summary.Extent(length, source_length, batch)
+        found = summary.timed(what, extent, changes, device=device, log=log)
     else:
-        ledger = describing.describe(
+        found = summary.describe(
             what, length=length, source_length=source_length, tokens=batch, overrides=changes
         )
     if as_json:
-        json_result(ledger.to_dict())
+        json_result(found.to_dict())
     elif sys.stdout.isatty():
-        _show(ledger)
+        _show(found)
     else:
-        result(str(ledger))
+        result(str(found))
 
 
-def _show(ledger: "Ledger") -> None:
+def _show(found: "ModelSummary") -> None:
     """Print a table for a terminal."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from heedful.ledger.text import COLUMNS, LEFT, cells, memory, summary, timing
+    from heedful.model_summary.text import COLUMNS, LEFT, cells, memory, remarks, timing
 
-    table = Table(title=Text(escaped(ledger.name)), title_justify="left", box=None, pad_edge=False)
+    table = Table(title=Text(escaped(found.name)), title_justify="left", box=None, pad_edge=False)
     for i, column in enumerate(COLUMNS):
         table.add_column(column, justify="left" if i < LEFT else "right", no_wrap=i != 1)
-    for row in ledger.lines():
+    for row in found.lines():
         style = "bold" if row.depth == 0 else ("dim" if not row.line.parameters else "")
         table.add_row(*(Text(cell) for cell in cells(row)), style=style)
         if row.line.note:
@@ -81,14 +83,14 @@ def _show(ledger: "Ledger") -> None:
     needs.add_column(no_wrap=True)
     needs.add_column(justify="right", no_wrap=True)
     needs.add_column()
-    for part in memory(ledger):
+    for part in memory(found):
         needs.add_row(*map(Text, part))
     console = Console(highlight=False)
     console.print(table)
     console.print()
-    for line in summary(ledger):
+    for line in remarks(found):
         console.print(escaped(line), markup=False)
-    console.print(f"\ntraining memory for {ledger.tokens:,} target tokens per batch, fp32")
+    console.print(f"\ntraining memory for {found.tokens:,} target tokens per batch, fp32")
     console.print(needs)
-    for number, line in enumerate(timing(ledger)):
+    for number, line in enumerate(timing(found)):
         console.print(line if number else f"\n{line}", markup=False)

@@ -1,7 +1,7 @@
 """Counting: shapes of printed formulas, parameters and layers of models, and the backward pass.
 
 Items 20, 22, 24, 32 to 35 (shapes and parameters), 52 (layers), 71, 77 and 87 (sizes of models), 96 and 97
-(the backward pass) of the lectures. The counts come from heedful's own ledger. Operation counts decide;
+(the backward pass) of the lectures. The counts come from heedful's own model summary. Operation counts decide;
 wall times are only reported.
 """
 
@@ -18,9 +18,8 @@ from heedful.lab.drawing import Bars, Panel
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import cache, seeded
 from heedful.lab.tiny import flops_of, milliseconds, plain_stack
-from heedful.ledger.describing import describe
-from heedful.ledger.ledger import Ledger, Row
-from heedful.ledger.lines import Line
+from heedful.model_summary.lines import Line
+from heedful.model_summary.summary import ModelSummary, Row, describe
 from heedful.models.registry import preset
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.attention.self_attention import SelfAttention
@@ -172,12 +171,12 @@ def _named(shape: tuple[int, ...] | None) -> str:
 
 
 @cache
-def ledger(name: str, *overrides: str) -> Ledger:
-    """Return the ledger of a preset, with some of its values changed."""
+def summary(name: str, *overrides: str) -> ModelSummary:
+    """Return the summary of a preset, with some of its values changed."""
     return describe(name, overrides=overrides)
 
 
-def rows_of(counted: Ledger, name: str) -> list[Row]:
+def rows_of(counted: ModelSummary, name: str) -> list[Row]:
     """Return all rows with this name.
 
     Raises:
@@ -191,8 +190,8 @@ def rows_of(counted: Ledger, name: str) -> list[Row]:
 
 @measures("head-matrix", printed=({"one head": 32_178}, {"one head": 32_768, "eight heads": 262_144}))
 def head_matrix(size: Size, printed: Mapping[str, int]) -> Series:
-    """Compare a number printed for W_Q, of one head or of all, with the ledger."""
-    line = rows_of(ledger(BASE), "W_Q")[0].line
+    """Compare a number printed for W_Q, of one head or of all, with the model summary."""
+    line = rows_of(summary(BASE), "W_Q")[0].line
     counted = {"one head": line.each, "eight heads": line.parameters}
     of_printed = {what: counted[what] for what in printed}
     return Series(
@@ -216,9 +215,9 @@ def head_matrix(size: Size, printed: Mapping[str, int]) -> Series:
 @measures("encoder-parameters", name=(BASE, BIG))
 def encoder_layer(size: Size, name: str) -> Series:
     """Compare 3 million per layer and 18 million for six layers with a model."""
-    whole_model = ledger(name)
+    whole_model = summary(name)
     layer, whole = rows_of(whole_model, "encoder layer")[0].line, rows_of(whole_model, "encoder")[0].line
-    biased = rows_of(ledger(name, "layer.mixer.bias=true"), "encoder layer")[0].line
+    biased = rows_of(summary(name, "layer.mixer.bias=true"), "encoder layer")[0].line
     return Series(
         {
             "layer": Measured("parameters of an encoder layer", layer.each, expected=3_150_336.0),
@@ -233,8 +232,8 @@ def encoder_layer(size: Size, name: str) -> Series:
 @measures("decoder-parameters", name=(BASE, BIG))
 def decoder_layer(size: Size, name: str) -> Series:
     """Compare 4 million per decoder layer, 1 per attention and 2 per feed-forward layer with a model."""
-    layer = rows_of(ledger(name), "decoder layer")[0].line
-    biased = rows_of(ledger(name, "layer.mixer.bias=true"), "decoder layer")[0].line
+    layer = rows_of(summary(name), "decoder layer")[0].line
+    biased = rows_of(summary(name, "layer.mixer.bias=true"), "decoder layer")[0].line
     parts = _parts(layer)
     printed = {"causal self-attention": 1e6, "cross-attention": 1e6, "feed-forward": 2e6}
     return Series(
@@ -267,7 +266,7 @@ def layers(size: Size, name: str) -> Series:
     config = preset(name)
     assert isinstance(config, TransformerConfig)
     encoder, decoder = config.n_layers, config.n_decoder_layers or config.n_layers
-    n = {"encoder": 3 * encoder, "decoder": 4 * decoder, "both": ledger(name).layers}
+    n = {"encoder": 3 * encoder, "decoder": 4 * decoder, "both": summary(name).layers}
     return Series(
         {
             "layers": Measured("layers", n["both"], expected=42.0),

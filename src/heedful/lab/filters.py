@@ -9,7 +9,7 @@ from torch.nn import functional
 from heedful.lab.drawing import Curves, Matrix, over
 from heedful.lab.experiment import Measured, Series, Size, measures
 from heedful.lab.seeds import seeded
-from heedful.ledger.ledger import Ledger, ledger_of
+from heedful.model_summary.summary import ModelSummary, summary_of
 from heedful.nn.attention.scores import DotScore
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.layout import Layout
@@ -214,26 +214,27 @@ SIDES = (28, 56, 112, 224)
 PATCH, BLOCK, D_VIT, HEADS_VIT = 16, 196, 768, 12
 
 
-def _attention_flops(ledger: Ledger) -> float:
+def _attention_flops(summary: ModelSummary) -> float:
     """Count the operations of scores and weighted sums for an image."""
-    rows = (row for row in ledger.lines() if row.line.name in {"scores", "weighted sum"})
-    return ledger.target_length * sum(row.flops_per_token for row in rows)
+    rows = (row for row in summary.lines() if row.line.name in {"scores", "weighted sum"})
+    return summary.target_length * sum(row.flops_per_token for row in rows)
 
 
-def _ledger(n_tokens: int, block: int | None = None) -> Ledger:
+def _summary(n_tokens: int, block: int | None = None) -> ModelSummary:
     with torch.device("meta"):
         part = SelfAttention(D_VIT, HEADS_VIT, block=block)
-    return ledger_of(nn.Sequential(part), length=n_tokens)
+        x, layout = torch.empty(n_tokens, D_VIT), Layout.of([n_tokens], device="meta")
+    return summary_of(nn.Sequential(part), lambda model: model[0](x, layout), n_tokens)
 
 
 @measures("pixels-as-tokens", block=(None, BLOCK))
 def pixels_as_tokens(size: Size, block: int | None) -> Series:
     """Measure the growth of the operations of attention if every pixel is a token."""
-    pixels = [_attention_flops(_ledger(side**2, block)) for side in SIDES]
-    patches = _attention_flops(_ledger((SIDES[-1] // PATCH) ** 2))
-    whole = _ledger(SIDES[-1] ** 2, block)
+    pixels = [_attention_flops(_summary(side**2, block)) for side in SIDES]
+    patches = _attention_flops(_summary((SIDES[-1] // PATCH) ** 2))
+    whole = _summary(SIDES[-1] ** 2, block)
     power = math.log(pixels[-1] / pixels[0]) / math.log((SIDES[-1] / SIDES[0]) ** 2)
-    on_pixels, on_patches = whole.flops_per_token * SIDES[-1] ** 2, _ledger(196).flops_per_token * 196
+    on_pixels, on_patches = whole.flops_per_token * SIDES[-1] ** 2, _summary(196).flops_per_token * 196
     return Series(
         {
             "power": Measured(
@@ -263,7 +264,7 @@ def pixels_as_tokens(size: Size, block: int | None) -> Series:
                     SIDES,
                     {
                         "pixels" if block is None else f"pixels, in blocks of {block}": pixels,
-                        "patches of 4 x 4": [_attention_flops(_ledger((side // 4) ** 2)) for side in SIDES],
+                        "patches of 4 x 4": [_attention_flops(_summary((side // 4) ** 2)) for side in SIDES],
                     },
                 ),
                 log="xy",

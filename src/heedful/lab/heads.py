@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from heedful.lab.drawing import Bars, Curves, Matrix, over
 from heedful.lab.experiment import Measured, Series, Size, measures
 from heedful.lab.seeds import seeded
-from heedful.ledger.ledger import Ledger, ledger_of
+from heedful.model_summary.summary import ModelSummary, summary_of
 from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.relative import Alibi, Rotary
 from heedful.nn.attention.self_attention import SelfAttention
@@ -116,12 +116,13 @@ D_MODEL, LENGTH = 512, 64
 HEADS = {"short": (1, 2, 8), "long": (1, 2, 4, 8, 16)}
 
 
-def _counted(n_heads: int, full: bool) -> Ledger:
+def _counted(n_heads: int, full: bool) -> ModelSummary:
     """Count parameters and operations of an attention layer; with ``full``, each head has width d_model."""
     width = D_MODEL if full else None
     with torch.device("meta"):
         part = SelfAttention(D_MODEL, n_heads, d_k=width, d_v=width)
-    return ledger_of(nn.Sequential(part), length=LENGTH)
+        x, layout = torch.empty(LENGTH, D_MODEL), Layout.of([LENGTH], device="meta")
+    return summary_of(nn.Sequential(part), lambda model: model[0](x, layout), LENGTH)
 
 
 @measures("heads-are-free", full=(False, True))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
-from heedful.lab.arithmetic import BASE, BIG, ledger
+from heedful.lab.arithmetic import BASE, BIG, summary
 from heedful.lab.drawing import Bars, Dots
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 
@@ -243,7 +243,7 @@ def _scores_over_costs(pair: Pair, table: Sequence[Translator]) -> Dots:
 def training_cost(size: Size, chip: str) -> Series:
     """Compare the printed costs with time, chips and throughput, and with the operations of the models."""
     estimates = {name: CHIPS * SUSTAINED[chip] * 3600 * hours for name, hours in HOURS.items()}
-    counted = {name: ledger(name).training_flops_per_token * TOKENS * UPDATES[name] for name in TRAINING}
+    counted = {name: summary(name).training_flops_per_token * TOKENS * UPDATES[name] for name in TRAINING}
     off = {
         how: max(abs(own[name] / printed - 1) for name, printed in TRAINING.items())
         for how, own in (("estimated", estimates), ("counted", counted))

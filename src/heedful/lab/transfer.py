@@ -20,7 +20,7 @@ from heedful.data.corpora import english
 from heedful.data.corpora.derivations import derivations
 from heedful.data.corpora.grammar import Sentence
 from heedful.data.corpora.lexicon import NOUNS
-from heedful.lab.arithmetic import BASE, ledger
+from heedful.lab.arithmetic import BASE, summary
 from heedful.lab.drawing import Bars, Curves, over
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import cache, generator_from, seed_of, seeded
@@ -52,7 +52,7 @@ TIES = ("three-way", "target", "none")
 @measures("tied-embeddings", tie=("none", "three-way"))
 def tied_embeddings(size: Size, tie: str) -> Series:
     """Compare the parameters of the base model with the 65 million of paper and lecture."""
-    parameters = {how: ledger(BASE, f"tie={how}").parameters for how in TIES}
+    parameters = {how: summary(BASE, f"tie={how}").parameters for how in TIES}
     three_way, target, none = parameters.values()
     matrix = 37_000 * 512
     saved = "saved by tying three ways", "saved by tying the target's two"

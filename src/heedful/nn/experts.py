@@ -138,7 +138,7 @@ class NoisyTopKGate(Gate):
 
 def _in_fp32(x: Tensor, weight: Tensor) -> Tensor:
     wide = torch.promote_types(x.dtype, torch.float32)
-    with torch.autocast(x.device.type, enabled=False):
+    with torch.autocast("cpu" if x.is_meta else x.device.type, enabled=False):  # meta has no autocast
         return functional.linear(x.to(wide), weight.to(wide))
 
 

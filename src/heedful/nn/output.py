@@ -73,3 +73,9 @@ class BoundaryHead(nn.Module):
         """Compute y from the hidden states next to the span of each token and its index in the span."""
         positions = embed(within.clamp(max=len(self.positions) - 1), self.positions)
         return self.second(self.first(torch.cat([before, after, positions.to(before.dtype)], -1)))
+
+    def forward(
+        self, before: Float[Tensor, "n d"], after: Float[Tensor, "n d"], within: Int[Tensor, " n"]
+    ) -> Float[Tensor, "n V"]:
+        """Compute the logits."""
+        return self.out(self.transform(before, after, within))

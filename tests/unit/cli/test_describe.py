@@ -186,7 +186,9 @@ def test_a_run_is_described_with_its_own_tokenizers(tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     recipe(tmp_path).rename(run / "recipe.yaml")
-    text = (run / "recipe.yaml").read_text(encoding="utf-8").replace("preset: transformer-tiny", TINY)
+    text = (
+        (run / "recipe.yaml").read_text(encoding="utf-8").replace("preset: transformer-tiny, layer: {", TINY)
+    )
     (run / "recipe.yaml").write_text(text, encoding="utf-8")
     tokenizer = train_tokenizer(ByteConfig(kind="byte"), [], PreprocessingConfig())
     assert answer(run)["total"] == SMALL + 211 * 128
@@ -195,7 +197,7 @@ def test_a_run_is_described_with_its_own_tokenizers(tmp_path):
     assert answer(run)["total"] == SMALL + tokenizer.vocab_size * 128
 
 
-TINY = "kind: transformer, d_model: 128, n_heads: 4"
+TINY = "kind: transformer, d_model: 128, layer: {mixer: {n_heads: 4}, "
 
 
 @pytest.mark.parametrize(
@@ -271,7 +273,7 @@ def test_a_model_without_a_recipe_cannot_be_timed():
 
 
 def test_a_terminal_gets_the_same_numbers_as_a_table(capsys):
-    from heedful.ledger.describing import describe as counted
+    from heedful.model_summary.summary import describe as counted
 
     ledger = counted("transformer-tiny")
     describe._show(ledger)

@@ -5,7 +5,7 @@ from sweep import Laws, judged, made, measured, value
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from heedful.lab import arithmetic
-from heedful.ledger.describing import describe
+from heedful.model_summary.summary import describe
 
 
 class TestExperiments(Laws):
@@ -82,7 +82,7 @@ def test_the_layers():
     ],
 )
 def test_published_sizes(name, counted):
-    """ViT's known counts are those with a head of 1000 classes, which stand beside the ledger's encoder."""
+    """ViT's known counts are those with a head of 1000 classes, which stand beside the summary's encoder."""
     width = {"vit-b-16": 768, "vit-l-16": 1024, "vit-h-14": 1280}.get(name)
     head = 0 if width is None else 1000 * width + 1000
     assert value("published-sizes", f"parameters of {name}") in {counted, counted - head}

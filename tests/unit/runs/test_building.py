@@ -6,8 +6,8 @@ import pytest
 
 import heedful
 from heedful.errors import RequestError
-from heedful.ledger.describing import describe
 from heedful.memory import room_for
+from heedful.model_summary.summary import describe
 from heedful.runs.run import Run
 
 SMALL = {"n_layers": 1, "d_model": 8, "layer": {"mixer": {"n_heads": 2}, "channels": {"d_ff": 8}}}

@@ -19,7 +19,7 @@ from heedful.data.images import LazyImage
 from heedful.data.sources import CaptionedFolderSource, JsonlSource, LocatedRow, Location, TsvSource
 from heedful.decoding.config import GreedyConfig
 from heedful.errors import DataError, RequestError
-from heedful.ledger.describing import describe
+from heedful.model_summary.summary import describe
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.prepare import prepare

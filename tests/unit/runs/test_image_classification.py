@@ -10,7 +10,7 @@ from PIL import Image
 from heedful.config import merged
 from heedful.data.sources import FolderSource, TsvSource
 from heedful.errors import DataError, RequestError
-from heedful.ledger.describing import describe
+from heedful.model_summary.summary import describe
 from heedful.recipes.trees import Mark, Tree
 from heedful.recipes.yaml import dump_yaml
 from heedful.runs.evaluate import chosen_splits, evaluate

@@ -10,7 +10,7 @@ from heedful.errors import RequestError
 from heedful.explain.capture import explain_input
 from heedful.interop.exporting import export_run
 from heedful.interop.importing import import_run
-from heedful.ledger.describing import describe
+from heedful.model_summary.summary import describe
 from heedful.models.language_model import build
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import evaluate

@@ -5,7 +5,7 @@ A note is added only to lines with exactly the sizes of the lecture or paper.
 
 from dataclasses import replace
 
-from heedful.ledger.lines import Line
+from heedful.model_summary.lines import Line
 
 _SLIP = "lecture S0 prints 32,178, which is wrong"
 _ENCODER_LAYER = "lecture S0: about 3 million"

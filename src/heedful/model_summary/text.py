@@ -1,4 +1,4 @@
-"""Format a ledger as text: cells of its table, and aligned columns."""
+"""Format a model summary as text: cells of its table, and aligned columns."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from heedful.memory import gibibytes, machine_memory
 
 if TYPE_CHECKING:
-    from heedful.ledger.ledger import Ledger, Row
+    from heedful.model_summary.summary import ModelSummary, Row
 
 COLUMNS = ("part", "formula", "each", "times", "parameters", "FLOPs/token")
 LEFT = 2  # number of left-aligned columns; the others are numbers
@@ -31,42 +31,42 @@ def number(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def summary(ledger: "Ledger") -> list[str]:
+def remarks(summary: "ModelSummary") -> list[str]:
     """Return the lines below the table."""
-    lengths = f"{ledger.target_length} tokens"
-    if ledger.source_length != ledger.target_length:
-        lengths = f"{ledger.source_length} source and {ledger.target_length} target tokens"
+    lengths = f"{summary.target_length} tokens"
+    if summary.source_length != summary.target_length:
+        lengths = f"{summary.source_length} source and {summary.target_length} target tokens"
     lines = [
-        *ledger.notes,
+        *summary.notes,
         f"FLOPs for each target token, in sentences of {lengths}; training takes about 3 times as many: "
-        f"{number(ledger.training_flops_per_token)}",
+        f"{number(summary.training_flops_per_token)}",
     ]
-    if ledger.layers:
-        lines.append(f"{ledger.layers} layers, with two for each feed-forward{_forty_two(ledger)}")
-    if ledger.trainable != ledger.parameters:
-        lines.append(f"{ledger.trainable:,} of the parameters are trained")
+    if summary.layers:
+        lines.append(f"{summary.layers} layers, with two for each feed-forward{_forty_two(summary)}")
+    if summary.trainable != summary.parameters:
+        lines.append(f"{summary.trainable:,} of the parameters are trained")
     return lines
 
 
-def _forty_two(ledger: "Ledger") -> str:
-    return " (lecture S0: 42, as 6 x 3 + 6 x 4)" if ledger.layers == 42 else ""
+def _forty_two(summary: "ModelSummary") -> str:
+    return " (lecture S0: 42, as 6 x 3 + 6 x 4)" if summary.layers == 42 else ""
 
 
-def memory(ledger: "Ledger") -> list[tuple[str, str, str]]:
+def memory(summary: "ModelSummary") -> list[tuple[str, str, str]]:
     """Return name, size and formula of each part of training's memory, and of their sum."""
-    rows = [(part.name, _bytes(part.bytes), part.how) for part in ledger.memory]
-    whole, there = sum(part.bytes for part in ledger.memory), machine_memory()
+    rows = [(part.name, _bytes(part.bytes), part.how) for part in summary.memory]
+    whole, there = sum(part.bytes for part in summary.memory), machine_memory()
     told = "" if there is None or whole <= there else f"more than this machine's {gibibytes(there)}"
     return [*rows, ("sum", _bytes(whole), told)]
 
 
-def timing(ledger: "Ledger") -> list[str]:
+def timing(summary: "ModelSummary") -> list[str]:
     """Return the lines of measured times; none if nothing was measured."""
-    found = ledger.timing
+    found = summary.timing
     if found is None:
         return []
     compiled = ", compiled" if found.compiled else ""
-    speed = found.tokens_per_second * ledger.training_flops_per_token / 1e9
+    speed = found.tokens_per_second * summary.training_flops_per_token / 1e9
     data = "of its own data" if found.own_data else "made up"
     lines = [
         f"measured by {found.updates_timed} updates of {found.tokens:,} target tokens, {data}, on "
@@ -94,23 +94,23 @@ def _bytes(n: int) -> str:
     return f"{n / 2**20:,.1f} MiB"
 
 
-def as_text(ledger: "Ledger") -> str:
-    """Return the whole ledger in columns; notes follow their lines."""
-    table = [COLUMNS, *(cells(row) for row in ledger.lines())]
+def as_text(summary: "ModelSummary") -> str:
+    """Return the whole summary in columns; notes follow their lines."""
+    table = [COLUMNS, *(cells(row) for row in summary.lines())]
     widths = [max(len(row[i]) for row in table) for i in range(len(COLUMNS))]
-    lines = [ledger.name, "", _aligned(COLUMNS, widths)]
-    for row in ledger.lines():
+    lines = [summary.name, "", _aligned(COLUMNS, widths)]
+    for row in summary.lines():
         note = f"   <- {row.line.note}" if row.line.note else ""
         lines.append(_aligned(cells(row), widths) + note)
     lines += [
         "",
-        *summary(ledger),
+        *remarks(summary),
         "",
-        f"memory for training on {ledger.tokens:,} target tokens at once, fp32",
+        f"memory for training on {summary.tokens:,} target tokens at once, fp32",
     ]
-    lines += [f"  {name:<12} {size:>14}   {how}".rstrip() for name, size, how in memory(ledger)]
-    if ledger.timing is not None:
-        lines += ["", *timing(ledger)]
+    lines += [f"  {name:<12} {size:>14}   {how}".rstrip() for name, size, how in memory(summary)]
+    if summary.timing is not None:
+        lines += ["", *timing(summary)]
     return "\n".join(lines)
 
 

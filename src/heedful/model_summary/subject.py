@@ -143,7 +143,7 @@ def _of_config(config: Any, name: str, asked: RequestedSizes, overrides: Sequenc
     if n_classes:
         by_whom = "" if asked.n_classes else ", the preset's; change them with n_classes=… (0: no head)"
         notes.append(f"a head for {n_classes:,} classes{by_whom}")
-    length = None if sizes else config.n_tokens
+    length = getattr(config, "context", None) if sizes else config.n_tokens
     return DescribedModel(name, model, notes=tuple(notes), length=length, source_length=_patches(config))
 
 
@@ -254,11 +254,11 @@ def _beside(measured: int, model: nn.Module) -> Iterator[str]:
 def _of_run(path: Path, asked: RequestedSizes, overrides: Sequence[str]) -> DescribedModel:
     from heedful.recipes.trees import merge
     from heedful.runs.saved import saved_tree
-    from heedful.tasks.registry import TASKS
+    from heedful.tasks.registry import task_class
 
     folder = RunFolder(path)
     recipe = recipe_from(merge(saved_tree(path), overrides_tree(overrides)))
-    processor = TASKS[recipe.task.kind].Processor
+    processor = task_class(recipe.task.kind).Processor
     known = processor.load(folder).sizes if processor.files(folder)[-1].is_file() else None
     return _of_recipe(str(path), recipe, asked, known)
 

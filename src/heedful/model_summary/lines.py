@@ -1,0 +1,422 @@
+"""Lines of a model summary: the tree of a model's modules, with parameters and measured FLOPs."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import singledispatchmethod
+from math import prod
+
+from torch import Tensor, nn
+
+from heedful.model_summary.measuring import Operations, Product
+from heedful.model_summary.parts import (
+    CELLS,
+    LEAVES,
+    attention_note,
+    attention_title,
+    block_title,
+    part_of,
+)
+from heedful.nn.attention.compressed import Compression
+from heedful.nn.attention.heads import MultiHead
+from heedful.nn.blocks import DecoderBlock, EncoderBlock
+from heedful.nn.cells import Cell
+from heedful.nn.convolutional import StandardisedConvolution
+from heedful.nn.dropout import Dropout
+from heedful.nn.experts import Gate, MixtureOfExperts
+from heedful.nn.feedforward import GatedFeedForward
+
+Axes = tuple[tuple[str, int], ...]
+"""Symbols and lengths of the axes of a parameter."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a summary: a part, its formula, and the number of equal parts.
+
+    Args:
+        name: the name of the part.
+        how: the formula of ``each``, or a description.
+        own: parameters of one part, if the line has no sub-parts.
+        own_flops: FLOPs of one part, forward, for a pair of sentences.
+        own_layers: layers in the lecture's sense (attentions, and layers of hidden units).
+        times: number of equal parts.
+        parts: the lines that are summed.
+        note: a comment, for example if a lecture or paper prints another number.
+    """
+
+    name: str
+    how: str = ""
+    own: int = 0
+    own_flops: int = 0
+    own_layers: int = 0
+    times: int = 1
+    parts: tuple["Line", ...] = ()
+    note: str = ""
+
+    @property
+    def each(self) -> int:
+        """Parameters of one part."""
+        return self.own + sum(part.parameters for part in self.parts)
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of all equal parts."""
+        return self.times * self.each
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of all equal parts, forward, for a pair of sentences."""
+        return self.times * (self.own_flops + sum(part.flops for part in self.parts))
+
+    @property
+    def layers(self) -> int:
+        """Attentions and layers of hidden units of all equal parts."""
+        return self.times * (self.own_layers + sum(part.layers for part in self.parts))
+
+
+def formula(terms: Sequence[Axes]) -> str:
+    """Return a sum of products of symbols and its value: ``d * n + n = 512 * 8 + 8``; equal terms once."""
+    distinct = list(dict.fromkeys(terms))
+    times = [f"{n} * " if (n := terms.count(term)) > 1 else "" for term in distinct]
+
+    def text(which: int) -> str:
+        products = (" * ".join(str(axis[which]) for axis in term) for term in distinct)
+        return " + ".join(n + product for n, product in zip(times, products, strict=True))
+
+    return f"{text(0)} = {text(1)}"
+
+
+def total_line(model: nn.Module, found: Operations) -> Line:
+    """Return the line of a whole model."""
+    lines = _Lines(found)
+    parts = [*lines.parameters(model, {}), *lines.children(model, {}, lines.take(model))]
+    left_over = [line for name, p in model.named_parameters() for line in lines.plain(name, p)]
+    (total,) = grouped("total", [*parts, *left_over]) or [Line("total")]
+    return replace(total, times=1)
+
+
+def grouped(name: str, lines: Iterable[Line], layers: int = 0) -> list[Line]:
+    """Return one line that is the sum of others, equal lines merged; an empty list if they count nothing."""
+    found: dict[Line, int] = {}
+    for line in lines:
+        if line.parameters or line.flops or line.how.startswith("tied"):
+            one = replace(line, times=1)
+            found[one] = found.pop(one, 0) + line.times
+    parts = tuple(replace(one, times=times) for one, times in found.items())
+    return [Line(name, own_layers=layers, parts=parts)] if parts else []
+
+
+class _Lines:
+    """Walk through the modules of a model and take their parameters and products, each once.
+
+    Args:
+        found: the measured products.
+    """
+
+    def __init__(self, found: Operations) -> None:
+        self.products = dict(found.products)
+        self.tokens, self.shapes = found.tokens, found.shapes
+        self.seen: set[int] = set()
+
+    def first(self, parameter: Tensor | None) -> bool:
+        """Return whether the parameter exists and was not counted before, and mark it as counted."""
+        if parameter is None or id(parameter) in self.seen:
+            return False
+        self.seen.add(id(parameter))
+        return True
+
+    def take(self, module: nn.Module | None) -> list[Product]:
+        """Return the products of a module itself; a module in a second place has none left."""
+        return self.products.pop(module, []) if module is not None else []
+
+    def flops(self, module: nn.Module | None) -> int:
+        """Return the FLOPs of a module itself."""
+        return sum(product.flops for product in self.take(module))
+
+    # Any module
+
+    @singledispatchmethod
+    def of(self, module: nn.Module, name: str) -> list[Line]:
+        """Return the lines of a module, whose attribute is called ``name``."""
+        for cls, (title, *symbols) in LEAVES.items():
+            if isinstance(module, cls):
+                return self.leaf(module, title or name, symbols)
+        part = part_of(module)
+        own = self.parameters(module, part.names, name)
+        outer = name if part.title is None else ""
+        lines = [*own, *self.children(module, part.names, self.take(module), part.products, outer)]
+        return lines if part.title is None else grouped(part.title or name, lines, part.layers)
+
+    def parameters(self, module: nn.Module, names: dict[str, tuple[str, ...]], name: str = "") -> list[Line]:
+        """Return a line for each parameter of the module itself."""
+        lines = []
+        for key, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            if key not in names:
+                lines += self.plain(key, parameter)
+                continue
+            title, *symbols = names[key]
+            sizes = [size for size in parameter.shape if size != 1] or [1]
+            how = formula([tuple(zip(symbols, sizes, strict=False))])
+            first = self.first(parameter)
+            lines.append(
+                Line(title or name, how if first else "tied to a matrix above", parameter.numel() * first)
+            )
+        return lines
+
+    def plain(self, name: str, parameter: Tensor) -> list[Line]:
+        """Return a line with the shape of a parameter that was not counted yet."""
+        how = " * ".join(map(str, parameter.shape))
+        return [Line(name, how, own=parameter.numel())] if self.first(parameter) else []
+
+    def children(
+        self,
+        module: nn.Module,
+        names: dict[str, tuple[str, ...]],
+        products: list[Product],
+        titles: Sequence[str] = (),
+        name: str = "",
+    ) -> list[Line]:
+        """Return the lines of a module's parts, and add the module's own products to lines by their names."""
+        lines: list[Line] = []
+        for key, part in module._modules.items():
+            if part is None:
+                continue
+            if key in names:
+                lines += self.leaf(part, names[key][0], names[key][1:])
+            elif name and key == "positions":
+                inner = self.of(part, key)
+                lines += [replace(line, name=f"positions of the {name}") for line in inner if line.parameters]
+            else:
+                lines += self.of(part, key.replace("_", " "))
+        return self.with_products(module, lines, products, titles or ("products",))
+
+    def with_products(
+        self, module: nn.Module, lines: list[Line], products: list[Product], titles: Sequence[str]
+    ) -> list[Line]:
+        """Add products to the lines of these names, in turn; lines that do not exist are new."""
+        by_title: dict[str, list[Product]] = defaultdict(list)
+        for i, product in enumerate(products):
+            by_title[titles[i % len(titles)]].append(product)
+        for title, each in by_title.items():
+            flops = sum(product.flops for product in each)
+            places = [i for i, line in enumerate(lines) if line.name == title]
+            if places:
+                at = places[0]
+                lines[at] = replace(lines[at], own_flops=lines[at].own_flops + flops)
+            else:
+                lines.append(Line(title, self.how(module, title, each[0]), own_flops=flops))
+        return lines
+
+    def how(self, module: nn.Module, title: str, product: Product) -> str:
+        """Return the formula of products without a parameter."""
+        heads = getattr(module, "n_heads", 1)
+        if title == "scores":
+            return "2 FLOPs * " + formula(
+                [(("keys", product.last), ("n_heads", heads), ("d_k", product.inner))]
+            )
+        if title == "weighted sum":
+            return "2 FLOPs * " + formula(
+                [(("keys", product.inner), ("n_heads", heads), ("d_v", product.last))]
+            )
+        if title == "Fourier transform":
+            sizes = (("positions", product.inner), ("d_model", product.last))
+            return f"5 FLOPs * N * log2 N, N = {formula([sizes])}"
+        return ""
+
+    def leaf(self, module: nn.Module, name: str, symbols: Sequence[str], flops: int = 0) -> list[Line]:
+        """Return the line of a module with a ``weight`` and perhaps a ``bias``, and no parts."""
+        flops += self.flops(module)
+        if isinstance(module, StandardisedConvolution) and module in self.shapes:
+            name += " to {} x {}".format(*self.shapes[module][-2:])
+        terms: list[Axes] = []
+        own, tied = 0, ""
+        for key, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            if not self.first(parameter):
+                tied = "tied to a matrix above" if key == "weight" else tied
+                continue
+            sizes = list(parameter.shape)
+            if isinstance(module, nn.Linear | nn.Conv1d | StandardisedConvolution):
+                sizes = sizes[::-1]  # stored as outputs x inputs
+            if len(sizes) > len(symbols):
+                sizes = [size for size in sizes if size != 1]
+            terms.append(tuple(zip(symbols[-len(sizes) :], sizes, strict=False)))
+            own += parameter.numel()
+        how = "; ".join(text for text in (tied, formula(terms) if terms else "") if text)
+        rest = self.children(module, {}, []) if module._modules else []
+        layers = int(isinstance(module, StandardisedConvolution) and not name.startswith("shortcut"))
+        return [Line(name, how, own, flops, layers), *rest]
+
+    # Containers
+
+    @of.register
+    def _(self, module: Dropout, name: str) -> list[Line]:
+        return []
+
+    @of.register
+    def _(self, module: nn.ModuleList, name: str) -> list[Line]:
+        """Name every part alike, so that equal ones are merged; parallel convolutions by their width."""
+        lines = []
+        for part in module:
+            width = f"width {part.kernel_size[0]}" if isinstance(part, nn.Conv1d) else "layer"
+            lines += self.of(part, width)
+        return lines
+
+    @of.register
+    def _(self, module: nn.ModuleDict, name: str) -> list[Line]:
+        """Name heads by what they predict."""
+        lines = []
+        for key, head in module.items():
+            title = "output layer" if key == "token" else f"head {key}"
+            match [*head.children()] or [head]:
+                case [nn.Linear() as layer]:
+                    lines += self.leaf(layer, title, ("d_model", "V"))
+                case [Dropout(), nn.Linear() as layer]:
+                    lines += self.leaf(layer, title, ("d_model", "n"))
+                case _:
+                    lines += self.of(head, title)
+        return lines
+
+    @of.register(EncoderBlock)
+    @of.register(DecoderBlock)
+    def _(self, module: EncoderBlock | DecoderBlock, name: str) -> list[Line]:
+        return grouped(block_title(module), self.children(module, {}, self.take(module)))
+
+    # Fused matrices
+
+    def slices(
+        self, layer: nn.Module, parts: Sequence[tuple[str, str, int, int]], d: str = "d_model"
+    ) -> list[Line]:
+        """Return lines for the slices of a fused linear layer, with their shares of its FLOPs.
+
+        Args:
+            layer: the layer.
+            parts: name, symbol of the width, width, and number of equal slices.
+            d: symbol of the input's width.
+        """
+        weight, bias = layer.get_parameter("weight"), getattr(layer, "bias", None)
+        with_weight, with_bias = self.first(weight), self.first(bias)
+        rows, d_in, flops, lines = len(weight), weight.shape[1], self.flops(layer), []
+        for name, symbol, width, times in parts:
+            terms: list[Axes] = [((d, d_in), (symbol, width))] * with_weight + [
+                ((symbol, width),)
+            ] * with_bias
+            own = width * (d_in * with_weight + with_bias)
+            how = formula(terms) if terms else "shared"
+            lines.append(Line(name, how, own=own, own_flops=flops * width // rows, times=times))
+        return lines
+
+    @of.register
+    def _(self, module: GatedFeedForward, name: str) -> list[Line]:
+        part, d_ff = part_of(module), module.down.in_features
+        halves = self.slices(module.gate_up, [("W_gate", "d_ff", d_ff, 1), ("W_up", "d_ff", d_ff, 1)])
+        down = self.leaf(module.down, *_named(part.names["down"]))
+        return grouped(str(part.title), [*halves, *down], part.layers)
+
+    @of.register
+    def _(self, module: MultiHead, name: str) -> list[Line]:
+        """Return projections by head, the lines of the score, the weighted sum and W_O."""
+        tokens = self.tokens.get(module, 0)
+        query = ("W_Q", "d_k", module.d_k, module.n_heads)
+        keys = ("W_K", "d_k", module.d_k, module.n_kv_heads)
+        values = ("W_V", "d_v", module.d_v, module.n_kv_heads)
+        fused = {"qkv": [query, keys, values], "q": [query], "kv": [keys, values]}
+        lines: list[Line] = []
+        scoring: list[Line] = []
+        for key, part in module._modules.items():
+            if key == "score" and part is not None:
+                scoring = self.of(part, key)
+            elif key in fused and part is not None:
+                lines += self.slices(part, fused[key])
+            elif isinstance(part, Compression):
+                lines += self.compression(part, "keys" if key == "compress_keys" else "values")
+            elif part is not None and key != "out":
+                lines += self.of(part, key)
+        lines += self.parameters(module, {})
+        explicit = any(line.name in {"scores", "v of the score"} and line.flops for line in scoring)
+        products = self.take(module)
+        titles = ("weighted sum",) if explicit else ("scores", "weighted sum")
+        scoring = self.with_products(module, scoring, products, titles)
+        lines += [self.noted(module, line, tokens) for line in scoring]
+        out = self.leaf(module.out, "W_O", ("n_heads * d_v", "d_model"))
+        sizes = f"{module.n_heads} * {module.d_v}"
+        lines += [replace(out[0], how=out[0].how.replace(f"= {module.out.in_features} ", f"= {sizes} "))]
+        return grouped(attention_title(module), lines, 1)
+
+    def noted(self, module: MultiHead, line: Line, tokens: int) -> Line:
+        """Return the line of scores or of the weighted sum with a note on hidden keys."""
+        if line.name not in {"scores", "weighted sum"} or not line.how:
+            return line
+        text, _, values = line.how.partition(" = ")
+        keys, _, width = values.split(" * ")
+        how = f"{text} = {keys} * {module.n_heads} * {width}"
+        return replace(line, how=how, note=attention_note(module, tokens, int(keys)))
+
+    def compression(self, module: Compression, which: str) -> list[Line]:
+        """Return the line of the convolution of keys or values, for one head."""
+        heads, _, width = module.weight.shape
+        d = "d_k" if which == "keys" else "d_v"
+        terms: list[Axes] = []
+        if self.first(module.weight):
+            terms.append((("factor", module.factor), (d, width), (d, width)))
+        if self.first(module.bias):
+            terms.append(((d, width),))
+        own = sum(prod(size for _, size in term) for term in terms)
+        flops = self.flops(module) // heads
+        name = f"C of the {which}"
+        return [Line(name, formula(terms) if terms else "shared", own, own_flops=flops, times=heads)]
+
+    # Cells and experts
+
+    @of.register
+    def _(self, module: Cell, name: str) -> list[Line]:
+        """Return ``gates * (d_h d_x + d_h^2 + d_h)``, and further vectors of the cell."""
+        gates = module.d_projected // module.d_hidden
+        flops = self.flops(module) + sum(self.flops(part) for part in module.children())
+        matrices = [p for part in module.children() for p in part.parameters()]
+        fresh = [p for p in matrices if self.first(p)]
+        d_h, d_x, whole = ("d_h", module.d_hidden), ("d_x", module.d_in), len(fresh) == len(matrices)
+        gate = Line(
+            "gate" if gates > 1 else "state",
+            formula([(d_h, d_x), (d_h, d_h), (d_h,)]) if whole else "shares parameters with a cell above",
+            own=sum(p.numel() for p in fresh) // gates if whole else 0,
+            own_flops=flops // gates,
+            times=gates,
+        )
+        apart = Line("not shared", own=0 if whole else sum(p.numel() for p in fresh))
+        return grouped(CELLS.get(type(module), name), [gate, apart, *self.parameters(module, {})])
+
+    @of.register
+    def _(self, module: Gate, name: str) -> list[Line]:
+        rows = len(module.weight)
+        noisy = rows > module.n_experts
+        (line,) = self.leaf(
+            module, "W_g and W_noise" if noisy else "W_g", ("2 * n" if noisy else "n", "d_model")
+        )[:1]
+        sizes = f"2 * {module.n_experts}" if noisy else str(rows)
+        return [replace(line, how=line.how.replace(f"= {rows} ", f"= {sizes} "))]
+
+    @of.register
+    def _(self, module: MixtureOfExperts, name: str) -> list[Line]:
+        """All experts have parameters; each token uses k of them: their work is one line."""
+        experts = [line for expert in module.experts for line in self.of(expert, "expert")]
+        weights = [_without_flops(replace(line, name="expert")) for line in experts]
+        work = replace(_sum_of_work(experts), name=f"work of the {module.gate.k} experts of each token")
+        return grouped("mixture of experts", [*self.of(module.gate, "gate"), *weights, work])
+
+
+def _named(names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    return names[0], names[1:]
+
+
+def _without_flops(line: Line) -> Line:
+    """Return the line with its parameters only."""
+    parts = tuple(map(_without_flops, line.parts))
+    return replace(line, own_flops=0, own_layers=0, parts=parts)
+
+
+def _sum_of_work(lines: Sequence[Line]) -> Line:
+    """Return one line with the FLOPs of several lines of equal structure, without their parameters."""
+    parts = tuple(map(_sum_of_work, zip(*(line.parts for line in lines), strict=True)))
+    first, flops = lines[0], sum(line.own_flops for line in lines)
+    return replace(first, own=0, own_flops=flops, how="" if first.own else first.how, parts=parts)

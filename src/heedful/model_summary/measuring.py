@@ -1,0 +1,256 @@
+"""Count the FLOPs of a model by running it on tensors that have shapes but no values.
+
+A forward pass on the ``meta`` device sends every operation through a dispatch mode, which adds its FLOPs to the
+module that is running. The FLOPs of an operator are those of torch's ``FlopCounterMode``, whose table lacks
+Fourier transforms; attention counts as its two matrix products. No model has a formula of its own.
+"""
+
+import copy
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from inspect import signature
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils.flop_counter import flop_registry
+
+from heedful.models.base import Model
+from heedful.models.resnet import ResNet
+from heedful.nn.layout import Layout, Tokens
+from heedful.nn.patches import Images, PatchEmbedding
+
+aten = torch.ops.aten
+
+
+# A model without values
+
+
+def without_values(model: nn.Module, empty: Callable[[Tensor], Tensor]) -> nn.Module:
+    """Return a copy of a model in training mode whose parameters and buffers are made by ``empty``."""
+    memo: dict[int, Any] = {}
+    for tensor in (*model.parameters(), *model.buffers()):
+        made = empty(tensor)
+        is_parameter = isinstance(tensor, nn.Parameter)
+        memo[id(tensor)] = nn.Parameter(made, requires_grad=tensor.requires_grad) if is_parameter else made
+    return copy.deepcopy(model, memo).train()
+
+
+class Values(TorchDispatchMode):
+    """Answer the questions that a forward pass asks about values.
+
+    Sums are finite, and the tokens of a mixture of experts are spread evenly over the experts.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is aten._local_scalar_dense.default:
+            return True
+        if func is aten.bincount.default:
+            n, total = kwargs.get("minlength", args[2] if len(args) > 2 else 0), args[0].numel()
+            with _disable_current_modes():
+                return torch.tensor([total * (i + 1) // n - total * i // n for i in range(n)])
+        return self.run(func, args, kwargs)
+
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operation."""
+        return func(*args, **kwargs)
+
+
+# FLOPs
+
+
+class Product(NamedTuple):
+    """A matrix product, convolution or Fourier transform.
+
+    Args:
+        flops: number of its FLOPs.
+        inner: length of the sums of a matrix product.
+        last: length of the last axis of the result.
+    """
+
+    flops: int
+    inner: int = 0
+    last: int = 0
+
+
+@dataclass
+class Operations:
+    """The products of a forward pass, by the innermost module that computes them.
+
+    Args:
+        products: the products of each module, in order.
+        tokens: length of the first axis of the first argument of each module, in its last call.
+        shapes: shape of the result of each module, in its last call.
+    """
+
+    products: dict[nn.Module, list[Product]] = field(default_factory=lambda: defaultdict(list))
+    tokens: dict[nn.Module, int] = field(default_factory=dict)
+    shapes: dict[nn.Module, torch.Size] = field(default_factory=dict)
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of all modules."""
+        return sum(product.flops for each in self.products.values() for product in each)
+
+
+def _transform(x: Tensor, dims: Sequence[int], *args: Any, **kwargs: Any) -> int:
+    """Count 5 N log2 N FLOPs for a fast Fourier transform of N numbers.
+
+    For complex numbers, N a power of two and radix 2 (Cooley and Tukey 1965; Van Loan 1992, "Computational
+    frameworks for the fast Fourier transform"); FFTW's authors report speeds by the same count for any N.
+    """
+    n = math.prod(x.shape[dim] for dim in dims)
+    return x.numel() // n * round(5 * n * math.log2(n)) if n else 0
+
+
+_TRANSFORMS = {aten._fft_c2c: _transform, aten._fft_r2c: _transform}
+
+
+class _Counting(Values):
+    """Count the FLOPs of every operation for the module on top of the stack."""
+
+    def __init__(self, stack: list[nn.Module], found: Operations) -> None:
+        super().__init__()
+        self.stack, self.found = stack, found
+
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        out = func(*args, **kwargs)
+        packet = func._overloadpacket
+        if packet in _TRANSFORMS:
+            flops = _TRANSFORMS[packet](*args, **kwargs)
+            self.found.products[self.stack[-1]].append(Product(flops, *out.shape[-2:]))
+        elif packet in flop_registry:
+            flops = flop_registry[packet](*args, **kwargs, out_val=out)
+            inner = args[1 if packet is aten.addmm else 0].shape[-1]
+            self.found.products[self.stack[-1]].append(Product(flops, inner, out.shape[-1]))
+        return out
+
+
+class _Attention(TorchFunctionMode):
+    """Count ``scaled_dot_product_attention`` as two products, of all queries and keys, hidden or not."""
+
+    def __init__(self, stack: list[nn.Module], found: Operations) -> None:
+        super().__init__()
+        self.stack, self.found = stack, found
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not nn.functional.scaled_dot_product_attention:
+            return func(*args, **(kwargs or {}))
+        q, k, v = args[:3]
+        pairs = math.prod(q.shape[:-1]) * k.shape[-2]
+        self.found.products[self.stack[-1]] += [
+            Product(2 * pairs * q.shape[-1], q.shape[-1], k.shape[-2]),
+            Product(2 * pairs * v.shape[-1], k.shape[-2], v.shape[-1]),
+        ]
+        return q.new_empty(*q.shape[:-1], v.shape[-1])
+
+
+@contextmanager
+def _followed(model: nn.Module, stack: list[nn.Module], found: Operations) -> Iterator[None]:
+    """Keep the module that is running on top of the stack."""
+
+    def enter(module: nn.Module, args: Any) -> None:
+        stack.append(module)
+        if args and isinstance(args[0], Tensor) and args[0].dim():
+            found.tokens[module] = len(args[0])
+
+    def leave(module: nn.Module, args: Any, out: Any) -> None:
+        stack.pop()
+        if isinstance(out, Tensor):
+            found.shapes[module] = out.shape
+
+    handles: list[Any] = []
+    for module in model.modules():
+        handles += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@torch.no_grad()
+def count_operations(model: nn.Module, run: Callable[[nn.Module], Any]) -> Operations:
+    """Count the FLOPs of ``run(model)`` with a model on the meta device (`without_values`)."""
+    found = Operations()
+    stack = [model]
+    with _followed(model, stack, found), _Attention(stack, found), _Counting(stack, found):
+        run(model)
+    return found
+
+
+# Inputs
+
+
+def inputs_of(
+    model: Model, n: int, length: int, source_length: int, device: str
+) -> tuple[Tokens | Images, Tokens | Images | None]:
+    """Return inputs and source of n sequences for any model: token ids, or images of its size."""
+    inputs: Any = getattr(model, "target_embedding", getattr(model, "embedding", model))
+    source: Any = getattr(model, "source_embedding", None)
+    return (
+        _side(inputs, n, length, device),
+        None if source is None else _side(source, n, source_length, device),
+    )
+
+
+def _side(embedding: nn.Module, n: int, length: int, device: str) -> Tokens | Images:
+    if isinstance(embedding, PatchEmbedding | ResNet):
+        shape, n_tokens = images_of(embedding)
+        return Images(torch.empty(n, *shape, device=device), Layout.of([n_tokens] * n, device=device))
+    ids = torch.zeros(n * length, dtype=torch.int64, device=device)
+    return Tokens(ids, Layout.of([length] * n, device=device))
+
+
+def images_of(part: PatchEmbedding | ResNet) -> tuple[tuple[int, int, int], int]:
+    """Return channels, height and width of the images that a module reads, and their number of tokens."""
+    if isinstance(part, PatchEmbedding):
+        patches: Any = part.patches
+        return (patches.projection.in_features // patches.patch**2, *part.size), part.n_tokens
+    root: Any = part.root
+    shape = (next(root.parameters()).shape[1], *part.size)
+    meta: Any = without_values(part, lambda x: torch.empty_like(x, device="meta"))
+    out = meta.blocks(meta.root(torch.empty(1, *shape, device="meta")))
+    return shape, out.shape[2] * out.shape[3]
+
+
+def run_with_heads(
+    model: Model, batch: tuple[Any, Any], of_sequences: set[str] | None = None
+) -> list[Tensor]:
+    """Run a model and all of its heads (`apply_heads`) on inputs and source, and return the results."""
+    inputs, source = batch
+    return apply_heads(model(inputs, source), inputs.layout, model.heads, of_sequences)
+
+
+def apply_heads(
+    hidden: Tensor, layout: Layout, heads: nn.ModuleDict, of_sequences: set[str] | None = None
+) -> list[Tensor]:
+    """Apply every head to hidden states.
+
+    Args:
+        hidden: ``[T, d]``.
+        layout: their layout.
+        heads: the heads of a model.
+        of_sequences: names of the heads that read one pooled vector for each sequence; all others read the
+            hidden states of all tokens. None: all but the head of tokens, if the model pools.
+    """
+    within = torch.zeros(len(hidden), dtype=torch.int64, device=hidden.device)
+    others = {"layout": layout, "within": within}
+
+    def apply(head: nn.Module, x: Tensor) -> Tensor:
+        out: Tensor = head(*(others.get(name, x) for name in signature(head.forward).parameters))
+        return out
+
+    found = dict(heads.items())
+    pooled = apply(found.pop("pooled"), hidden) if "pooled" in found else None
+    results = [] if pooled is None else [pooled]
+    for name, head in found.items():
+        is_pooled = name != "token" if of_sequences is None else name in of_sequences
+        results.append(apply(head, pooled if is_pooled and pooled is not None else hidden))
+    return results

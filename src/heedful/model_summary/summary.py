@@ -1,0 +1,426 @@
+"""Summary of a model: parameters, operations and memory, line by line, counted as in the lectures.
+
+A multiplication and an addition are two FLOPs. Only matrix products, convolutions and Fourier transforms
+are counted, in the forward pass: a layer of d_in * d_out takes 2 d_in d_out per token; scores and weighted sum
+of n_heads heads take 2 n_heads d_k and 2 n_heads d_v per query and key. All keys are counted, also those hidden
+by a causal mask. The backward pass takes about twice the forward pass (each product W x becomes two: W^T g and
+g x^T), so training takes about three times.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from heedful.data.batch import Batch
+from heedful.errors import RequestError
+from heedful.memory import room_for
+from heedful.model_summary.lines import Line, total_line
+from heedful.model_summary.measuring import (
+    Operations,
+    apply_heads,
+    count_operations,
+    inputs_of,
+    run_with_heads,
+    without_values,
+)
+from heedful.model_summary.memory import KINDS, update_memory
+from heedful.model_summary.notes import noted
+from heedful.model_summary.subject import DescribedModel, RequestedSizes, subject
+from heedful.model_summary.text import as_text
+from heedful.models.base import Model
+from heedful.objectives.cross_entropy import NextToken
+from heedful.objectives.terms import Supervised, Term
+from heedful.runs.building import Vocabularies
+from heedful.runs.run import Run
+from heedful.training.optimizers import AdamConfig, build_optimizer
+from heedful.training.step import Step
+from heedful.typing import JsonObject
+
+if TYPE_CHECKING:
+    from heedful.runs.timing import Timing
+
+FLOAT = 4  # bytes of a number in fp32
+LENGTH = 32
+TOKENS = 4096
+CHUNK = 1024
+
+LONGEST, MOST_TOKENS = 1 << 20, 1 << 17
+"""Longest sequence that is measured; and tokens of the largest measured batch: larger ones are extrapolated."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Sizes that a summary counts for; None: those of the training, or of the model's configuration.
+
+    Args:
+        length: tokens of a target sentence.
+        source_length: tokens of a source sentence.
+        tokens: target tokens of a batch, for memory.
+    """
+
+    length: int | None = None
+    source_length: int | None = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Memory of training for one purpose at the peak of an update, in fp32: ``bytes``, as ``how`` says."""
+
+    name: str
+    how: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line and its depth: ``depth`` levels below the total."""
+
+    depth: int
+    line: Line
+    flops_per_token: float
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """Parameters, operations and memory of a model.
+
+    Args:
+        name: the name of the model.
+        total: the sum of all other lines.
+        trainable: number of trainable parameters.
+        source_length, target_length: tokens of the sentences that FLOPs are counted for.
+        tokens: target tokens of the batch that memory is measured for.
+        measure: measures the memory by purpose, which takes a second or two.
+        notes: assumptions.
+        timing: measured time of a few updates on this machine, if requested.
+    """
+
+    name: str
+    total: Line
+    trainable: int
+    source_length: int
+    target_length: int
+    tokens: int
+    measure: Callable[[], tuple[MemoryUse, ...]] = field(repr=False, compare=False)
+    notes: tuple[str, ...] = ()
+    timing: "Timing | None" = None
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters; tied parameters are counted once."""
+        return self.total.parameters
+
+    @cached_property
+    def memory(self) -> tuple[MemoryUse, ...]:
+        """Memory by purpose."""
+        return self.measure()
+
+    @property
+    def layers(self) -> int:
+        """One layer per attention and two per feed-forward: 42 in the paper's base model (lecture S0)."""
+        return self.total.layers
+
+    @property
+    def flops_per_token(self) -> float:
+        """FLOPs of the forward pass, per target token."""
+        return self.total.flops / self.target_length
+
+    @property
+    def training_flops_per_token(self) -> float:
+        """FLOPs of forward and backward pass, per target token: about three times the forward pass."""
+        return 3 * self.flops_per_token
+
+    def lines(self) -> list[Row]:
+        """Return all lines, each followed by its parts; the total is last."""
+        rows = [row for part in self.total.parts for row in self._rows(part, 0)]
+        return [*rows, Row(0, self.total, self.flops_per_token)]
+
+    def _rows(self, line: Line, depth: int) -> Iterator[Row]:
+        yield Row(depth, line, line.flops / self.target_length)
+        for part in line.parts:
+            yield from self._rows(part, depth + 1)
+
+    def to_dict(self) -> JsonObject:
+        """Return JSON-compatible data; the schema is ledger.schema.json."""
+        return {
+            "version": 1,
+            "name": self.name,
+            "total": self.parameters,
+            "trainable": self.trainable,
+            "layers": self.layers,
+            "source_length": self.source_length,
+            "target_length": self.target_length,
+            "flops_per_token": self.flops_per_token,
+            "training_flops_per_token": self.training_flops_per_token,
+            "lines": [_plain(row) for row in self.lines()],
+            "tokens": self.tokens,
+            "memory": {memory.name: memory.bytes for memory in self.memory},
+            "notes": list(self.notes),
+            **({} if self.timing is None else {"timing": self.timing.to_dict()}),
+        }
+
+    def __str__(self) -> str:
+        """Return the summary as text in aligned columns."""
+        return as_text(self)
+
+
+def _plain(row: Row) -> JsonObject:
+    line = row.line
+    return {
+        "name": line.name,
+        "depth": row.depth,
+        "formula": line.how,
+        "each": line.each,
+        "times": line.times,
+        "parameters": line.parameters,
+        "flops_per_token": row.flops_per_token,
+        "note": line.note,
+    }
+
+
+# What is summarised
+
+
+def describe(
+    what: Any,
+    *,
+    vocab_size: int | None = None,
+    source_vocab: int | None = None,
+    target_vocab: int | None = None,
+    n_classes: int | None = None,
+    length: int | None = None,
+    source_length: int | None = None,
+    tokens: int | None = None,
+    overrides: Sequence[str] = (),
+) -> ModelSummary:
+    """Return the summary of a model, a model's configuration, a preset, a recipe or a run.
+
+    Args:
+        what: a module; a loaded run, for its model; a configuration; a preset's name, a recipe's name or
+            path, or a run's folder.
+        vocab_size: entries of both vocabularies; by default those of the preset, recipe or run, else
+            37,000. Not for a module.
+        source_vocab: entries of the source vocabulary only; overrides ``vocab_size``.
+        target_vocab: entries of the target vocabulary only; overrides ``vocab_size``.
+        n_classes: number of classes of a model that reads texts or images; by default that of the image
+            preset, of the run or of the recipe; 0: no head.
+        length: tokens of a target sentence; by default the context of a language model, the tokens of an
+            image, the windows of a masked language model, else 32.
+        source_length: tokens of a source sentence; by default ``length``, or the patches of an image.
+        tokens: target tokens of a batch, for which memory is measured; by default the recipe's, else 4096.
+        overrides: ``key=value`` texts: keys of the configuration (``n_layers=2``), or for a recipe or run,
+            of the recipe (``model.n_layers=2``).
+
+    Raises:
+        RequestError: if there is no such preset, recipe or run, or a setting is invalid.
+    """
+    asked = RequestedSizes(Vocabularies(vocab_size, source_vocab, target_vocab), n_classes)
+    extent = Extent(length, source_length, tokens)
+    if isinstance(what, Run):
+        what = what.model
+    if not isinstance(what, nn.Module):
+        return _summary(subject(what, asked, overrides), extent)
+    if overrides or asked:
+        raise ValueError("sizes and overrides are not supported for a module")
+    return _summary(DescribedModel("", what), extent)
+
+
+def timed(
+    what: Any,
+    extent: Extent,
+    overrides: Sequence[str] = (),
+    *,
+    device: str = "auto",
+    log: Callable[[str], None] = lambda line: None,
+) -> ModelSummary:
+    """Return the summary of a recipe or run, with the measured time of a few updates.
+
+    Updates run on the recipe's own data, if these are available and no sizes or lengths are given; otherwise
+    on made-up tokens.
+
+    Args:
+        what: as in `describe`.
+        extent: the sizes to count for.
+        overrides: as in `describe`.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        log: called with progress messages.
+
+    Raises:
+        RequestError: if it is only a model, there is no such recipe or run, or a setting is invalid.
+    """
+    from heedful.runs.timing import own_data, time_updates
+
+    found = subject(what, RequestedSizes(), overrides)
+    if found.recipe is None:
+        raise RequestError(
+            f"{found.name}: timing needs a recipe or a run; a model has no batches and no optimizer"
+        )
+    recipe, told = found.recipe, found.sizes_given or extent.length or extent.source_length
+    with nullcontext() if told else own_data(recipe, log) as prepared:
+        if prepared is not None:
+            found = found.with_sizes(prepared.task.processor.sizes)
+        summary = _summary(found, extent)
+        timing = time_updates(
+            recipe,
+            found.sizes,
+            length=extent.length or LENGTH,
+            source_length=extent.source_length or extent.length or LENGTH,
+            prepared=prepared,
+            device=device,
+            log=log,
+        )
+    return replace(summary, timing=timing)
+
+
+def summary_of(model: nn.Module, run: Callable[[Any], Any], length: int = 1) -> ModelSummary:
+    """Return the summary of any module: ``run`` calls it on inputs on the meta device.
+
+    Args:
+        model: a module; its values are not read.
+        run: called with a copy of the module on the meta device.
+        length: number of tokens of the inputs, for FLOPs per token.
+    """
+    return _of(DescribedModel("", model), length, length, length, run, None)
+
+
+# Measuring
+
+
+def _summary(found: DescribedModel, extent: Extent) -> ModelSummary:
+    """Measure a described model; ``extent`` overrides its sizes."""
+    if min((n for n in vars(extent).values() if n is not None), default=1) < 1:
+        raise ValueError("lengths and tokens must be at least 1")
+    for key in ("length", "source_length"):
+        if (getattr(extent, key) or 1) > LONGEST:
+            raise RequestError(f"{key}: must be at most {LONGEST:,}, got {getattr(extent, key):,}")
+    tokens = extent.tokens or found.tokens or TOKENS
+    if not isinstance(found.model, Model):
+        length = extent.length or LENGTH
+        return _of(found, length, extent.source_length or length, tokens, None, None)
+    update = _Update.of(found, extent, tokens)
+    one = update.batch(1)
+    target = extent.length or found.length or one.inputs.layout.max_length
+    source = extent.source_length or extent.length or target
+    if one.source is not None:
+        source = found.source_length or extent.source_length or one.source.layout.max_length
+    n = max(1, tokens // one.inputs.layout.max_length)
+    memory = cache(lambda: update.memory(n))
+    try:
+        with room_for("this model does not fit in memory; lower its sizes"):
+            inputs = inputs_of(found.model, 1, target, source, "meta")
+            of_sequences = None
+            if found.recipe is not None:
+                of_sequences = set() if {*found.model.heads} == {"token"} else memory()[1]
+            run = partial(run_with_heads, batch=inputs, of_sequences=of_sequences)
+            target = inputs[0].layout.max_length
+            source = source if inputs[1] is not None else target
+            return _of(found, target, source, tokens, run, lambda: memory()[0])
+    except ValueError as error:
+        raise RequestError(str(error)) from None
+
+
+def _of(
+    found: DescribedModel,
+    target: int,
+    source: int,
+    tokens: int,
+    run: Callable[[Any], Any] | None,
+    memory: Callable[[], dict[str, int]] | None,
+) -> ModelSummary:
+    """Return a summary with the FLOPs of ``run``; without it, of the parameters only."""
+    model = without_values(found.model, lambda x: torch.empty_like(x, device="meta"))
+    operations = Operations() if run is None else count_operations(model, run)
+    total = noted(total_line(model, operations))
+    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+    def measure() -> tuple[MemoryUse, ...]:
+        if memory is not None:
+            return tuple(_uses(memory(), total.parameters, trainable))
+        between = dict(zip(KINDS, (total.parameters, trainable, 2 * trainable), strict=False))
+        return tuple(_uses({kind: FLOAT * n for kind, n in between.items()}, total.parameters, trainable))
+
+    name = found.name or type(found.model).__name__
+    return ModelSummary(name, total, trainable, source, target, tokens, measure, found.notes)
+
+
+def _uses(memory: dict[str, int], parameters: int, trainable: int) -> Iterator[MemoryUse]:
+    hows = {
+        "weights": f"4 bytes * {parameters:,}, and tables of positions",
+        "gradients": f"of {trainable:,} parameters, as far as they exist at the peak of an update",
+        "optimizer": f"its state for {trainable:,} parameters",
+        "activations": "kept for the backward pass",
+        "loss": "logits and their gradients, and all other temporary tensors",
+    }
+    return (MemoryUse(kind, hows[kind], memory[kind]) for kind in KINDS if kind in memory)
+
+
+class _AllHeads:
+    """Objective of a model without a task: the sum of what all heads compute."""
+
+    def counts(self, batch: Supervised) -> dict[str, int]:
+        """Return one count."""
+        return {"all": 1}
+
+    def __call__(self, hidden: Tensor, heads: nn.ModuleDict, batch: Supervised) -> list[Term]:
+        """Apply all heads."""
+        return [Term("all", sum(x.sum() for x in apply_heads(hidden, batch.inputs.layout, heads)), 1)]
+
+
+@dataclass(frozen=True)
+class _Update:
+    """A training update of a model: its step and optimizer, and a micro-batch of n sequences."""
+
+    step: Callable[[], Step]
+    optimizer: Callable[[nn.Module], torch.optim.Optimizer]
+    batch: Callable[[int], Batch]
+    accumulates: bool = False
+
+    @classmethod
+    def of(cls, found: DescribedModel, extent: Extent, tokens: int) -> "_Update":
+        """Return the update of a recipe; or one with Adam, for a model alone."""
+        model: Any = found.model
+        if found.recipe is not None:
+            from heedful.tasks.registry import task_for
+
+            recipe, task = found.recipe, task_for(found.recipe)
+            length = extent.length or LENGTH
+            return cls(
+                lambda: Step(model, task.objective(), "fp32", task.auxiliary_losses(model)),
+                partial(build_optimizer, recipe.optimizer),
+                lambda n: task.synthetic_batch(found.sizes, n, length, extent.source_length or length),
+                recipe.training.accumulate > 1,
+            )
+        generates = isinstance(dict(model.heads.items()).get("token"), nn.Linear)
+        limits = (getattr(part, "max_length", None) for part in model.modules())
+        length = extent.length or found.length or min([LENGTH, *(n for n in limits if n)])
+        source = extent.source_length or found.source_length or length
+
+        def batch(n: int) -> Batch:
+            inputs, read = inputs_of(model, n, length, source, "cpu")
+            return Batch(inputs, torch.zeros(inputs.layout.n_tokens, dtype=torch.int64), read)
+
+        objective: Any = NextToken(chunk=found.chunk or CHUNK) if generates else _AllHeads()
+        return cls(lambda: Step(model, objective), partial(build_optimizer, AdamConfig()), batch)
+
+    def memory(self, n: int) -> tuple[dict[str, int], set[str]]:
+        """Return the memory of a micro-batch of n sequences, by kind, and which heads read sequences."""
+        length = self.batch(1).inputs.layout.max_length
+        most = max(1, MOST_TOKENS // length)
+
+        def measure(n: int) -> tuple[dict[str, int], set[str]]:
+            found, heads = update_memory(
+                self.step(), self.optimizer, self.batch(n), accumulates=self.accumulates
+            )
+            return {kind: found[kind] for kind in KINDS}, heads
+
+        if n <= most or most < 2:
+            return measure(n)
+        (less, _), (more, heads) = measure(most // 2), measure(most)
+        times = (n - most) / (most - most // 2)
+        return {kind: round(more[kind] + times * (more[kind] - less[kind])) for kind in KINDS}, heads
