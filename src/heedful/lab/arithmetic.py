@@ -1,8 +1,8 @@
 """Counting: shapes of printed formulas, parameters and layers of models, and the backward pass.
 
 Items 20, 22, 24, 32 to 35 (shapes and parameters), 52 (layers), 71, 77 and 87 (sizes of models), 96 and 97
-(the backward pass) of the lectures. The counts come from heedful's own model summary. Operation counts decide;
-wall times are only reported.
+(the backward pass) of the lectures. The counts come from heedful's own model summary. Operation counts
+decide; wall times are only reported.
 """
 
 import math

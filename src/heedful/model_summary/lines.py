@@ -1,7 +1,7 @@
 """Lines of a model summary: the tree of a model's modules, with parameters and measured FLOPs."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatchmethod
 from math import prod
@@ -148,7 +148,9 @@ class _Lines:
         lines = [*own, *self.children(module, part.names, self.take(module), part.products, outer)]
         return lines if part.title is None else grouped(part.title or name, lines, part.layers)
 
-    def parameters(self, module: nn.Module, names: dict[str, tuple[str, ...]], name: str = "") -> list[Line]:
+    def parameters(
+        self, module: nn.Module, names: Mapping[str, tuple[str, ...]], name: str = ""
+    ) -> list[Line]:
         """Return a line for each parameter of the module itself."""
         lines = []
         for key, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
@@ -172,7 +174,7 @@ class _Lines:
     def children(
         self,
         module: nn.Module,
-        names: dict[str, tuple[str, ...]],
+        names: Mapping[str, tuple[str, ...]],
         products: list[Product],
         titles: Sequence[str] = (),
         name: str = "",

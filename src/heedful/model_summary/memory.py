@@ -18,8 +18,8 @@ from torch.utils._pytree import tree_leaves
 
 from heedful.data.batch import Batch
 from heedful.model_summary.measuring import Values, without_values
+from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import clip, gradient_norm
-from heedful.training.step import Step
 
 KINDS = ("weights", "gradients", "optimizer", "activations", "loss")
 """Kinds of storages; ``loss`` are all that are neither kept for the backward pass nor between updates."""
@@ -63,7 +63,7 @@ class _Live(Values):
 
 
 def update_memory(
-    original: Step,
+    original: ModelWithLoss,
     make_optimizer: Callable[[nn.Module], torch.optim.Optimizer],
     batch: Batch,
     *,

@@ -142,7 +142,8 @@ LEAVES: dict[type[nn.Module], tuple[str, *Symbols]] = {
     LearnedPositions: ("positions", "max_length", "d"),
     Gate: ("W_g", "n", "d_model"),
 }
-"""Classes without parts: the line's name (empty: the attribute's) and the symbols of the axes of ``weight``."""
+"""Classes without parts: the line's name (empty: the attribute's) and the symbols of the axes of
+``weight``."""
 
 CELLS: dict[type[nn.Module], str] = {
     ElmanCell: "Elman cell",

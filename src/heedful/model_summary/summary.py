@@ -1,10 +1,10 @@
 """Summary of a model: parameters, operations and memory, line by line, counted as in the lectures.
 
 A multiplication and an addition are two FLOPs. Only matrix products, convolutions and Fourier transforms
-are counted, in the forward pass: a layer of d_in * d_out takes 2 d_in d_out per token; scores and weighted sum
-of n_heads heads take 2 n_heads d_k and 2 n_heads d_v per query and key. All keys are counted, also those hidden
-by a causal mask. The backward pass takes about twice the forward pass (each product W x becomes two: W^T g and
-g x^T), so training takes about three times.
+are counted, in the forward pass: a layer of d_in * d_out takes 2 d_in d_out per token; scores and weighted
+sum of n_heads heads take 2 n_heads d_k and 2 n_heads d_v per query and key. All keys are counted, also
+those hidden by a causal mask. The backward pass takes about twice the forward pass (each product W x
+becomes two: W^T g and g x^T), so training takes about three times.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,11 +34,11 @@ from heedful.model_summary.subject import DescribedModel, RequestedSizes, subjec
 from heedful.model_summary.text import as_text
 from heedful.models.base import Model
 from heedful.objectives.cross_entropy import NextToken
-from heedful.objectives.terms import Supervised, Term
+from heedful.objectives.terms import Term
 from heedful.runs.building import Vocabularies
 from heedful.runs.run import Run
+from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import AdamConfig, build_optimizer
-from heedful.training.step import Step
 from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ TOKENS = 4096
 CHUNK = 1024
 
 LONGEST, MOST_TOKENS = 1 << 20, 1 << 17
-"""Longest sequence that is measured; and tokens of the largest measured batch: larger ones are extrapolated."""
+"""Longest sequence that is measured; and tokens of the largest measured batch: larger ones are
+extrapolated."""
 
 
 @dataclass(frozen=True)
@@ -363,20 +364,26 @@ def _uses(memory: dict[str, int], parameters: int, trainable: int) -> Iterator[M
 class _AllHeads:
     """Objective of a model without a task: the sum of what all heads compute."""
 
-    def counts(self, batch: Supervised) -> dict[str, int]:
+    def counts(self, batch: Batch) -> dict[str, int]:
         """Return one count."""
         return {"all": 1}
 
-    def __call__(self, hidden: Tensor, heads: nn.ModuleDict, batch: Supervised) -> list[Term]:
+    def __call__(self, hidden: Tensor, heads: nn.ModuleDict, batch: Batch) -> list[Term]:
         """Apply all heads."""
-        return [Term("all", sum(x.sum() for x in apply_heads(hidden, batch.inputs.layout, heads)), 1)]
+        return [
+            Term(
+                "all",
+                torch.stack([x.sum() for x in apply_heads(hidden, batch.inputs.layout, heads)]).sum(),
+                1,
+            )
+        ]
 
 
 @dataclass(frozen=True)
 class _Update:
     """A training update of a model: its step and optimizer, and a micro-batch of n sequences."""
 
-    step: Callable[[], Step]
+    step: Callable[[], ModelWithLoss]
     optimizer: Callable[[nn.Module], torch.optim.Optimizer]
     batch: Callable[[int], Batch]
     accumulates: bool = False
@@ -391,7 +398,7 @@ class _Update:
             recipe, task = found.recipe, task_for(found.recipe)
             length = extent.length or LENGTH
             return cls(
-                lambda: Step(model, task.objective(), "fp32", task.auxiliary_losses(model)),
+                lambda: ModelWithLoss(model, task.objective(), "fp32", task.auxiliary_losses(model)),
                 partial(build_optimizer, recipe.optimizer),
                 lambda n: task.synthetic_batch(found.sizes, n, length, extent.source_length or length),
                 recipe.training.accumulate > 1,
@@ -406,7 +413,7 @@ class _Update:
             return Batch(inputs, torch.zeros(inputs.layout.n_tokens, dtype=torch.int64), read)
 
         objective: Any = NextToken(chunk=found.chunk or CHUNK) if generates else _AllHeads()
-        return cls(lambda: Step(model, objective), partial(build_optimizer, AdamConfig()), batch)
+        return cls(lambda: ModelWithLoss(model, objective), partial(build_optimizer, AdamConfig()), batch)
 
     def memory(self, n: int) -> tuple[dict[str, int], set[str]]:
         """Return the memory of a micro-batch of n sequences, by kind, and which heads read sequences."""

@@ -1,4 +1,5 @@
-"""Model summaries against the models themselves: their parameters, torch's count of FLOPs, what autograd saves."""
+"""Model summaries against the models themselves: their parameters, torch's count of FLOPs, what autograd
+saves."""
 
 import re
 import subprocess
