@@ -91,13 +91,13 @@ def cell(overrides: list[str]) -> None:
     ask_for_large_pages()
     keep_freed_memory()
     import torch
-    from heedful.training.step import Step
     from torch.profiler import ProfilerActivity, profile
 
     from heedful.recipes.resolve import parse_override
     from heedful.runs.reading import read_recipe
     from heedful.runs.timing import _Peak
     from heedful.tasks.registry import task_for
+    from heedful.training.model_with_loss import ModelWithLoss
     from heedful.training.optimizers import build_optimizer, clip, gradient_norm
 
     def trained(changes: list[str], updates: int) -> tuple[Any, Any, Any]:
@@ -106,7 +106,10 @@ def cell(overrides: list[str]) -> None:
         recipe, _ = read_recipe(RECIPE, [text for text in changes if not text.startswith("vocab_size")])
         task = task_for(recipe)
         model = task.build_model([size])
-        step, optimizer = Step(model, task.objective()).train(), build_optimizer(recipe.optimizer, model)
+        step, optimizer = (
+            ModelWithLoss(model, task.objective()).train(),
+            build_optimizer(recipe.optimizer, model),
+        )
         n = recipe.training.tokens_per_update // recipe.model.context
 
         def update() -> None:

@@ -8,7 +8,7 @@ from torch import nn
 
 from heedful.lab import sequential
 from heedful.lab.seeds import seeded
-from heedful.ledger.ledger import ledger_of
+from heedful.model_summary.summary import describe
 from heedful.models import language_model
 from heedful.models.language_model import LanguageModelConfig
 from heedful.nn.layout import Layout, Tokens
@@ -106,10 +106,10 @@ def test_a_word_that_is_written_has_the_logits_of_the_one_that_is_read():
         torch.testing.assert_close(sequential.step_logits(name, 5), model.heads["token"](hidden)[-1:])
 
 
-def test_operations_of_a_step_are_those_that_the_ledger_counts():
+def test_operations_of_a_step_are_those_that_the_model_summary_counts():
     """Up to the layers' products with what needs no gradient: the first words are no weights' output."""
     n = 8
-    counted = ledger_of(sequential.translator("Transformer"), length=n, source_length=n)
+    counted = describe(sequential.translator("Transformer"), length=n, source_length=n)
     doubled = sequential.operations("Transformer", n) * 2
     assert doubled == pytest.approx(counted.training_flops_per_token, rel=0.1)
 

@@ -10,7 +10,6 @@ from unittest import mock
 
 import pytest
 import torch
-from heedful.training.step import Step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -49,6 +48,7 @@ from heedful.nn.mixers import (
 from heedful.nn.patches import Images
 from heedful.nn.recurrent import Recurrence
 from heedful.objectives.cross_entropy import NextToken
+from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import AdamConfig, build_optimizer
 
 SOURCE, TARGET, PAIRS = 5, 7, 3  # tokens of a source and of a target sentence; sentences
@@ -672,7 +672,7 @@ adam = partial(build_optimizer, AdamConfig())
 
 def a_step(model):
     """A training step of any model: the next tokens, or all that its heads compute."""
-    return Step(model, NextToken(chunk=64))
+    return ModelWithLoss(model, NextToken(chunk=64))
 
 
 def a_batch(model, n):
@@ -743,7 +743,7 @@ def test_weights_gradients_and_moments_are_what_training_holds():
 
 def test_logits_exist_for_one_chunk():
     losses = [
-        update_memory(Step(model_of("plain"), NextToken(chunk=chunk)), adam, a_batch(None, 999))[0]
+        update_memory(ModelWithLoss(model_of("plain"), NextToken(chunk=chunk)), adam, a_batch(None, 999))[0]
         for chunk in (500, 1500)
     ]
     assert losses[1].total() - losses[0].total() <= 4 * 1000 * 37

@@ -185,11 +185,12 @@ from heedful.models.language_model import LanguageModelConfig
 from heedful.models.registry import build_model
 from heedful.nn.layout import Tokens
 from heedful.objectives.cross_entropy import NextToken
-from heedful.training.model_with_loss import Step
+from heedful.training.model_with_loss import ModelWithLoss
 torch.manual_seed(1)
 torch.set_num_threads(1)
-sizes = {"d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 1, "dropout": 0.0}
-step = Step(build_model(LanguageModelConfig(**sizes), 31), NextToken()).train()
+layer = {"mixer": {"n_heads": 2}, "channels": {"d_ff": 64}}
+config = LanguageModelConfig(d_model=32, n_layers=1, dropout=0.0, layer=layer)
+step = ModelWithLoss(build_model(config, 31), NextToken()).train()
 tokens = Tokens.of([[3, 4, 5, 6, 7], [6, 8, 9]])
 plain = step.model(tokens)
 step.compile()
