@@ -1,7 +1,7 @@
 """Lines of a model summary: the tree of a model's modules, with parameters and measured FLOPs."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatchmethod
 from math import prod
@@ -148,7 +148,9 @@ class _Lines:
         lines = [*own, *self.children(module, part.names, self.take(module), part.products, outer)]
         return lines if part.title is None else grouped(part.title or name, lines, part.layers)
 
-    def parameters(self, module: nn.Module, names: dict[str, tuple[str, ...]], name: str = "") -> list[Line]:
+    def parameters(
+        self, module: nn.Module, names: Mapping[str, tuple[str, ...]], name: str = ""
+    ) -> list[Line]:
         """Return a line for each parameter of the module itself."""
         lines = []
         for key, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
@@ -172,7 +174,7 @@ class _Lines:
     def children(
         self,
         module: nn.Module,
-        names: dict[str, tuple[str, ...]],
+        names: Mapping[str, tuple[str, ...]],
         products: list[Product],
         titles: Sequence[str] = (),
         name: str = "",
@@ -310,7 +312,7 @@ class _Lines:
     def _(self, module: GatedFeedForward, name: str) -> list[Line]:
         part, d_ff = part_of(module), module.down.in_features
         halves = self.slices(module.gate_up, [("W_gate", "d_ff", d_ff, 1), ("W_up", "d_ff", d_ff, 1)])
-        down = self.leaf(module.down, *_named(part.names["down"]))
+        down = self.leaf(module.down, "W_down", ("d_ff", "d_model"))
         return grouped(str(part.title), [*halves, *down], part.layers)
 
     @of.register
@@ -403,10 +405,6 @@ class _Lines:
         weights = [_without_flops(replace(line, name="expert")) for line in experts]
         work = replace(_sum_of_work(experts), name=f"work of the {module.gate.k} experts of each token")
         return grouped("mixture of experts", [*self.of(module.gate, "gate"), *weights, work])
-
-
-def _named(names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    return names[0], names[1:]
 
 
 def _without_flops(line: Line) -> Line:

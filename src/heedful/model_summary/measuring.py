@@ -1,8 +1,8 @@
 """Count the FLOPs of a model by running it on tensors that have shapes but no values.
 
-A forward pass on the ``meta`` device sends every operation through a dispatch mode, which adds its FLOPs to the
-module that is running. The FLOPs of an operator are those of torch's ``FlopCounterMode``, whose table lacks
-Fourier transforms; attention counts as its two matrix products. No model has a formula of its own.
+A forward pass on the ``meta`` device sends every operation through a dispatch mode, which adds its FLOPs to
+the module that is running. The FLOPs of an operator are those of torch's ``FlopCounterMode``, whose table
+lacks Fourier transforms; attention counts as its two matrix products. No model has a formula of its own.
 """
 
 import copy

@@ -1,10 +1,10 @@
 """Summary of a model: parameters, operations and memory, line by line, counted as in the lectures.
 
 A multiplication and an addition are two FLOPs. Only matrix products, convolutions and Fourier transforms
-are counted, in the forward pass: a layer of d_in * d_out takes 2 d_in d_out per token; scores and weighted sum
-of n_heads heads take 2 n_heads d_k and 2 n_heads d_v per query and key. All keys are counted, also those hidden
-by a causal mask. The backward pass takes about twice the forward pass (each product W x becomes two: W^T g and
-g x^T), so training takes about three times.
+are counted, in the forward pass: a layer of d_in * d_out takes 2 d_in d_out per token; scores and weighted
+sum of n_heads heads take 2 n_heads d_k and 2 n_heads d_v per query and key. All keys are counted, also those
+hidden by a causal mask. The backward pass takes about twice the forward pass (each product W x becomes two:
+W^T g and g x^T), so training takes about three times.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -50,7 +50,7 @@ TOKENS = 4096
 CHUNK = 1024
 
 LONGEST, MOST_TOKENS = 1 << 20, 1 << 17
-"""Longest sequence that is measured; and tokens of the largest measured batch: larger ones are extrapolated."""
+"""Longest sequence, and tokens of the largest batch, that are measured; larger batches are extrapolated."""
 
 
 @dataclass(frozen=True)
@@ -369,7 +369,8 @@ class _AllHeads:
 
     def __call__(self, hidden: Tensor, heads: nn.ModuleDict, batch: Supervised) -> list[Term]:
         """Apply all heads."""
-        return [Term("all", sum(x.sum() for x in apply_heads(hidden, batch.inputs.layout, heads)), 1)]
+        results = apply_heads(hidden, batch.inputs.layout, heads)
+        return [Term("all", torch.stack([x.sum() for x in results]).sum(), 1)]
 
 
 @dataclass(frozen=True)
