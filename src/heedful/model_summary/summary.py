@@ -33,10 +33,12 @@ from heedful.model_summary.notes import noted
 from heedful.model_summary.subject import DescribedModel, RequestedSizes, subject
 from heedful.model_summary.text import as_text
 from heedful.models.base import Model
+from heedful.models.registry import SIZES
 from heedful.objectives.cross_entropy import NextToken
 from heedful.objectives.terms import Supervised, Term
 from heedful.runs.building import Vocabularies
 from heedful.runs.run import Run
+from heedful.text.specials import SPECIALS
 from heedful.training.optimizers import AdamConfig, build_optimizer
 from heedful.training.step import Step
 from heedful.typing import JsonObject
@@ -390,11 +392,14 @@ class _Update:
             from heedful.tasks.registry import task_for
 
             recipe, task = found.recipe, task_for(found.recipe)
-            length = extent.length or LENGTH
+            length, n_texts = extent.length or LENGTH, len(SIZES[recipe.model.kind])
+            # A batch needs ids besides the special ones; their values are not read.
+            texts = (max(size, len(SPECIALS) + 1) for size in found.sizes[:n_texts])
+            sizes = (*texts, *found.sizes[n_texts:])
             return cls(
                 lambda: Step(model, task.objective(), "fp32", task.auxiliary_losses(model)),
                 partial(build_optimizer, recipe.optimizer),
-                lambda n: task.synthetic_batch(found.sizes, n, length, extent.source_length or length),
+                lambda n: task.synthetic_batch(sizes, n, length, extent.source_length or length),
                 recipe.training.accumulate > 1,
             )
         generates = isinstance(dict(model.heads.items()).get("token"), nn.Linear)
