@@ -392,14 +392,23 @@ class _Update:
             from heedful.tasks.registry import task_for
 
             recipe, task = found.recipe, task_for(found.recipe)
-            length, n_texts = extent.length or LENGTH, len(SIZES[recipe.model.kind])
+            n_texts, longest = len(SIZES[recipe.model.kind]), getattr(recipe.model, "longest", None)
             # A batch needs ids besides the special ones; their values are not read.
             texts = (max(size, len(SPECIALS) + 1) for size in found.sizes[:n_texts])
             sizes = (*texts, *found.sizes[n_texts:])
+
+            def batch_of(length: int, n: int) -> Batch:
+                source = extent.source_length or length
+                return task.synthetic_batch(sizes, n, length, min(source, longest or source))
+
+            # Sequences of a batch may be a token longer than asked for, and consist of several texts.
+            lengths = range(min(extent.length or LENGTH, longest or LONGEST), 0, -1)
+            fits = (n for n in lengths if batch_of(n, 3).inputs.layout.max_length <= (longest or 2 * LONGEST))
+            length = next(fits, 1)
             return cls(
                 lambda: Step(model, task.objective(), "fp32", task.auxiliary_losses(model)),
                 partial(build_optimizer, recipe.optimizer),
-                lambda n: task.synthetic_batch(sizes, n, length, extent.source_length or length),
+                partial(batch_of, length),
                 recipe.training.accumulate > 1,
             )
         generates = isinstance(dict(model.heads.items()).get("token"), nn.Linear)
