@@ -312,7 +312,7 @@ class _Lines:
     def _(self, module: GatedFeedForward, name: str) -> list[Line]:
         part, d_ff = part_of(module), module.down.in_features
         halves = self.slices(module.gate_up, [("W_gate", "d_ff", d_ff, 1), ("W_up", "d_ff", d_ff, 1)])
-        down = self.leaf(module.down, *_named(part.names["down"]))
+        down = self.leaf(module.down, "W_down", ("d_ff", "d_model"))
         return grouped(str(part.title), [*halves, *down], part.layers)
 
     @of.register
@@ -405,10 +405,6 @@ class _Lines:
         weights = [_without_flops(replace(line, name="expert")) for line in experts]
         work = replace(_sum_of_work(experts), name=f"work of the {module.gate.k} experts of each token")
         return grouped("mixture of experts", [*self.of(module.gate, "gate"), *weights, work])
-
-
-def _named(names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    return names[0], names[1:]
 
 
 def _without_flops(line: Line) -> Line:

@@ -3,6 +3,7 @@
 A class that is not listed is shown under the names of its attributes: nothing here is needed to count it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from torch import nn
@@ -34,8 +35,6 @@ from heedful.nn.readouts import MaxoutReadout, TanhReadout
 from heedful.nn.recurrent import Bidirectional, Recurrence, RecurrentLayer, ResidualRecurrence
 from heedful.nn.residual import PostNorm, PreNorm
 
-Symbols = tuple[str, ...]
-
 
 @dataclass(frozen=True)
 class Part:
@@ -49,7 +48,7 @@ class Part:
     """
 
     title: str | None = ""
-    names: dict[str, tuple[str, *Symbols]] = field(default_factory=dict)
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     products: tuple[str, ...] = ()
     layers: int = 0
 
@@ -81,7 +80,7 @@ PARTS: dict[type[nn.Module], Part] = {
         {"up": ("W_1 and b_1", "d_model", "d_ff"), "down": ("W_2 and b_2", "d_ff", "d_model")},
         layers=2,
     ),
-    GatedFeedForward: Part("gated feed-forward", {"down": ("W_down", "d_ff", "d_model")}, layers=2),
+    GatedFeedForward: Part("gated feed-forward", layers=2),
     PositionMLP: Part(
         "mixing of positions",
         {
@@ -133,7 +132,7 @@ PARTS: dict[type[nn.Module], Part] = {
     TanhReadout: _READOUT,
 }
 
-LEAVES: dict[type[nn.Module], tuple[str, *Symbols]] = {
+LEAVES: dict[type[nn.Module], tuple[str, ...]] = {
     nn.Linear: ("", "d_in", "d_out"),
     nn.Conv1d: ("", "kernel", "d_model", "d_out"),
     StandardisedConvolution: ("convolution", "kernel", "kernel", "d_in", "d_out"),
@@ -142,8 +141,7 @@ LEAVES: dict[type[nn.Module], tuple[str, *Symbols]] = {
     LearnedPositions: ("positions", "max_length", "d"),
     Gate: ("W_g", "n", "d_model"),
 }
-"""Classes without parts: the line's name (empty: the attribute's) and the symbols of the axes of
-``weight``."""
+"""Classes without parts: the line's name (empty: the attribute's), and the axes of ``weight``."""
 
 CELLS: dict[type[nn.Module], str] = {
     ElmanCell: "Elman cell",

@@ -2,9 +2,9 @@
 
 A multiplication and an addition are two FLOPs. Only matrix products, convolutions and Fourier transforms
 are counted, in the forward pass: a layer of d_in * d_out takes 2 d_in d_out per token; scores and weighted
-sum of n_heads heads take 2 n_heads d_k and 2 n_heads d_v per query and key. All keys are counted, also
-those hidden by a causal mask. The backward pass takes about twice the forward pass (each product W x
-becomes two: W^T g and g x^T), so training takes about three times.
+sum of n_heads heads take 2 n_heads d_k and 2 n_heads d_v per query and key. All keys are counted, also those
+hidden by a causal mask. The backward pass takes about twice the forward pass (each product W x becomes two:
+W^T g and g x^T), so training takes about three times.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,10 +33,12 @@ from heedful.model_summary.notes import noted
 from heedful.model_summary.subject import DescribedModel, RequestedSizes, subject
 from heedful.model_summary.text import as_text
 from heedful.models.base import Model
+from heedful.models.registry import SIZES
 from heedful.objectives.cross_entropy import NextToken
 from heedful.objectives.terms import Term
 from heedful.runs.building import Vocabularies
 from heedful.runs.run import Run
+from heedful.text.specials import SPECIALS
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import AdamConfig, build_optimizer
 from heedful.typing import JsonObject
@@ -50,8 +52,7 @@ TOKENS = 4096
 CHUNK = 1024
 
 LONGEST, MOST_TOKENS = 1 << 20, 1 << 17
-"""Longest sequence that is measured; and tokens of the largest measured batch: larger ones are
-extrapolated."""
+"""Longest sequence, and tokens of the largest batch, that are measured; larger batches are extrapolated."""
 
 
 @dataclass(frozen=True)
@@ -370,13 +371,8 @@ class _AllHeads:
 
     def __call__(self, hidden: Tensor, heads: nn.ModuleDict, batch: Batch) -> list[Term]:
         """Apply all heads."""
-        return [
-            Term(
-                "all",
-                torch.stack([x.sum() for x in apply_heads(hidden, batch.inputs.layout, heads)]).sum(),
-                1,
-            )
-        ]
+        results = apply_heads(hidden, batch.inputs.layout, heads)
+        return [Term("all", torch.stack([x.sum() for x in results]).sum(), 1)]
 
 
 @dataclass(frozen=True)
@@ -396,11 +392,23 @@ class _Update:
             from heedful.tasks.registry import task_for
 
             recipe, task = found.recipe, task_for(found.recipe)
-            length = extent.length or LENGTH
+            n_texts, longest = len(SIZES[recipe.model.kind]), getattr(recipe.model, "longest", None)
+            # A batch needs ids besides the special ones; their values are not read.
+            texts = (max(size, len(SPECIALS) + 1) for size in found.sizes[:n_texts])
+            sizes = (*texts, *found.sizes[n_texts:])
+
+            def batch_of(length: int, n: int) -> Batch:
+                source = extent.source_length or length
+                return task.synthetic_batch(sizes, n, length, min(source, longest or source))
+
+            # Sequences of a batch may be a token longer than asked for, and consist of several texts.
+            lengths = range(min(extent.length or LENGTH, longest or LONGEST), 0, -1)
+            fits = (n for n in lengths if batch_of(n, 3).inputs.layout.max_length <= (longest or 2 * LONGEST))
+            length = next(fits, 1)
             return cls(
                 lambda: ModelWithLoss(model, task.objective(), "fp32", task.auxiliary_losses(model)),
                 partial(build_optimizer, recipe.optimizer),
-                lambda n: task.synthetic_batch(found.sizes, n, length, extent.source_length or length),
+                partial(batch_of, length),
                 recipe.training.accumulate > 1,
             )
         generates = isinstance(dict(model.heads.items()).get("token"), nn.Linear)

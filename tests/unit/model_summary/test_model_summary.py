@@ -1,5 +1,4 @@
-"""Model summaries against the models themselves: their parameters, torch's count of FLOPs, what autograd
-saves."""
+"""Model summaries against the models themselves: parameters, torch's counts of FLOPs and of allocations."""
 
 import re
 import subprocess
@@ -282,13 +281,14 @@ def transformers(draw):
             "norm_placement": draw(st.sampled_from(["pre", "post"])),
         },
     }
-    return TransformerConfig(max_length=19, **options)
+    return {"max_length": 19, **options}
 
 
 @pytest.mark.slow
 @given(transformers())
 @settings(max_examples=40, deadline=None)
-def test_any_transformer_adds_up(config):
+def test_any_transformer_adds_up(options):
+    config = TransformerConfig(**options)
     model = on_meta(config, *vocabularies(config))
     summary = describe(model)
     assert summary.parameters == count(model)
@@ -746,7 +746,8 @@ def test_logits_exist_for_one_chunk():
         update_memory(ModelWithLoss(model_of("plain"), NextToken(chunk=chunk)), adam, a_batch(None, 999))[0]
         for chunk in (500, 1500)
     ]
-    assert losses[1].total() - losses[0].total() <= 4 * 1000 * 37
+    more = losses[1].total() - losses[0].total()
+    assert 4 * 1000 * 37 <= more <= 4 * 1000 * (37 + 2 * 24)  # logits, and hidden states of the same rows
 
 
 def test_activations_grow_with_the_batch():
@@ -830,7 +831,7 @@ def test_a_module_takes_no_overrides():
     [
         ("transformer-bas", [], "transformer-base"),
         ("transformer-base", ["layer.mixer.n_haeds=4"], "n_heads"),
-        ("transformer-base", ["n_heads=7"], "divisible"),
+        ("transformer-base", ["layer.mixer.n_heads=7"], "divisible"),
         ("transformer-base", ["target_vocab=5", "source_vocab=7"], "three-way"),
         ("transformer-base", ["vocab_size=many"], "vocab_size=many"),
         ("transformer-base", ["vocab_size=0"], "at least 1"),
@@ -846,7 +847,7 @@ def test_wrong_requests_name_the_right_ones(what, overrides, message):
 
 
 def test_build_gives_a_plain_module():
-    model = heedful.build("transformer-tiny", vocab_size=101, n_layers=1, d_ff=31)
+    model = heedful.build("transformer-tiny", vocab_size=101, n_layers=1, layer={"channels": {"d_ff": 31}})
     assert isinstance(model, nn.Module)
     assert count(model) == heedful.describe(model).parameters
     assert len(model.encoder.blocks) == 1

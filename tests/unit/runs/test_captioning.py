@@ -482,7 +482,7 @@ def test_a_ledger_counts_patches_as_source_tokens():
     assert ledger.parameters == 692_352 + 100 * 128
     assert (ledger.source_length, ledger.target_length) == (36, 11)
     assert "an image becomes 36 patches: they are the source tokens" in ledger.notes
-    assert describe("captioner-mini", vocab_size=100, source_length=5).source_length == 5
+    assert describe("captioner-mini", vocab_size=100, source_length=5).source_length == 36  # of any image
     patches = next(row.line for row in ledger.lines() if row.line.name == "patches")
     assert patches.flops == 2 * 36 * 192 * 128
 
