@@ -113,6 +113,7 @@ BASES = {
         "tokenizer": TEXTS,
         "model": DECODER,
     },
+    "multilabel-classification": {"columns": ("text", "label"), "tokenizer": TEXTS, "model": ENCODER},
     "regression": {"columns": ("text", "number"), "tokenizer": TEXTS, "model": ENCODER},
     "regression, language-model": {"columns": ("text", "number"), "tokenizer": TEXTS, "model": DECODER},
     "tagging": {"columns": ("words", "tags"), "tokenizer": TEXTS, "model": ENCODER},

@@ -77,7 +77,7 @@ class Batch(_Tensors):
         ragged: whether lengths may differ, even if they happen to be equal.
         classes: the class index of each sequence, for classification.
         spans: the span of each target token, if spans were masked.
-        values: the target value of each sequence, for regression.
+        values: the target value of each sequence, for regression, or its target values, ``[B, C]``.
         answers: the first and last position in ``[T]`` of each sequence's answer, for question answering.
         links: the word alignment of inputs and source, if known.
     """
@@ -90,7 +90,7 @@ class Batch(_Tensors):
     ragged: bool = True
     classes: Int[Tensor, " B"] | None = None
     spans: Spans | None = None
-    values: Float[Tensor, " B"] | None = None
+    values: Float[Tensor, "B ..."] | None = None
     answers: Int[Tensor, "B 2"] | None = None
     links: TokenLinks | None = None
 

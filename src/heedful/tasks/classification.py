@@ -7,7 +7,7 @@ text -> token ids -> hidden states -> class -> label                           `
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import nn
@@ -121,7 +121,7 @@ class LabelProcessor:
         write_json(folder.labels, {"version": 1, "labels": list(self.labels)})
 
     @classmethod
-    def load(cls, folder: RunFolder) -> "LabelProcessor":
+    def load(cls, folder: RunFolder) -> Self:
         """Read both files."""
         return cls(Tokenizer.load(folder.tokenizer(TEXT)), read_labels(folder.labels))
 

@@ -12,6 +12,7 @@ from heedful.tasks.classification import Classification
 from heedful.tasks.image_classification import ImageClassification
 from heedful.tasks.language_modelling import LanguageModelling
 from heedful.tasks.masked_language_modelling import MaskedLanguageModelling
+from heedful.tasks.multilabel_classification import MultilabelClassification
 from heedful.tasks.question_answering import QuestionAnswering
 from heedful.tasks.regression import Regression
 from heedful.tasks.summarisation import Summarisation
@@ -24,6 +25,7 @@ TASKS: dict[str, type[Task]] = {
     "language-modelling": LanguageModelling,
     "masked-language-modelling": MaskedLanguageModelling,
     "classification": Classification,
+    "multilabel-classification": MultilabelClassification,
     "image-classification": ImageClassification,
     "tagging": Tagging,
     "question-answering": QuestionAnswering,

@@ -57,7 +57,7 @@ def test_synthetic_batches_hold_what_was_asked_for(name):
         assert len(batch.classes) == len(batch.inputs.layout.lengths) == n
         assert sum(batch.inputs.layout.lengths) / n == pytest.approx(length, abs=0.5)
         return
-    if recipe.task.kind in ("tagging", "question-answering", "regression"):
+    if recipe.task.kind in ("tagging", "question-answering", "regression", "multilabel-classification"):
         layout = batch.inputs.layout
         assert layout.n_sequences == n
         assert layout.n_tokens / n == pytest.approx(length, abs=0.5)
@@ -66,6 +66,8 @@ def test_synthetic_batches_hold_what_was_asked_for(name):
             assert batch.targets.max() < sizes[-1]
         elif recipe.task.kind == "regression":
             assert len(batch.values) == n
+        elif recipe.task.kind == "multilabel-classification":
+            assert batch.values.shape == (n, sizes[-1])
         else:
             assert (layout.sequence[batch.answers] == torch.arange(n)[:, None]).all()
         return

@@ -1,6 +1,6 @@
-"""Metrics of single-label classification: accuracy, F1 and confusion matrix."""
+"""Metrics of classification, with one label or a set of labels per item: accuracy and F1."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -101,6 +101,51 @@ def classification_scores(
         "macro_f1": Score("macro F1", macro_f1(table), f"{signature}|average:macro", {}, counts),
         "micro_f1": Score("micro F1", micro_f1(table), f"{signature}|average:micro", {}, counts),
     }
+
+
+def label_set_scores(
+    predictions: Sequence[Set[Hashable]], truths: Sequence[Set[Hashable]], classes: Sequence[Hashable]
+) -> list[Score]:
+    """Compute micro F1, macro F1 and the exact-match accuracy of sets of labels, between 0 and 1.
+
+    With tp, fp and fn, the true positives, false positives and false negatives of a label over all items::
+
+        F1 = 2 tp / (2 tp + fp + fn)
+
+    micro F1 sums tp, fp and fn over all labels first; macro F1 is the mean over the labels that occur in the
+    predictions or truths. An item is an exact match if both sets are equal.
+
+    Args:
+        predictions: a set of labels per item.
+        truths: the true sets.
+        classes: all labels.
+
+    Raises:
+        RequestError: there are no items, or the numbers differ.
+    """
+    check_lengths(predictions, truths, "predictions", "sets of labels")
+    found, right = (
+        np.array([[label in each for label in classes] for each in sets]).reshape(len(sets), -1)
+        for sets in (predictions, truths)
+    )
+    true, either = (found & right).sum(0), found.sum(0) + right.sum(0)
+    with np.errstate(invalid="ignore"):
+        of_labels = 2 * true / either
+        micro = 2 * true.sum() / either.sum()
+    details: JsonObject = {
+        "classes": [str(label) for label in classes],
+        "f1": [None if np.isnan(value) else float(value) for value in of_labels],
+        "support": right.sum(0).tolist(),
+    }
+    counts = {"examples": len(truths), "classes": len(classes), "labels": int(right.sum())}
+    signature = f"classes:{len(classes)}|labels:sets"
+    macro = float(of_labels[either > 0].mean()) if either.any() else float("nan")
+    exact = float((found == right).all(1).mean())
+    return [
+        Score("micro F1", float(micro), f"{signature}|average:micro", details, counts),
+        Score("macro F1", macro, f"{signature}|average:macro", {}, counts),
+        Score("exact match", exact, signature, {}, counts),
+    ]
 
 
 def _details(table: Counts, classes: Sequence[Hashable]) -> JsonObject:

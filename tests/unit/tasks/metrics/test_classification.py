@@ -10,6 +10,7 @@ from heedful.tasks.metrics.classification import (
     accuracy,
     classification_scores,
     confusion,
+    label_set_scores,
     macro_f1,
     micro_f1,
     precision_recall_f1,
@@ -96,3 +97,33 @@ def test_undefined_details_are_null():
 def test_wrong_requests(predictions, truths, classes, message):
     with pytest.raises(RequestError, match=message):
         classification_scores(predictions, truths, classes)
+
+
+def test_sets_of_labels_by_hand():
+    """a: tp 2, fp 1, fn 0; b: tp 1, fn 1; c: fn 1; d occurs nowhere."""
+    found = [{"a", "b"}, {"a"}, {"a"}, set()]
+    right = [{"a", "b"}, {"a", "b"}, {"c"}, set()]
+    micro, macro, exact = label_set_scores(found, right, ["a", "b", "c", "d"])
+    assert micro.value == pytest.approx(2 * 3 / (2 * 3 + 1 + 2))
+    assert macro.value == pytest.approx((4 / 5 + 2 / 3 + 0) / 3)
+    assert exact.value == 2 / 4
+    assert micro.details["f1"] == [pytest.approx(4 / 5), pytest.approx(2 / 3), 0.0, None]
+    assert micro.details["support"] == [2, 2, 1, 0]
+    assert micro.counts == {"examples": 4, "classes": 4, "labels": 5}
+
+
+@given(st.lists(st.sampled_from(CLASSES), min_size=1, max_size=20), st.data())
+def test_sets_of_one_label_score_like_labels(truths, data):
+    predictions = data.draw(st.lists(st.sampled_from(CLASSES), min_size=len(truths), max_size=len(truths)))
+    micro, macro, exact = label_set_scores([{p} for p in predictions], [{t} for t in truths], CLASSES)
+    single = classification_scores(predictions, truths, CLASSES)
+    assert micro.value == pytest.approx(single["micro_f1"].value)
+    assert macro.value == pytest.approx(single["macro_f1"].value)
+    assert exact.value == pytest.approx(single["accuracy"].value)
+
+
+def test_nothing_found_and_nothing_right_has_no_f1():
+    micro, macro, exact = label_set_scores([set(), set()], [set(), set()], ["a", "b"])
+    assert np.isnan(micro.value)
+    assert np.isnan(macro.value)
+    assert exact.value == 1.0

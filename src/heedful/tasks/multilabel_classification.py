@@ -1,0 +1,294 @@
+"""Multi-label classification: any number of labels for a text, or for a pair of texts.
+
+row -> token ids, 0 or 1 for each label -> batch -> model -> loss             `LabelSetProcessor`
+text -> token ids -> hidden states -> probability of each label -> labels     `MultilabelClassifier`
+
+    loss = - sum_i 1/C sum_c [y_ic log p_ic + (1 - y_ic) log(1 - p_ic)],     p_i = sigmoid(W pooled_i + w_0)
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from heedful.data.batch import Batch
+from heedful.data.report import DataReport, Encoded
+from heedful.data.sources import LocatedRow, Row
+from heedful.data.store import TokenStore
+from heedful.engine.choosing import Inference
+from heedful.errors import RequestError, nearest
+from heedful.models.base import Model
+from heedful.objectives.classification import class_logits
+from heedful.objectives.registry import Losses
+from heedful.objectives.terms import Term
+from heedful.recipes import schema
+from heedful.tasks.base import Columns, Rows, TaskInfo
+from heedful.tasks.classification import (
+    Classification,
+    ClassificationConfig,
+    ClassificationRecipe,
+    Classifier,
+    LabelProcessor,
+)
+from heedful.tasks.labels import LABEL, Unseen, learned
+from heedful.tasks.metrics.classification import label_set_scores
+from heedful.tasks.metrics.score import Score
+from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions
+from heedful.tasks.prediction import Prediction
+from heedful.tasks.text_task import TextBatches, synthetic_texts
+from heedful.tasks.texts import PAIR, encoded
+from heedful.tasks.unknown import unknown_in
+from heedful.text.tokenizer import Tokenizer
+from heedful.typing import JsonMapping
+
+
+class MultilabelConfig(ClassificationConfig):
+    """Predict any number of labels for a text.
+
+    Data columns are ``text`` and ``label``, and ``pair`` for a second text. ``label`` is a list, or a text
+    with separators; it may be empty.
+
+    Args:
+        separator: what is between two labels in a text.
+        threshold: a label is predicted if its probability is greater.
+    """
+
+    kind: Literal["multilabel-classification"] = "multilabel-classification"  # type: ignore[assignment]
+    separator: Annotated[str, Field(min_length=1)] = ","
+    threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
+
+
+class EachLabel:
+    """Binary cross-entropy of every label, averaged over the labels; see the top of the file.
+
+    Terms: ``class`` (the loss), and ``correct``: how often all labels of a text are right at the threshold
+    0.5.
+    """
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Return the counts of both terms: the number of sequences."""
+        return dict.fromkeys(("class", "correct"), batch.inputs.layout.n_sequences)
+
+    def __call__(self, hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, batch: Batch) -> list[Term]:
+        """Apply ``heads["pooled"]`` and ``heads["class"]``, and compute the terms."""
+        assert batch.values is not None
+        logits = class_logits(hidden, heads, batch.inputs.layout)
+        wanted = batch.values.view_as(logits)
+        losses = functional.binary_cross_entropy_with_logits(logits, wanted, reduction="none")
+        correct = ((logits.detach() > 0) == (wanted > 0)).all(-1).sum().float()
+        return [
+            Term("class", losses.mean(-1).sum(), len(logits)),
+            Term("correct", correct, len(logits), weight=0.0),
+        ]
+
+
+class ObjectiveConfig(schema.ObjectiveConfig):
+    """The loss on the labels.
+
+    Args:
+        loss: ``binary-cross-entropy``.
+    """
+
+    losses: ClassVar[Losses] = {"binary-cross-entropy": lambda c: EachLabel()}
+
+    loss: str = "binary-cross-entropy"
+
+
+class MultilabelRecipe(ClassificationRecipe):
+    """A whole recipe."""
+
+    task: MultilabelConfig
+    objective: ObjectiveConfig = ObjectiveConfig()  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class LabelSet(Prediction):
+    """The prediction of labels; ``text`` has them with separators, and ``score`` is unused.
+
+    Args:
+        labels: those whose probability exceeds the threshold, in their order.
+        probabilities: of every label.
+    """
+
+    labels: list[str] = field(default_factory=list)
+    probabilities: dict[str, float] = field(default_factory=dict)
+
+
+def labels_of(row: Row, separator: str) -> list[str]:
+    """Return the labels of a row, each once, without white space at their ends."""
+    given = row[LABEL]
+    parts = given.split(separator) if isinstance(given, str) else given
+    return list(dict.fromkeys(label for part in parts if (label := part.strip())))
+
+
+class LabelSetProcessor(LabelProcessor):
+    """The tokenizer of the texts, and the labels in the order of their numbers."""
+
+    def encode_sets(
+        self, rows: Iterable[LocatedRow[Row]], columns: Sequence[str], separator: str
+    ) -> Iterator[Encoded]:
+        """Yield the ids of the texts of each row, and a 0 or 1 for each label."""
+        for row, ids in encoded(self.tokenizer, rows, columns):
+            numbers = {self.number(label, row.where) for label in labels_of(row.row, separator)}
+            yield LocatedRow({**ids, LABEL: [int(n in numbers) for n in range(len(self.labels))]}, row.where)
+
+
+class MultilabelClassifier(Classifier):
+    """A model with its processor: texts in, sets of labels out, as many and in the same order."""
+
+    def __init__(
+        self, model: Model, processor: LabelProcessor, *, separator: str, threshold: float, **options: Any
+    ) -> None:
+        super().__init__(model, processor, **options)
+        self.separator, self.threshold = separator, threshold
+
+    def _prediction(self, logits: Tensor, note: str | None, cut: int) -> LabelSet:
+        probabilities = dict(zip(self.processor.labels, logits.sigmoid().tolist(), strict=True))
+        labels = [label for label, p in probabilities.items() if p > self.threshold]
+        return LabelSet(
+            self.separator.join(labels), note=note, cut=cut, labels=labels, probabilities=probabilities
+        )
+
+
+class MultilabelClassification(Classification):
+    """Predict any number of labels for a text, or for a pair of texts."""
+
+    Recipe: ClassVar[type[MultilabelRecipe]] = MultilabelRecipe  # type: ignore[assignment]
+    Processor = LabelSetProcessor
+    info = TaskInfo(
+        unit="examples",
+        evaluating="labelling",
+        own_data=("table",),
+        shorter="lower model.max_length, of a language model model.context",
+    )
+
+    recipe: MultilabelRecipe
+    processor: LabelSetProcessor
+
+    @property
+    def columns(self) -> Columns:
+        """The texts and the labels."""
+        return Columns((*self.texts, LABEL), self.texts, extra=(PAIR,), lists=(LABEL,))
+
+    def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> LabelSetProcessor:
+        """Collect the labels.
+
+        Raises:
+            DataError: for a label that the recipe does not name, or fewer than two.
+        """
+        found = (LocatedRow({LABEL: label}, row.where) for row in rows() for label in self._labels(row))
+        return LabelSetProcessor(tokenizer, learned(found, self.recipe.task.labels))
+
+    def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
+        """The ids of the texts, and a 0 or 1 for each label."""
+        return self.processor.encode_sets(rows, self.texts, self.recipe.task.separator)
+
+    @property
+    def n_answers(self) -> int:
+        """2: a label belongs to a text, or not."""
+        return 2
+
+    def batches(self, store: TokenStore) -> TextBatches:
+        """Texts with a 0 or 1 for each label."""
+        frame = self.recipe.frame
+
+        def collate(texts: Sequence[Any], labels: Sequence[Any], samples: Sequence[int]) -> Batch:
+            return replace(frame(texts, samples), values=torch.from_numpy(np.stack(labels)).float())
+
+        return TextBatches(store, self.texts, LABEL, self.recipe.model.longest, frame, collate)
+
+    def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
+        """Texts that differ by a token or two in length."""
+        batch = synthetic_texts(sizes[0], n, length, len(self.texts), self.recipe.frame)
+        return replace(batch, values=(torch.arange(n * sizes[-1]) % 3 == 0).view(n, -1).float())
+
+    def predictor(
+        self, model: Model, decoding: Any, inference: Inference, **options: Any
+    ) -> MultilabelClassifier:
+        """Predicts sets of labels."""
+        task = self.recipe.task
+        return MultilabelClassifier(
+            inference.ready(),
+            self.processor,
+            separator=task.separator,
+            threshold=task.threshold,
+            longest=self.recipe.model.longest,
+            frame=self.recipe.frame,
+            **options,
+        )
+
+    def model_input(
+        self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
+    ) -> ModelInput:
+        """Prepare a text or pair of texts; each predicted label, or the target, is a question."""
+        batch, axes = self.framed_input(given)
+        answer, known = predict(), self.processor.labels
+        assert isinstance(answer, LabelSet)
+        asked = answer.labels or [max(answer.probabilities, key=answer.probabilities.__getitem__)]
+        if options.target is not None:
+            asked = labels_of({LABEL: options.target}, self.recipe.task.separator)
+        for label in asked:
+            if label not in known:
+                raise RequestError(
+                    f"unknown label {label!r}{nearest(label, known)}; expected some of {', '.join(known)}"
+                )
+        numbers = [known.index(label) for label in asked]
+        heads, layout = model.heads, batch.inputs.layout
+
+        def logits(hidden: Tensor) -> Iterator[Tensor]:
+            # softmax([0, z]) is [1 - sigmoid(z), sigmoid(z)].
+            z = class_logits(hidden, heads, layout.to(hidden.device))[0, numbers]
+            yield torch.stack([torch.zeros_like(z), z], dim=-1)
+
+        questions = Questions(
+            INPUT,
+            (),
+            torch.ones(len(asked), dtype=torch.int64),
+            logits,
+            lambda i, number: asked[i] if number else f"not {asked[i]}",
+        )
+        return ModelInput(batch, axes, answer, questions)
+
+    def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
+        """Refuse labels of another task altogether."""
+        self._unseen(rows)
+
+    def metrics(
+        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+    ) -> tuple[list[Score], list[str]]:
+        """Micro and macro F1, and the accuracy of whole sets."""
+        unseen = self._unseen(rows)
+        found = [set(each.labels) for each in predictions if isinstance(each, LabelSet)]
+        right = [set(self._labels(row)) for row in rows]
+        scores = label_set_scores(found, right, (*self.processor.labels, *unseen.labels))
+        counted = [replace(score, counts={**score.counts, **unseen.counted}) for score in scores]
+        texts = [{column: str(row.row[column]) for column in self.texts} for row in rows]
+        return counted, [*unseen.notes(), *unknown_in(self.processor.tokenizer, texts)]
+
+    def records(
+        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+    ) -> Iterator[JsonMapping]:
+        """The texts, the right labels, the predicted ones, and whether they are the same."""
+        for row, found in zip(rows, predictions, strict=True):
+            assert isinstance(found, LabelSet)
+            right = self._labels(row)
+            yield {
+                **{column: str(row.row[column]) for column in self.texts},
+                "label": right,
+                "prediction": found.labels,
+                "probabilities": found.probabilities,
+                "correct": set(right) == set(found.labels),
+            }
+
+    def _labels(self, row: LocatedRow[Row]) -> list[str]:
+        return labels_of(row.row, self.recipe.task.separator)
+
+    def _unseen(self, rows: Sequence[LocatedRow[Row]]) -> Unseen:
+        given = ((label, row.where) for row in rows for label in self._labels(row))
+        return Unseen.among(given, self.processor.labels)
