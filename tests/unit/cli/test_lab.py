@@ -49,7 +49,7 @@ def two(monkeypatch):
     def made(name):
         verdicts = (Case(verdict="holds", statement="So it is."),)
         claim = Claim(
-            title=name.title(), claim="A.", source="S0", items=(1,), changed="B.", verdicts=verdicts
+            title=name.title(), claim="A.", source="S0", items=(1,), control="B.", verdicts=verdicts
         )
         return Experiment(name, claim, run("holds"), run("is wrong"))
 

@@ -23,7 +23,7 @@ def made_up(name="made-up", expected=("holds", "is wrong"), comes=("holds", "is 
         claim='One "thing" <is> another.',
         source="S0, somewhere; A & B 2017",
         items=(7, 11),
-        changed="The other way about.",
+        control="The other way about.",
         expected=expected,
         verdicts=(Case(verdict="holds", statement="It is <so>."),),
         **more,

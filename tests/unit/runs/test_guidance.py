@@ -96,8 +96,8 @@ def test_batches_have_the_links_of_their_rows(corpus):
     settings = recipe().model_copy(update={"root": str(corpus)})
     (corpus / "run").mkdir()
     prepared = prepare(settings, RunFolder(corpus / "run"), lambda line: None)
-    assert prepared.train.columns == ("source", "target", ALIGNMENT)
-    assert prepared.valid.columns == ("source", "target")
+    assert [*prepared.train[0]] == ["source", "target", ALIGNMENT]
+    assert [*prepared.valid[0]] == ["source", "target"]
     feed = prepared.task.training_data(prepared)
     batch = feed.collate([4, 0], 0)
     # "c a b" and "b a c", in characters and blanks; a blank belongs to the word after it.

@@ -375,7 +375,7 @@ def test_a_run_stays_usable_when_going_on_with_it_fails(run, monkeypatch):
         raise RequestError("failed")
 
     before = load(run, device="cpu").model.state_dict()
-    monkeypatch.setattr(module, "train", fails)
+    monkeypatch.setattr(module, "fit", fails)
     with pytest.raises(RequestError, match="failed"):
         train_run(recipe(max_updates=3), run, resume=True, device="cpu")
     after = load(run, device="cpu")
