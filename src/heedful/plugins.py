@@ -17,6 +17,9 @@ from typing import Any
 from heedful.errors import RequestError, nearest
 
 GROUP = "heedful.plugins"
+METRICS = "heedful.tasks.metrics"
+"""Package of heedful whose classes recipes can name: creating an instance affects nothing else."""
+
 REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 VARIABLE = "HEEDFUL_PLUGINS"
@@ -71,7 +74,8 @@ def load_reference(reference: str) -> Any:
 
 def _is_allowed(module: str) -> bool:
     installed = {entry.value.partition(":")[0] for entry in entry_points(group=GROUP)}
-    return any(module == name or module.startswith(f"{name}.") for name in allowed_plugins() | installed)
+    allowed = allowed_plugins() | installed | {METRICS}
+    return any(module == name or module.startswith(f"{name}.") for name in allowed)
 
 
 def settings_of(reference: str, sizes: Iterable[str]) -> dict[str, inspect.Parameter]:
