@@ -1,0 +1,78 @@
+"""Character error rate of generated texts, for transcriptions, transliterations and spelling correction.
+
+In a recipe:
+
+    evaluation:
+      metrics: [{kind: "heedful.tasks.metrics.error_rates:CharacterErrorRate", column: target}]
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from heedful.errors import RequestError
+from heedful.tasks.metrics.score import Score, check_lengths
+from heedful.tasks.prediction import Prediction
+from heedful.text.normalisation import normalised
+
+
+class CharacterErrorRate:
+    """Character edits from the references to the predictions, per character of the references::
+
+        CER = sum_i distance(prediction_i, reference_i) / sum_i length(reference_i)
+
+    0 is best; more than 1 is possible. Characters are Unicode code points in normal form NFC. Of several
+    references, the one with the fewest edits per character counts.
+
+    Args:
+        column: column of the reference, a text or a list of texts.
+        lowercase: whether case is ignored.
+    """
+
+    def __init__(self, column: str = "target", *, lowercase: bool = False) -> None:
+        self.column, self.lowercase = column, lowercase
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]], predictions: Sequence[Prediction]) -> Score:
+        """Compute the score of a data set.
+
+        Raises:
+            RequestError: if a row lacks the column, there are no rows, or all references are empty.
+        """
+        check_lengths(predictions, rows, "predictions", "rows")
+        edits = length = 0
+        for row, prediction in zip(rows, predictions, strict=True):
+            if self.column not in row:
+                raise RequestError(
+                    f"CharacterErrorRate: column={self.column} is not in the data, which have {sorted(row)}"
+                )
+            given, found = row[self.column], self._form(prediction.text)
+            references = [self._form(each) for each in ([given] if isinstance(given, str) else given)]
+            distances = [(edit_distance(found, each), len(each)) for each in references]
+            fewest = min(distances, key=lambda pair: pair[0] / max(pair[1], 1))
+            edits, length = edits + fewest[0], length + fewest[1]
+        if not length:
+            raise RequestError(f"CharacterErrorRate: all references in column={self.column} are empty")
+        signature = f"column:{self.column}|case:{'lc' if self.lowercase else 'mixed'}|norm:nfc"
+        counts = {"texts": len(rows), "characters": length, "edits": edits}
+        return Score("CER", edits / length, signature, counts=counts)
+
+    def _form(self, text: str) -> str:
+        text = normalised(text, "nfc")
+        return text.lower() if self.lowercase else text
+
+
+def edit_distance(first: str, second: str) -> int:
+    """Return the fewest insertions, deletions and substitutions of characters between two texts.
+
+    Source: Levenshtein 1966. Row i of the table has the distances of the first i characters to every prefix
+    of the other text; O(len(first) * len(second)).
+    """
+    codes, columns = np.array([ord(each) for each in second], dtype=np.int64), np.arange(len(second) + 1)
+    row = columns
+    for i, character in enumerate(first, 1):
+        substituted = row[:-1] + (codes != ord(character))
+        row = np.concatenate([[i], np.minimum(substituted, row[1:] + 1)])
+        # An insertion costs 1 per column: min over k <= j of row[k] + j - k.
+        row = np.minimum.accumulate(row - columns) + columns
+    return int(row[-1])
