@@ -114,6 +114,11 @@ BASES = {
         "model": DECODER,
     },
     "multilabel-classification": {"columns": ("text", "label"), "tokenizer": TEXTS, "model": ENCODER},
+    "multilabel-classification, language-model": {
+        "columns": ("text", "label"),
+        "tokenizer": TEXTS,
+        "model": DECODER,
+    },
     "regression": {"columns": ("text", "number"), "tokenizer": TEXTS, "model": ENCODER},
     "regression, language-model": {"columns": ("text", "number"), "tokenizer": TEXTS, "model": DECODER},
     "tagging": {"columns": ("words", "tags"), "tokenizer": TEXTS, "model": ENCODER},

@@ -201,6 +201,14 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
         ("the cat", "a dog sat"),
     ),
     "fourier": (_classifier(layer={"mixer": "fourier"}), SINGLE, "the cat"),
+    "sets of labels": (
+        _recipe("multilabel-classification", PIECES, {**ENCODER, "segments": 0}),
+        [
+            {"text": row["text"], "label": label}
+            for row, label in zip(LABELLED, ("a,b", "b", ""), strict=True)
+        ],
+        "the cat lay",
+    ),
     "regression": (_recipe(PAIR, PIECES, ENCODER), LABELLED, ("the cat", "a dog")),
     "tagging": (_recipe("tagging", PIECES, {**ENCODER, "segments": 0}), TAGGED, "the dog sat"),
     "answers": (

@@ -177,7 +177,7 @@ class Laws:
         assert re.search(r"\bS[0-4]\b", own.claim.source)
         assert own.claim.items
         assert all(1 <= item <= 97 for item in own.claim.items)
-        assert own.claim.changed.endswith(".")
+        assert own.claim.control.endswith(".")
         for control in (False, True):
             assert made(name, control).statement.endswith((".", ".)"))
             assert made(name, control).measured

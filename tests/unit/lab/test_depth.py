@@ -49,9 +49,8 @@ def test_distances_fall_with_every_layer():
 def test_a_first_gradient_by_a_network_written_out():
     """Of one layer without residual connection and norm: the output is linear in W_2."""
     found = depth.first_gradient(1, 3, residual=False, norms=False)
-    config = depth.TransformerConfig(d_model=depth.D, d_ff=4 * depth.D, n_heads=4, n_layers=1, dropout=0.0)
     with seeded(3):
-        stack = depth.self_attention_stack(config, config.d_ff, causal=False).double()
+        stack = depth.plain_stack(depth.D, 1, causal=False).double()
         x, weights = torch.randn(2, depth.N, depth.D, dtype=torch.float64)
     attention, up = stack.blocks[0].mixer.part, stack.blocks[0].feed_forward.part.up
     with torch.no_grad():

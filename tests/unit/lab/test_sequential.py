@@ -132,7 +132,12 @@ def test_weights_wait_over_steps_and_not_over_words():
 @pytest.fixture(scope="module")
 def model():
     config = LanguageModelConfig(
-        d_model=8, n_heads=2, n_layers=1, context=sequential.LENGTH, dropout=0.0, tie=False
+        d_model=8,
+        n_layers=1,
+        layer={"mixer": {"n_heads": 2}},
+        context=sequential.LENGTH,
+        dropout=0.0,
+        tie=False,
     )
     with seeded(1):
         found = language_model.build(config, sequential.N_SYMBOLS).eval()

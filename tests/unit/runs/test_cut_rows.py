@@ -100,6 +100,7 @@ CASES = {
     "classification, filter and model": Case(
         labelled, {"model": READER, "tokenizer": WORDS}, ("text longer than 4",), {"max_length": 4}
     ),
+    "multilabel-classification": Case(labelled, {"model": READER, "tokenizer": WORDS}, TEXT_LIMIT),
     "regression": Case(labelled, {"model": READER, "tokenizer": WORDS}, TEXT_LIMIT),
     "tagging": Case(
         lambda i, text: {"words": f"a {text.strip().replace(' ', '-')[:24]}", "tags": f"x {'xy'[i % 2]}"},
