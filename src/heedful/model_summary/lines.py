@@ -188,7 +188,8 @@ class _Lines:
                 lines += self.leaf(part, names[key][0], names[key][1:])
             elif name and key == "positions":
                 inner = self.of(part, key)
-                lines += [replace(line, name=f"positions of the {name}") for line in inner if line.parameters]
+                title = key if name == key else f"{key} of the {name}"
+                lines += [replace(line, name=title) for line in inner if line.parameters]
             else:
                 lines += self.of(part, key.replace("_", " "))
         return self.with_products(module, lines, products, titles or ("products",))

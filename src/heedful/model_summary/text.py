@@ -109,6 +109,7 @@ def as_text(summary: "ModelSummary") -> str:
         f"memory for training on {summary.tokens:,} target tokens at once, fp32",
     ]
     lines += [f"  {name:<12} {size:>14}   {how}".rstrip() for name, size, how in memory(summary)]
+    lines.append("  The process also keeps freed memory; on a CPU it may hold up to twice as much.")
     if summary.timing is not None:
         lines += ["", *timing(summary)]
     return "\n".join(lines)
