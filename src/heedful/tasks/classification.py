@@ -291,8 +291,7 @@ class Classification(TextTask):
     ) -> tuple[list[Score], list[str]]:
         """Accuracy, macro and micro F1."""
         scores, notes = label_scores(rows, predictions, self.processor.labels)
-        texts = [{column: str(row.row[column]) for column in self.texts} for row in rows]
-        return scores, [*notes, *unknown_in(self.processor.tokenizer, texts)]
+        return scores, [*notes, *unknown_in(self.processor.tokenizer, self.texts_of(rows))]
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]

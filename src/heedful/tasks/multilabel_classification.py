@@ -268,18 +268,17 @@ class MultilabelClassification(Classification):
         right = [set(self._labels(row)) for row in rows]
         scores = label_set_scores(found, right, (*self.processor.labels, *unseen.labels))
         counted = [replace(score, counts={**score.counts, **unseen.counted}) for score in scores]
-        texts = [{column: str(row.row[column]) for column in self.texts} for row in rows]
-        return counted, [*unseen.notes(), *unknown_in(self.processor.tokenizer, texts)]
+        return counted, [*unseen.notes(), *unknown_in(self.processor.tokenizer, self.texts_of(rows))]
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> Iterator[JsonMapping]:
         """The texts, the right labels, the predicted ones, and whether they are the same."""
-        for row, found in zip(rows, predictions, strict=True):
+        for row, texts, found in zip(rows, self.texts_of(rows), predictions, strict=True):
             assert isinstance(found, LabelSet)
             right = self._labels(row)
             yield {
-                **{column: str(row.row[column]) for column in self.texts},
+                **texts,
                 "label": right,
                 "prediction": found.labels,
                 "probabilities": found.probabilities,

@@ -348,9 +348,8 @@ class QuestionAnswering(TextTask):
     ) -> tuple[list[Score], list[str]]:
         """Exact match and F1."""
         answers = [right_answers(row.row[ANSWER]) for row in rows]
-        read = [{column: row.row[column] for column in self.texts} for row in rows]
         scores = answer_scores([p.text for p in predictions], answers)
-        return scores, unknown_in(self.processor.tokenizer, read)
+        return scores, unknown_in(self.processor.tokenizer, self.texts_of(rows))
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]

@@ -329,17 +329,14 @@ class Regression(TextTask):
     ) -> tuple[list[Score], list[str]]:
         """Pearson and Spearman correlation, and the mean squared error."""
         scores = regression_scores([each.value for each in predictions], _numbers(rows))
-        return scores, unknown_in(self.processor.tokenizer, self._inputs(rows))
+        return scores, unknown_in(self.processor.tokenizer, self.texts_of(rows))
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Estimate]
     ) -> Iterator[JsonMapping]:
         """The texts, the right number and the prediction."""
-        for texts, label, found in zip(self._inputs(rows), _numbers(rows), predictions, strict=True):
+        for texts, label, found in zip(self.texts_of(rows), _numbers(rows), predictions, strict=True):
             yield {**texts, "label": label, "prediction": found.value}
-
-    def _inputs(self, rows: Sequence[LocatedRow[Row]]) -> list[dict[str, str]]:
-        return [{column: row.row[column] for column in self.texts} for row in rows]
 
 
 def _numbers(rows: Sequence[LocatedRow[Row]]) -> list[float]:

@@ -183,6 +183,10 @@ class TextTask(Task):
     def texts(self) -> tuple[str, ...]:
         """The columns that hold text."""
 
+    def texts_of(self, rows: Iterable[LocatedRow[Row]]) -> list[dict[str, str]]:
+        """Return the texts of each row, by column."""
+        return [{column: str(row.row[column]) for column in self.texts} for row in rows]
+
     @abstractmethod
     def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
         """The heads that the task adds to the model."""
