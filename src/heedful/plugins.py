@@ -1,4 +1,4 @@
-"""Classes of a user's own, named by import path, and the packages that may be imported for them.
+"""Custom classes, named by import path, and the packages that may be imported for them.
 
 A recipe or a run that someone sends must not run code of its choosing. ``package.module:Name`` is therefore
 imported only if the package was named by the person who starts the work (``--plugin package``, the
@@ -11,6 +11,7 @@ import inspect
 import os
 import re
 from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -72,9 +73,14 @@ def load_reference(reference: str) -> Any:
     return getattr(found, name)
 
 
+@cache
+def _installed_plugins() -> frozenset[str]:
+    """Return the packages that installed distributions declare; finding them reads all metadata."""
+    return frozenset(entry.value.partition(":")[0] for entry in entry_points(group=GROUP))
+
+
 def _is_allowed(module: str) -> bool:
-    installed = {entry.value.partition(":")[0] for entry in entry_points(group=GROUP)}
-    allowed = allowed_plugins() | installed | {METRICS}
+    allowed = allowed_plugins() | _installed_plugins() | {METRICS}
     return any(module == name or module.startswith(f"{name}.") for name in allowed)
 
 
