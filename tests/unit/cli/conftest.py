@@ -1,14 +1,15 @@
 """A run that several verbs are tried on."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 
 @pytest.fixture
-def letters(make_run, tmp_path) -> Path:
-    """A classifier of one-letter texts, which knows the words "a" and "b"."""
-    recipe = {
+def classifier() -> dict[str, Any]:
+    """The recipe of a small classifier of texts."""
+    return {
         "task": {"kind": "classification"},
         "tokenizer": {"subwords": {"kind": "word"}},
         "model": {
@@ -22,4 +23,9 @@ def letters(make_run, tmp_path) -> Path:
             },
         },
     }
-    return make_run(tmp_path / "run", recipe, [{"text": x, "label": x} for x in "ab"])
+
+
+@pytest.fixture
+def letters(make_run, classifier, tmp_path) -> Path:
+    """A classifier of one-letter texts, which knows the words "a" and "b"."""
+    return make_run(tmp_path / "run", classifier, [{"text": x, "label": x} for x in "ab"])

@@ -109,23 +109,9 @@ def test_a_heat_map_keeps_its_colours_and_no_others(at_terminal):
     assert "\x1b[48;5;17m not" not in terminal.getvalue()
 
 
-def test_answers_do_not_steer_a_terminal(make_run, tmp_path, at_terminal):
+def test_answers_do_not_steer_a_terminal(make_run, classifier, tmp_path, at_terminal):
     terminal = at_terminal()
-    recipe = {
-        "task": {"kind": "classification"},
-        "tokenizer": {"subwords": {"kind": "word"}},
-        "model": {
-            "kind": "encoder",
-            "d_model": 8,
-            "n_layers": 1,
-            "max_length": 9,
-            "layer": {
-                "mixer": {"kind": "attention", "n_heads": 2},
-                "channels": {"kind": "feed-forward", "d_ff": 9},
-            },
-        },
-    }
-    run = make_run(tmp_path / "run", recipe, [{"text": x, "label": f"{x}{NASTY}"} for x in "ab"])
+    run = make_run(tmp_path / "run", classifier, [{"text": x, "label": f"{x}{NASTY}"} for x in "ab"])
     (tmp_path / "in.txt").write_text("a\nb\n")
     for options in ((), ("--jsonl",)):
         if options:
