@@ -152,8 +152,8 @@ def memory_table() -> str:
     rows = []
     for sizes in GRID:
         overrides = settings(*sizes)
-        told = run(["-m", "heedful", "describe", RECIPE, *overrides, "--json"])
-        predicted = sum(told["memory"].values()) / MIB
+        described = run(["-m", "heedful", "describe", RECIPE, *overrides, "--json"])
+        predicted = sum(described["memory"].values()) / MIB
         found = run([__file__, "cell", *overrides])
         small = run([__file__, "cell", *overrides], THP_MEM_ALLOC_ENABLE="0")
         measured = (found["allocated"], small["resident"], found["resident"])

@@ -445,7 +445,7 @@ MIXERS: tuple[type[MixerSection], ...] = (
 
 
 class OwnMixer(MixerSection, OwnSection):
-    """A position mixer of a user's own: a module called as ``mixer(x, layout, cache=None)``."""
+    """A custom position mixer: a module called as ``mixer(x, layout, cache=None)``."""
 
     sizes: ClassVar[tuple[str, ...]] = ("d_model", "n_positions", "causal")
     contract: ClassVar[type] = nn.Module

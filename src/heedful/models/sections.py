@@ -534,7 +534,7 @@ POSITIONS: tuple[type[PositionsSection], ...] = (
 
 
 class OwnScore(ScoreSection, OwnSection):
-    """A score of a user's own: a subclass of `heedful.nn.attention.scores.Score`."""
+    """A custom score: a subclass of `heedful.nn.attention.scores.Score`."""
 
     sizes: ClassVar[tuple[str, ...]] = ("d_q", "d_k", "n_heads")
     contract: ClassVar[type] = Score
@@ -546,7 +546,7 @@ class OwnScore(ScoreSection, OwnSection):
 
 
 class OwnNorm(NormSection, OwnSection):
-    """A norm of a user's own: a module ``[T, d_model] -> [T, d_model]``."""
+    """A custom norm: a module ``[T, d_model] -> [T, d_model]``."""
 
     sizes: ClassVar[tuple[str, ...]] = ("d_model",)
     contract: ClassVar[type] = nn.Module
@@ -558,7 +558,7 @@ class OwnNorm(NormSection, OwnSection):
 
 
 class OwnChannels(ChannelSection, OwnSection):
-    """A channel mixer of a user's own: a module ``[T, d_model] -> [T, d_model]`` that mixes no tokens."""
+    """A custom channel mixer: a module ``[T, d_model] -> [T, d_model]`` that mixes no tokens."""
 
     sizes: ClassVar[tuple[str, ...]] = ("d_model",)
     contract: ClassVar[type] = nn.Module
