@@ -74,7 +74,7 @@ RUNS = {
     ),
     "gpt2 that labels": (
         {
-            "task": {"kind": "classification", "framed": False},
+            "task": {"kind": "classification", "add_special_tokens": False},
             "tokenizer": {"subwords": SUBWORDS},
             "model": {"kind": "language-model", "context": 16, **SMALL},
         },

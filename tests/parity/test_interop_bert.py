@@ -92,7 +92,7 @@ def numbers_of(folder):
 
 def batch_of(run, inputs):
     """Texts, or pairs of them, with the special tokens around them."""
-    tokenizer = getattr(run.processor, "tokenizer", None) or run.processor.text
+    tokenizer = run.processor.text
     parts = [[tokenizer.encode(text) for text in each] for each in inputs]
     return Batch.labelled(
         parts, [0] * len(parts), classify=SPECIALS.classify, separate=SPECIALS.separate
@@ -131,9 +131,8 @@ def agrees(run, model, tokenizer, theirs, inputs):
         if "class" in heads:
             close(class_logits(hidden, heads, layout), out.logits)
         if "value" in heads:
-            close(
-                run.processor.mean + run.processor.deviation * values(hidden, heads, layout), out.logits[:, 0]
-            )
+            scale = run.processor.scale
+            close(scale.mean + scale.deviation * values(hidden, heads, layout), out.logits[:, 0])
         if "tag" in heads:
             close(heads["tag"](hidden), layout.unpad(out.logits))
         if "answer" in heads:
@@ -286,7 +285,7 @@ def test_numbers_that_were_learned_here_are_numbers_there(make_run, tmp_path):
     with torch.no_grad():
         theirs = read_by(model, tokenizer, INPUTS["texts"]).logits[:, 0]
     found = [prediction.value for prediction in run.predict([text for (text,) in INPUTS["texts"]])]
-    assert run.processor.deviation > 100
+    assert run.processor.scale.deviation > 100
     close(torch.tensor(found), theirs)
 
 

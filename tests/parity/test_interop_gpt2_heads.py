@@ -53,14 +53,14 @@ def their_logits(model, tokenizer, inputs):
 def our_logits(run, inputs):
     """Of all inputs at once, packed."""
     parts = [(text,) if isinstance(text, str) else text for text in inputs]
-    frame, processor = run.recipe.frame, run.processor
-    batch = frame([fitted(processor.tokenizer.encode_batch(part), CONTEXT, frame) for part in parts])
+    frame, processor = run.recipe.template, run.processor
+    batch = frame([fitted(processor.text.encode_batch(part), CONTEXT, frame) for part in parts])
     with torch.no_grad():
         hidden = run.model.eval()(batch.inputs)
         if run.recipe.task.kind == "regression":
-            return (
-                processor.mean + processor.deviation * values(hidden, run.model.heads, batch.inputs.layout)
-            )[:, None]
+            scale = processor.scale
+            found = scale.mean + scale.deviation * values(hidden, run.model.heads, batch.inputs.layout)
+            return found[:, None]
         return class_logits(hidden, run.model.heads, batch.inputs.layout)
 
 
@@ -107,7 +107,7 @@ def test_a_run_that_was_trained_here_answers_the_same_there(make_run, tmp_path, 
     if pairs and not framed:
         pytest.skip("refused")
     recipe = {
-        "task": {"kind": kind, "pairs": pairs, "framed": framed},
+        "task": {"kind": kind, "pairs": pairs, "add_special_tokens": framed},
         "tokenizer": {"subwords": {"kind": "byte-bpe", "merges": 40, "min_frequency": 1}},
         "model": {
             "kind": "language-model",
@@ -128,7 +128,7 @@ def test_a_run_that_was_trained_here_answers_the_same_there(make_run, tmp_path, 
     assert not any(told.values()), told
     close(their_logits(model, transformers.AutoTokenizer.from_pretrained(out), inputs), wanted)
     again = load(import_run(out, tmp_path / "again").path)
-    assert (again.recipe.task.pairs, again.recipe.task.framed) == (pairs, framed)
+    assert (again.recipe.task.pairs, again.recipe.task.add_special_tokens) == (pairs, framed)
     close(our_logits(again, inputs), wanted)
 
 

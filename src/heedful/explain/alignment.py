@@ -26,7 +26,7 @@ from heedful.explain.attention_sites import find_sites, parts, source_part
 from heedful.models.base import Model
 from heedful.nn.taps import capture
 from heedful.objectives.guided import DecoderStep
-from heedful.tasks.forced import forced
+from heedful.tasks.generation import forced
 from heedful.tasks.metrics.alignment import Link
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.sequence_formats import TWO_SIDES, ConcatenatedFormat, EncoderDecoderFormat

@@ -37,7 +37,7 @@ from heedful.interop.refusing import ALIKE, refuse_other_heads, refuse_others
 from heedful.interop.wordpiece import read_wordpiece, write_wordpiece
 from heedful.models.encoder import EncoderConfig
 from heedful.runs.run import Run
-from heedful.tasks.running_text import TextProcessor
+from heedful.tasks.processor import TextProcessor
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonObject
@@ -149,7 +149,7 @@ class BERT:
         heads = set() if head else {"token"} | ({"next"} & {*run.model.heads})
         _refuse(config, pooled=head.pooled if head else "next" in heads)
         heads |= {"pooled"} if config.pooler else set()
-        tokenizer = run.processor.tokenizer if head else run.processor.text
+        tokenizer = run.processor.text
         files, numbering = write_wordpiece(tokenizer, config.max_length)
         written = _written(config, numbering) | (head.write(run) if head else {})
         masked = "BertForPreTraining" if "next" in heads else "BertForMaskedLM"

@@ -32,7 +32,7 @@ from heedful.interop.refusing import ALIKE, refuse_other_heads, refuse_others, s
 from heedful.interop.tokenizer_files import TOKENIZER, settings_file
 from heedful.models.language_model import LanguageModelConfig, build
 from heedful.runs.run import Run
-from heedful.tasks.running_text import TextProcessor
+from heedful.tasks.processor import TextProcessor
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonObject
@@ -131,8 +131,8 @@ class GPT2:
         config: LanguageModelConfig = run.recipe.model
         head = HEADS.get(run.recipe.task.kind)
         _refuse(config)
-        tokenizer = run.processor.tokenizer if head else run.processor.text
-        framed = head is not None and run.recipe.task.framed
+        tokenizer = run.processor.text
+        framed = head is not None and run.recipe.task.add_special_tokens
         content, spelled, numbering = write_byte_bpe(tokenizer, answers=head is not None, framed=framed)
         lost = [name for our, name in enumerate(SPECIALS.names) if numbering.theirs[our] is None]
         notes = [f"the embeddings of {', '.join(lost)} are not exported: these tokens never occur in texts"]
@@ -221,7 +221,7 @@ def _answering(
         "tokenizer": {"subwords": tokenizer.model.config.model_dump(mode="json")},
         "model": config.model_dump(mode="json"),
     }
-    task = {**found.task, "framed": framed}
+    task = {**found.task, "add_special_tokens": framed}
     if found.task["pairs"] and not framed:
         raise RequestError(
             f"{checkpoint.path}: reads pairs, and its tokenizer puts nothing between two texts: heedful puts "

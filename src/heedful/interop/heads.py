@@ -19,12 +19,12 @@ from heedful.interop.names import Affine, Pair, linear, pair
 from heedful.objectives.classification import ANSWER
 from heedful.objectives.regression import VALUE
 from heedful.runs.run import Run
-from heedful.tasks.answering import PASSAGE, QUESTION, PassageProcessor
+from heedful.tasks.answering import PASSAGE, QUESTION
 from heedful.tasks.classification import LabelProcessor
 from heedful.tasks.labels import LABEL
+from heedful.tasks.processor import Scale, TextProcessor
 from heedful.tasks.question_answering import WindowsConfig
 from heedful.tasks.regression import NumberProcessor
-from heedful.tasks.tagging import TagProcessor
 from heedful.tasks.texts import text_columns
 from heedful.tasks.words import TAGS, WORDS
 from heedful.text.tokenizer import Tokenizer
@@ -117,7 +117,7 @@ class Numbers:
     def read(self, settings: Settings, tokenizer: Tokenizer) -> Answers:
         """Read whether inputs are pairs."""
         pairs = _reads_pairs(settings)
-        processor = NumberProcessor(tokenizer, mean=0.0, deviation=1.0)
+        processor = NumberProcessor(tokenizer, Scale(0.0, 1.0))
         return Answers({"kind": self.task, "pairs": pairs}, (*text_columns(pairs), LABEL), processor)
 
     def write(self, run: Run) -> JsonObject:
@@ -140,11 +140,11 @@ class Tags:
 
     def read(self, settings: Settings, tokenizer: Tokenizer) -> Answers:
         """Read the tags; each word is tagged at its first token."""
-        return Answers({"kind": self.task}, (WORDS, TAGS), TagProcessor(tokenizer, labels_of(settings)))
+        return Answers({"kind": self.task}, (WORDS, TAGS), LabelProcessor(tokenizer, labels_of(settings)))
 
     def write(self, run: Run) -> JsonObject:
         """Return the tags."""
-        return written_labels(run.processor.tags)
+        return written_labels(run.processor.labels)
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class Passages:
         task = {"kind": self.task, "unanswerable": bool(facts(settings).get("unanswerable"))}
         longest = settings.whole("max_position_embeddings", 512) // 3
         windows = {"longest_question": max(1, min(WindowsConfig().longest_question, longest))}
-        processor = PassageProcessor(tokenizer)
+        processor = TextProcessor(tokenizer)
         return Answers(task, (QUESTION, PASSAGE, ANSWER), processor, {"windows": windows})
 
     def write(self, run: Run) -> JsonObject:
@@ -179,7 +179,8 @@ def number_lines(theirs: str) -> Lines:
     ours = f"heads.{VALUE}.1"
 
     def lines(processor: NumberProcessor) -> list[Pair]:
-        weight, bias = Affine(processor.deviation), Affine(processor.deviation, processor.mean)
+        scale = processor.scale
+        weight, bias = Affine(scale.deviation), Affine(scale.deviation, scale.mean)
         return [
             pair(f"{ours}.weight", f"{theirs}.weight", form=weight),
             pair(f"{ours}.bias", f"{theirs}.bias", form=bias),

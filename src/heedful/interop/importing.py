@@ -67,10 +67,10 @@ def import_run(source: Path, out: Path, log: Log = lambda line: None) -> RunFold
 
 def _sizes(processor: Any) -> str:
     """Describe the number of tokens, and of labels if there are any."""
-    answers = next((word for word in ("labels", "tags") if hasattr(processor, word)), None)
-    tokens = processor.sizes[: -1 if answers else None]
+    labels = getattr(processor, "labels", ())
+    tokens = processor.sizes[: -1 if labels else None]
     parts = [f"{' and '.join(f'{size:,}' for size in tokens)} tokens"] if tokens else []
-    return ", ".join(parts + ([f"{processor.sizes[-1]} {answers}"] if answers else []))
+    return ", ".join(parts + ([f"{len(labels)} labels"] if labels else []))
 
 
 def _write(folder: RunFolder, recipe: Any, processor: Any, model: nn.Module, facts: JsonObject) -> RunFolder:

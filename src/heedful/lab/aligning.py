@@ -35,7 +35,7 @@ from heedful.nn.layout import Layout
 from heedful.nn.positions import Added, SinusoidalPositions
 from heedful.nn.taps import recording
 from heedful.objectives.cross_entropy import NextToken
-from heedful.tasks.forced import forced
+from heedful.tasks.generation import forced
 from heedful.tasks.metrics.alignment import Alignment, alignment_error_rate
 from heedful.training.optimizers import AdamConfig
 from heedful.training.schedules import Constant

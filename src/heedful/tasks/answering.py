@@ -8,22 +8,18 @@ A sequence is ``<cls> question <sep> passage <sep>`` (Devlin et al. 2019, sectio
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
 from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
 from heedful.models.base import Model
 from heedful.objectives.classification import answer_log_probs
-from heedful.tasks.grouping import longest_first
-from heedful.tasks.prediction import Prediction
-from heedful.tasks.reading import Progress, Reader
-from heedful.tasks.texts import BUDGET, TEXT
+from heedful.tasks.prediction import Prediction, Progress
+from heedful.tasks.texts import BUDGET, longest_first
 from heedful.tasks.unknown import joined, unknown_note
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -46,37 +42,6 @@ class Answer(Prediction):
 
     start: int | None = None
     end: int | None = None
-
-
-@dataclass(frozen=True)
-class PassageProcessor:
-    """The tokenizer of questions and passages."""
-
-    tokenizer: Tokenizer
-
-    @property
-    def fingerprint(self) -> str:
-        """Differs where anything is encoded differently."""
-        return self.tokenizer.fingerprint
-
-    @property
-    def sizes(self) -> tuple[int]:
-        """The size of the vocabulary."""
-        return (self.tokenizer.vocab_size,)
-
-    @staticmethod
-    def files(folder: RunFolder) -> list[Path]:
-        """The tokenizer."""
-        return [folder.tokenizer(TEXT)]
-
-    def save(self, folder: RunFolder) -> None:
-        """Write the tokenizer."""
-        self.tokenizer.save(folder.tokenizer(TEXT))
-
-    @classmethod
-    def load(cls, folder: RunFolder) -> "PassageProcessor":
-        """Read the tokenizer."""
-        return cls(Tokenizer.load(folder.tokenizer(TEXT)))
 
 
 @dataclass(frozen=True)
@@ -153,8 +118,8 @@ class _Found(NamedTuple):
     span: Span | None
 
 
-class Answerer(Reader):
-    """A model with its processor: questions and passages in, answers out, as many and in the same order.
+class Answerer:
+    """Finds the answer to each question in its passage.
 
     Of every window of a passage the best stretches are taken, whose ends are not before their beginnings; and
     of all windows the best (each has the probabilities of its own tokens). Where there may be no answer, that
@@ -162,8 +127,8 @@ class Answerer(Reader):
     ``threshold`` more (Devlin et al. 2019, section 4.3).
 
     Args:
-        model: has a head ``answer``; put into evaluation mode here.
-        processor: of questions and passages.
+        model: has a head ``answer``; in evaluation mode.
+        tokenizer: of questions and passages.
         windows: of long passages.
         longest_answer: the most tokens of an answer.
         threshold: see above; None: there is always an answer.
@@ -171,12 +136,10 @@ class Answerer(Reader):
         budget: maximum number of tokens of a batch, with padding.
     """
 
-    unaligned = "answers are spans of the passage"
-
     def __init__(
         self,
         model: Model,
-        processor: PassageProcessor,
+        tokenizer: Tokenizer,
         *,
         windows: Windows,
         longest_answer: int,
@@ -184,14 +147,16 @@ class Answerer(Reader):
         n_best: int = 1,
         budget: int = BUDGET,
     ) -> None:
-        self.model, self.processor, self.windows = model.eval(), processor, windows
+        self.model, self.tokenizer, self.windows = model, tokenizer, windows
         self.longest_answer, self.threshold, self.n_best = longest_answer, threshold, n_best
         self.budget, self.device = budget, next(model.parameters()).device
 
     @torch.inference_mode()
-    def answers(self, inputs: Sequence[Sequence[str]], progress: Progress) -> list[Prediction]:
+    def predict(
+        self, inputs: Sequence[Sequence[str]], progress: Progress = lambda n: None
+    ) -> list[Prediction]:
         """Answer the questions: pairs of a question and a passage."""
-        read = [[spelled(self.processor.tokenizer, text) for text in pair] for pair in inputs]
+        read = [[spelled(self.tokenizer, text) for text in pair] for pair in inputs]
         windows = [window for i, pair in enumerate(read) for window in self._windows(i, *pair)]
         found: list[list[_Found]] = [[] for _ in inputs]
         nothing: list[list[float]] = [[] for _ in inputs]
@@ -205,7 +170,7 @@ class Answerer(Reader):
         notes = [
             joined(
                 f"question cut from {len(own[0].ids)} to {len(own[0].ids) - cut} tokens" if cut else None,
-                unknown_note(self.processor.tokenizer, pair, [each.ids for each in own]),
+                unknown_note(self.tokenizer, pair, [each.ids for each in own]),
             )
             for pair, own, cut in zip(inputs, read, cuts, strict=True)
         ]

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal
 
 from torch import nn
 
 from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
+from heedful.data.plan import in_order
 from heedful.data.report import DataReport, Encoded, Longest, Tally
 from heedful.data.sources import LocatedRow, Row, SourceConfig
 from heedful.data.store import TokenStore
@@ -40,7 +41,9 @@ from heedful.tasks.evaluation import (
 )
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput
-from heedful.tasks.prediction import Prediction
+from heedful.tasks.prediction import Prediction, Predictor, Progress
+from heedful.tasks.processor import TaskProcessor
+from heedful.tasks.validation import Batches, means, micro_batch
 from heedful.tasks.warm_start import WarmStart
 from heedful.training.feed import PlannedData
 from heedful.training.loop import Validate
@@ -53,56 +56,6 @@ Rows = Callable[[], Iterator[LocatedRow[Row]]]
 
 OwnData = Literal["data", "text", "table", "folder"]
 """A form of a user's own data set: two aligned files, text, a table, a folder of images."""
-
-
-class TaskProcessor(Protocol):
-    """What a task learns from its training rows before it has a model: tokenizers, labels, a scale."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Differs if anything is encoded differently."""
-        ...
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The sizes of the vocabularies, then the number of labels, if any: see `Task.build_model`."""
-        ...
-
-    @staticmethod
-    def files(folder: RunFolder) -> list[Path]:
-        """The files that `save` writes, in order. If the last one exists, saving was completed."""
-        ...
-
-    def save(self, folder: RunFolder) -> None:
-        """Write the files."""
-        ...
-
-    @classmethod
-    def load(cls, folder: RunFolder) -> Self:
-        """Read what `save` wrote."""
-        ...
-
-
-class Predictor(Protocol):
-    """Maps inputs to predictions: one for each, in the same order."""
-
-    def predict(
-        self,
-        texts: Sequence[Any],
-        *,
-        alignment: bool = False,
-        first: int = 0,
-        progress: Callable[[int], None] = lambda n: None,
-    ) -> list[Prediction]:
-        """Predict; see `heedful.runs.run.Run.predict`.
-
-        Args:
-            texts: the inputs: texts, tuples of texts, or images.
-            alignment: also return the attention over the source.
-            first: index of the first input, so that samples do not depend on how inputs are split over calls.
-            progress: called with the number of inputs just done.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -190,6 +143,9 @@ class Task(ABC):
 
     warm_start: ClassVar[WarmStart] = WarmStart()
     """How a training starts from another run."""
+
+    validation_terms: ClassVar[Mapping[str, str]] = {}
+    """What validations measure, each as the mean of a term of the loss; see `validation_metrics`."""
 
     recipe: schema.Recipe
     processor: TaskProcessor
@@ -290,12 +246,32 @@ class Task(ABC):
         """Initialise weights as the recipe says (pretrained vectors), and log facts about the data."""
 
     @abstractmethod
-    def training_data(self, data: "PreparedData") -> PlannedData:
-        """Return the training data in batches."""
+    def batches(self, store: TokenStore, *, training: bool) -> Batches:
+        """Return the batches of encoded rows.
 
-    @abstractmethod
+        Args:
+            store: the ids of the training or validation rows.
+            training: for training, where tokens or images may be changed at random.
+        """
+
+    def training_data(self, data: "PreparedData") -> PlannedData:
+        """Return the training data in batches of similar lengths."""
+        make, training = self.batches(data.train, training=True), self.recipe.training
+        return PlannedData(make.lengths, make, training.tokens_per_update, training.seed)
+
     def validator(self, data: "PreparedData", module: ModelWithLoss) -> Validate:
         """Return the function that computes the validation metrics of a model."""
+        make = self.batches(data.valid, training=False)
+        plan = in_order(make.lengths, micro_batch(self.recipe))
+
+        def validate(model: nn.Module) -> Mapping[str, float]:
+            return self.validation_metrics(means(module, (make(part.tolist(), 0) for part in plan)))
+
+        return validate
+
+    def validation_metrics(self, terms: Mapping[str, float]) -> Mapping[str, float]:
+        """Compute the validation metrics from the mean of each term of the loss."""
+        return {metric: terms[term] for metric, term in self.validation_terms.items()}
 
     @abstractmethod
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
@@ -310,9 +286,8 @@ class Task(ABC):
 
     # Use --------------------------------------------------------------------------------------------------
 
-    @abstractmethod
     def predictor(self, model: Model, decoding: Any, inference: Inference, **options: Any) -> Predictor:
-        """Return the predictor of a model.
+        """Return the predictor of a model. Tasks that generate text override it, others `predict`.
 
         Args:
             model: a trained model.
@@ -320,6 +295,20 @@ class Task(ABC):
             inference: prepares the model for decoding (precision, native engine).
             **options: the options among `TaskInfo.options` that the caller gave.
         """
+        return TaskPredictor(self, inference.ready(), options)
+
+    def predict(
+        self, model: Model, inputs: Sequence[Any], progress: Progress = lambda n: None, **options: Any
+    ) -> list[Prediction]:
+        """Predict one answer for each input, in the same order, in tasks that generate no text.
+
+        Args:
+            model: a trained model in evaluation mode.
+            inputs: texts, tuples of texts, or images.
+            progress: called with the number of inputs just done.
+            **options: the options among `TaskInfo.options` that the caller gave.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def model_input(
@@ -329,7 +318,7 @@ class Task(ABC):
 
         Args:
             model: a trained model.
-            given: the input, as `Predictor.predict` takes it.
+            given: the input, as `predict` takes it.
             options: which answer.
             predict: returns the predicted answer to the input, given predictor options.
 
@@ -451,6 +440,37 @@ def _form_of(given: Any) -> str:
     if isinstance(texts, Sequence) and all(isinstance(text, str) for text in texts):
         return "one text" if len(texts) == 1 else f"{len(texts)} texts"
     return f"a {type(given).__name__}"
+
+
+class TaskPredictor:
+    """The predictor of a task that generates no text: it calls `Task.predict`.
+
+    Args:
+        task: the task.
+        model: put into evaluation mode here.
+        options: of `Task.predict`.
+    """
+
+    def __init__(self, task: Task, model: Model, options: Mapping[str, Any]) -> None:
+        self.task, self.model, self.options = task, model.eval(), options
+
+    def predict(
+        self,
+        texts: Sequence[Any],
+        *,
+        alignment: bool = False,
+        first: int = 0,
+        progress: Progress = lambda n: None,
+    ) -> list[Prediction]:
+        """See `Predictor`. Nothing is sampled, so ``first`` has no effect.
+
+        Raises:
+            RequestError: an alignment is requested.
+        """
+        if alignment:
+            kind = self.task.recipe.task.kind
+            raise RequestError(f"alignments are not available: task {kind} generates no text")
+        return self.task.predict(self.model, texts, progress, **self.options)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Captioning: a text for an image; the columns ``image`` and ``caption``.
 
-row -> pixels, token ids -> `Batch` -> model -> loss      `CaptionProcessor.encode`, `ImageAndCaption`
+row -> pixels, token ids -> `Batch` -> model -> loss      `ImageAndCaption`
 image -> state and step -> chosen ids -> text           `Captioner.predict`
 """
 
@@ -14,7 +14,6 @@ import numpy as np
 from pydantic import model_validator
 from torch import nn
 
-from heedful.artifacts.run_folder import RunFolder
 from heedful.config import Config
 from heedful.data.augmentation import Augmentation, augmented
 from heedful.data.batch import Batch
@@ -41,6 +40,7 @@ from heedful.tasks.metrics.translation import (
 )
 from heedful.tasks.model_input import AnswerOptions, ModelInput, patches_axis
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.processor import TaskProcessor
 from heedful.tasks.seq2seq import (
     REFERENCES,
     LanguageConfig,
@@ -54,6 +54,7 @@ from heedful.tasks.seq2seq import (
 )
 from heedful.tasks.sequence_formats import ImageAndCaption
 from heedful.tasks.text_generation import Captioner
+from heedful.tasks.texts import encoded
 from heedful.tasks.unknown import unknown_notes
 from heedful.tasks.vectors import fill_vectors
 from heedful.tasks.warm_start import own_tokenizer
@@ -169,65 +170,10 @@ class CaptioningRecipe(Seq2SeqRecipe):
 
 
 @dataclass(frozen=True)
-class CaptionProcessor:
+class CaptionProcessor(TaskProcessor):
     """The tokenizer of the captions; images are read as they are."""
 
-    tokenizer: Tokenizer
-
-    @property
-    def fingerprint(self) -> str:
-        """Differs where a caption is encoded differently."""
-        return self.tokenizer.fingerprint
-
-    @property
-    def sizes(self) -> tuple[int]:
-        """The size of the vocabulary."""
-        return (self.tokenizer.vocab_size,)
-
-    @staticmethod
-    def files(folder: RunFolder) -> list[Path]:
-        """The tokenizer."""
-        return [folder.tokenizer(CAPTION)]
-
-    def save(self, folder: RunFolder) -> None:
-        """Write the tokenizer."""
-        self.tokenizer.save(folder.tokenizer(CAPTION))
-
-    @classmethod
-    def load(cls, folder: RunFolder) -> "CaptionProcessor":
-        """Read the tokenizer."""
-        return cls(Tokenizer.load(folder.tokenizer(CAPTION)))
-
-    def encode(
-        self, rows: Iterable[LocatedRow[Row]], reader: ImageReader, report: DataReport, *, drop: bool
-    ) -> Iterator[Encoded]:
-        """The numbers of each image and the ids of its caption, in order.
-
-        Args:
-            rows: with both columns.
-            reader: how images are read.
-            report: counts the rows that are left out.
-            drop: leave out rows whose image cannot be read; else such a row is refused.
-
-        Raises:
-            DataError: an image cannot be read.
-        """
-        rows = iter(rows)
-        while block := list(islice(rows, 1000)):
-            captions = self.tokenizer.encode_batch([row.row[CAPTION] for row in block])
-            for row, caption in zip(block, captions, strict=True):
-                try:
-                    pixels = reader.pixels(row.row[IMAGE])
-                except DataError as error:
-                    if not drop:
-                        # An image without a name of its own is called by its row.
-                        called = "" if str(row.row[IMAGE]) == str(row.where) else f"{row.where}: "
-                        raise DataError(f"{called}{error} ({LEFT_OUT})") from None
-                    report.rows += 1
-                    report.drop("unreadable", row.where)
-                    continue
-                numbers: Any = pixels.reshape(-1)  # a sequence to everybody but the type checker
-                yield LocatedRow({IMAGE: numbers, CAPTION: caption}, row.where)
+    caption: Tokenizer
 
 
 class Captioning(Seq2SeqTask):
@@ -266,22 +212,39 @@ class Captioning(Seq2SeqTask):
 
     def new_report(self) -> DataReport:
         """Counts unknown tokens."""
-        return DataReport({CAPTION: self.processor.tokenizer.specials.unknown})
+        return DataReport({CAPTION: self.processor.caption.specials.unknown})
 
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
-        """What passes the filter."""
-        recipe = self.recipe
-        read = self.processor.encode(rows, recipe.reader, report, drop=self.drops_unreadable)
-        yield from keep(read, recipe.data.filter.of_captions, report)
+        """Yield the numbers of each image and the ids of its caption, if it passes the filter.
+
+        Raises:
+            DataError: an image cannot be read and is not to be dropped.
+        """
+        yield from keep(self._encoded(rows, report), self.recipe.data.filter.of_captions, report)
         del report.columns[IMAGE]  # all have the same length
+
+    def _encoded(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
+        for row, ids in encoded({CAPTION: self.processor.caption}, rows):
+            image = row.row[IMAGE]
+            try:
+                numbers: Any = self.recipe.reader.pixels(image).reshape(-1)
+            except DataError as error:
+                if not self.drops_unreadable:
+                    # An image without a name of its own is called by its row.
+                    where = "" if str(image) == str(row.where) else f"{row.where}: "
+                    raise DataError(f"{where}{error} ({LEFT_OUT})") from None
+                report.rows += 1
+                report.drop("unreadable", row.where)
+                continue
+            yield LocatedRow({IMAGE: numbers, **ids}, row.where)
 
     def n_ids(self) -> Mapping[str, int]:
         """A byte for each number of an image."""
-        return {IMAGE: LEVELS, CAPTION: self.processor.tokenizer.vocab_size}
+        return {IMAGE: LEVELS, CAPTION: self.processor.caption.vocab_size}
 
     def initialise(self, model: nn.Module, log: Log) -> None:
         """Fill in pretrained word vectors, if the recipe names some."""
-        fill_vectors(self.recipe, {CAPTION: self.processor.tokenizer}, model, log)
+        fill_vectors(self.recipe, {CAPTION: self.processor.caption}, model, log)
 
     def vary(self) -> Vary:
         """Images are changed as the recipe says; each of several captions has its own change."""
@@ -304,13 +267,13 @@ class Captioning(Seq2SeqTask):
     def predictor(self, model: Model, decoding: Any, inference: Inference, **options: Any) -> Captioner:
         """Captions images."""
         pairing = self.recipe.pairing
-        return Captioner(model, self.processor.tokenizer, decoding, pairing, inference=inference)
+        return Captioner(model, self.processor.caption, decoding, pairing, inference=inference)
 
     def model_input(
         self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare an image and its caption."""
-        pairing, tokenizer = self.recipe.pairing, self.processor.tokenizer
+        pairing, tokenizer = self.recipe.pairing, self.processor.caption
         pixels = pairing.reader.pixels(LazyImage.of(given))
         answer, target = self.answer_and_ids(tokenizer, pairing.n_tokens, options, predict)
         axis = patches_axis(pairing.grid, 0, pixels)
@@ -362,7 +325,7 @@ class Captioning(Seq2SeqTask):
         found = translation_scores(texts, references, language=language, lowercase=lowercase)
         scores = [*found.values(), exact_match(texts, references, lowercase=lowercase)]
         images = [row.row[IMAGE] for row in rows for _ in row.row[CAPTION]]
-        captions = EncodedTexts.by(self.processor.tokenizer, [text for each in references for text in each])
+        captions = EncodedTexts.by(self.processor.caption, [text for each in references for text in each])
         likelihoods = self._likelihood(model, images, captions)
         notes = left_out_notes(likelihoods, len(images))
         notes += unknown_notes(CAPTION, captions, predicted=True)

@@ -18,10 +18,9 @@ from heedful.models.base import Model
 from heedful.nn.layout import Tokens
 from heedful.nn.state import State
 from heedful.tasks.generation import n_hypotheses
-from heedful.tasks.grouping import longest_first
 from heedful.tasks.prediction import Prediction
-from heedful.tasks.running_text import TextProcessor
-from heedful.tasks.streaming import OnText, Spelling, Streaming, telling
+from heedful.tasks.streaming import OnText, Spelling, Streaming, streamed
+from heedful.tasks.texts import longest_first
 from heedful.tasks.unknown import joined, unknown_note
 from heedful.text.parts import encode_long
 from heedful.text.tokenizer import Tokenizer
@@ -237,7 +236,7 @@ class Completer(Streaming):
 
     Args:
         model: keeps the model contract, without a source; put into evaluation mode here.
-        processor: of the text.
+        tokenizer: of the text.
         decoding: how to decode.
         context: the most tokens that the model reads at once.
         prefix: a text that is read before every prompt, as one text with it: a task with examples, say.
@@ -252,7 +251,7 @@ class Completer(Streaming):
     def __init__(
         self,
         model: Model,
-        processor: TextProcessor,
+        tokenizer: Tokenizer,
         decoding: DecodingConfig,
         *,
         context: int,
@@ -261,9 +260,9 @@ class Completer(Streaming):
         budget: int = DECODING_BUDGET,
         inference: Inference | None = None,
     ) -> None:
-        self.model, self.processor, self.decoding = model.eval(), processor, decoding
+        self.model, self.tokenizer, self.decoding = model.eval(), tokenizer, decoding
         self.context, self.limits, self.budget = context, limits, budget
-        self.stops = Stops(processor.text, tuple(limits.stop))
+        self.stops = Stops(tokenizer, tuple(limits.stop))
         refuse_source(decoding)
         self.prefix = self._checked(prefix)
         self.inference = inference or Inference(self.model)
@@ -272,7 +271,7 @@ class Completer(Streaming):
         """A prefix that leaves room for a prompt."""
         if not isinstance(prefix, str) or not is_unicode(prefix):
             raise RequestError(f"prefix: a text is wanted, not {prefix!r}")
-        n = sum(map(len, encode_long(self.processor.text, prefix)))
+        n = sum(map(len, encode_long(self.tokenizer, prefix)))
         if n >= self.context:
             raise RequestError(
                 f"prefix: has {n:,} tokens, and the model reads {self.context:,} at once, "
@@ -301,7 +300,7 @@ class Completer(Streaming):
         """
         if alignment:
             raise RequestError("a language model has no source, so there is no alignment")
-        prompts = self.processor.text.encode_batch([self.prefix + text for text in texts])
+        prompts = self.tokenizer.encode_batch([self.prefix + text for text in texts])
         results: list[Prediction] = [Prediction("") for _ in texts]
         for group in self._groups(prompts):
             answers = self._decode([prompts[i] for i in group], [first + i for i in group], on_text)
@@ -322,11 +321,11 @@ class Completer(Streaming):
         ordinals: Sequence[int],
         on_text: OnText | None,
     ) -> list[list[Hypothesis]]:
-        specials = self.processor.text.specials
+        specials = self.tokenizer.specials
         device = next(self.model.parameters()).device
         step = Continuation(self.inference.ready(), self.context, self.stops, specials.end, device)
         first = step.prefill([prompt or [specials.end] for prompt in prompts])
-        with telling(self._spelling(prompts[0]), on_text) as on_token:
+        with streamed(self._spelling(prompts[0]), on_text) as on_token:
             request = Request(
                 first,
                 step.step,
@@ -341,11 +340,11 @@ class Completer(Streaming):
     def _spelling(self, prompt: Sequence[int]) -> Spelling:
         """Of the answer to a prompt."""
         stops = self.stops
-        return Spelling(self.processor.text, stops.before, stops.certain, begun=bool(prompt), is_local=True)
+        return Spelling(self.tokenizer, stops.before, stops.certain, begun=bool(prompt), is_local=True)
 
     def _prediction(self, text: str, prompt: Sequence[int], hypotheses: Sequence[Hypothesis]) -> Prediction:
         first, *others = [self._spelling(prompt).prediction(h) for h in hypotheses]
-        unknown = unknown_note(self.processor.text, [self.prefix + text], [prompt])
+        unknown = unknown_note(self.tokenizer, [self.prefix + text], [prompt])
         note, cut = joined(self._cut_note(len(prompt)), unknown), max(0, len(prompt) - self.context)
         return replace(first, alternatives=others, note=note, cut=cut)
 

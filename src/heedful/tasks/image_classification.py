@@ -1,7 +1,7 @@
 """Classification of images.
 
-row -> pixels, number of the label -> `Batch.of_images` -> model -> loss     `ImageProcessor`
-path -> pixels -> hidden states -> class -> label                            `ImageClassifier.predict`
+row -> pixels, number of the label -> `Batch.of_images` -> model -> loss
+path -> pixels -> hidden states -> class -> label
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,6 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from heedful.artifacts.run_folder import RunFolder, read_entry, read_labels, write_json
 from heedful.config import Config
 from heedful.data.augmentation import Augmentation, augmented
 from heedful.data.batch import Batch
@@ -23,7 +22,6 @@ from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import FolderSource, LocatedRow, OwnTable, Row, own_table
 from heedful.data.store import TokenStore
-from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
 from heedful.models.encoder import class_head
@@ -33,30 +31,28 @@ from heedful.models.vision import VisionConfig
 from heedful.nn.patches import Images
 from heedful.objectives.classification import class_logits
 from heedful.recipes import schema
-from heedful.tasks.base import Columns, Log, PreparedData, Rows, Task, TaskInfo
+from heedful.tasks.base import Columns, Log, Rows, Task, TaskInfo
 from heedful.tasks.images import LEFT_OUT, LEVELS, ImageReader
 from heedful.tasks.labels import (
     FEWEST_LABELS,
     LABEL,
     Labels,
     LabelsConfig,
+    Unseen,
     answer,
+    label_of,
     label_records,
     label_scores,
     learned,
     listed,
     number_of,
-    unseen_labels,
 )
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions, patches_axis
-from heedful.tasks.prediction import Prediction
-from heedful.tasks.reading import Progress, Reader
-from heedful.tasks.validation import Validator, micro_batch
+from heedful.tasks.prediction import Prediction, Progress
+from heedful.tasks.processor import TaskProcessor
 from heedful.tasks.warm_start import image_reader_of
-from heedful.training.feed import PlannedData
-from heedful.training.model_with_loss import ModelWithLoss
-from heedful.typing import JsonMapping, JsonObject
+from heedful.typing import JsonMapping
 
 BUDGET = 8192
 """Tokens of the images that are read together."""
@@ -122,126 +118,13 @@ class ImageClassificationRecipe(schema.Recipe):
         """What validation measures."""
         return {"loss", "accuracy"}
 
-    @property
-    def drops_unreadable(self) -> bool:
-        """Whether images that cannot be read are left out."""
-        return self.data.filter.unreadable == "drop"
-
 
 @dataclass(frozen=True)
-class ImageProcessor:
+class ImageProcessor(TaskProcessor):
     """How images are read, and the labels in the order of their numbers."""
 
     reader: ImageReader
     labels: Labels
-
-    @property
-    def fingerprint(self) -> str:
-        """Differs where anything is encoded differently."""
-        return f"{self.reader.fingerprint}-{'|'.join(map(repr, self.labels))}"
-
-    @property
-    def sizes(self) -> tuple[int]:
-        """The size of the set of labels."""
-        return (len(self.labels),)
-
-    @staticmethod
-    def files(folder: RunFolder) -> list[Path]:
-        """How images are read, and the labels."""
-        return [folder.images, folder.labels]
-
-    def save(self, folder: RunFolder) -> None:
-        """Write both files."""
-        write_json(folder.images, {"version": 1, "reader": self.reader.to_dict()})
-        write_json(folder.labels, {"version": 1, "labels": list(self.labels)})
-
-    @classmethod
-    def load(cls, folder: RunFolder) -> "ImageProcessor":
-        """Read both files."""
-        reader = ImageReader.from_dict(read_entry(folder.images, "reader", dict))
-        return cls(reader, read_labels(folder.labels))
-
-    def number(self, label: str, where: Any) -> int:
-        """The number of a label; see `heedful.tasks.labels.number_of`."""
-        return number_of(label, self.labels, where)
-
-    def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport, *, drop: bool) -> Iterator[Encoded]:
-        """The pixels of the images, in one row of numbers each, and the number of the label.
-
-        Args:
-            rows: with images and labels.
-            report: counts rows, those dropped, and the labels.
-            drop: leave out an image that cannot be read.
-
-        Raises:
-            DataError: a label is unknown, an image cannot be read and is not to be dropped, or none is left.
-        """
-        for row in rows:
-            report.rows += 1
-            number = self.number(row.row[LABEL], row.where)
-            try:
-                pixels = self.reader.pixels(row.row[IMAGE])
-            except DataError as error:
-                if not drop:
-                    raise DataError(f"{error} ({LEFT_OUT})") from None
-                report.drop("unreadable", row.where)
-                continue
-            report.kept += 1
-            report.classes[row.row[LABEL]] += 1
-            ids: JsonObject = {IMAGE: pixels.reshape(-1), LABEL: [number]}
-            yield LocatedRow(ids, row.where)
-        if report.kept == 0:
-            raise DataError("\n  ".join(["no row can be used", *report.lines()]))
-
-
-class ImageClassifier(Reader):
-    """A model with its processor: images in, labels out, as many and in the same order.
-
-    A prediction's ``text`` is the label, its ``score`` the label's log-probability, its ``alternatives``
-    the next labels. Of an image that cannot be read, the prediction has an ``error`` and no text.
-
-    Args:
-        model: has heads ``pooled`` and ``class``; put into evaluation mode here.
-        processor: of images and labels.
-        n_tokens: of an image.
-        n_best: labels to give for each input.
-        budget: tokens of the images that are read together; bounds the memory.
-    """
-
-    unaligned = "classification generates no text"
-
-    def __init__(
-        self, model: Model, processor: ImageProcessor, *, n_tokens: int, n_best: int = 1, budget: int = BUDGET
-    ) -> None:
-        self.model, self.processor = model.eval(), processor
-        self.n_tokens, self.n_best = n_tokens, n_best
-        self.size = max(1, budget // n_tokens)
-        self.device = next(model.parameters()).device
-
-    @torch.inference_mode()
-    def answers(self, inputs: Sequence[Any], progress: Progress) -> list[Prediction]:
-        """Label the inputs: paths of files, `LazyImage` objects, arrays or images of Pillow's."""
-        results: list[Prediction] = []
-        for start in range(0, len(inputs), self.size):
-            group = inputs[start : start + self.size]
-            results += self._answers(group)
-            progress(len(group))
-        return results
-
-    def _answers(self, group: Sequence[Any]) -> list[Prediction]:
-        results, pixels = [Prediction("") for _ in group], {}
-        for i, given in enumerate(group):
-            try:
-                pixels[i] = self.processor.reader.pixels(LazyImage.of(given))
-            except DataError as error:
-                results[i] = Prediction("", error=str(error))
-        if pixels:
-            normalised = self.processor.reader.normalised(np.stack(list(pixels.values())))
-            images = Images.of(normalised, self.n_tokens).to(self.device)
-            logits = class_logits(self.model(images), self.model.heads, images.layout)
-            for i, row in zip(pixels, logits.log_softmax(-1).cpu(), strict=True):
-                results[i] = answer(row, self.processor.labels, self.n_best)
-        return results
 
 
 class ImageBatches:
@@ -297,6 +180,8 @@ class ImageClassification(Task):
         encoding="reading the images",
     )
 
+    validation_terms: ClassVar = {"loss": "class", "accuracy": "correct"}
+
     recipe: ImageClassificationRecipe
     processor: ImageProcessor
 
@@ -313,12 +198,12 @@ class ImageClassification(Task):
                 read and is not to be left out.
         """
         recipe = self.recipe
-        labels = learned(rows(), recipe.task.labels)
+        labels = learned(map(label_of, rows()), recipe.task.labels)
         size, channels = recipe.model.image_size, recipe.model.channels
         reader = image_reader_of(recipe, size, channels)
         if reader is None:
             images = (row.row[IMAGE] for row in rows())
-            reader = ImageReader.measured(images, size, channels, drop=recipe.drops_unreadable)
+            reader = ImageReader.measured(images, size, channels, drop=self.drops_unreadable)
         return ImageProcessor(reader, labels)
 
     def new_report(self) -> DataReport:
@@ -326,8 +211,27 @@ class ImageClassification(Task):
         return DataReport()
 
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
-        """The pixels of what can be read."""
-        return self.processor.encode(rows, report, drop=self.recipe.drops_unreadable)
+        """Yield the pixels of the images, in one row of numbers each, and the number of the label.
+
+        Raises:
+            DataError: a label is unknown, an image cannot be read and is not to be dropped, or none is left.
+        """
+        processor = self.processor
+        for row in rows:
+            report.rows += 1
+            label = number_of(row.row[LABEL], processor.labels, row.where)
+            try:
+                pixels: Any = processor.reader.pixels(row.row[IMAGE]).reshape(-1)
+            except DataError as error:
+                if not self.drops_unreadable:
+                    raise DataError(f"{error} ({LEFT_OUT})") from None
+                report.drop("unreadable", row.where)
+                continue
+            report.kept += 1
+            report.classes[row.row[LABEL]] += 1
+            yield LocatedRow({IMAGE: pixels, LABEL: [label]}, row.where)
+        if report.kept == 0:
+            raise DataError("\n  ".join(["no row can be used", *report.lines()]))
 
     def n_ids(self) -> Mapping[str, int]:
         """Levels of brightness, and labels."""
@@ -349,18 +253,11 @@ class ImageClassification(Task):
         log(f"images: {self.processor.reader}")
         log(f"{len(self.processor.labels)} labels: {listed(self.processor.labels)}")
 
-    def training_data(self, data: PreparedData) -> PlannedData:
-        """Images, changed as the recipe says."""
-        recipe, training = self.recipe, self.recipe.training
-        make = ImageBatches(
-            data.train, self.processor, recipe.model.n_tokens, recipe.augmentation, training.seed
-        )
-        return PlannedData(make.lengths, make, training.tokens_per_update, training.seed)
-
-    def validator(self, data: PreparedData, module: ModelWithLoss) -> Validator:
-        """Loss and accuracy, on images as they are."""
-        make = ImageBatches(data.valid, self.processor, self.recipe.model.n_tokens)
-        return Validator(module, make, micro_batch(self.recipe), {"loss": "class", "accuracy": "correct"})
+    def batches(self, store: TokenStore, *, training: bool) -> "ImageBatches":
+        """Images; in training changed as the recipe says."""
+        recipe = self.recipe
+        augmentation = recipe.augmentation if training else None
+        return ImageBatches(store, self.processor, recipe.model.n_tokens, augmentation, recipe.training.seed)
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Noise; every image has its number of tokens, whatever ``length``."""
@@ -369,10 +266,43 @@ class ImageClassification(Task):
         pixels = torch.randn(*shape, generator=torch.Generator().manual_seed(0))
         return Batch.of_images(Images.of(pixels, model.n_tokens), [i % sizes[-1] for i in range(n)])
 
-    def predictor(self, model: Model, decoding: Any, inference: Inference, **options: Any) -> ImageClassifier:
-        """Predicts labels."""
-        n_tokens = self.recipe.model.n_tokens
-        return ImageClassifier(inference.ready(), self.processor, n_tokens=n_tokens, **options)
+    @torch.inference_mode()
+    def predict(
+        self, model: Model, inputs: Sequence[Any], progress: Progress = lambda n: None, **options: Any
+    ) -> list[Prediction]:
+        """Predict a label for each input: the path of a file, a `LazyImage`, an array or an image of Pillow.
+
+        A prediction's ``score`` is the label's log-probability, its ``alternatives`` are the next labels. If
+        an image cannot be read, its prediction has an ``error`` and no text.
+
+        Args:
+            model: a trained model.
+            inputs: images.
+            progress: called with the number of inputs just done.
+            **options: ``n_best``, the number of labels.
+        """
+        results: list[Prediction] = []
+        size = max(1, BUDGET // self.recipe.model.n_tokens)
+        for start in range(0, len(inputs), size):
+            group = inputs[start : start + size]
+            results += self._predicted(model, group, **options)
+            progress(len(group))
+        return results
+
+    def _predicted(self, model: Model, group: Sequence[Any], **options: Any) -> list[Prediction]:
+        processor, results, pixels = self.processor, [Prediction("") for _ in group], {}
+        for i, given in enumerate(group):
+            try:
+                pixels[i] = processor.reader.pixels(LazyImage.of(given))
+            except DataError as error:
+                results[i] = Prediction("", error=str(error))
+        if pixels:
+            normalised = processor.reader.normalised(np.stack(list(pixels.values())))
+            images = Images.of(normalised, self.recipe.model.n_tokens).to(next(model.parameters()).device)
+            logits = class_logits(model(images), model.heads, images.layout)
+            for i, row in zip(pixels, logits.log_softmax(-1).cpu(), strict=True):
+                results[i] = answer(row, processor.labels, **options)
+        return results
 
     def model_input(
         self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
@@ -398,11 +328,11 @@ class ImageClassification(Task):
     @property
     def drops_unreadable(self) -> bool:
         """As the recipe says."""
-        return self.recipe.drops_unreadable
+        return self.recipe.data.filter.unreadable == "drop"
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
-        """Refuse labels of another task altogether."""
-        unseen_labels(rows, self.processor.labels)
+        """Refuse a data set without any label of the training data."""
+        Unseen.among(map(label_of, rows), self.processor.labels)
 
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]

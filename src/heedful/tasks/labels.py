@@ -25,6 +25,9 @@ FEWEST_LABELS = 2
 Labels = tuple[str, ...]
 """All there are, in the order of their numbers."""
 
+Labelled = Iterable[tuple[str, Location]]
+"""Labels, each with the location of its row."""
+
 _SHOWN = 10
 
 
@@ -45,7 +48,12 @@ class LabelsConfig(Config):
         return self
 
 
-def learned(rows: Iterable[LocatedRow[Row]], given: Sequence[str] | None) -> Labels:
+def label_of(row: LocatedRow[Row]) -> tuple[str, Location]:
+    """Return the label of a row, and the location of the row."""
+    return row.row[LABEL], row.where
+
+
+def learned(labelled: Labelled, given: Sequence[str] | None) -> Labels:
     """All labels: those that are given, in their order; or those that occur, sorted.
 
     Raises:
@@ -54,20 +62,19 @@ def learned(rows: Iterable[LocatedRow[Row]], given: Sequence[str] | None) -> Lab
     """
     counts: Counter[str] = Counter()
     first: dict[str, tuple[str, Location]] = {}
-    for row in rows:
-        label = row.row[LABEL]
+    for label, where in labelled:
         if not label.strip():
-            raise DataError(f"{row.where}: the label is empty")
+            raise DataError(f"{where}: the label is empty")
         if given is not None and label not in given:
             raise DataError(
-                f"{row.where}: the label {label!r} is not in task.labels{nearest(label, given)}; "
+                f"{where}: the label {label!r} is not in task.labels{nearest(label, given)}; "
                 f"they are {listed(given)}"
             )
         if given is None and not counts[label]:
-            other, where = first.setdefault(label.strip(), (label, row.where))
+            other, place = first.setdefault(label.strip(), (label, where))
             if other != label:
                 raise DataError(
-                    f"{row.where}: the label {label!r} differs from {other!r} ({where}) only in white space "
+                    f"{where}: the label {label!r} differs from {other!r} ({place}) only in white space "
                     "at its ends; make them identical"
                 )
         counts[label] += 1
@@ -118,7 +125,7 @@ class Unseen:
     known: Labels
 
     @classmethod
-    def among(cls, given: Iterable[tuple[str, Location]], known: Labels, name: str = LABEL) -> "Unseen":
+    def among(cls, given: Labelled, known: Labels, name: str = LABEL) -> "Unseen":
         """Those among the labels of a data set, each with its place.
 
         Raises:
@@ -163,28 +170,21 @@ def listed(labels: Sequence[str]) -> str:
     return ", ".join(labels[:_SHOWN]) + (", ..." if len(labels) > _SHOWN else "")
 
 
-def answer(
-    log_probs: Float[Tensor, " C"], labels: Labels, n_best: int = 1, note: str | None = None
-) -> Prediction:
+def answer(log_probs: Float[Tensor, " C"], labels: Labels, n_best: int = 1) -> Prediction:
     """The most probable label, with its log-probability as the score; the next ones are alternatives."""
     values, numbers = log_probs.sort(descending=True, stable=True)
     best = [
         Prediction(labels[number], score=value)
         for value, number in list(zip(values.tolist(), numbers.tolist(), strict=True))[:n_best]
     ]
-    return Prediction(best[0].text, best[0].score, alternatives=best[1:], note=note)
-
-
-def unseen_labels(rows: Sequence[LocatedRow[Row]], known: Labels) -> Unseen:
-    """The labels of a data set that training has not seen; see `Unseen.among`."""
-    return Unseen.among(((row.row[LABEL], row.where) for row in rows), known)
+    return Prediction(best[0].text, best[0].score, alternatives=best[1:])
 
 
 def label_scores(
     rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction], known: Labels
 ) -> tuple[list[Score], list[str]]:
     """Accuracy and F1 of predicted labels, and notes about labels that training has not seen."""
-    unseen = unseen_labels(rows, known)
+    unseen = Unseen.among(map(label_of, rows), known)
     right = [row.row[LABEL] for row in rows]
     scores = classification_scores([p.text for p in predictions], right, (*known, *unseen.labels)).values()
     counted = [replace(score, counts={**score.counts, **unseen.counted}) for score in scores]

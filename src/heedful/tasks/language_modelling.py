@@ -1,10 +1,9 @@
 """Language modelling: running text in the column ``text``, and prompts that are continued.
 
-text -> token ids, documents end to end -> `Windows` -> `Batch` -> model -> loss    `TextProcessor`
+text -> token ids, documents end to end -> `Windows` -> `Batch` -> model -> loss
 prompt -> token ids -> state and step -> chosen ids -> text                         `Completer.predict`
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -19,6 +18,7 @@ from torch import nn
 from heedful.config import Config
 from heedful.data.batch import Batch
 from heedful.data.sources import LocatedRow, Row
+from heedful.data.store import TokenStore
 from heedful.data.text import TEXT
 from heedful.data.windows import Span, Windows, ring, spans
 from heedful.decoding.config import DecodingConfig, SampleConfig
@@ -30,17 +30,17 @@ from heedful.recipes import schema
 from heedful.tasks.base import Columns, PreparedData, TaskInfo
 from heedful.tasks.continuing import Completer, Limits, Stops, refuse_source
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict
-from heedful.tasks.forced import forced
+from heedful.tasks.generation import forced
 from heedful.tasks.metrics.likelihood import Likelihood, count_words
 from heedful.tasks.metrics.loads import counting
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput, running_text_input
 from heedful.tasks.prediction import Prediction
-from heedful.tasks.running_text import RunningTextTask, TextProcessor, Tokenization
+from heedful.tasks.running_text import RunningTextTask, Tokenization
 from heedful.tasks.unknown import counted_notes
-from heedful.tasks.validation import means, micro_batch
+from heedful.tasks.validation import means, micro_batch, perplexity
 from heedful.text.specials import SPECIALS
-from heedful.training.feed import PlannedData
+from heedful.training.loop import Validate
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.typing import JsonMapping
 
@@ -150,7 +150,6 @@ class LanguageModelling(RunningTextTask):
     """Predict the next token of running text, and continue prompts."""
 
     Recipe = LanguageModellingRecipe
-    Processor = TextProcessor
     info = TaskInfo(
         unit="tokens",
         evaluating="reading",
@@ -167,19 +166,22 @@ class LanguageModelling(RunningTextTask):
         """The text; an input is a prompt."""
         return Columns((TEXT,), ("prompt",))
 
-    def training_data(self, data: PreparedData) -> PlannedData:
-        """Windows of the stream, in random order."""
-        training = self.recipe.training
-        windows = Windows(data.train.stream(TEXT), self.recipe.model.context, training.seed)
+    def batches(self, store: TokenStore, *, training: bool) -> "WindowBatches":
+        """Windows of the stream, at random places in training."""
+        context, seed = self.recipe.model.context, self.recipe.training.seed
+        return WindowBatches(Windows(store.stream(TEXT), context, seed))
 
-        def make(samples: Sequence[int], epoch: int) -> Batch:
-            return Batch.windows(windows.rows(samples, epoch), samples)
+    def validator(self, data: PreparedData, module: ModelWithLoss) -> Validate:
+        """Return loss and perplexity on the validation text, in windows that do not overlap."""
+        ids, context = data.valid.stream(TEXT), self.recipe.model.context
+        n = min(len(ids), self.recipe.validation.tokens or len(ids))
 
-        return PlannedData(windows.lengths, make, training.tokens_per_update, training.seed)
+        def validate(model: nn.Module) -> Mapping[str, float]:
+            windows = window_batches(ids, n, context, context, micro_batch(self.recipe))
+            terms = means(module, (batch for batch, _ in windows))
+            return {"loss": terms["token"], "perplexity": perplexity(terms["nll"])}
 
-    def validator(self, data: PreparedData, module: ModelWithLoss) -> "Validator":
-        """Loss and perplexity."""
-        return Validator(self.recipe, data, module)
+        return validate
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Windows of the model's context."""
@@ -192,7 +194,7 @@ class LanguageModelling(RunningTextTask):
         """Completes prompts; ``max_new_tokens`` and ``stop`` override those of the recipe."""
         return Completer(
             model,
-            self.processor,
+            self.processor.text,
             decoding,
             context=self.recipe.model.context,
             prefix=prefix,
@@ -281,7 +283,7 @@ class LanguageModelling(RunningTextTask):
             raise RequestError(f"--stride {stride}: is longer than the model's context of {context} tokens")
         documents = list(islice(rows, options.limit))
         ids, report = self.stream(split, documents)
-        texts = [row.row[TEXT] for row in documents] if self.processor.spells(report) else []
+        texts = [row.row[TEXT] for row in documents] if self.spells(report) else []
         sizes = [sum(map(count, texts)) for count in (lambda text: len(text.encode()), len, count_words)]
         scores: list[Score] = []
         for step in sorted({context, stride}, reverse=True):
@@ -297,6 +299,17 @@ class LanguageModelling(RunningTextTask):
         return Evaluation(split, scores, notes=notes, records=lambda: _documents(places, ends, log_probs))
 
 
+class WindowBatches:
+    """Batches of windows of running text. A `Batches`."""
+
+    def __init__(self, windows: Windows) -> None:
+        self.windows, self.lengths = windows, windows.lengths
+
+    def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
+        """Return the batch of some windows in some epoch."""
+        return Batch.windows(self.windows.rows(samples, epoch), samples)
+
+
 def _documents(
     places: Sequence[str], ends: NDArray[np.int64], log_probs: NDArray[np.float64]
 ) -> Iterator[JsonMapping]:
@@ -307,35 +320,19 @@ def _documents(
         yield {"document": place, "tokens": int(end + 1 - begin), "nll": float(nll)}
 
 
-class Validator:
-    """Loss and perplexity on the validation text, in windows that do not overlap."""
-
-    def __init__(self, recipe: LanguageModellingRecipe, data: PreparedData, module: ModelWithLoss) -> None:
-        self.recipe, self.module = recipe, module
-        self.ids = data.valid.stream(TEXT)
-
-    def __call__(self, model: nn.Module) -> Mapping[str, float]:
-        """See `heedful.training.loop.Validate`."""
-        context = self.recipe.model.context
-        n = min(len(self.ids), self.recipe.validation.tokens or len(self.ids))
-        batches_of_spans = batches(self.ids, n, context, context, micro_batch(self.recipe))
-        found = means(self.module, (batch for batch, _ in batches_of_spans))
-        return {"loss": found["token"], "perplexity": math.exp(min(found["nll"], 700.0))}
-
-
 @torch.inference_mode()
 def read(model: Model, ids: NDArray[np.int64], context: int, stride: int) -> NDArray[np.float64]:
     """The log-probability of each token of a stream, ``[tokens]`` (see `heedful.data.windows.spans`)."""
     device = next(model.parameters()).device
     found = np.zeros(len(ids))
-    for batch, part in batches(ids, len(ids), context, stride, TOKENS):
+    for batch, part in window_batches(ids, len(ids), context, stride, TOKENS):
         for span, result in zip(part, forced(model, batch.to(device)), strict=True):
             log_probs = result.log_probs[span.scored - span.begin :]
             found[span.scored : span.end] = log_probs.double().cpu().numpy()
     return found
 
 
-def batches(
+def window_batches(
     ids: np.ndarray, n: int, context: int, stride: int, budget: int
 ) -> Iterator[tuple[Batch, Sequence[Span]]]:
     """The spans of the first ``n`` tokens of a stream, in batches of one length and about ``budget``."""

@@ -4,7 +4,6 @@ text -> token ids, documents end to end -> windows with hidden tokens -> model -
 text with gaps -> token ids -> hidden states -> ids for the gaps -> text                  `MaskFiller`
 """
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -14,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt, model_validator
-from torch import nn
 
 from heedful.config import Config
 from heedful.data.batch import Batch
@@ -22,8 +20,8 @@ from heedful.data.masking import Masking, SpanLengths
 from heedful.data.plan import in_order
 from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import LocatedRow, Row
+from heedful.data.store import TokenStore
 from heedful.data.text import TEXT
-from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
 from heedful.models.encoder import EncoderConfig, class_head
@@ -35,9 +33,9 @@ from heedful.objectives.cross_entropy import SpanBoundary
 from heedful.objectives.registry import MASKED_TOKEN, Losses
 from heedful.objectives.terms import Objective, Several
 from heedful.recipes import schema
-from heedful.tasks.base import Columns, PreparedData, Rows, TaskInfo
+from heedful.tasks.base import Columns, Rows, TaskInfo
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict
-from heedful.tasks.masking import WITHOUT_WORDS, MaskFiller, Maskings, framed, word_beginnings
+from heedful.tasks.masking import WITHOUT_WORDS, MaskFiller, Maskings, as_read, word_beginnings
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import (
     INPUT,
@@ -48,15 +46,14 @@ from heedful.tasks.model_input import (
     refuse_empty,
     text_axis,
 )
-from heedful.tasks.prediction import Prediction
-from heedful.tasks.running_text import RunningTextTask, TextProcessor, Tokenization
+from heedful.tasks.prediction import Prediction, Progress
+from heedful.tasks.processor import TextProcessor
+from heedful.tasks.running_text import RunningTextTask, Tokenization
 from heedful.tasks.texts import PAIR
 from heedful.tasks.unknown import counted_notes
-from heedful.tasks.validation import means, micro_batch
+from heedful.tasks.validation import perplexity
 from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
-from heedful.training.feed import PlannedData
-from heedful.training.model_with_loss import ModelWithLoss
 from heedful.typing import JsonMapping
 
 TOKENS = 8192
@@ -172,7 +169,6 @@ class MaskedLanguageModelling(RunningTextTask):
     """Predict hidden tokens of running text, and fill gaps."""
 
     Recipe = MaskedLanguageModellingRecipe
-    Processor = TextProcessor
     info = TaskInfo(
         unit="tokens",
         evaluating="filling in",
@@ -225,15 +221,15 @@ class MaskedLanguageModelling(RunningTextTask):
             parts.append(SequenceClass(head="next"))
         return Several(*parts)
 
-    def training_data(self, data: PreparedData) -> PlannedData:
-        """Windows of the stream, in random order; other tokens are hidden in every epoch."""
-        training = self.recipe.training
-        make = maskings(self.recipe, self.processor, data.train.stream(TEXT), seed=training.seed)
-        return PlannedData(make.lengths, make, training.tokens_per_update, training.seed)
+    def batches(self, store: TokenStore, *, training: bool) -> Maskings:
+        """Windows of the stream; in every epoch of training other tokens are hidden."""
+        seed = self.recipe.training.seed if training else 0
+        return maskings(self.recipe, self.processor, store.stream(TEXT), seed=seed)
 
-    def validator(self, data: PreparedData, module: ModelWithLoss) -> "Validator":
+    def validation_metrics(self, terms: Mapping[str, float]) -> Mapping[str, float]:
         """Loss and perplexity of hidden tokens."""
-        return Validator(self, data, module)
+        loss = sum(terms[name] for name in ("token", "boundary", "next") if name in terms)
+        return {"loss": loss, "perplexity": perplexity(terms["nll"])}
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Windows of the longest sequences; where words begin is random too."""
@@ -244,10 +240,14 @@ class MaskedLanguageModelling(RunningTextTask):
         make = Maskings(ids, recipe.model.max_length, masking, signs=signs, seed=0)
         return make(range(n), 0)
 
-    def predictor(self, model: Model, decoding: Any, inference: Inference, **options: Any) -> MaskFiller:
-        """Fills gaps."""
-        longest = self.recipe.model.max_length
-        return MaskFiller(inference.ready(), self.processor, longest=longest, **options)
+    def predict(
+        self, model: Model, inputs: Sequence[Any], progress: Progress = lambda n: None, **options: Any
+    ) -> list[Prediction]:
+        """Fill the gaps of each input, a text or a pair; ``n_best`` and ``gap`` as of `MaskFiller`."""
+        return self._filler(model, **options).predict(inputs, progress)
+
+    def _filler(self, model: Model, **options: Any) -> MaskFiller:
+        return MaskFiller(model, self.processor.text, longest=self.recipe.model.max_length, **options)
 
     def model_input(
         self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
@@ -255,11 +255,10 @@ class MaskedLanguageModelling(RunningTextTask):
         """Prepare a text or pair with masks; the axis shows the mask tokens, not the predicted ones."""
         options.refuse_target(self.recipe.task.kind, "replace the masks in the input by words")
         tokenizer = self.processor.text
-        filler = MaskFiller(model, self.processor, longest=self.recipe.model.max_length)
-        gapped = filler.gapped(self.texts_in(given))
+        gapped = self._filler(model).gapped(self.texts_in(given))
         refuse_empty(*gapped.texts)
         answer = predict()
-        inputs = framed([gapped])
+        inputs = as_read([gapped])
         places = (inputs.ids == SPECIALS.mask).nonzero().flatten()
         batch = Batch(inputs, torch.tensor(answer.ids, dtype=torch.int64), rows=places)
         questions = Questions.of_tokens(model, tokenizer, batch, INPUT, places.tolist())
@@ -318,12 +317,12 @@ class MaskedLanguageModelling(RunningTextTask):
         of_tokenizer = f"{signature}|tok:{self.processor.fingerprint[:12]}"
         n = found["tokens"]
         scores = [
-            Score("masked perplexity", _perplexity(found["nats"], n), of_tokenizer, {}, {"tokens": n}),
+            Score("masked perplexity", perplexity(found["nats"] / n), of_tokenizer, {}, {"tokens": n}),
             Score("masked accuracy", found["right"] / n, signature, {}, {"tokens": n}),
         ]
         if n := found["boundary tokens"]:
-            perplexity = _perplexity(found["boundary nats"], n)
-            scores.append(Score("boundary perplexity", perplexity, of_tokenizer, {}, {"tokens": n}))
+            value = perplexity(found["boundary nats"] / n)
+            scores.append(Score("boundary perplexity", value, of_tokenizer, {}, {"tokens": n}))
         if n := found["pairs"]:
             accuracy = found["next right"] / n
             scores.append(Score("next-sentence accuracy", accuracy, signature, {}, {"pairs": n}))
@@ -362,25 +361,6 @@ def _hiding(
         begins_word=None if settings.hide == "tokens" else words,
         spans=settings.spans,
     )
-
-
-class Validator:
-    """Loss and perplexity of hidden tokens of the validation text, always the same ones."""
-
-    def __init__(self, task: MaskedLanguageModelling, data: PreparedData, module: ModelWithLoss) -> None:
-        self.module = module
-        self.make = maskings(task.recipe, task.processor, data.valid.stream(TEXT), seed=0)
-        self.batches = in_order(self.make.lengths, micro_batch(task.recipe))
-
-    def __call__(self, model: nn.Module) -> Mapping[str, float]:
-        """See `heedful.training.loop.Validate`."""
-        found = means(self.module, (self.make(samples.tolist(), 0) for samples in self.batches))
-        loss = sum(found[name] for name in ("token", "boundary", "next") if name in found)
-        return {"loss": loss, "perplexity": math.exp(min(found["nll"], 700.0))}
-
-
-def _perplexity(nll: float, n: int) -> float:
-    return math.exp(min(nll / n, 700.0))
 
 
 def _signature(recipe: MaskedLanguageModellingRecipe, maskings: Maskings) -> str:

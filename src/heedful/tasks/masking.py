@@ -5,7 +5,7 @@ text with gaps -> token ids -> hidden states -> ids for the gaps -> text        
 (or two texts, with the probability that the second follows the first)
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -23,10 +23,8 @@ from heedful.errors import RequestError, WorkError
 from heedful.models.base import Model
 from heedful.nn.layout import Tokens
 from heedful.objectives.classification import class_logits
-from heedful.tasks.grouping import longest_first
-from heedful.tasks.prediction import Prediction
-from heedful.tasks.running_text import TextProcessor
-from heedful.tasks.texts import WITH_CLASS, fitted
+from heedful.tasks.prediction import Prediction, Progress
+from heedful.tasks.texts import WITH_CLASS, fitted, longest_first
 from heedful.tasks.unknown import joined, unknown_note
 from heedful.text.parts import around_gaps
 from heedful.text.sentences import SentenceSigns
@@ -181,7 +179,7 @@ class Gapped:
 
 
 class MaskFiller:
-    """A model with its tokenizer: texts with gaps in, the texts with the gaps filled out.
+    """Fills gaps in texts.
 
     An input may be a pair of texts, ``<cls> a <sep> b <sep>``; the answer has a tab between them then, and
     has the probability that the second follows the first, if the model has learned that.
@@ -191,8 +189,8 @@ class MaskFiller:
     is, and the prediction notes it.
 
     Args:
-        model: has a head ``token``; put into evaluation mode here.
-        processor: of the text.
+        model: has a head ``token``; in evaluation mode.
+        tokenizer: of the texts.
         longest: the most tokens of a sequence; longer texts are truncated, and the prediction notes it.
         gap: the text for a gap in the inputs.
         n_best: answers for each input.
@@ -202,7 +200,7 @@ class MaskFiller:
     def __init__(
         self,
         model: Model,
-        processor: TextProcessor,
+        tokenizer: Tokenizer,
         *,
         longest: int,
         gap: str = GAP,
@@ -211,32 +209,18 @@ class MaskFiller:
     ) -> None:
         if not gap:
             raise RequestError("gap: must not be empty")
-        self.model, self.processor, self.longest = model.eval(), processor, longest
+        self.model, self.tokenizer, self.longest = model, tokenizer, longest
         self.gap, self.n_best, self.budget = gap, n_best, budget
         self.device = next(model.parameters()).device
-        begins = [piece.startswith(b" ") for piece in processor.text.model.pieces]
+        begins = [piece.startswith(b" ") for piece in tokenizer.model.pieces]
         # Where no piece begins with a space, none can be asked for.
         self._without_space = torch.tensor([any(begins) and not own for own in begins], device=self.device)
 
     @torch.inference_mode()
     def predict(
-        self,
-        texts: Sequence[str | tuple[str, str]],
-        *,
-        alignment: bool = False,
-        first: int = 0,
-        progress: Callable[[int], None] = lambda n: None,
+        self, texts: Sequence[str | tuple[str, str]], progress: Progress = lambda n: None
     ) -> list[Prediction]:
-        """Fill the gaps.
-
-        Args:
-            texts: with gaps; or pairs of texts.
-            alignment: refused: nothing is written that could be aligned.
-            first: not used: nothing is drawn.
-            progress: called with the number of texts just done.
-        """
-        if alignment:
-            raise RequestError("a masked language model reads no source, so there is no alignment")
+        """Fill the gaps of texts, or of pairs of texts."""
         parts = [(given,) if isinstance(given, str) else given for given in texts]
         gapped = [self.gapped(own) for own in parts]
         results = [
@@ -244,7 +228,7 @@ class MaskFiller:
             for own, found in zip(parts, gapped, strict=True)
         ]
         for group in self._groups(gapped):
-            inputs = framed([gapped[i] for i in group]).to(self.device)
+            inputs = as_read([gapped[i] for i in group]).to(self.device)
             hidden = self.model(inputs)
             each = iter(self._of_gaps(inputs, hidden, [gapped[i] for i in group]))
             judged = any(self._is_judged(gapped[i]) for i in group)
@@ -276,14 +260,14 @@ class MaskFiller:
 
     def gapped(self, texts: Sequence[str]) -> Gapped:
         """The ids of a text or a pair, cut where they are too long, with masks for the gaps."""
-        around = [around_gaps(self.processor.text, text.split(self.gap)) for text in texts]
+        around = [around_gaps(self.tokenizer, text.split(self.gap)) for text in texts]
         whole = [_masked(own.parts) for own in around]
         kept = [list(ids) for ids in fitted(whole, self.longest)]
         # No text spells a special token, so masks are gaps, and those that are kept are the first ones.
         spaced = [own.spaced[: ids.count(SPECIALS.mask)] for own, ids in zip(around, kept, strict=True)]
         n_cut = sum(map(len, whole)) - sum(map(len, kept))
         known = [part for text in texts for part in text.split(self.gap)]
-        unknown = unknown_note(self.processor.text, known, whole)
+        unknown = unknown_note(self.tokenizer, known, whole)
         return Gapped(kept, list(chain.from_iterable(spaced)), n_cut, unknown)
 
     def _unfilled(self, texts: Sequence[str], gapped: Gapped) -> str | None:
@@ -327,17 +311,16 @@ class MaskFiller:
     ) -> Prediction:
         fillings = iter(chosen)
         texts = [[next(fillings) if i == SPECIALS.mask else i for i in ids] for ids in text.texts]
-        tokenizer = self.processor.text
         return Prediction(
-            BETWEEN.join(tokenizer.decode(ids) for ids in texts),
+            BETWEEN.join(self.tokenizer.decode(ids) for ids in texts),
             score,
-            tokenizer.tokens(chosen),
+            self.tokenizer.tokens(chosen),
             log_probs,
             ids=tuple(chosen),
         )
 
 
-def framed(group: Sequence[Gapped]) -> Tokens:
+def as_read(group: Sequence[Gapped]) -> Tokens:
     """Texts and pairs as the model reads them."""
     inputs = WITH_CLASS([each.texts for each in group]).inputs
     assert isinstance(inputs, Tokens)

@@ -1,7 +1,7 @@
 """Multi-label classification: any number of labels for a text, or for a pair of texts.
 
-row -> token ids, 0 or 1 for each label -> batch -> model -> loss             `LabelSetProcessor`
-text -> token ids -> hidden states -> probability of each label -> labels     `MultilabelClassifier`
+row -> token ids, 0 or 1 for each label -> batch -> model -> loss
+text -> token ids -> hidden states -> probability of each label -> labels
 
     loss = - sum_i 1/C sum_c [y_ic log p_ic + (1 - y_ic) log(1 - p_ic)],     p_i = sigmoid(W pooled_i + w_0)
 """
@@ -13,15 +13,13 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
 from heedful.data.batch import Batch
-from heedful.data.report import DataReport, Encoded
-from heedful.data.sources import LocatedRow, Row
-from heedful.data.store import TokenStore
-from heedful.engine.choosing import Inference
+from heedful.data.sources import LocatedRow, Location, Row
 from heedful.errors import RequestError, nearest
 from heedful.models.base import Model
 from heedful.objectives.classification import class_logits
@@ -33,16 +31,15 @@ from heedful.tasks.classification import (
     Classification,
     ClassificationConfig,
     ClassificationRecipe,
-    Classifier,
     LabelProcessor,
 )
-from heedful.tasks.labels import LABEL, Unseen, learned
+from heedful.tasks.labels import LABEL, Unseen, learned, number_of
 from heedful.tasks.metrics.classification import label_set_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions
-from heedful.tasks.prediction import Prediction
-from heedful.tasks.text_task import TextBatches, synthetic_texts
-from heedful.tasks.texts import PAIR, encoded
+from heedful.tasks.prediction import Prediction, Progress
+from heedful.tasks.text_task import synthetic_texts
+from heedful.tasks.texts import PAIR
 from heedful.tasks.unknown import unknown_in
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping
@@ -127,40 +124,10 @@ def labels_of(row: Row, separator: str) -> list[str]:
     return list(dict.fromkeys(label for part in parts if (label := part.strip())))
 
 
-class LabelSetProcessor(LabelProcessor):
-    """The tokenizer of the texts, and the labels in the order of their numbers."""
-
-    def encode_sets(
-        self, rows: Iterable[LocatedRow[Row]], columns: Sequence[str], separator: str
-    ) -> Iterator[Encoded]:
-        """Yield the ids of the texts of each row, and a 0 or 1 for each label."""
-        for row, ids in encoded(self.tokenizer, rows, columns):
-            numbers = {self.number(label, row.where) for label in labels_of(row.row, separator)}
-            yield LocatedRow({**ids, LABEL: [int(n in numbers) for n in range(len(self.labels))]}, row.where)
-
-
-class MultilabelClassifier(Classifier):
-    """A model with its processor: texts in, sets of labels out, as many and in the same order."""
-
-    def __init__(
-        self, model: Model, processor: LabelProcessor, *, separator: str, threshold: float, **options: Any
-    ) -> None:
-        super().__init__(model, processor, **options)
-        self.separator, self.threshold = separator, threshold
-
-    def _prediction(self, logits: Tensor, note: str | None, cut: int) -> LabelSet:
-        probabilities = dict(zip(self.processor.labels, logits.sigmoid().tolist(), strict=True))
-        labels = [label for label, p in probabilities.items() if p > self.threshold]
-        return LabelSet(
-            self.separator.join(labels), note=note, cut=cut, labels=labels, probabilities=probabilities
-        )
-
-
 class MultilabelClassification(Classification):
     """Predict any number of labels for a text, or for a pair of texts."""
 
     Recipe: ClassVar[type[MultilabelRecipe]] = MultilabelRecipe  # type: ignore[assignment]
-    Processor = LabelSetProcessor
     info = TaskInfo(
         unit="examples",
         evaluating="labelling",
@@ -169,65 +136,58 @@ class MultilabelClassification(Classification):
     )
 
     recipe: MultilabelRecipe
-    processor: LabelSetProcessor
 
     @property
     def columns(self) -> Columns:
         """The texts and the labels."""
         return Columns((*self.texts, LABEL), self.texts, extra=(PAIR,), lists=(LABEL,))
 
-    def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> LabelSetProcessor:
+    def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> LabelProcessor:
         """Collect the labels.
 
         Raises:
             DataError: for a label that the recipe does not name, or fewer than two.
         """
-        found = (LocatedRow({LABEL: label}, row.where) for row in rows() for label in self._labels(row))
-        return LabelSetProcessor(tokenizer, learned(found, self.recipe.task.labels))
+        return LabelProcessor(tokenizer, learned(self._labelled(rows()), self.recipe.task.labels))
 
-    def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
-        """The ids of the texts, and a 0 or 1 for each label."""
-        return self.processor.encode_sets(rows, self.texts, self.recipe.task.separator)
+    def answer_ids(self, row: LocatedRow[Row]) -> list[int]:
+        """A 0 or 1 for each label."""
+        known = self.processor.labels
+        numbers = {number_of(label, known, row.where) for label in self._labels(row)}
+        return [int(n in numbers) for n in range(len(known))]
 
     @property
     def n_answers(self) -> int:
         """2: a label belongs to a text, or not."""
         return 2
 
-    def batches(self, store: TokenStore) -> TextBatches:
-        """Texts with a 0 or 1 for each label."""
-        frame = self.recipe.frame
-
-        def collate(texts: Sequence[Any], labels: Sequence[Any], samples: Sequence[int]) -> Batch:
-            return replace(frame(texts, samples), values=torch.from_numpy(np.stack(labels)).float())
-
-        return TextBatches(store, self.texts, LABEL, self.recipe.model.longest, frame, collate)
+    def with_answers(self, batch: Batch, answers: Sequence[NDArray[np.integer]]) -> Batch:
+        """The batch with a 0 or 1 for each label."""
+        return replace(batch, values=torch.from_numpy(np.stack(answers)).float())
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Texts that differ by a token or two in length."""
-        batch = synthetic_texts(sizes[0], n, length, len(self.texts), self.recipe.frame)
+        batch = synthetic_texts(sizes[0], n, length, len(self.texts), self.recipe.template)
         return replace(batch, values=(torch.arange(n * sizes[-1]) % 3 == 0).view(n, -1).float())
 
-    def predictor(
-        self, model: Model, decoding: Any, inference: Inference, **options: Any
-    ) -> MultilabelClassifier:
-        """Predicts sets of labels."""
+    def predict(
+        self, model: Model, inputs: Sequence[Any], progress: Progress = lambda n: None, **options: Any
+    ) -> list[Prediction]:
+        """Predict a set of labels for each input, a text or a pair of texts."""
+        return [self._label_set(*found) for found in self.read(model, inputs, class_logits, progress)]
+
+    def _label_set(self, logits: Tensor, note: str | None, cut: int) -> LabelSet:
         task = self.recipe.task
-        return MultilabelClassifier(
-            inference.ready(),
-            self.processor,
-            separator=task.separator,
-            threshold=task.threshold,
-            longest=self.recipe.model.longest,
-            frame=self.recipe.frame,
-            **options,
-        )
+        probabilities = dict(zip(self.processor.labels, logits.sigmoid().tolist(), strict=True))
+        labels = [label for label, p in probabilities.items() if p > task.threshold]
+        text = task.separator.join(labels)
+        return LabelSet(text, note=note, cut=cut, labels=labels, probabilities=probabilities)
 
     def model_input(
         self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare a text or pair of texts; each predicted label, or the target, is a question."""
-        batch, axes = self.framed_input(given)
+        batch, axes = self.text_input(given)
         answer, known = predict(), self.processor.labels
         assert isinstance(answer, LabelSet)
         asked = answer.labels or [max(answer.probabilities, key=answer.probabilities.__getitem__)]
@@ -256,19 +216,19 @@ class MultilabelClassification(Classification):
         return ModelInput(batch, axes, answer, questions)
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
-        """Refuse labels of another task altogether."""
-        self._unseen(rows)
+        """Refuse a data set without any label of the training data."""
+        Unseen.among(self._labelled(rows), self.processor.labels)
 
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
         """Micro and macro F1, and the accuracy of whole sets."""
-        unseen = self._unseen(rows)
+        unseen = Unseen.among(self._labelled(rows), self.processor.labels)
         found = [set(each.labels) for each in predictions if isinstance(each, LabelSet)]
         right = [set(self._labels(row)) for row in rows]
         scores = label_set_scores(found, right, (*self.processor.labels, *unseen.labels))
         counted = [replace(score, counts={**score.counts, **unseen.counted}) for score in scores]
-        return counted, [*unseen.notes(), *unknown_in(self.processor.tokenizer, self.texts_of(rows))]
+        return counted, [*unseen.notes(), *unknown_in(self.processor.text, self.texts_of(rows))]
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
@@ -288,6 +248,5 @@ class MultilabelClassification(Classification):
     def _labels(self, row: LocatedRow[Row]) -> list[str]:
         return labels_of(row.row, self.recipe.task.separator)
 
-    def _unseen(self, rows: Sequence[LocatedRow[Row]]) -> Unseen:
-        given = ((label, row.where) for row in rows for label in self._labels(row))
-        return Unseen.among(given, self.processor.labels)
+    def _labelled(self, rows: Iterable[LocatedRow[Row]]) -> Iterator[tuple[str, Location]]:
+        return ((label, row.where) for row in rows for label in self._labels(row))

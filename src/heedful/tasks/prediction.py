@@ -1,12 +1,16 @@
-"""The prediction for one input."""
+"""Predictions, and the interface of what predicts."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, Protocol
 
 from heedful.typing import JsonObject
 
-_OWN = {"ids", "cut"}
+_INTERNAL = {"ids", "cut"}
 """Fields that are not part of JSON."""
+
+Progress = Callable[[int], None]
+"""Called with the number of inputs just done."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +55,32 @@ class Prediction:
     @classmethod
     def keys(cls) -> frozenset[str]:
         """What `to_dict` has, or may have."""
-        return frozenset(each.name for each in fields(cls)) - _OWN
+        return frozenset(each.name for each in fields(cls)) - _INTERNAL
 
     def to_dict(self) -> JsonObject:
         """JSON-ready; what was not asked for is left out."""
         keys = self.keys()
         plain = {key: value for key, value in asdict(self).items() if value is not None and key in keys}
         return {**plain, "alternatives": [a.to_dict() for a in self.alternatives]}
+
+
+class Predictor(Protocol):
+    """Maps inputs to predictions: one for each, in the same order."""
+
+    def predict(
+        self,
+        texts: Sequence[Any],
+        *,
+        alignment: bool = False,
+        first: int = 0,
+        progress: Progress = lambda n: None,
+    ) -> list[Prediction]:
+        """Predict; see `heedful.runs.run.Run.predict`.
+
+        Args:
+            texts: the inputs: texts, tuples of texts, or images.
+            alignment: also return the attention over the source.
+            first: index of the first input, so that samples do not depend on how inputs are split over calls.
+            progress: called with the number of inputs just done.
+        """
+        ...

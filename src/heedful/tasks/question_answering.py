@@ -1,7 +1,7 @@
 """Extractive question answering: the answer is a span of the passage.
 
 question, passage, answer -> ids, marks on the answer's -> windows -> `Batch.answered` -> model -> loss
-question, passage -> ids -> windows -> start and end of the answer -> text    `heedful.tasks.answering`
+question, passage -> ids -> windows -> start and end of the answer -> text    `Answerer`
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +18,6 @@ from heedful.data.plan import Lengths
 from heedful.data.report import ColumnLimit, DataReport, Encoded, EncodedRow
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
-from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
 from heedful.models.encoder import class_head
@@ -33,7 +32,6 @@ from heedful.tasks.answering import (
     QUESTION,
     START,
     Answerer,
-    PassageProcessor,
     Windows,
     answer_span,
     right_answers,
@@ -50,7 +48,8 @@ from heedful.tasks.model_input import (
     refuse_empty,
     text_axis,
 )
-from heedful.tasks.prediction import Prediction
+from heedful.tasks.prediction import Prediction, Progress
+from heedful.tasks.processor import TextProcessor
 from heedful.tasks.text_task import EncoderRecipe, TextTask, WholeDataConfig, synthetic_texts
 from heedful.tasks.texts import WITH_CLASS
 from heedful.tasks.unknown import unknown_in
@@ -231,7 +230,7 @@ class QuestionAnswering(TextTask):
     """Predict which span of a passage answers a question."""
 
     Recipe = QuestionAnsweringRecipe
-    Processor = PassageProcessor
+    Processor = TextProcessor
     info = TaskInfo(
         unit="questions",
         evaluating="answering",
@@ -240,11 +239,9 @@ class QuestionAnswering(TextTask):
         options=("n_best",),
     )
     answer = ANSWER
-    texts_of_all = (QUESTION, PASSAGE)
     validation_terms: ClassVar = {"loss": ANSWER, "accuracy": "correct"}
 
     recipe: QuestionAnsweringRecipe
-    processor: PassageProcessor
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -260,9 +257,9 @@ class QuestionAnswering(TextTask):
         """A layer that computes two logits for a token: begins here, ends here."""
         return {ANSWER: class_head(self.recipe.model.d_model, 2, self.recipe.model.dropout)}
 
-    def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> PassageProcessor:
+    def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> TextProcessor:
         """Nothing besides the tokenizer."""
-        return PassageProcessor(tokenizer)
+        return TextProcessor(tokenizer)
 
     def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
         """The ids of question and passage, and a mark on each of the answer's."""
@@ -272,7 +269,7 @@ class QuestionAnswering(TextTask):
             if span is None and not recipe.task.unanswerable:
                 span = "there is no answer"
             if not isinstance(span, str):
-                found = _encoded(self.processor.tokenizer, row, span)
+                found = _encoded(self.processor.text, row, span)
                 if span is None or _is_held(recipe.cutting, found.row):
                     yield found
                     continue
@@ -291,7 +288,7 @@ class QuestionAnswering(TextTask):
         """A token is a part of the answer, or not."""
         return 2
 
-    def batches(self, store: TokenStore) -> AnswerBatches:
+    def batches(self, store: TokenStore, *, training: bool) -> AnswerBatches:
         """Windows of the passages."""
         return AnswerBatches(store, self.recipe.cutting, unanswerable=self.recipe.task.unanswerable)
 
@@ -300,17 +297,20 @@ class QuestionAnswering(TextTask):
         batch = synthetic_texts(sizes[0], n, length, 2)
         return batch.answered([(k - 1, k - 1) for k in batch.inputs.layout.lengths])
 
-    def predictor(self, model: Model, decoding: Any, inference: Inference, **options: Any) -> Answerer:
-        """Predicts answers."""
+    def predict(
+        self, model: Model, inputs: Sequence[Any], progress: Progress = lambda n: None, **options: Any
+    ) -> list[Prediction]:
+        """Predict the answer to each question, a pair with its passage; ``n_best`` gives alternatives."""
         answering = self.recipe.answering
-        return Answerer(
-            inference.ready(),
-            self.processor,
+        answerer = Answerer(
+            model,
+            self.processor.text,
             windows=self.recipe.cutting,
             longest_answer=answering.longest,
             threshold=answering.threshold if self.recipe.task.unanswerable else None,
             **options,
         )
+        return answerer.predict(inputs, progress)
 
     def model_input(
         self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
@@ -318,7 +318,7 @@ class QuestionAnswering(TextTask):
         """Prepare a question and a passage; "no answer" starts and ends at the class token."""
         options.refuse_target(self.recipe.task.kind, "answers are spans of the passage")
         question, passage = self.texts_in(given)
-        tokenizer, windows = self.processor.tokenizer, self.recipe.cutting
+        tokenizer, windows = self.processor.text, self.recipe.cutting
         asked, read = spelled(tokenizer, question).ids, spelled(tokenizer, passage)
         refuse_empty(read.ids)
         n_windows = len(windows.of(len(asked), len(read.ids)))
@@ -349,7 +349,7 @@ class QuestionAnswering(TextTask):
         """Exact match and F1."""
         answers = [right_answers(row.row[ANSWER]) for row in rows]
         scores = answer_scores([p.text for p in predictions], answers)
-        return scores, unknown_in(self.processor.tokenizer, self.texts_of(rows))
+        return scores, unknown_in(self.processor.text, self.texts_of(rows))
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]

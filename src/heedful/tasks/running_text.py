@@ -1,7 +1,6 @@
 """Tasks that learn from running text in the column ``text``: documents end to end, read in windows."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,17 +8,16 @@ from numpy.typing import NDArray
 from pydantic import model_validator
 from torch import nn
 
-from heedful.artifacts.run_folder import RunFolder
 from heedful.data.report import ColumnCounts, DataReport, Encoded
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.text import TEXT, TextSource
 from heedful.errors import DataError
 from heedful.recipes import schema
 from heedful.tasks.base import Log, Rows, Task
+from heedful.tasks.processor import TextProcessor
 from heedful.tasks.vectors import fill_vectors
 from heedful.tasks.warm_start import own_tokenizer
 from heedful.text.parts import cut, encode_long
-from heedful.text.tokenizer import Tokenizer
 
 
 class Tokenization(schema.Tokenization):
@@ -34,58 +32,10 @@ class Tokenization(schema.Tokenization):
         return self
 
 
-@dataclass(frozen=True)
-class TextProcessor:
-    """The tokenizer of running text. Every document is followed by an end token."""
-
-    text: Tokenizer
-
-    @property
-    def fingerprint(self) -> str:
-        """Differs where text is encoded differently."""
-        return self.text.fingerprint
-
-    @property
-    def sizes(self) -> tuple[int]:
-        """The size of the vocabulary."""
-        return (self.text.vocab_size,)
-
-    @staticmethod
-    def files(folder: RunFolder) -> list[Path]:
-        """The tokenizer."""
-        return [folder.tokenizer(TEXT)]
-
-    def save(self, folder: RunFolder) -> None:
-        """Write the tokenizer."""
-        self.text.save(folder.tokenizer(TEXT))
-
-    @classmethod
-    def load(cls, folder: RunFolder) -> "TextProcessor":
-        """Read the tokenizer."""
-        return cls(Tokenizer.load(folder.tokenizer(TEXT)))
-
-    def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
-        """Yield the ids of the documents, in order; a long one in pieces, the last with its end token."""
-        specials = self.text.specials
-        counts = report.columns.setdefault(TEXT, ColumnCounts())
-        for located in rows:
-            length = 0
-            for piece in encode_long(self.text, located.row[TEXT]):
-                length += len(piece)
-                counts.unknown += piece.count(specials.unknown)
-                yield LocatedRow({TEXT: piece}, located.where)
-            yield LocatedRow({TEXT: [specials.end]}, located.where)
-            counts.lengths[length] += 1
-            report.rows += 1
-            report.kept += 1
-
-    def spells(self, report: DataReport) -> bool:
-        """Whether the ids that a report counts decode to the very text that they encode."""
-        return self.text.spells_what_it_knows and not report.columns[TEXT].unknown
-
-
 class RunningTextTask(Task):
-    """A task that learns from running text. Its processor is the tokenizer."""
+    """A task that learns from running text. Every document is followed by an end token."""
+
+    Processor = TextProcessor
 
     processor: TextProcessor
 
@@ -100,9 +50,28 @@ class RunningTextTask(Task):
 
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
         """All documents; an empty one is its end token alone."""
-        yield from self.processor.encode(rows, report)
+        yield from self._encode(rows, report)
         if not report.columns[TEXT].tokens:
             raise DataError("there is no text")
+
+    def _encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
+        """Yield the ids of the documents, in order; a long one in pieces, the last with its end token."""
+        tokenizer = self.processor.text
+        counts = report.columns.setdefault(TEXT, ColumnCounts())
+        for located in rows:
+            length = 0
+            for piece in encode_long(tokenizer, located.row[TEXT]):
+                length += len(piece)
+                counts.unknown += piece.count(tokenizer.specials.unknown)
+                yield LocatedRow({TEXT: piece}, located.where)
+            yield LocatedRow({TEXT: [tokenizer.specials.end]}, located.where)
+            counts.lengths[length] += 1
+            report.rows += 1
+            report.kept += 1
+
+    def spells(self, report: DataReport) -> bool:
+        """Return whether the ids that a report counts decode to the very text that they encode."""
+        return self.processor.text.spells_what_it_knows and not report.columns[TEXT].unknown
 
     def initialise(self, model: nn.Module, log: Log) -> None:
         """Fill in pretrained word vectors, if the recipe names some."""
@@ -119,7 +88,7 @@ class RunningTextTask(Task):
             DataError: if there is no text.
         """
         report = self.new_report()
-        pieces = [row.row[TEXT] for row in self.processor.encode(rows, report)]
+        pieces = [row.row[TEXT] for row in self._encode(rows, report)]
         if not report.columns[TEXT].tokens:
             raise DataError(f"{split}: no text to score; check that the data set is not empty")
         return np.concatenate([np.asarray(piece, dtype=np.int64) for piece in pieces]), report

@@ -1,6 +1,5 @@
 """What tasks share that generate one text for one source: batches, validation, references, likelihood."""
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +14,6 @@ from pydantic import NonNegativeInt
 from heedful.config import Config
 from heedful.data.batch import Batch
 from heedful.data.links import ALIGNMENT
-from heedful.data.plan import in_order
 from heedful.data.sources import Row
 from heedful.data.store import Ids, TokenStore
 from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig
@@ -24,8 +22,7 @@ from heedful.errors import RequestError
 from heedful.models.base import Model
 from heedful.recipes import schema
 from heedful.tasks.base import PreparedData, Task
-from heedful.tasks.forced import forced
-from heedful.tasks.grouping import longest_first
+from heedful.tasks.generation import forced
 from heedful.tasks.metrics.likelihood import Likelihood
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.translation import Language, check_language, quick_scores, reference_notes
@@ -43,10 +40,11 @@ from heedful.tasks.model_input import (
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.sequence_formats import ConcatenatedFormat, SequenceFormat
 from heedful.tasks.source_target import Tokenizers
-from heedful.tasks.validation import means, micro_batch
+from heedful.tasks.texts import longest_first
+from heedful.tasks.validation import perplexity
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
-from heedful.training.feed import PlannedData
+from heedful.training.loop import Validate
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.typing import JsonObject
 
@@ -55,37 +53,41 @@ Vary = Callable[[str, Sequence[Ids], Sequence[int], int], list[Ids]]
 
 
 class Pairs:
-    """Batches of a store.
+    """Batches of a store of sources and targets. A `Batches`.
 
     Args:
         pairing: how source and target are presented to the model.
         store: the ids.
         columns: those of source and target. If there is a column ``alignment``, training batches have its
-            links (`heedful.tasks.linking`).
-        vary: changes sources and targets of training batches anew in every epoch; None: nothing.
+            links (`heedful.tasks.guidance`).
+        vary: changes sources and targets anew in every epoch; None: nothing.
+        scored: whether the loss is that of the targets alone, as in validation.
     """
 
     def __init__(
-        self, pairing: SequenceFormat, store: TokenStore, columns: tuple[str, str], vary: Vary | None = None
+        self,
+        pairing: SequenceFormat,
+        store: TokenStore,
+        columns: tuple[str, str],
+        vary: Vary | None = None,
+        *,
+        scored: bool = False,
     ) -> None:
-        self.pairing, self.store, self.columns, self.vary = pairing, store, columns, vary
+        self.pairing, self.store, self.columns = pairing, store, columns
+        self.vary, self.scored = vary, scored
         self.lengths = pairing.lengths(*(store.lengths(column) for column in columns))
 
     def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
-        """A training batch."""
+        """Return the batch of some rows in some epoch."""
         rows = self.store.gather(samples)
         source, target = self.columns
+        if self.scored:
+            return self.pairing.scored(rows[source], rows[target])
         if self.vary is not None:
             for column in self.columns:
                 rows[column] = self.vary(column, rows[column], samples, epoch)
         batch = self.pairing.collate(rows[source], rows[target], samples)
         return batch.linked(rows[ALIGNMENT]) if ALIGNMENT in rows else batch
-
-    def scored(self, samples: Sequence[int]) -> Batch:
-        """A batch whose loss is that of the targets alone."""
-        rows = self.store.gather(samples)
-        source, target = self.columns
-        return self.pairing.scored(rows[source], rows[target])
 
 
 # Recipes ------------------------------------------------------------------------------------------------
@@ -181,17 +183,37 @@ class Seq2SeqTask(Task):
             f"data.valid: {note}" for note in reference_notes(references, self.recipe.evaluation.language)
         ]
 
-    def training_data(self, data: PreparedData) -> PlannedData:
-        """Pairs of similar lengths."""
-        pairs, training = (
-            Pairs(self.recipe.pairing, data.train, self.sides, self.vary()),
-            self.recipe.training,
-        )
-        return PlannedData(pairs.lengths, pairs, training.tokens_per_update, training.seed)
+    def batches(self, store: TokenStore, *, training: bool) -> Pairs:
+        """Sources with their targets."""
+        vary = self.vary() if training else None
+        return Pairs(self.recipe.pairing, store, self.sides, vary, scored=not training)
 
-    def validator(self, data: PreparedData, module: ModelWithLoss) -> "Validator":
-        """Loss and perplexity and, if the recipe asks for it, BLEU and chrF."""
-        return Validator(self, data, module)
+    def validation_metrics(self, terms: Mapping[str, float]) -> Mapping[str, float]:
+        """Loss and perplexity of the targets."""
+        return {"loss": terms["token"], "perplexity": perplexity(terms["nll"])}
+
+    def validator(self, data: PreparedData, module: ModelWithLoss) -> Validate:
+        """Return loss and perplexity and, if the recipe asks for it, BLEU and chrF of generated texts."""
+        likelihood, settings = super().validator(data, module), self.recipe.validation
+        if settings.decode == 0:
+            return likelihood
+        rows = self.validation_rows(data)[: settings.decode]
+        source, target = self.sides
+
+        def validate(model: Any) -> Mapping[str, float]:
+            metrics = dict(likelihood(model))
+            predictor = self.predictor(model, settings.decoding or GreedyConfig(), Inference(model))
+            predictions = predictor.predict([row[source] for row in rows])
+            read = [(p.text, row[target]) for p, row in zip(predictions, rows, strict=True) if not p.error]
+            scores = quick_scores(
+                [text for text, _ in read],
+                [reference for _, reference in read],
+                language=self.recipe.evaluation.language,
+                lowercase=self.lowercase,
+            )
+            return {**metrics, **scores}
+
+        return validate
 
     def answer_and_ids(
         self,
@@ -275,48 +297,6 @@ class Seq2SeqTask(Task):
             TARGET: text_axis(tokenizers.target, [*target, SPECIALS.end]),
         }
         return replace(made, axes=axes)
-
-    def quick_scores(self, texts: Sequence[str], references: Sequence[Any]) -> Mapping[str, float]:
-        """BLEU and chrF of generated texts."""
-        language = self.recipe.evaluation.language
-        return quick_scores(texts, references, language=language, lowercase=self.lowercase)
-
-
-class Validator:
-    """Loss and perplexity on the validation data and, if asked for, BLEU and chrF of generated texts.
-
-    Args:
-        task: of the run.
-        data: its data.
-        module: runs the model and its objective.
-    """
-
-    def __init__(self, task: Seq2SeqTask, data: PreparedData, module: ModelWithLoss) -> None:
-        recipe = task.recipe
-        self.task, self.module, self.settings = task, module, recipe.validation
-        self.rows = task.validation_rows(data)
-        self.pairs = Pairs(recipe.pairing, data.valid, task.sides)
-        self.batches = in_order(self.pairs.lengths, micro_batch(recipe))
-
-    def __call__(self, model: Any) -> Mapping[str, float]:
-        """See `heedful.training.loop.Validate`."""
-        return {**self._likelihood(), **self._generated(model)}
-
-    def _likelihood(self) -> dict[str, float]:
-        found = means(self.module, (self.pairs.scored(samples.tolist()) for samples in self.batches))
-        return {"loss": found["token"], "perplexity": math.exp(min(found["nll"], 700.0))}
-
-    def _generated(self, model: Model) -> Mapping[str, float]:
-        if self.settings.decode == 0:
-            return {}
-        rows = self.rows[: self.settings.decode]
-        source, target = self.task.sides
-        decoding = self.settings.decoding or GreedyConfig()
-        predictions = self.task.predictor(model, decoding, Inference(model)).predict(
-            [r[source] for r in rows]
-        )
-        read = [(p.text, row[target]) for p, row in zip(predictions, rows, strict=True) if p.error is None]
-        return self.task.quick_scores([text for text, _ in read], [reference for _, reference in read])
 
 
 # References and likelihood ------------------------------------------------------------------------------

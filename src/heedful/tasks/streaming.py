@@ -118,7 +118,7 @@ class Growing:
 
 
 @contextmanager
-def telling(spelling: Spelling, on_text: OnText | None) -> Iterator[OnToken | None]:
+def streamed(spelling: Spelling, on_text: OnText | None) -> Iterator[OnToken | None]:
     """What a decoder is to be given, so that ``on_text`` is told of all that it writes; None for None."""
     if on_text is None:
         yield None

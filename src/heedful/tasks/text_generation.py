@@ -1,6 +1,6 @@
-"""Predictors that generate a text for a source: what translators and captioners have in common, and both."""
+"""Predictors that generate a text for a source: translators and captioners."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,14 +12,12 @@ from heedful.decoding.protocol import Hypothesis, Request
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
-from heedful.nn.layout import Ids
-from heedful.tasks.forced import forced
-from heedful.tasks.generation import Generator, n_hypotheses
-from heedful.tasks.grouping import longest_first
-from heedful.tasks.prediction import Prediction
+from heedful.tasks.generation import Generator, forced, n_hypotheses
+from heedful.tasks.prediction import Prediction, Progress
 from heedful.tasks.sequence_formats import TWO_SIDES, ImageAndCaption, SequenceFormat
 from heedful.tasks.source_target import Tokenizers
-from heedful.tasks.streaming import OnText, Spelling, Streaming, telling
+from heedful.tasks.streaming import OnText, Spelling, Streaming, streamed
+from heedful.tasks.texts import longest_first
 from heedful.tasks.unknown import joined, unknown_note
 from heedful.text.tokenizer import Tokenizer
 
@@ -27,15 +25,20 @@ from heedful.text.tokenizer import Tokenizer
 DECODING_BUDGET = 8192
 
 
-class TextGenerator:
-    """A model with the tokenizer of what it writes.
+# Longest source in tokens, where the recipe sets no limit of its own.
+MAX_SOURCE = 1024
+
+
+class TextGenerator(Streaming):
+    """Base class of predictors that generate a text for a source.
 
     Args:
-        model: keeps the model contract; put into evaluation mode here.
-        tokenizer: of the answers.
-        decoding: how to decode.
-        pairing: how source and answer are presented to the model.
-        inference: the model made ready for decoding; by default it is made so here.
+        model: follows the model contract; put into evaluation mode here.
+        tokenizer: of the generated text.
+        decoding: decoding settings.
+        pairing: how source and target are presented to the model.
+        budget: maximum number of tokens of a batch, with padding and all hypotheses.
+        inference: the model prepared for decoding; by default it is prepared here.
     """
 
     def __init__(
@@ -44,44 +47,42 @@ class TextGenerator:
         tokenizer: Tokenizer,
         decoding: DecodingConfig,
         pairing: SequenceFormat,
+        *,
+        budget: int = DECODING_BUDGET,
         inference: Inference | None = None,
     ) -> None:
         self.model, self.tokenizer, self.decoding = model.eval(), tokenizer, decoding
-        self.pairing, self.inference = pairing, inference or Inference(self.model)
+        self.pairing, self.budget, self.inference = pairing, budget, inference or Inference(self.model)
         self.device = next(model.parameters()).device
         side = tokenizer.preprocessing.build()
         self.spelling = Spelling(tokenizer, side.undo, side.certain, is_local=side.moses is None)
+        self.width = n_hypotheses(decoding)
 
-    @property
-    def width(self) -> int:
-        """Hypotheses that run side by side for a source."""
-        return n_hypotheses(self.decoding)
-
-    def write(
+    def generate(
         self,
         sources: Sequence[Any],
         lengths: Sequence[int],
         ordinals: Sequence[int],
         on_text: OnText | None = None,
     ) -> list[list[Hypothesis]]:
-        """The answers to each source, best first.
+        """Return the hypotheses for each source, best first.
 
         Args:
-            sources: as the pairing takes them.
-            lengths: their tokens, by which the decoding measures how much may be written.
-            ordinals: their numbers; sampling draws for each number on its own.
-            on_text: called with the answer to a single source while it is generated.
+            sources: in the form of the sequence format.
+            lengths: their numbers of tokens, which limit the length of the generated texts.
+            ordinals: their numbers; sampling draws for each number independently.
+            on_text: called with the text for a single source while it is generated.
         """
         specials = self.tokenizer.specials
         coverage = isinstance(self.decoding, BeamConfig) and self.decoding.coverage > 0
         generator = Generator(self.inference.ready(attention=coverage), attention=coverage)
         first, read = self.pairing.begin(generator, sources, self.device)
-        with telling(self.spelling, on_text) as on_token:
+        with streamed(self.spelling, on_text) as on_token:
             request = Request(
                 first,
                 generator.step,
                 end=specials.end,
-                max_lengths=[self._most(n) for n in lengths],
+                max_lengths=[self._max_length(n) for n in lengths],
                 forbidden=specials.never_written,
                 source_lengths=None if read is None else read.layout.lengths,
                 ordinals=ordinals,
@@ -89,26 +90,27 @@ class TextGenerator:
             )
             return decode(self.decoding, request)
 
-    def _most(self, source_length: int) -> int:
-        """The most tokens to write."""
+    def _max_length(self, source_length: int) -> int:
+        """The maximum number of tokens to generate."""
         wanted, room = self.decoding.max_length.of(source_length), self.pairing.room(source_length)
         return wanted if room is None else min(wanted, room)
 
-    def prediction(self, hypotheses: Sequence[Hypothesis]) -> Prediction:
-        """The best answer, with the others as its alternatives."""
-        first, *others = [self.spelling.prediction(h) for h in hypotheses]
-        return replace(first, alternatives=others)
-
     @torch.inference_mode()
-    def alignment(self, source: Any, hypothesis: Hypothesis) -> list[Any] | None:
-        """From one forced pass over the finished hypothesis: ``[layer][head][target][source]``."""
-        batch = self.pairing.collate([source], [hypothesis.ids]).to(self.device)
+    def prediction(
+        self, source: Any, hypotheses: Sequence[Hypothesis], *, alignment: bool = False
+    ) -> Prediction:
+        """Return the best hypothesis as a prediction, with the others as its alternatives.
+
+        The alignment ``[layer][head][target][source]``, if requested, comes from one forward pass over the
+        source and the finished hypothesis.
+        """
+        first, *others = [self.spelling.prediction(hypothesis) for hypothesis in hypotheses]
+        first = replace(first, alternatives=others)
+        if not alignment:
+            return first
+        batch = self.pairing.collate([source], [hypotheses[0].ids]).to(self.device)
         weights = forced(self.model, batch, alignment=True)[0].alignment
-        return None if weights is None else weights.float().tolist()
-
-
-# Longest source in tokens, where the recipe sets no limit of its own.
-MAX_SOURCE = 1024
+        return replace(first, alignment=None if weights is None else weights.float().tolist())
 
 
 def source_note(tokenizer: Tokenizer, text: str, source: Sequence[int], longest: int) -> str | None:
@@ -118,17 +120,16 @@ def source_note(tokenizer: Tokenizer, text: str, source: Sequence[int], longest:
     return joined(cut, unknown_note(tokenizer, [text], [source], "source"))
 
 
-class Translator(Streaming):
-    """A model with its tokenizers: texts in, predictions out, as many and in the same order.
+class Translator(TextGenerator):
+    """Generates a text for a text.
 
     Args:
-        model: keeps the model contract; put into evaluation mode here.
+        model: follows the model contract; put into evaluation mode here.
         tokenizers: of both sides.
-        decoding: how to decode.
+        decoding: decoding settings.
         pairing: how source and target are presented to the model.
-        max_source: longest source in tokens; a longer one is truncated, and the prediction notes it.
-        budget: maximum number of tokens of a batch, with padding and all hypotheses.
-        inference: the model made ready for decoding; by default it is made so here.
+        max_source: maximum number of tokens of a source; a longer one is truncated, with a note.
+        **options: of `TextGenerator`.
     """
 
     def __init__(
@@ -136,15 +137,13 @@ class Translator(Streaming):
         model: Model,
         tokenizers: Tokenizers,
         decoding: DecodingConfig,
-        *,
         pairing: SequenceFormat = TWO_SIDES,
+        *,
         max_source: int = MAX_SOURCE,
-        budget: int = DECODING_BUDGET,
-        inference: Inference | None = None,
+        **options: Any,
     ) -> None:
-        self.model, self.tokenizers, self.decoding = model.eval(), tokenizers, decoding
-        self.pairing, self.max_source, self.budget = pairing, max_source, budget
-        self.writer = TextGenerator(model, tokenizers.target, decoding, pairing, inference)
+        super().__init__(model, tokenizers.target, decoding, pairing, **options)
+        self.source_tokenizer, self.max_source = tokenizers.source, max_source
 
     @torch.inference_mode()
     def predict(
@@ -153,7 +152,7 @@ class Translator(Streaming):
         *,
         alignment: bool = False,
         first: int = 0,
-        progress: Callable[[int], None] = lambda n: None,
+        progress: Progress = lambda n: None,
         on_text: OnText | None = None,
     ) -> list[Prediction]:
         """Translate; an input without a token gives an empty prediction.
@@ -161,71 +160,34 @@ class Translator(Streaming):
         Args:
             texts: the sources.
             alignment: also return the attention over the source of every layer and head.
-            first: the number of the first text; sampling draws for each number on its own.
+            first: the number of the first text; sampling draws for each number independently.
             progress: called with the number of sentences just done.
-            on_text: called with the answer to a single text while it is generated.
+            on_text: called with the text for a single source while it is generated.
         """
         if alignment and not self.model.alignment_taps:
             raise RequestError("this model has no attention from target to source, so there is no alignment")
-        sources = self.tokenizers.source.encode_batch(list(texts))
+        tokenizer, longest = self.source_tokenizer, self.max_source
+        sources = tokenizer.encode_batch(list(texts))
         results: list[Prediction] = [Prediction("") for _ in texts]
-        for group in self._groups(sources):
-            cut = [sources[i][: self.max_source] for i in group]
-            lengths, ordinals = [len(ids) for ids in cut], [first + i for i in group]
-            answers = self.writer.write(cut, lengths, ordinals, on_text)
-            for i, ids, hypotheses in zip(group, cut, answers, strict=True):
-                prediction = self._prediction(ids, hypotheses, alignment)
-                unread = len(sources[i]) - len(ids)
-                results[i] = replace(prediction, note=self._note(texts[i], sources[i]), cut=unread)
+        lengths = {i: len(source) for i, source in enumerate(sources) if source}
+        for group in longest_first(lengths, self.budget, lambda n: (min(n, longest) + 1) * self.width):
+            cut = [sources[i][:longest] for i in group]
+            answers = self.generate(cut, [len(ids) for ids in cut], [first + i for i in group], on_text)
+            for i, source, hypotheses in zip(group, cut, answers, strict=True):
+                results[i] = replace(
+                    self.prediction(source, hypotheses, alignment=alignment),
+                    source_tokens=[*tokenizer.tokens(source), "</s>"] if alignment else None,
+                    note=source_note(tokenizer, texts[i], sources[i], longest),
+                    cut=len(sources[i]) - len(source),
+                )
             progress(len(group))
         return results
 
-    def _note(self, text: str, source: Sequence[int]) -> str | None:
-        return source_note(self.tokenizers.source, text, source, self.max_source)
 
-    def _groups(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-        """Indices of non-empty sources, longest first, cut into groups of bounded size."""
-        width = self.writer.width
-        lengths = {i: len(source) for i, source in enumerate(sources) if source}
-        return longest_first(lengths, self.budget, lambda n: (min(n, self.max_source) + 1) * width)
+class Captioner(TextGenerator):
+    """Generates a caption for an image; the decoding limits lengths by the number of patches."""
 
-    def _prediction(
-        self, source: Sequence[int], hypotheses: Sequence[Hypothesis], alignment: bool
-    ) -> Prediction:
-        prediction = self.writer.prediction(hypotheses)
-        if not alignment:
-            return prediction
-        return replace(
-            prediction,
-            source_tokens=[*self.tokenizers.source.tokens(source), "</s>"],
-            alignment=self.writer.alignment(source, hypotheses[0]),
-        )
-
-
-class Captioner(Streaming):
-    """A model with its tokenizer: images in, captions out, as many and in the same order.
-
-    Args:
-        model: keeps the model contract, with images as sources; put into evaluation mode here.
-        tokenizer: of captions.
-        decoding: how to decode; it measures by the number of patches.
-        pairing: how an image and its caption are presented to the model.
-        budget: maximum number of tokens of a batch, with padding and all hypotheses.
-        inference: the model made ready for decoding; by default it is made so here.
-    """
-
-    def __init__(
-        self,
-        model: Model,
-        tokenizer: Tokenizer,
-        decoding: DecodingConfig,
-        pairing: ImageAndCaption,
-        *,
-        budget: int = DECODING_BUDGET,
-        inference: Inference | None = None,
-    ) -> None:
-        self.decoding, self.pairing, self.budget = decoding, pairing, budget
-        self.writer = TextGenerator(model, tokenizer, decoding, pairing, inference)
+    pairing: ImageAndCaption
 
     @torch.inference_mode()
     def predict(
@@ -234,7 +196,7 @@ class Captioner(Streaming):
         *,
         alignment: bool = False,
         first: int = 0,
-        progress: Callable[[int], None] = lambda n: None,
+        progress: Progress = lambda n: None,
         on_text: OnText | None = None,
     ) -> list[Prediction]:
         """Caption images; one that cannot be read gets an empty caption and an error.
@@ -242,46 +204,25 @@ class Captioner(Streaming):
         Args:
             texts: the images: paths, or whatever `LazyImage.of` takes.
             alignment: also return the attention over the patches of every layer and head.
-            first: the number of the first image; sampling draws for each number on its own.
+            first: the number of the first image; sampling draws for each number independently.
             progress: called with the number of images just done.
             on_text: called with the caption of a single image while it is generated.
         """
-        results: list[Prediction] = []
-        size = max(1, self.budget // (self.pairing.n_tokens * self.writer.width))
+        results = [Prediction("") for _ in texts]
+        size = max(1, self.budget // (self.pairing.n_tokens * self.width))
         for begin in range(0, len(texts), size):
-            group = self._read(texts[begin : begin + size])
-            sources = {begin + i: source for i, source in enumerate(group) if not isinstance(source, str)}
-            answers = self._written(sources, first, alignment, on_text)
-            for i, source in enumerate(group, begin):
-                results.append(Prediction("", error=source) if isinstance(source, str) else answers[i])
-            progress(len(group))
+            numbers, sources = range(begin, min(begin + size, len(texts))), {}
+            for i in numbers:
+                try:
+                    sources[i] = self.pairing.reader.pixels(LazyImage.of(texts[i])).reshape(-1)
+                except DataError as error:
+                    results[i] = Prediction("", error=str(error))
+            if sources:
+                lengths = [self.pairing.n_tokens] * len(sources)
+                ordinals = [first + i for i in sources]
+                answers = self.generate(list(sources.values()), lengths, ordinals, on_text)
+                for (i, source), hypotheses in zip(sources.items(), answers, strict=True):
+                    prediction = self.prediction(source, hypotheses, alignment=alignment)
+                    results[i] = replace(prediction, grid=self.pairing.grid if alignment else None)
+            progress(len(numbers))
         return results
-
-    def _read(self, given: Sequence[Any]) -> list[Ids | str]:
-        """The numbers of each image, or why it cannot be read."""
-        read: list[Ids | str] = []
-        for each in given:
-            try:
-                read.append(self.pairing.reader.pixels(LazyImage.of(each)).reshape(-1))
-            except DataError as error:
-                read.append(str(error))
-        return read
-
-    def _written(
-        self, sources: dict[int, Any], first: int, alignment: bool, on_text: OnText | None
-    ) -> dict[int, Prediction]:
-        if not sources:
-            return {}
-        lengths = [self.pairing.n_tokens] * len(sources)
-        answers = self.writer.write(list(sources.values()), lengths, [first + i for i in sources], on_text)
-        return {
-            i: self._prediction(source, hypotheses, alignment)
-            for (i, source), hypotheses in zip(sources.items(), answers, strict=True)
-        }
-
-    def _prediction(self, source: Any, hypotheses: Sequence[Hypothesis], alignment: bool) -> Prediction:
-        prediction = self.writer.prediction(hypotheses)
-        if not alignment:
-            return prediction
-        weights = self.writer.alignment(source, hypotheses[0])
-        return replace(prediction, alignment=weights, grid=self.pairing.grid)

@@ -3,11 +3,12 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
-from torch import nn
+from torch import Tensor, nn
 
 from heedful.config import Config
 from heedful.data.batch import Batch
@@ -20,17 +21,31 @@ from heedful.models.base import Model
 from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.registry import build_reader
+from heedful.nn.layout import Layout
 from heedful.recipes import schema
-from heedful.tasks.base import Log, PreparedData, Rows, Task, TaskProcessor
+from heedful.tasks.base import Columns, Log, Rows, Task
+from heedful.tasks.labels import LABEL
 from heedful.tasks.model_input import INPUT, Axis, ids_in, refuse_empty, text_axis
-from heedful.tasks.texts import AS_DOCUMENTS, BARE, TEXT, WITH_CLASS, Template, fitted
-from heedful.tasks.validation import Batches, Validator, micro_batch
+from heedful.tasks.prediction import Progress
+from heedful.tasks.processor import TextProcessor
+from heedful.tasks.texts import (
+    AS_DOCUMENTS,
+    BARE,
+    PAIR,
+    TEXT,
+    WITH_CLASS,
+    Read,
+    Template,
+    TemplateLimit,
+    encoded,
+    fitted,
+    read_texts,
+    text_columns,
+)
 from heedful.tasks.vectors import fill_vectors
 from heedful.tasks.warm_start import own_tokenizer
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
-from heedful.training.feed import PlannedData
-from heedful.training.model_with_loss import ModelWithLoss
 
 # Recipes ------------------------------------------------------------------------------------------------
 
@@ -101,14 +116,14 @@ class TextRecipe(schema.Recipe):
         return False
 
     @property
-    def frame(self) -> Template:
+    def template(self) -> Template:
         """The special tokens around the texts."""
         return AS_DOCUMENTS if isinstance(self.model, LanguageModelConfig) else WITH_CLASS
 
     @property
     def room(self) -> int:
         """Tokens that the texts of a row may have together."""
-        return int(self.model.longest) - self.frame.n_specials(1 + self.pairs)
+        return int(self.model.longest) - self.template.n_specials(1 + self.pairs)
 
     @property
     def longest_key(self) -> str:
@@ -130,23 +145,44 @@ class EncoderRecipe(TextRecipe):
     model: EncoderConfig
 
 
+class WholeTextConfig(Config):
+    """Predict an answer for a text as a whole.
+
+    Args:
+        pairs: whether each input is a pair of texts.
+        add_special_tokens: whether special tokens are put around the texts; false (language models and single
+            texts only): the text alone, as GPT-2's classifiers in other libraries read it.
+    """
+
+    pairs: bool = False
+    add_special_tokens: bool = True
+
+
 class WholeTextRecipe(TextRecipe):
     """A recipe about whole texts: a language model has read one at its last token."""
 
+    task: WholeTextConfig
     model: AnyReader
 
     @property
-    def frame(self) -> Template:
+    def pairs(self) -> bool:
+        """Whether each input is a pair of texts."""
+        return self.task.pairs
+
+    @property
+    def template(self) -> Template:
         """The special tokens around the texts; of a language model, as the task says."""
-        return super().frame if self.task.framed else BARE
+        return super().template if self.task.add_special_tokens else BARE
 
     @model_validator(mode="after")
     def _can_be_bare(self) -> "WholeTextRecipe":
-        if not self.task.framed and isinstance(self.model, EncoderConfig):
-            raise ValueError("task.framed=false is not supported by encoders, which need the class token")
-        if not self.task.framed and self.pairs:
+        if not self.task.add_special_tokens and isinstance(self.model, EncoderConfig):
             raise ValueError(
-                "task.framed=false is not supported for pairs (nothing would separate the texts)"
+                "task.add_special_tokens=false is not supported by encoders, which need the class token"
+            )
+        if not self.task.add_special_tokens and self.pairs:
+            raise ValueError(
+                "task.add_special_tokens=false is not supported for pairs (nothing would separate the texts)"
             )
         return self
 
@@ -154,29 +190,14 @@ class WholeTextRecipe(TextRecipe):
 # The task -----------------------------------------------------------------------------------------------
 
 
-class TextTaskProcessor(TaskProcessor, Protocol):
-    """A processor with one tokenizer, for all texts."""
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """Of all texts."""
-        ...
-
-
 class TextTask(Task):
     """A task whose rows have texts and one answer."""
 
     recipe: TextRecipe
-    processor: TextTaskProcessor
+    processor: TextProcessor
 
     answer: ClassVar[str]
     """The column of the answer."""
-
-    texts_of_all: ClassVar[tuple[str, ...]]
-    """All columns that may hold text, of whatever recipe."""
-
-    validation_terms: ClassVar[Mapping[str, str]]
-    """What validation measures, each as the mean of a term of the loss."""
 
     @property
     @abstractmethod
@@ -189,14 +210,14 @@ class TextTask(Task):
 
     @abstractmethod
     def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
-        """The heads that the task adds to the model."""
+        """Return the heads that the task adds to the model; ``sizes`` as `TaskProcessor.sizes`."""
 
     @abstractmethod
-    def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> TextTaskProcessor:
-        """Make the processor around the tokenizer.
+    def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> TextProcessor:
+        """Make the processor with this tokenizer.
 
         Raises:
-            DataError: if the rows do not give what is needed.
+            DataError: if the rows are not sufficient.
         """
 
     @abstractmethod
@@ -205,40 +226,38 @@ class TextTask(Task):
 
     @abstractmethod
     def limits(self) -> Sequence[Limit]:
-        """What the model reads of a row; longer ones are cut, dropped or refused as the filter says."""
+        """Return what the model reads of a row; longer rows are cut, dropped or refused by the filter."""
 
     @property
     @abstractmethod
     def n_answers(self) -> int:
         """One more than the greatest id of an answer."""
 
-    @abstractmethod
-    def batches(self, store: TokenStore) -> Batches:
-        """Batches of the ids of training or validation rows."""
-
-    def make_processor(self, rows: Rows) -> TextTaskProcessor:
-        """A tokenizer for all texts, and the rest of the processor."""
-        found = (row.row[column] for row in rows() for column in self.texts)
-        texts = (" ".join(text) if isinstance(text, list) else text for text in found)
+    def make_processor(self, rows: Rows) -> TextProcessor:
+        """Train a tokenizer on all texts, or take that of the run to start from, and add the rest."""
+        columns = (row.row[column] for row in rows() for column in self.texts)
+        texts = (" ".join(text) if isinstance(text, list) else text for text in columns)
         return self.processor_with(own_tokenizer(self.recipe, TEXT, texts), rows)
 
     def new_report(self) -> DataReport:
         """Counts unknown tokens."""
-        return DataReport(dict.fromkeys(self.texts_of_all, self.processor.tokenizer.specials.unknown))
+        return DataReport(dict.fromkeys(self.texts, self.processor.text.specials.unknown))
 
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
-        """What passes the filter, as far as the model reads it."""
-        limit = _of_texts(self.recipe.data.filter, self.texts)
-        yield from keep(self.encode_rows(rows, report), limit, report, limits=self.limits())
+        """Yield the rows that pass the filter, truncated to what the model reads."""
+        filter = self.recipe.data.filter
+        if isinstance(filter.max_length, int):  # a limit for texts, not for answers
+            limits = dict.fromkeys(self.texts, filter.max_length)
+            filter = filter.model_copy(update={"max_length": limits})
+        yield from keep(self.encode_rows(rows, report), filter, report, limits=self.limits())
         del report.columns[self.answer]  # its lengths are meaningless
 
     def n_ids(self) -> Mapping[str, int]:
-        """Those of the vocabulary, and of answers."""
-        texts = dict.fromkeys(self.texts, self.processor.tokenizer.vocab_size)
-        return {**texts, self.answer: self.n_answers}
+        """The sizes of the vocabulary and of the set of answers."""
+        return {**dict.fromkeys(self.texts, self.processor.text.vocab_size), self.answer: self.n_answers}
 
     def build_model(self, sizes: Sequence[int] | None = None) -> Model:
-        """An encoder or a language model, with the heads of the task."""
+        """Build an encoder or a language model, with the heads of the task."""
         sizes = self.processor.sizes if sizes is None else sizes
         reader = build_reader(self.recipe.model, sizes[0])
         reader.heads.update(self.heads(sizes))
@@ -246,30 +265,21 @@ class TextTask(Task):
 
     def initialise(self, model: nn.Module, log: Log) -> None:
         """Fill in pretrained word vectors, if the recipe names some."""
-        fill_vectors(self.recipe, {TEXT: self.processor.tokenizer}, model, log)
+        fill_vectors(self.recipe, {TEXT: self.processor.text}, model, log)
 
-    def training_data(self, data: PreparedData) -> PlannedData:
-        """Batches of texts of similar lengths."""
-        make = self.batches(data.train)
-        training = self.recipe.training
-        return PlannedData(make.lengths, make, training.tokens_per_update, training.seed)
-
-    def validator(self, data: PreparedData, module: ModelWithLoss) -> Validator:
-        """Means of the terms of the loss."""
-        return Validator(module, self.batches(data.valid), micro_batch(self.recipe), self.validation_terms)
-
-    def framed_input(self, given: Any) -> tuple[Batch, dict[str, Axis]]:
+    def text_input(self, given: Any) -> tuple[Batch, dict[str, Axis]]:
         """Encode a text or pair as in training, truncated to the maximum length; return its axis too."""
-        tokenizer, texts = self.processor.tokenizer, self.texts_in(given)
+        tokenizer, texts, template = self.processor.text, self.texts_in(given), self.recipe.template
         ids = tokenizer.encode_batch(texts)
         refuse_empty(*ids)
-        batch = self.recipe.frame([fitted(ids, self.recipe.model.longest, self.recipe.frame)])
+        batch = template([fitted(ids, self.recipe.model.longest, template)])
         return batch, {INPUT: text_axis(tokenizer, ids_in(batch), texts)}
 
     def source_from(self, files: Sequence[Path]) -> OwnTable:
-        """A table with a header, or one like that to train on, or JSON lines, with the task's columns.
+        """Return a table with the task's columns, in the format of the training data.
 
-        Of a run that learned from the CoNLL format, a file of that format.
+        Raises:
+            RequestError: if it is not one file.
         """
         if len(files) != 1:
             raise RequestError(
@@ -279,59 +289,103 @@ class TextTask(Task):
         return own_table(files[0], self.columns.required, like=self.recipe.data.train)
 
 
-class TextBatches:
-    """Batches of texts, or pairs, with one answer each; long texts are cut. A `Batches`.
+class WholeTextTask(TextTask):
+    """A task with one answer for a text or pair of texts as a whole."""
+
+    answer = LABEL
+
+    recipe: WholeTextRecipe
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """One text, or two."""
+        return text_columns(self.recipe.task.pairs)
+
+    @property
+    def columns(self) -> Columns:
+        """The texts and the answer."""
+        return Columns((*self.texts, LABEL), self.texts, extra=(PAIR,), single=(LABEL,))
+
+    @abstractmethod
+    def answer_ids(self, row: LocatedRow[Row]) -> list[int]:
+        """Return the answer of a row as ids.
+
+        Raises:
+            DataError: if it is not an answer of this task.
+        """
+
+    @abstractmethod
+    def with_answers(self, batch: Batch, answers: Sequence[NDArray[np.integer]]) -> Batch:
+        """Return the batch with the answers, given as `answer_ids` returns them."""
+
+    def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
+        """Yield the ids of the texts, and those of the answer."""
+        for row, ids in encoded(dict.fromkeys(self.texts, self.processor.text), rows):
+            yield LocatedRow({**ids, LABEL: self.answer_ids(row)}, row.where)
+
+    def limits(self) -> Sequence[TemplateLimit]:
+        """Return one limit, that all texts of a row share."""
+        recipe = self.recipe
+        return [TemplateLimit(self.texts, recipe.model.longest, recipe.template, recipe.longest_key)]
+
+    def batches(self, store: TokenStore, *, training: bool) -> "WholeTextBatches":
+        """Texts with their answers."""
+        return WholeTextBatches(self, store)
+
+    def read(
+        self,
+        model: Model,
+        inputs: Sequence[str | Sequence[str]],
+        answer: Callable[[Tensor, nn.ModuleDict, Layout], Tensor],
+        progress: Progress,
+    ) -> list[Read]:
+        """Apply the model to texts or pairs; see `heedful.tasks.texts.read_texts`."""
+        return read_texts(
+            model,
+            self.processor.text,
+            inputs,
+            answer,
+            longest=self.recipe.model.longest,
+            template=self.recipe.template,
+            progress=progress,
+        )
+
+
+class WholeTextBatches:
+    """Batches of texts or pairs with their answers; long texts are truncated. A `Batches`.
 
     Args:
+        task: the task.
         store: the ids.
-        columns: of the texts.
-        answer: the column of the answer.
-        longest: the most tokens of a sequence.
-        frame: the special tokens around the texts.
-        collate: makes a batch of texts, the ids of their answers, and the numbers of the samples.
     """
 
-    def __init__(
-        self,
-        store: TokenStore,
-        columns: Sequence[str],
-        answer: str,
-        longest: int,
-        frame: Template,
-        collate: Callable[[Sequence[Any], Sequence[Any], Sequence[int]], Batch],
-    ) -> None:
-        self.store, self.columns, self.answer = store, columns, answer
-        self.longest, self.frame, self.collate = longest, frame, collate
-        tokens = sum(store.lengths(column) for column in columns)
-        self.lengths: Lengths = np.clip(tokens + frame.n_specials(len(columns)), 1, longest)
+    def __init__(self, task: WholeTextTask, store: TokenStore) -> None:
+        self.task, self.store = task, store
+        self.longest, self.template = task.recipe.model.longest, task.recipe.template
+        tokens = sum(store.lengths(column) for column in task.texts)
+        self.lengths: Lengths = np.clip(tokens + self.template.n_specials(len(task.texts)), 1, self.longest)
 
     def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
-        """The batch of some rows."""
+        """Return the batch of some rows."""
         rows = self.store.gather(samples)
-        texts = zip(*(rows[column] for column in self.columns), strict=True)
-        return self.collate(
-            [fitted(parts, self.longest, self.frame) for parts in texts], rows[self.answer], samples
-        )
+        texts = zip(*(rows[column] for column in self.task.texts), strict=True)
+        parts = [fitted(each, self.longest, self.template) for each in texts]
+        return self.task.with_answers(self.template(parts, samples), rows[LABEL])
 
 
 def synthetic_texts(
-    vocab_size: int, n: int, length: int, n_texts: int, frame: Template = WITH_CLASS
+    vocab_size: int, n: int, length: int, n_texts: int, template: Template = WITH_CLASS
 ) -> Batch:
-    """``n`` random sequences of about ``length`` tokens, with as many texts each, for timing."""
+    """Return ``n`` random sequences of about ``length`` tokens, with as many texts each, for timing."""
     draw = np.random.default_rng(0)
-    around = frame.n_specials(n_texts)
+    around = template.n_specials(n_texts)
     shares = [max(0, length - around + (0, -1, 1)[i % 3]) for i in range(n)]
     parts = [
         fitted(
-            [draw.integers(len(SPECIALS), vocab_size, -(-share // n_texts))] * n_texts, share + around, frame
+            [draw.integers(len(SPECIALS), vocab_size, -(-share // n_texts))] * n_texts,
+            share + around,
+            template,
         )
         for share in shares
     ]
-    return frame(parts)
-
-
-def _of_texts(filter: Filter, columns: Sequence[str]) -> Filter:
-    """The filter, with a limit of all columns as one of texts alone."""
-    if not isinstance(filter.max_length, int):
-        return filter
-    return filter.model_copy(update={"max_length": dict.fromkeys(columns, filter.max_length)})
+    return template(parts)

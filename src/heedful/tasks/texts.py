@@ -1,27 +1,27 @@
-"""What tasks share that answer to a whole text, or to a pair of texts: columns, ids, cutting, reading."""
+"""Texts and pairs of texts as models read them: special tokens, truncation, batches by length."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.data.report import EncodedRow
 from heedful.data.sources import LocatedRow, Row
 from heedful.models.base import Model
 from heedful.nn.layout import Ids, Layout
-from heedful.tasks.grouping import longest_first
+from heedful.tasks.prediction import Progress
 from heedful.tasks.unknown import joined, unknown_note
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
 TEXT, PAIR = "text", "pair"
 
-# Tokens that are read together: of the rectangle [texts, longest].
 BUDGET = 8192
+"""Maximum number of tokens of a batch, with padding."""
 
 # The special tokens around one text; a second one needs one more.
 N_SPECIALS = 2
@@ -71,19 +71,25 @@ def text_columns(pairs: bool) -> tuple[str, ...]:
 
 
 def encoded(
-    tokenizer: Tokenizer, rows: Iterable[LocatedRow[Row]], columns: Sequence[str], chunk: int = 1000
+    tokenizers: Mapping[str, Tokenizer], rows: Iterable[LocatedRow[Row]], chunk: int = 1000
 ) -> Iterator[tuple[LocatedRow[Row], dict[str, list[int]]]]:
-    """Each row with the ids of its texts, by column."""
+    """Yield each row with the ids of its texts, by column; a chunk of rows is in memory at a time.
+
+    Args:
+        tokenizers: of each column.
+        rows: that have these columns.
+        chunk: number of rows that are encoded together.
+    """
     rows = iter(rows)
     while block := list(islice(rows, chunk)):
-        texts = [tokenizer.encode_batch([r.row[column] for r in block]) for column in columns]
-        for row, *ids in zip(block, *texts, strict=True):
-            yield row, dict(zip(columns, ids, strict=True))
+        ids = [each.encode_batch([row.row[c] for row in block]) for c, each in tokenizers.items()]
+        for row, *each in zip(block, *ids, strict=True):
+            yield row, dict(zip(tokenizers, each, strict=True))
 
 
-def fitted(texts: Sequence[Ids], longest: int, frame: Template = WITH_CLASS) -> list[Ids]:
+def fitted(texts: Sequence[Ids], longest: int, template: Template = WITH_CLASS) -> list[Ids]:
     """The texts cut, the longer one first, so that they and their special tokens are ``longest`` together."""
-    room = longest - frame.n_specials(len(texts))
+    room = longest - template.n_specials(len(texts))
     kept = [len(text) for text in texts]
     while sum(kept) > room:
         most = max(range(len(kept)), key=lambda i: kept[i])
@@ -100,19 +106,19 @@ class TemplateLimit:
     Args:
         columns: of the texts.
         longest: the most tokens of a sequence.
-        frame: the special tokens around the texts.
+        template: the special tokens around the texts.
         key: the setting that limits the length of a sequence.
     """
 
     columns: Sequence[str]
     longest: int
-    frame: Template
+    template: Template
     key: str
 
     @property
     def room(self) -> int:
         """Tokens that the texts may have together."""
-        return self.longest - self.frame.n_specials(len(self.columns))
+        return self.longest - self.template.n_specials(len(self.columns))
 
     @property
     def reason(self) -> str:
@@ -126,7 +132,7 @@ class TemplateLimit:
 
     def cut(self, row: EncodedRow) -> EncodedRow:
         """As `fitted` does it."""
-        texts: Any = fitted([row[column] for column in self.columns], self.longest, self.frame)
+        texts: Any = fitted([row[column] for column in self.columns], self.longest, self.template)
         return {**row, **dict(zip(self.columns, texts, strict=True))}
 
     @property
@@ -141,7 +147,7 @@ class TemplateLimit:
 
 
 class Read(NamedTuple):
-    """The result of a `TextReader` for an input."""
+    """What `read_texts` returns for an input."""
 
     answer: Tensor
     """Its row, on the CPU."""
@@ -151,57 +157,68 @@ class Read(NamedTuple):
     """How many of its tokens were not read."""
 
 
-class TextReader:
-    """Reads one or two texts for each input, neighbours in length together.
+@torch.inference_mode()
+def read_texts(
+    model: Model,
+    tokenizer: Tokenizer,
+    inputs: Sequence[str | Sequence[str]],
+    answer: Callable[[Tensor, nn.ModuleDict, Layout], Tensor],
+    *,
+    longest: int,
+    template: Template = WITH_CLASS,
+    progress: Progress = lambda n: None,
+) -> list[Read]:
+    """Apply a model to texts or pairs of texts, neighbours in length together.
 
     Args:
-        model: put into evaluation mode here.
+        model: in evaluation mode.
         tokenizer: of all texts.
-        longest: the most tokens of a sequence; longer texts are truncated, with a note.
-        answer: what is made of hidden states, heads and layout: a row for each sequence.
-        frame: the special tokens around the texts.
-        budget: maximum number of tokens of a batch, with padding.
+        inputs: texts, or tuples of texts that are read together.
+        answer: maps hidden states, heads and layout to a row for each sequence.
+        longest: maximum number of tokens of a sequence; longer texts are truncated, with a note.
+        template: the special tokens around the texts.
+        progress: called with the number of inputs just done.
     """
+    texts = [(text,) if isinstance(text, str) else tuple(text) for text in inputs]
+    ids = [tokenizer.encode_batch(parts) for parts in texts]
+    n_tokens = [sum(map(len, parts)) + template.n_specials(len(parts)) for parts in ids]
+    results, device = [Read(torch.zeros(0))] * len(ids), next(model.parameters()).device
+    lengths = {i: min(max(n, 1), longest) for i, n in enumerate(n_tokens)}
+    for group in longest_first(lengths, BUDGET):
+        batch = template([fitted(ids[i], longest, template) for i in group]).to(device)
+        answers = answer(model(batch.inputs), model.heads, batch.inputs.layout).cpu()
+        for i, row in zip(group, answers, strict=True):
+            room = longest - template.n_specials(len(texts[i]))
+            results[i] = Read(row, *_note(tokenizer, texts[i], ids[i], room))
+        progress(len(group))
+    return results
 
-    def __init__(
-        self,
-        model: Model,
-        tokenizer: Tokenizer,
-        *,
-        longest: int,
-        answer: Callable[[Tensor, Any, Layout], Tensor],
-        frame: Template = WITH_CLASS,
-        budget: int = BUDGET,
-    ) -> None:
-        self.model, self.tokenizer = model.eval(), tokenizer
-        self.longest, self.answer, self.frame, self.budget = longest, answer, frame, budget
-        self.device = next(model.parameters()).device
 
-    @torch.inference_mode()
-    def read(
-        self, inputs: Sequence[str | Sequence[str]], progress: Callable[[int], None] = lambda n: None
-    ) -> list[Read]:
-        """For each input its row of the answer, and notes about it."""
-        parts = [(text,) if isinstance(text, str) else tuple(text) for text in inputs]
-        ids = [self.tokenizer.encode_batch(part) for part in parts]
-        results = [Read(torch.zeros(0))] * len(ids)
-        for group in self._groups(ids):
-            batch = self.frame([fitted(ids[i], self.longest, self.frame) for i in group]).to(self.device)
-            answers = self.answer(self.model(batch.inputs), self.model.heads, batch.inputs.layout).cpu()
-            for i, row in zip(group, answers, strict=True):
-                results[i] = Read(row, *self._note(parts[i], ids[i]))
-            progress(len(group))
-        return results
+def _note(
+    tokenizer: Tokenizer, texts: Sequence[str], ids: Sequence[Sequence[int]], room: int
+) -> tuple[str | None, int]:
+    """Note what is unusual about an input, and count its tokens that were not read."""
+    n_tokens = sum(map(len, ids))
+    if n_tokens == 0:
+        return "the input is empty", 0
+    cut = f"cut from {n_tokens} to {room} tokens" if n_tokens > room else None
+    return joined(cut, unknown_note(tokenizer, texts, ids)), max(0, n_tokens - room)
 
-    def _groups(self, ids: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[int]]:
-        """Indices of inputs, longest first, cut into groups of bounded size."""
-        sizes = (sum(map(len, parts)) + self.frame.n_specials(len(parts)) for parts in ids)
-        return longest_first({i: min(max(n, 1), self.longest) for i, n in enumerate(sizes)}, self.budget)
 
-    def _note(self, texts: Sequence[str], ids: Sequence[Sequence[int]]) -> tuple[str | None, int]:
-        """Notes about an input, and how many of its tokens were not read."""
-        n_tokens, room = sum(map(len, ids)), self.longest - self.frame.n_specials(len(texts))
-        if n_tokens == 0:
-            return "the input is empty", 0
-        cut = f"cut from {n_tokens} to {room} tokens" if n_tokens > room else None
-        return joined(cut, unknown_note(self.tokenizer, texts, ids)), max(0, n_tokens - room)
+def longest_first(
+    lengths: Mapping[int, int], budget: int, cost: Callable[[int], int] = lambda n: n
+) -> Iterator[list[int]]:
+    """Yield the keys of ``lengths`` in groups that are read together, longest first.
+
+    Equal lengths stay in their order.
+
+    Args:
+        lengths: of each input, by its number.
+        budget: what the rectangle of a group may cost; a single input may cost more.
+        cost: of a row of the rectangle whose longest input has the given length.
+    """
+    order = sorted(lengths, key=lambda i: -lengths[i])
+    while order:
+        size = max(1, budget // cost(lengths[order[0]]))
+        yield order[:size]
+        order = order[size:]

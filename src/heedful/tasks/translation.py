@@ -33,8 +33,7 @@ from heedful.objectives.terms import AuxiliaryLoss
 from heedful.recipes import schema
 from heedful.recipes.trees import Tree
 from heedful.tasks.base import Columns, Log, PreparedData, Rows, TaskInfo
-from heedful.tasks.guidance import GuidedConfig
-from heedful.tasks.linking import cut_links, encode_linked
+from heedful.tasks.guidance import GuidedConfig, cut_links, encode_linked
 from heedful.tasks.metrics.loads import counting
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.translation import (
@@ -403,7 +402,7 @@ class Translation(Seq2SeqTask):
             model,
             self.processor,
             decoding,
-            pairing=recipe.pairing,
+            recipe.pairing,
             max_source=recipe.max_source,
             inference=inference,
         )

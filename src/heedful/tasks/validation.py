@@ -1,13 +1,12 @@
 """Validation by the loss: means of its terms over the validation data."""
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from torch import nn
-
 from heedful.data.batch import Batch
-from heedful.data.plan import Lengths, in_order
+from heedful.data.plan import Lengths
 from heedful.errors import DataError
 from heedful.recipes.schema import Recipe
 from heedful.training import distribution
@@ -33,26 +32,6 @@ class Batches(Protocol):
         ...
 
 
-class Validator:
-    """Means of some terms of the loss over the validation data.
-
-    Args:
-        module: with the model.
-        make: the batches.
-        budget: tokens of each batch.
-        terms: for each metric, the name of its term.
-    """
-
-    def __init__(self, module: ModelWithLoss, make: Batches, budget: int, terms: Mapping[str, str]) -> None:
-        self.module, self.make, self.terms = module, make, terms
-        self.batches = in_order(make.lengths, budget)
-
-    def __call__(self, model: nn.Module) -> Mapping[str, float]:
-        """See `heedful.training.loop.Validate`."""
-        found = means(self.module, (self.make(samples.tolist(), 0) for samples in self.batches))
-        return {metric: found[term] for metric, term in self.terms.items()}
-
-
 def means(module: ModelWithLoss, batches: Iterable[Batch]) -> dict[str, float]:
     """Return each term of the loss by its name: its sum over all batches, divided by its count."""
     device = next(module.parameters()).device
@@ -66,3 +45,8 @@ def means(module: ModelWithLoss, batches: Iterable[Batch]) -> dict[str, float]:
     if empty := [name for name in sums if not counts[name]]:
         raise DataError(f"validation: the loss term {empty[0]!r} has nothing to be computed from")
     return {name: total / counts[name] for name, total in sums.items()}
+
+
+def perplexity(nll: float) -> float:
+    """Return the perplexity of a mean negative log-likelihood in nats, or e^700 if it is greater."""
+    return math.exp(min(nll, 700.0))

@@ -79,11 +79,11 @@ class WordTemplate:
     """How words are presented to a model, and at which of its tokens the tag of a word is predicted.
 
     Args:
-        frame: the special tokens around them.
+        template: the special tokens around them.
         last: whether it is the last one, not the first.
     """
 
-    frame: Template
+    template: Template
     last: bool
 
     def __call__(self, texts: Sequence[Ids], marks: Sequence[Ids], samples: Sequence[int] = ()) -> Batch:
@@ -94,8 +94,8 @@ class WordTemplate:
             marks: for each id 0, or where a word begins the number of its tag plus 1.
             samples: the numbers of the samples.
         """
-        framed = self.frame([[text] for text in texts], samples)
-        return framed.tagged([_at_last(own) for own in marks] if self.last else marks)
+        batch = self.template([[text] for text in texts], samples)
+        return batch.tagged([_at_last(own) for own in marks] if self.last else marks)
 
 
 BY_FIRST = WordTemplate(WITH_CLASS, last=False)

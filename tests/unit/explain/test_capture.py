@@ -11,7 +11,7 @@ from heedful.explain.capture import explain_input, prepare_input, slots_axis
 from heedful.nn.attention import kernels
 from heedful.nn.taps import recording
 from heedful.runs.run import Run
-from heedful.tasks.forced import forced
+from heedful.tasks.generation import forced
 from heedful.tasks.model_input import GIVEN, AnswerOptions, Axis
 from heedful.tasks.registry import TASKS, task_for
 from heedful.text.specials import SPECIALS
@@ -238,7 +238,7 @@ def test_a_text_without_a_gap_is_looked_at_all_the_same(explained):
 def test_pairs_stand_one_after_the_other(explained, name, first_token, last_token):
     run, given = explained(name)
     side = explain_input(run, given).axes["input"]
-    first, second = (run.processor.tokenizer.tokens(run.processor.tokenizer.encode(text)) for text in given)
+    first, second = (run.processor.text.tokens(run.processor.text.encode(text)) for text in given)
     assert side.tokens == (first_token, *first, last_token, *second, last_token)
     assert side.surface == ("the", "cat", "a", "dog", "sat")
     assert [side.surface[word] for word in dict.fromkeys(side.words) if word >= 0] == list(side.surface)

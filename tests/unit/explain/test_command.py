@@ -95,7 +95,7 @@ def test_words_or_tokens_are_shown_with_what_they_look_at(command, explained):
     ]
     assert pieces == [
         "<cls>",
-        *run.processor.tokenizer.tokens(run.processor.tokenizer.encode(given)),
+        *run.processor.text.tokens(run.processor.text.encode(given)),
         "<sep>",
     ]
 

@@ -265,7 +265,7 @@ def test_a_head_is_known_by_its_tensors_where_no_architecture_is_told(own_run, t
     (out / "config.json").write_text(json.dumps(config), "utf-8")
     again = load(import_run(out, tmp_path / "again").path)
     assert again.recipe.task.kind == "tagging"
-    assert again.processor.tags == ("D", "N", "V")
+    assert again.processor.labels == ("D", "N", "V")
     assert not again.recipe.model.pooler
 
 
@@ -345,7 +345,7 @@ def test_an_imported_run_is_the_start_of_another(bert, tmp_path):
     run = load(tmp_path / "fine")
     assert run.processor.labels == tuple(sorted(LABELS))
     first = load(source.path)
-    assert run.processor.tokenizer.fingerprint == first.processor.text.fingerprint
+    assert run.processor.text.fingerprint == first.processor.text.fingerprint
     moved = 0.0
     for name, tensor in first.model.state_dict().items():
         if not name.startswith(("heads.token", "heads.next")):

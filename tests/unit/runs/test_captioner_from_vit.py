@@ -159,7 +159,7 @@ def test_it_trains_and_its_run_needs_the_vit_no_more(folder, tmp_path, frozen):
     run = load(tmp_path / "run", device="cpu")
     task = task_for(moved)
     task.load(run.folder)
-    assert task.processor.tokenizer.vocab_size > 3
+    assert task.processor.caption.vocab_size > 3
     changed = {name for name, x in run.model.state_dict().items() if not torch.equal(x, first[name])}
     encoder = {name for name in first if name.startswith(("source_embedding.", "encoder."))}
     assert bool(changed & encoder) == (frozen == "none")

@@ -94,7 +94,7 @@ def test_texts_lie_before_it_as_documents(tmp_path):
     run = into(tmp_path, pairs=True)
     seen = []
     run.model.embedding.register_forward_hook(lambda _, given, __: seen.append(given[0].ids.tolist()))
-    x, y = (run.processor.tokenizer.encode(word)[0] for word in "xy")
+    x, y = (run.processor.text.encode(word)[0] for word in "xy")
     (answer,) = run.predict([("x x y", "y")])
     assert seen.pop() == [2, x, x, y, 2, y, 2]
     assert answer.note is None
@@ -109,10 +109,10 @@ def test_texts_lie_before_it_as_documents(tmp_path):
 def test_texts_may_lie_bare_before_it(tmp_path):
     """With nothing around them, in training as in use; of an empty one the end token stands there."""
     write(tmp_path, one_text)
-    run = into(tmp_path, task={"framed": False}, training={"max_updates": 2, "validate_every": 2})
+    run = into(tmp_path, task={"add_special_tokens": False}, training={"max_updates": 2, "validate_every": 2})
     seen = []
     run.model.embedding.register_forward_hook(lambda _, given, __: seen.append(given[0].ids.tolist()))
-    x, y = (run.processor.tokenizer.encode(word)[0] for word in "xy")
+    x, y = (run.processor.text.encode(word)[0] for word in "xy")
     for text, wanted, note in [
         ("x x y", [x, x, y], None),
         ("", [2], "the input is empty"),
@@ -137,8 +137,8 @@ def test_texts_may_lie_bare_before_it(tmp_path):
     ],
 )
 def test_what_must_be_framed_is_refused_bare(changes, message):
-    with pytest.raises(RequestError, match=rf"task\.framed=false is {message}"):
-        recipe(task={"framed": False}, **changes)
+    with pytest.raises(RequestError, match=rf"task\.add_special_tokens=false is {message}"):
+        recipe(task={"add_special_tokens": False}, **changes)
 
 
 def test_a_number_for_a_text(tmp_path):
@@ -189,7 +189,7 @@ def test_a_language_model_tags_each_word_at_its_last_token(tmp_path):
     seen = []
     run.model.embedding.register_forward_hook(lambda _, given, __: seen.append(given[0].ids.tolist()))
     (alone,) = run.predict(["yab xa"])
-    assert seen == [[2, *run.processor.tokenizer.encode("yab xa"), 2]]
+    assert seen == [[2, *run.processor.text.encode("yab xa"), 2]]
     assert alone.tags == ["-b", "ya"]
     # Nothing that follows changes a tag.
     (longer,) = run.predict(["yab xa xb"])

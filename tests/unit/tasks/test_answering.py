@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from heedful.data.lines import Location
 from heedful.data.sources import LocatedRow
-from heedful.errors import DataError, RequestError
+from heedful.errors import DataError
 from heedful.models.encoder import EncoderConfig, build, class_head
 from heedful.nn.layout import Tokens
-from heedful.tasks.answering import Answerer, PassageProcessor, Windows, answer_span
+from heedful.tasks.answering import Answerer, Windows, answer_span
+from heedful.tasks.processor import TextProcessor
 from heedful.text.configuration import BpeConfig
 from heedful.text.training import train_tokenizer
 from heedful.text.words import spelled
@@ -23,7 +24,7 @@ CLS, SEP = 4, 5
 
 @pytest.fixture(scope="module")
 def processor():
-    return PassageProcessor(train_tokenizer(BpeConfig(kind="bpe", merges=40), [PASSAGE] * 3))
+    return TextProcessor(train_tokenizer(BpeConfig(kind="bpe", merges=40), [PASSAGE] * 3))
 
 
 @pytest.fixture(scope="module")
@@ -36,17 +37,17 @@ def model(processor):
     made.heads["answer"] = class_head(14, 2, 0.1)
     for parameter in made.parameters():
         parameter.data += 0.3 * torch.randn_like(parameter)
-    return made
+    return made.eval()
 
 
 def answerer(model, processor, longest=64, stride=None, **settings):
     windows = Windows(longest, 5, stride)
-    return Answerer(model, processor, windows=windows, **{"longest_answer": 4, **settings})
+    return Answerer(model, processor.text, windows=windows, **{"longest_answer": 4, **settings})
 
 
 def every_stretch(model, processor, question, passage, windows, longest_answer):
     """Score and text of each stretch of each window, and the class token's score of each window."""
-    asked, read = spelled(processor.tokenizer, question), spelled(processor.tokenizer, passage)
+    asked, read = spelled(processor.text, question), spelled(processor.text, passage)
     found, nothing = {}, []
     for a, b in windows.of(len(asked.ids), len(read.ids)):
         head = [CLS, *asked.ids[: windows.longest_question], SEP]
@@ -109,11 +110,6 @@ def test_one_output_for_each_input_whatever_is_empty(model, processor):
     assert found[1].text == found[2].text == ""
     assert (found[3].text, found[3].start, found[3].end) == ("x", 0, 1)
     assert answerer(model, processor).predict([]) == []
-
-
-def test_there_is_no_alignment(model, processor):
-    with pytest.raises(RequestError, match="alignment"):
-        answerer(model, processor).predict([("six", PASSAGE)], alignment=True)
 
 
 @given(st.integers(0, 30), st.integers(0, 60), st.integers(10, 40), st.none() | st.integers(1, 40))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from small_tasks import LAYER, task_of
 
 from heedful.data.images import LazyImage
 from heedful.data.lines import LocatedRow, Location
@@ -12,7 +13,7 @@ from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleC
 from heedful.errors import DataError
 from heedful.models.captioner import CaptionerConfig, build
 from heedful.tasks.captioning import CaptionProcessor
-from heedful.tasks.forced import forced
+from heedful.tasks.generation import forced
 from heedful.tasks.images import ImageReader
 from heedful.tasks.sequence_formats import ImageAndCaption, SequenceFormat
 from heedful.tasks.text_generation import Captioner
@@ -45,9 +46,14 @@ def captioner(decoding=None, **options):
         layer={"mixer": {"n_heads": 3}, "channels": {"d_ff": 17}},
     )
     model = build(config, *processor.sizes)
-    return Captioner(
-        model, processor.tokenizer, decoding or GreedyConfig(max_length=SHORT), PAIRING, **options
-    )
+    return Captioner(model, processor.caption, decoding or GreedyConfig(max_length=SHORT), PAIRING, **options)
+
+
+def task(unreadable="error", **model):
+    sizes = {"image_size": SIZE, "patch_size": 4, "d_model": 12, "n_layers": 1, "layer": LAYER}
+    model = {"kind": "captioner", **sizes, **model}
+    data = {"filter": {"unreadable": unreadable}}
+    return task_of("captioning", CaptionProcessor(tokenizer()), ["image", "caption"], model=model, data=data)
 
 
 def numbers(array):
@@ -94,12 +100,11 @@ def test_rows_become_numbers_and_ids(tmp_path):
     (array,) = arrays(1)
     Image.fromarray(array).save(tmp_path / "one.png")
     rows = located(LazyImage.of(array), LazyImage.of(tmp_path / "one.png"))
-    processor, report = CaptionProcessor(tokenizer()), DataReport()
-    for row in processor.encode(rows, READER, report, drop=False):
+    for row in task().encode(rows, DataReport()):
         assert row.row["image"].dtype == np.uint8
         assert np.array_equal(row.row["image"], numbers(array))
-        assert processor.tokenizer.decode(row.row["caption"]) == "a red circle"
-    grey = next(processor.encode(rows, ImageReader(4, 1, (0.5,), (0.5,)), report, drop=False))
+        assert tokenizer().decode(row.row["caption"]) == "a red circle"
+    grey = next(task(image_size=4, channels=1).encode(rows, DataReport()))
     assert grey.row["image"].shape == (16,)
 
 
@@ -107,10 +112,10 @@ def test_an_unreadable_image_is_refused_by_name_or_left_out_and_counted(tmp_path
     (tmp_path / "no.png").write_text("text")
     (good,) = arrays(1)
     rows = located(LazyImage.of(good), LazyImage(tmp_path / "no.png", "no.png"), LazyImage.of(good))
-    processor, report = CaptionProcessor(tokenizer()), DataReport()
+    report = DataReport()
     with pytest.raises(DataError, match=r"t:2: no.png: not an image.*`unreadable: drop`"):
-        list(processor.encode(rows, READER, report, drop=False))
-    kept = list(processor.encode(rows, READER, report, drop=True))
+        list(task().encode(rows, DataReport()))
+    kept = list(task("drop").encode(rows, report))
     assert [row.where.line for row in kept] == [1, 3]
     assert report.dropped["unreadable"].to_dict() == {"count": 1, "examples": ["t:2"]}
 
@@ -118,10 +123,10 @@ def test_an_unreadable_image_is_refused_by_name_or_left_out_and_counted(tmp_path
 def test_a_missing_image_is_one_that_cannot_be_read_and_has_the_name_of_its_row():
     (good,) = arrays(1)
     rows = located(LazyImage.of(good), LazyImage.missing(Location("t", 2)))
-    processor, report = CaptionProcessor(tokenizer()), DataReport()
+    report = DataReport()
     with pytest.raises(DataError, match=r"^t:2: the image is missing \(`unreadable: drop`"):
-        list(processor.encode(rows, READER, report, drop=False))
-    assert len(list(processor.encode(rows, READER, report, drop=True))) == 1
+        list(task().encode(rows, DataReport()))
+    assert len(list(task("drop").encode(rows, report))) == 1
     assert report.dropped["unreadable"].to_dict() == {"count": 1, "examples": ["t:2"]}
 
 
@@ -179,9 +184,9 @@ def test_an_image_is_brought_to_the_size_of_the_model():
 
 def test_log_probabilities_are_those_of_a_forced_pass():
     it, images = captioner(BeamConfig(beam=4, max_length=SHORT)), arrays(3)
-    model = it.writer.model
+    model = it.model
     for array, prediction in zip(images, it.predict(images), strict=True):
-        ids = it.writer.tokenizer.encode(prediction.text)
+        ids = it.tokenizer.encode(prediction.text)
         wanted = forced(model, PAIRING.collate([numbers(array)], [ids]))[0].log_probs
         got = torch.tensor(prediction.log_probs)
         torch.testing.assert_close(got, wanted[: len(got)], rtol=0, atol=1e-5)

@@ -2,15 +2,19 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
+from small_tasks import task_of
 
 from heedful.data.lines import Location
 from heedful.data.sources import LocatedRow
+from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.encoder import EncoderConfig, build, class_head
 from heedful.nn.layout import Tokens
-from heedful.tasks.classification import Classifier, LabelProcessor
+from heedful.tasks import texts as reading
+from heedful.tasks.classification import LabelProcessor
 from heedful.tasks.texts import fitted
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
@@ -26,7 +30,23 @@ def processor():
 
 
 def ids(processor, text):
-    return processor.tokenizer.encode(text)
+    return processor.text.encode(text)
+
+
+@pytest.fixture(scope="module")
+def task(processor):
+    return task_of("classification", processor, ["text", "label"])
+
+
+@pytest.fixture(scope="module")
+def pairs(processor):
+    columns = ["text", "pair", "label"]
+    return task_of("classification", processor, columns, task={"pairs": True}, model={"segments": 2})
+
+
+def batch(task, texts, labels):
+    """A batch of texts with the numbers of their labels."""
+    return task.with_answers(task.recipe.template(texts), np.array([[label] for label in labels]))
 
 
 def model(processor, segments=2):
@@ -42,32 +62,32 @@ def model(processor, segments=2):
     made.heads["class"] = class_head(14, processor.sizes[1], 0.1)
     for parameter in made.parameters():
         parameter.data += 0.3 * torch.randn_like(parameter)
-    return made
+    return made.eval()
 
 
-def test_rows_become_ids_and_numbers(processor):
+def test_rows_become_ids_and_numbers(task, processor):
     rows = [LocatedRow({"text": "one two", "label": "good"}, Location("f", 1))]
-    (encoded,) = processor.encode(rows, ["text"])
+    (encoded,) = task.encode_rows(rows, task.new_report())
     assert encoded.row == {"text": ids(processor, "one two"), "label": [1]}
 
 
-def test_a_label_that_was_never_seen_is_named_with_its_place_and_the_nearest(processor):
+def test_a_label_that_was_never_seen_is_named_with_its_place_and_the_nearest(task):
     rows = [LocatedRow({"text": "one", "label": "god"}, Location("reviews.tsv", 7))]
     with pytest.raises(DataError, match=r"reviews.tsv:7: the label 'god' .*'good'"):
-        list(processor.encode(rows, ["text"]))
+        list(task.encode_rows(rows, task.new_report()))
 
 
-def test_a_text_stands_between_class_token_and_separator(processor):
-    batch = processor.collate([[[7, 8]], [[]]], [2, 0])
-    assert batch.inputs.split() == [[CLS, 7, 8, SEP], [CLS, SEP]]
-    assert batch.classes.tolist() == [2, 0]
-    assert batch.inputs.segments is None
+def test_a_text_stands_between_class_token_and_separator(task):
+    made = batch(task, [[[7, 8]], [[]]], [2, 0])
+    assert made.inputs.split() == [[CLS, 7, 8, SEP], [CLS, SEP]]
+    assert made.classes.tolist() == [2, 0]
+    assert made.inputs.segments is None
 
 
-def test_the_second_text_of_a_pair_is_another_segment(processor):
-    batch = processor.collate([[[7, 8], [9]], [[], [10, 11]]], [2, 0])
-    assert batch.inputs.split() == [[CLS, 7, 8, SEP, 9, SEP], [CLS, SEP, 10, 11, SEP]]
-    assert batch.inputs.segments.tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1]
+def test_the_second_text_of_a_pair_is_another_segment(pairs):
+    made = batch(pairs, [[[7, 8], [9]], [[], [10, 11]]], [2, 0])
+    assert made.inputs.split() == [[CLS, 7, 8, SEP, 9, SEP], [CLS, SEP, 10, 11, SEP]]
+    assert made.inputs.segments.tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize("lengths", list(itertools.product(range(8), repeat=2)) + [(n,) for n in range(12)])
@@ -80,12 +100,12 @@ def test_texts_are_cut_the_longer_one_first(lengths):
     assert [list(text) for text in fitted(texts, longest)] == expected
 
 
-def test_predictions_are_the_models_own_probabilities_whatever_the_batch(processor):
+def test_predictions_are_the_models_own_probabilities_whatever_the_batch(task, processor, monkeypatch):
+    monkeypatch.setattr(reading, "BUDGET", 20)
     made = model(processor)
     texts = ["one", "two three four", "", "seven " * 20, "five six", "one"]
-    classifier = Classifier(made, processor, longest=9, n_best=3, budget=20)
     done = []
-    predictions = classifier.predict(texts, progress=done.append)
+    predictions = task.predict(made, texts, done.append, n_best=3)
     assert sum(done) == len(texts)
     for text, prediction in zip(texts, predictions, strict=True):
         row = Tokens.of([[CLS, *ids(processor, text)[:7], SEP]])
@@ -101,20 +121,21 @@ def test_predictions_are_the_models_own_probabilities_whatever_the_batch(process
     assert predictions[3].note == "cut from 20 to 7 tokens"
 
 
-def test_pairs_are_read_with_their_segments(processor):
+def test_pairs_are_read_with_their_segments(pairs, processor):
     made = model(processor)
-    (prediction,) = Classifier(made, processor, longest=9).predict([("one two", "three")])
-    row = processor.collate([[ids(processor, "one two"), ids(processor, "three")]], [0]).inputs
+    (prediction,) = pairs.predict(made, [("one two", "three")])
+    row = batch(pairs, [[ids(processor, "one two"), ids(processor, "three")]], [0]).inputs
     with torch.no_grad():
         logits = made.heads["class"](made.heads["pooled"](made(row), row.layout))[0]
     assert prediction.text == processor.labels[logits.argmax()]
     assert prediction.alternatives == []
 
 
-def test_there_is_no_alignment(processor):
+def test_there_is_no_alignment(task, processor):
+    made = model(processor)
     with pytest.raises(RequestError, match="alignment"):
-        Classifier(model(processor), processor, longest=9).predict(["one"], alignment=True)
+        task.predictor(made, None, Inference(made)).predict(["one"], alignment=True)
 
 
-def test_no_input_no_output(processor):
-    assert Classifier(model(processor), processor, longest=9).predict([]) == []
+def test_no_input_no_output(task, processor):
+    assert task.predict(model(processor), []) == []

@@ -7,7 +7,7 @@ import torch
 
 from heedful.nn.attention import kernels
 from heedful.nn.taps import recording
-from heedful.tasks.forced import forced
+from heedful.tasks.generation import forced
 from heedful.tasks.sequence_formats import TWO_SIDES
 
 SOURCES, TARGETS = [[7, 8, 9], [], [10, 11, 12, 13]], [[11, 12], [13, 14, 15], []]

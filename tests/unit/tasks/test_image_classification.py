@@ -3,22 +3,26 @@
 import numpy as np
 import pytest
 import torch
+from small_tasks import LAYER, task_of
 
 from heedful.data.images import LazyImage
 from heedful.data.report import DataReport
 from heedful.data.sources import LocatedRow, Location
+from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.encoder import class_head
 from heedful.models.vision import VisionConfig, build
 from heedful.nn.patches import Images
-from heedful.tasks.image_classification import ImageClassifier, ImageProcessor
+from heedful.tasks import image_classification
+from heedful.tasks.image_classification import ImageProcessor
 from heedful.tasks.images import ImageReader
 
 SIZE, N_TOKENS = 6, 5
 ARRAYS = np.random.default_rng(4).integers(0, 256, (7, SIZE, SIZE), dtype=np.uint8)
 IMAGES = [LazyImage(array, f"p{n}") for n, array in enumerate(ARRAYS)]
 BROKEN = LazyImage(b"no image", "broken.png")
-CODEC = ImageProcessor(ImageReader.measured(IMAGES, SIZE, 1), ("cat", "dog", "eel"))
+PROCESSOR = ImageProcessor(ImageReader.measured(IMAGES, SIZE, 1), ("cat", "dog", "eel"))
+MODEL = {"image_size": SIZE, "channels": 1, "patch_size": 3, "d_model": 14, "n_layers": 1, "layer": LAYER}
 
 
 def row(image, label, n=1):
@@ -27,26 +31,22 @@ def row(image, label, n=1):
 
 def model():
     torch.manual_seed(3)
-    made = build(
-        VisionConfig(
-            image_size=SIZE,
-            channels=1,
-            patch_size=3,
-            d_model=14,
-            n_layers=1,
-            layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 19}},
-        )
-    )
+    made = build(VisionConfig(**MODEL))
     made.heads["class"] = class_head(14, 3, 0.1)
     for parameter in made.parameters():
         parameter.data += 0.3 * torch.randn_like(parameter)
-    return made
+    return made.eval()
+
+
+def task(unreadable="error"):
+    model, data = {"kind": "vision", **MODEL}, {"filter": {"unreadable": unreadable}}
+    return task_of("image-classification", PROCESSOR, ["image", "label"], model=model, data=data)
 
 
 def test_rows_become_pixels_and_numbers_and_are_counted():
     report = DataReport()
     rows = [row(IMAGES[0], "dog"), row(IMAGES[1], "cat", 2), row(IMAGES[2], "dog", 3)]
-    encoded = [each.row for each in CODEC.encode(rows, report, drop=False)]
+    encoded = [each.row for each in task().encode(rows, report)]
     assert all(np.array_equal(e["image"], a.reshape(-1)) for e, a in zip(encoded, ARRAYS, strict=False))
     assert [e["label"] for e in encoded] == [[1], [0], [1]]
     assert report.to_dict()["classes"] == {"cat": 1, "dog": 2}
@@ -56,39 +56,40 @@ def test_rows_become_pixels_and_numbers_and_are_counted():
 def test_what_cannot_be_read_stops_the_work_or_is_dropped_and_counted():
     rows = [row(IMAGES[0], "dog"), row(BROKEN, "cat", 2)]
     with pytest.raises(DataError, match=r"broken.png: not an image .*\(`unreadable: drop` leaves"):
-        list(CODEC.encode(rows, DataReport(), drop=False))
+        list(task().encode(rows, DataReport()))
     report = DataReport()
-    assert len(list(CODEC.encode(rows, report, drop=True))) == 1
+    assert len(list(task("drop").encode(rows, report))) == 1
     assert report.to_dict()["dropped"] == {"unreadable": {"count": 1, "examples": ["f:2"]}}
     with pytest.raises(DataError, match="no row can be used"):
-        list(CODEC.encode(rows[1:], DataReport(), drop=True))
+        list(task("drop").encode(rows[1:], DataReport()))
     with pytest.raises(DataError, match=r"broken.png: not an image .*\(`unreadable: drop` leaves"):
         ImageReader.measured([BROKEN, *IMAGES], SIZE, 1)
-    assert ImageReader.measured([BROKEN, *IMAGES], SIZE, 1, drop=True) == CODEC.reader
+    assert ImageReader.measured([BROKEN, *IMAGES], SIZE, 1, drop=True) == PROCESSOR.reader
 
 
 def test_an_unknown_label_is_named_with_its_place():
     with pytest.raises(DataError, match=r"f:9: the label 'dgo' .*'dog'"):
-        list(CODEC.encode([row(IMAGES[0], "dgo", 9)], DataReport(), drop=True))
+        list(task("drop").encode([row(IMAGES[0], "dgo", 9)], DataReport()))
 
 
 @pytest.mark.parametrize("budget", [1, 3 * N_TOKENS, 10_000])
-def test_predictions_are_the_models_own_probabilities_whatever_the_batch(budget):
+def test_predictions_are_the_models_own_probabilities_whatever_the_batch(budget, monkeypatch):
+    monkeypatch.setattr(image_classification, "BUDGET", budget)
     made, done = model(), []
-    classifier = ImageClassifier(made, CODEC, n_tokens=N_TOKENS, n_best=3, budget=budget)
-    predictions = classifier.predict([*IMAGES, ARRAYS[0]], progress=done.append)
+    predictions = task().predict(made, [*IMAGES, ARRAYS[0]], done.append, n_best=3)
     assert sum(done) == len(predictions) == 8
     for array, prediction in zip([*ARRAYS, ARRAYS[0]], predictions, strict=True):
-        images = Images.of(CODEC.reader.normalised(array[None, None]), N_TOKENS)
+        images = Images.of(PROCESSOR.reader.normalised(array[None, None]), N_TOKENS)
         with torch.no_grad():
             pooled = made.heads["pooled"](made(images), images.layout)
             log_probs = made.heads["class"](pooled)[0].log_softmax(-1)
         found = {p.text: p.score for p in (prediction, *prediction.alternatives)}
-        assert found == pytest.approx(dict(zip(CODEC.labels, log_probs.tolist(), strict=True)), abs=1e-5)
+        assert found == pytest.approx(dict(zip(PROCESSOR.labels, log_probs.tolist(), strict=True)), abs=1e-5)
 
 
 def test_each_input_has_its_answer_also_where_one_cannot_be_read(tmp_path):
-    classifier = ImageClassifier(model(), CODEC, n_tokens=N_TOKENS)
+    made = model()
+    classifier = task().predictor(made, None, Inference(made))
     whole = classifier.predict(IMAGES[:2])
     first, broken, missing, second = classifier.predict(
         [IMAGES[0], BROKEN, str(tmp_path / "none.png"), IMAGES[1]]
@@ -103,7 +104,8 @@ def test_each_input_has_its_answer_also_where_one_cannot_be_read(tmp_path):
 
 
 def test_no_input_no_output_and_no_alignment():
-    classifier = ImageClassifier(model(), CODEC, n_tokens=N_TOKENS)
+    made = model()
+    classifier = task().predictor(made, None, Inference(made))
     assert classifier.predict([]) == []
     with pytest.raises(RequestError, match="alignment"):
         classifier.predict(IMAGES, alignment=True)

@@ -3,18 +3,18 @@
 import pytest
 import torch
 
-from heedful.data.sources import LocatedRow, Location
+from heedful.data.sources import Location
 from heedful.errors import DataError
 from heedful.tasks.labels import answer, learned, listed, number_of
 
 
-def rows(*labels):
-    return [LocatedRow({"label": label}, Location("f", n)) for n, label in enumerate(labels, 1)]
+def labelled(*labels):
+    return [(label, Location("f", n)) for n, label in enumerate(labels, 1)]
 
 
 def test_those_that_occur_are_taken_sorted_and_those_given_in_their_order():
-    assert learned(rows("b", "a", "b"), None) == ("a", "b")
-    assert learned(rows("b", "a", "b"), ["b", "a"]) == ("b", "a")
+    assert learned(labelled("b", "a", "b"), None) == ("a", "b")
+    assert learned(labelled("b", "a", "b"), ["b", "a"]) == ("b", "a")
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_those_that_occur_are_taken_sorted_and_those_given_in_their_order():
 )
 def test_what_cannot_be_learned_is_refused(labels, given, message):
     with pytest.raises(DataError, match=message):
-        learned(rows(*labels), given)
+        learned(labelled(*labels), given)
 
 
 def test_a_label_has_the_number_of_its_place():
@@ -41,8 +41,8 @@ def test_a_label_has_the_number_of_its_place():
 
 def test_the_answer_is_the_most_probable_label_and_then_the_next():
     log_probs = torch.tensor([0.2, 0.5, 0.2, 0.1]).log()
-    found = answer(log_probs, ("a", "b", "c", "d"), 3, "cut")
-    assert (found.text, found.note) == ("b", "cut")
+    found = answer(log_probs, ("a", "b", "c", "d"), 3)
+    assert found.text == "b"
     assert found.score == log_probs[1].item()
     assert [p.text for p in found.alternatives] == ["a", "c"]
     assert answer(log_probs, ("a", "b", "c", "d")).alternatives == []

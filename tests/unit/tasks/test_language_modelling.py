@@ -5,8 +5,8 @@ from functools import cache
 
 import pytest
 import torch
+from small_tasks import LAYER, task_of
 
-from heedful.data.report import DataReport
 from heedful.data.sources import LocatedRow, Location
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
 from heedful.decoding.scoring import NoPenalty
@@ -51,13 +51,13 @@ def completer(decoding=None, kind="character", positions="learned", context=CONT
             parameter += 0.3 * torch.randn_like(parameter)
     limits = Limits(n, tuple(stop))
     return Completer(
-        model, processor(kind), decoding or GreedyConfig(), context=context, limits=limits, **more
+        model, processor(kind).text, decoding or GreedyConfig(), context=context, limits=limits, **more
     )
 
 
 def slow(it, prompt, choose=lambda log_probs: int(log_probs.argmax())):
     """Ids and log-probabilities from whole passes over what the model may see, as the docstring has it."""
-    own = it.processor.text
+    own = it.tokenizer
     ids = (own.encode(prompt) or [own.specials.end])[-it.context :]
     n_prompt, begin, found = len(ids), 0, []
     for _ in range(it.limits.max_new_tokens):
@@ -82,10 +82,10 @@ def test_greedy_completions_are_those_of_whole_passes(positions, context):
     it = completer(positions=positions, context=context)
     for prompt, prediction in zip(PROMPTS, it.predict(PROMPTS), strict=True):
         ids, log_probs = slow(it, prompt)
-        assert prediction.tokens == it.processor.text.tokens(ids)
+        assert prediction.tokens == it.tokenizer.tokens(ids)
         assert prediction.log_probs == pytest.approx(log_probs, abs=1e-5)
         assert prediction.score == pytest.approx(sum(log_probs), abs=1e-4)
-        assert it.processor.text.decode(ids) == prediction.text
+        assert it.tokenizer.decode(ids) == prediction.text
 
 
 @pytest.mark.slow
@@ -94,7 +94,7 @@ def test_the_loops_above_slide_and_end_and_go_on():
     it = completer()
     lengths = {len(slow(it, prompt)[1]) for prompt in PROMPTS}
     assert max(lengths) == 23
-    assert len(it.processor.text.encode(PROMPTS[3])) > CONTEXT
+    assert len(it.tokenizer.encode(PROMPTS[3])) > CONTEXT
 
 
 DECODINGS = [
@@ -127,10 +127,10 @@ def test_as_many_completions_as_prompts_in_order_whatever_the_batch(decoding, ki
 def test_log_probabilities_are_those_of_a_forced_pass(decoding):
     it = completer(decoding, context=100)
     for prompt, prediction in zip(PROMPTS, it.predict(PROMPTS), strict=True):
-        read = it.processor.text.encode(prompt) or [it.processor.text.specials.end]
+        read = it.tokenizer.encode(prompt) or [it.tokenizer.specials.end]
         for one in [prediction, *prediction.alternatives]:
-            chosen = [it.processor.text.model.labels.index(token) for token in one.tokens]
-            chosen += [it.processor.text.specials.end] * (len(one.log_probs) - len(chosen))
+            chosen = [it.tokenizer.model.labels.index(token) for token in one.tokens]
+            chosen += [it.tokenizer.specials.end] * (len(one.log_probs) - len(chosen))
             hidden = it.model(Tokens.of([[*read, *chosen]]))[len(read) - 1 : -1]
             log_probs = it.model.heads["token"](hidden).log_softmax(-1)
             wanted = [float(row[token]) for row, token in zip(log_probs, chosen, strict=True)]
@@ -155,19 +155,19 @@ def test_an_empty_prompt_is_begun_with_the_end_token():
     it = completer()
     ids, _ = slow(it, "")
     assert ids
-    assert it.predict([""])[0].tokens == it.processor.text.tokens(ids)
+    assert it.predict([""])[0].tokens == it.tokenizer.tokens(ids)
 
 
 def test_special_tokens_are_never_written():
     it = completer(SampleConfig(seed=1, temperature=5.0), n=50)
-    specials = set(it.processor.text.specials.names)
+    specials = set(it.tokenizer.specials.names)
     for prediction in it.predict(["the"] * 20):
         assert not specials & set(prediction.tokens)
 
 
 def test_what_is_added_to_a_prompt_keeps_its_space():
     it = completer(kind="word", n=3)
-    own = it.processor.text
+    own = it.tokenizer
     prompt = "the cat"
     (prediction,) = it.predict([prompt])
     ids, _ = slow(it, prompt)
@@ -192,7 +192,7 @@ def test_a_completion_ends_before_a_stop_string(kind, decoding):
             assert other.tokens[: len(one.tokens)] == one.tokens
             if stop in other.text:
                 # The tokens that complete it are shown, and the end that follows was forced.
-                assert stop in completer(kind=kind).processor.text.decode(
+                assert stop in processor(kind).text.decode(
                     [processor(kind).text.model.labels.index(token) for token in one.tokens]
                 )
                 assert len(one.log_probs) == len(one.tokens) + 1 or len(one.tokens) == 60
@@ -327,11 +327,17 @@ def rows(*texts):
     return [LocatedRow({"text": text}, Location("t", number)) for number, text in enumerate(texts, 1)]
 
 
+def task_of_text(kind):
+    sizes = {"d_model": 14, "n_layers": 1, "context": 9, "layer": LAYER}
+    model = {"kind": "language-model", **sizes}
+    return task_of("language-modelling", processor(kind), ["text"], model=model)
+
+
 def test_documents_follow_one_another_each_with_its_end():
-    own, report = processor(), DataReport({"text": processor().text.specials.unknown})
-    found = [i for row in own.encode(rows("the cat", "", "dog?"), report) for i in row.row["text"]]
-    end = own.text.specials.end
-    assert found == [*own.text.encode("the cat"), end, end, *own.text.encode("dog?"), end]
+    task, own = task_of_text("character"), processor().text
+    report, end = task.new_report(), own.specials.end
+    found = [i for row in task.encode(rows("the cat", "", "dog?"), report) for i in row.row["text"]]
+    assert found == [*own.encode("the cat"), end, end, *own.encode("dog?"), end]
     assert (report.rows, report.kept) == (3, 3)
     facts = report.to_dict()["columns"]["text"]
     assert (facts["tokens"], facts["unknown"]) == (11, 1)
@@ -348,6 +354,7 @@ def test_documents_follow_one_another_each_with_its_end():
     ],
 )
 def test_bits_are_those_of_the_very_text(kind, text, spells):
-    own, report = processor(kind), DataReport({"text": processor(kind).text.specials.unknown})
-    list(own.encode(rows(text), report))
-    assert own.spells(report) is spells
+    task = task_of_text(kind)
+    report = task.new_report()
+    list(task.encode(rows(text), report))
+    assert task.spells(report) is spells

@@ -11,7 +11,7 @@ from heedful.data.lines import LocatedRow, Location
 from heedful.data.links import ALIGNMENT
 from heedful.data.report import DataReport, Filter, keep
 from heedful.errors import DataError
-from heedful.tasks.linking import NOT_ALONE, cut_links, encode_linked
+from heedful.tasks.guidance import NOT_ALONE, cut_links, encode_linked
 from heedful.tasks.source_target import SOURCE, TARGET, Tokenizers
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
 from heedful.text.tokenizer import NO_WORD

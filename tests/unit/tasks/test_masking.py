@@ -354,7 +354,7 @@ def processor():
 def test_gaps_are_filled_with_what_the_model_finds_likeliest(processor):
     model = encoder(processor.text.vocab_size)
     texts = ["one [MASK] three", "two", "", "[MASK] [MASK] six", "[MASK]"]
-    predictions = MaskFiller(model, processor, longest=23, n_best=3, budget=9).predict(texts)
+    predictions = MaskFiller(model, processor.text, longest=23, n_best=3, budget=9).predict(texts)
     assert len(predictions) == len(texts)
     for text, prediction in zip(texts, predictions, strict=True):
         n = text.count("[MASK]")
@@ -381,7 +381,7 @@ def test_gaps_are_filled_with_what_the_model_finds_likeliest(processor):
 
 def test_several_gaps_are_ranked_together(processor):
     model = encoder(processor.text.vocab_size)
-    (prediction,) = MaskFiller(model, processor, longest=23, n_best=7).predict(["[MASK] [MASK]"])
+    (prediction,) = MaskFiller(model, processor.text, longest=23, n_best=7).predict(["[MASK] [MASK]"])
     with torch.no_grad():
         log_probs = model.heads["token"](model(Tokens.of([[CLS, MASK, MASK, SEP]])))[1:3].log_softmax(-1)
     sums = (
@@ -397,7 +397,7 @@ def test_pairs_are_read_with_their_segments_whatever_else_is_read(processor):
     model.heads["next"] = torch.nn.Linear(model.heads["token"].transform[0].in_features, 2)
     pair = ("one [MASK] three", "five [MASK]")
     inputs = [pair, "one [MASK]", ("two", "six seven"), "", ("", "")]
-    found = MaskFiller(model, processor, longest=width, n_best=2, budget=9).predict(inputs)
+    found = MaskFiller(model, processor.text, longest=width, n_best=2, budget=9).predict(inputs)
     whole = [[CLS, *processor.text.encode("one"), MASK, *processor.text.encode("three"), SEP]]
     whole.append([*processor.text.encode("five"), MASK, SEP])
     segments = torch.tensor([0] * 5 + [1] * 3)
@@ -411,12 +411,12 @@ def test_pairs_are_read_with_their_segments_whatever_else_is_read(processor):
     assert found[0].text == f"one {second} three\tfive {fifth}"
     assert found[0].follows == pytest.approx(follows, abs=1e-6)
     assert [each.follows is None for each in found] == [False, True, False, True, False]
-    assert found[1] == MaskFiller(model, processor, longest=width, n_best=2).predict([inputs[1]])[0]
+    assert found[1] == MaskFiller(model, processor.text, longest=width, n_best=2).predict([inputs[1]])[0]
     assert (found[2].text, found[2].note) == ("two\tsix seven", None)
 
 
 def test_a_pair_is_cut_where_it_is_longer(processor):
-    filler = MaskFiller(encoder(processor.text.vocab_size), processor, longest=9)
+    filler = MaskFiller(encoder(processor.text.vocab_size), processor.text, longest=9)
     (found,) = filler.predict([("[MASK] " + "one " * 9 + "[MASK]", "two [MASK]")])
     assert found.note == "cut by 7 tokens"  # 4 + 2 of 13 beside three special tokens
     assert len(found.tokens) == 2
@@ -426,14 +426,14 @@ def test_a_pair_is_cut_where_it_is_longer(processor):
 
 def test_another_text_may_stand_for_a_gap(processor):
     model = encoder(processor.text.vocab_size)
-    one, other = (MaskFiller(model, processor, longest=23, gap=gap) for gap in ("[MASK]", "___"))
+    one, other = (MaskFiller(model, processor.text, longest=23, gap=gap) for gap in ("[MASK]", "___"))
     assert one.predict(["one [MASK]"])[0].text == other.predict(["one ___"])[0].text
     with pytest.raises(RequestError, match="empty"):
-        MaskFiller(model, processor, longest=23, gap="")
+        MaskFiller(model, processor.text, longest=23, gap="")
 
 
 def test_a_long_text_is_cut_and_says_so(processor):
-    (prediction,) = MaskFiller(encoder(processor.text.vocab_size), processor, longest=7).predict(
+    (prediction,) = MaskFiller(encoder(processor.text.vocab_size), processor.text, longest=7).predict(
         ["[MASK]" + " one" * 9]
     )
     assert prediction.note == "cut by 5 tokens"
@@ -445,7 +445,7 @@ def test_words_cannot_be_told_from_characters():
 
 
 def test_a_gap_beyond_what_is_read_is_said_to_be_there(processor):
-    (prediction,) = MaskFiller(encoder(processor.text.vocab_size), processor, longest=7).predict(
+    (prediction,) = MaskFiller(encoder(processor.text.vocab_size), processor.text, longest=7).predict(
         ["one " * 9 + "[MASK]"]
     )
     assert prediction.text == "one " * 9 + "[MASK]"
@@ -454,7 +454,7 @@ def test_a_gap_beyond_what_is_read_is_said_to_be_there(processor):
 
 def test_there_are_no_more_answers_than_tokens(processor):
     model = encoder(processor.text.vocab_size)
-    (prediction,) = MaskFiller(model, processor, longest=23, n_best=99).predict(["one [MASK]"])
+    (prediction,) = MaskFiller(model, processor.text, longest=23, n_best=99).predict(["one [MASK]"])
     assert 1 + len(prediction.alternatives) == len(WORDS)
     assert all(np.isfinite(each.score) for each in (prediction, *prediction.alternatives))
 
@@ -489,6 +489,6 @@ def test_a_text_is_read_as_in_training_and_stays_as_it_is_around_its_gaps(kind):
         wanted = pieces.index(f" {word}".encode())
         for place in [n for n, i in enumerate(whole) if i == wanted][:1]:
             model = Knowing(len(pieces), wanted, tempting)
-            filler = MaskFiller(model, TextProcessor(tokenizer), longest=99)
+            filler = MaskFiller(model, tokenizer, longest=99)
             assert filler.predict([text.replace(word, "[MASK]", 1)])[0].text == text
             assert model.seen == [CLS, *whole[:place], MASK, *whole[place + 1 :], SEP]

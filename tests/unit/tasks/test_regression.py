@@ -5,25 +5,37 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from small_tasks import task_of
 
 from heedful.data.lines import Location
 from heedful.data.sources import LocatedRow
+from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.encoder import EncoderConfig, build, class_head
 from heedful.nn.layout import Tokens
-from heedful.tasks.regression import NumberProcessor, Regressor, number
+from heedful.tasks import texts as reading
+from heedful.tasks.processor import Scale
+from heedful.tasks.regression import NumberProcessor, number
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
-CODEC = NumberProcessor(
-    train_tokenizer(WordConfig(kind="word"), [" ".join(WORDS)] * 2), mean=3.25, deviation=1.5
+PROCESSOR = NumberProcessor(
+    train_tokenizer(WordConfig(kind="word"), [" ".join(WORDS)] * 2), Scale(mean=3.25, deviation=1.5)
 )
+TASK = task_of("regression", PROCESSOR, ["text", "label"])
+PAIRS = task_of(
+    "regression", PROCESSOR, ["text", "pair", "label"], task={"pairs": True}, model={"segments": 2}
+)
+
+
+def row(label, line=1):
+    return LocatedRow({"text": "one", "label": label}, Location("scores.tsv", line))
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_numbers_are_kept_exactly(value):
-    (encoded,) = CODEC.encode([LocatedRow({"text": "one", "label": repr(value)}, Location("f", 1))], ["text"])
+    (encoded,) = TASK.encode_rows([row(repr(value))], TASK.new_report())
     assert len(encoded.row["label"]) == 8
     assert np.array(encoded.row["label"], dtype="u1").view("<f8")[0] == value
 
@@ -34,31 +46,32 @@ def test_numbers_are_kept_exactly(value):
 )
 def test_what_is_no_number_is_named_with_its_place(label, message):
     with pytest.raises(DataError, match=rf"scores.tsv:7: .*{message}"):
-        number(label, Location("scores.tsv", 7))
+        number(row(label, 7))
 
 
-def test_estimates_are_the_models_own_in_the_unit_of_the_data():
+def test_estimates_are_the_models_own_in_the_unit_of_the_data(monkeypatch):
+    monkeypatch.setattr(reading, "BUDGET", 20)
     torch.manual_seed(3)
     config = EncoderConfig(
         d_model=14, n_layers=1, max_length=9, layer={"mixer": {"n_heads": 2}, "channels": {"d_ff": 19}}
     )
-    model = build(config, CODEC.sizes[0])
+    model = build(config, PROCESSOR.sizes[0])
     model.heads["value"] = class_head(14, 1, 0.1)
     for parameter in model.parameters():
         parameter.data += 0.3 * torch.randn_like(parameter)
     texts = ["one", "two three four", "", "seven " * 20, "five six"]
     done = []
-    found = Regressor(model, CODEC, longest=9, budget=20).predict(texts, progress=done.append)
+    found = TASK.predict(model.eval(), texts, done.append)
     assert sum(done) == len(texts)
     for text, estimate in zip(texts, found, strict=True):
-        row = Tokens.of([[4, *CODEC.tokenizer.encode(text)[:7], 5]])
+        row = Tokens.of([[4, *PROCESSOR.text.encode(text)[:7], 5]])
         with torch.no_grad():
             value = model.heads["value"](model.heads["pooled"](model(row), row.layout)).item()
         assert estimate.value == pytest.approx(3.25 + 1.5 * value, abs=1e-5)
         assert estimate.text == f"{estimate.value:.6g}"
     assert found[2].note == "the input is empty"
     assert found[3].note == "cut from 20 to 7 tokens"
-    (pair,) = Regressor(model, CODEC, longest=9).predict([("one", "two")])
+    (pair,) = PAIRS.predict(model, [("one", "two")])
     assert pair.value != found[0].value
     with pytest.raises(RequestError, match="alignment"):
-        Regressor(model, CODEC, longest=9).predict(["one"], alignment=True)
+        TASK.predictor(model, None, Inference(model)).predict(["one"], alignment=True)

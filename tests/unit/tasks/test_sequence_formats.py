@@ -9,7 +9,7 @@ from heedful.errors import RequestError
 from heedful.models.language_model import LanguageModelConfig, build
 from heedful.nn.layout import Tokens
 from heedful.objectives.cross_entropy import NextToken
-from heedful.tasks.forced import forced
+from heedful.tasks.generation import forced
 from heedful.tasks.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat
 from heedful.tasks.source_target import Tokenizers
 from heedful.tasks.text_generation import Translator
@@ -123,7 +123,7 @@ def test_translations_are_the_same_in_any_batch_and_never_longer_than_the_contex
 def test_log_probabilities_are_the_models_own(translator):
     it = translator(GreedyConfig(max_length=MaxLength(ratio=0, extra=6)))
     (prediction,) = it.predict(["one two three"])
-    tokenizer = it.tokenizers.target
+    tokenizer = it.tokenizer
     source, ids = tokenizer.encode("one two three"), tokenizer.encode(prediction.text)
     wanted = forced(it.model, it.pairing.scored([source], [ids]))[0].log_probs
     assert prediction.log_probs == pytest.approx(wanted[: len(prediction.log_probs)].tolist(), abs=1e-4)

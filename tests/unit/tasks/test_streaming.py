@@ -84,7 +84,7 @@ def captioner(decoding):
         layer={"mixer": {"n_heads": 3}, "channels": {"d_ff": 17}},
     )
     pairing = ImageAndCaption(ImageReader(12, 3, (0.5,) * 3, (0.5,) * 3), (3, 3))
-    return Captioner(noisy(build_captioner(config, *processor.sizes)), processor.tokenizer, decoding, pairing)
+    return Captioner(noisy(build_captioner(config, *processor.sizes)), processor.caption, decoding, pairing)
 
 
 def observed(pieces):

@@ -4,13 +4,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from small_tasks import task_of
 
 from heedful.data.lines import Location
 from heedful.data.sources import LocatedRow
+from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.encoder import EncoderConfig, build, class_head
 from heedful.nn.layout import Tokens
-from heedful.tasks.tagging import Tagger, TagProcessor
+from heedful.tasks import tagging
+from heedful.tasks.classification import LabelProcessor
 from heedful.tasks.words import BY_LAST, WordLimit, split, stretches
 from heedful.text.configuration import BpeConfig
 from heedful.text.training import train_tokenizer
@@ -23,7 +26,12 @@ CLS, SEP = 4, 5
 @pytest.fixture(scope="module")
 def processor():
     tokenizer = train_tokenizer(BpeConfig(kind="bpe", merges=7), [" ".join(WORDS)] * 3)
-    return TagProcessor(tokenizer, ("odd", "even", "other"))
+    return LabelProcessor(tokenizer, ("odd", "even", "other"))
+
+
+@pytest.fixture(scope="module")
+def task(processor):
+    return task_of("tagging", processor, ["words", "tags"], model={"max_length": 17})
 
 
 @pytest.fixture(scope="module")
@@ -40,24 +48,24 @@ def model(processor):
     made.heads["tag"] = class_head(14, processor.sizes[1], 0.1)
     for parameter in made.parameters():
         parameter.data += 0.3 * torch.randn_like(parameter)
-    return made
+    return made.eval()
 
 
 def row(words, tags):
     return LocatedRow({"words": words, "tags": tags}, Location("corpus.tsv", 7))
 
 
-def test_a_mark_stands_on_the_first_token_of_every_word(processor):
-    (encoded,) = processor.encode([row("three  one", "odd even")])
-    three, one = word_ids(processor.tokenizer, ["three", "one"])
+def test_a_mark_stands_on_the_first_token_of_every_word(task, processor):
+    (encoded,) = task.encode_rows([row("three  one", "odd even")], task.new_report())
+    three, one = word_ids(processor.text, ["three", "one"])
     assert len(three) > 1
     assert encoded.row["words"] == [*three, *one]
     assert encoded.row["tags"] == [1, *[0] * (len(three) - 1), 2, *[0] * (len(one) - 1)]
 
 
-def test_of_a_word_that_is_too_long_the_beginning_is_kept(processor):
-    (whole,) = processor.encode([row("seven one", "odd even")])
-    seven, one = word_ids(processor.tokenizer, ["seven", "one"])
+def test_of_a_word_that_is_too_long_the_beginning_is_kept(task, processor):
+    (whole,) = task.encode_rows([row("seven one", "odd even")], task.new_report())
+    seven, one = word_ids(processor.text, ["seven", "one"])
     limit = WordLimit(2, "model.max_length=4")
     cut = limit.cut(whole.row)
     assert cut == {"words": [*seven[:2], *one[:2]], "tags": [1, 0, 2, 0]}
@@ -81,9 +89,9 @@ def test_a_language_model_has_it_on_the_last(processor):
         ("one two", "odd eve", r"corpus.tsv:7: the tag 'eve' .*'even'"),
     ],
 )
-def test_bad_rows_are_named(processor, words, tags, message):
+def test_bad_rows_are_named(task, words, tags, message):
     with pytest.raises(DataError, match=message):
-        list(processor.encode([row(words, tags)]))
+        list(task.encode_rows([row(words, tags)], task.new_report()))
 
 
 def test_only_plain_blanks_part_words():
@@ -105,21 +113,22 @@ def test_stretches_hold_all_words_in_order_and_fit(lengths, room):
 
 def expected(model, processor, words):
     """The tags of words that fit into one sequence, by the model itself."""
-    ids = word_ids(processor.tokenizer, words)
+    ids = word_ids(processor.text, words)
     tokens = Tokens.of([[CLS, *(i for own in ids for i in own), SEP]])
     with torch.no_grad():
         log_probs = model.heads["tag"](model(tokens)).log_softmax(-1)
     place, found = 1, []
     for own in ids:
-        found.append((processor.tags[log_probs[place].argmax()], log_probs[place].max().item()))
+        found.append((processor.labels[log_probs[place].argmax()], log_probs[place].max().item()))
         place += len(own)
     return found
 
 
-def test_every_word_has_the_models_own_tag_whatever_the_batch(model, processor):
+def test_every_word_has_the_models_own_tag_whatever_the_batch(task, model, processor, monkeypatch):
+    monkeypatch.setattr(tagging, "BUDGET", 20)
     lines = ["one two", "", "seven", "six five four", "two two two", "one two"]
     done = []
-    found = Tagger(model, processor, longest=17, budget=20).predict(lines, progress=done.append)
+    found = task.predict(model, lines, done.append)
     assert sum(done) == len(lines)
     for line, prediction in zip(lines, found, strict=True):
         own = expected(model, processor, line.split())
@@ -133,30 +142,30 @@ def test_every_word_has_the_models_own_tag_whatever_the_batch(model, processor):
     assert found[0].to_dict()["tags"] == found[0].tags
 
 
-def test_long_inputs_are_read_in_parts_and_every_word_has_a_tag(model, processor):
+def test_long_inputs_are_read_in_parts_and_every_word_has_a_tag(task, model, processor):
     words = WORDS * 5
-    (found,) = Tagger(model, processor, longest=17).predict([words])
+    (found,) = task.predict(model, [words])
     assert len(found.tags) == len(found.log_probs) == len(words)
-    lengths = [len(own) for own in word_ids(processor.tokenizer, words)]
+    lengths = [len(own) for own in word_ids(processor.text, words)]
     parts = stretches(lengths, 15)
     assert found.note == f"read in {len(parts)} parts"
     own = [tag for a, b in parts for tag, _ in expected(model, processor, words[a:b])]
     assert found.tags == own
 
 
-def test_a_word_longer_than_the_model_reads_has_one_tag(model, processor):
-    (found,) = Tagger(model, processor, longest=17).predict([["one", "seven" * 30, "two"]])
+def test_a_word_longer_than_the_model_reads_has_one_tag(task, model):
+    (found,) = task.predict(model, [["one", "seven" * 30, "two"]])
     assert len(found.tags) == 3
 
 
-def test_words_of_a_list_may_hold_blanks_or_nothing(model, processor):
-    (found,) = Tagger(model, processor, longest=17).predict([["one two", "", "six"]])
+def test_words_of_a_list_may_hold_blanks_or_nothing(task, model):
+    (found,) = task.predict(model, [["one two", "", "six"]])
     assert found.words == ["one two", "", "six"]
     assert len(found.tags) == 3
 
 
-def test_no_input_no_output_and_no_alignment(model, processor):
-    tagger = Tagger(model, processor, longest=17)
+def test_no_input_no_output_and_no_alignment(task, model):
+    tagger = task.predictor(model, None, Inference(model))
     assert tagger.predict([]) == []
     with pytest.raises(RequestError, match="alignment"):
         tagger.predict(["one"], alignment=True)

@@ -8,7 +8,7 @@ from heedful.decoding.scoring import AverageLength
 from heedful.models.recurrent import PRESETS as RECURRENT
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
-from heedful.tasks.forced import forced
+from heedful.tasks.generation import forced
 from heedful.tasks.source_target import Tokenizers
 from heedful.tasks.text_generation import Translator
 from heedful.text.configuration import WordConfig
@@ -62,8 +62,8 @@ def test_log_probabilities_are_those_of_a_forced_pass(kind):
     it = translator(kind, BeamConfig(beam=4, max_length=SHORT))
     texts = [t for t in TEXTS if t.strip()]
     for text, prediction in zip(texts, it.predict(texts)):
-        source = it.tokenizers.source.encode(text)
-        ids = it.tokenizers.target.encode(prediction.text)
+        source = it.source_tokenizer.encode(text)
+        ids = it.tokenizer.encode(prediction.text)
         wanted = forced(it.model, it.pairing.collate([source], [ids]))[0].log_probs
         got = torch.tensor(prediction.log_probs)
         torch.testing.assert_close(got, wanted[: len(got)], rtol=0, atol=1e-5)
@@ -76,7 +76,7 @@ def test_a_forced_pass_has_the_logits_of_few_tokens_at_a_time(monkeypatch):
     wanted = torch.cat([each.log_probs for each in forced(it.model, batch)])
     sizes = []
     it.model.heads["token"].register_forward_hook(lambda module, inputs, logits: sizes.append(len(logits)))
-    monkeypatch.setattr("heedful.tasks.forced.CHUNK", 3)
+    monkeypatch.setattr("heedful.tasks.generation.CHUNK", 3)
     torch.testing.assert_close(torch.cat([each.log_probs for each in forced(it.model, batch)]), wanted)
     assert sizes == [3, 3, 2]
 
@@ -109,7 +109,7 @@ def test_a_source_that_is_too_long_is_cut_and_says_so():
 
 def test_special_tokens_are_never_written():
     it = translator(decoding=SampleConfig(seed=1, temperature=3.0, max_length=MaxLength(extra=30)))
-    specials = set(it.tokenizers.target.specials.names)
+    specials = set(it.tokenizer.specials.names)
     for prediction in it.predict(["one two three"] * 20):
         assert not specials & set(prediction.tokens)
 
