@@ -25,6 +25,7 @@ from heedful.data.plan import in_order
 from heedful.data.report import DataReport, Encoded, Longest, Tally
 from heedful.data.sources import LocatedRow, Row, SourceConfig
 from heedful.data.store import TokenStore
+from heedful.decoding.config import DecodingConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
@@ -41,7 +42,7 @@ from heedful.tasks.evaluation import (
 )
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput
-from heedful.tasks.prediction import Prediction, Predictor, Progress
+from heedful.tasks.prediction import Prediction, Predictor, Progress, TaskInput
 from heedful.tasks.processor import TaskProcessor
 from heedful.tasks.validation import Batches, means, micro_batch
 from heedful.tasks.warm_start import WarmStart
@@ -286,7 +287,9 @@ class Task(ABC):
 
     # Use --------------------------------------------------------------------------------------------------
 
-    def predictor(self, model: Model, decoding: Any, inference: Inference, **options: Any) -> Predictor:
+    def predictor(
+        self, model: Model, decoding: DecodingConfig | None, inference: Inference, **options: Any
+    ) -> Predictor:
         """Return the predictor of a model. Tasks that generate text override it, others `predict`.
 
         Args:
@@ -298,7 +301,7 @@ class Task(ABC):
         return TaskPredictor(self, inference.ready(), options)
 
     def predict(
-        self, model: Model, inputs: Sequence[Any], progress: Progress = lambda n: None, **options: Any
+        self, model: Model, inputs: Sequence[TaskInput], progress: Progress = lambda n: None, **options: Any
     ) -> list[Prediction]:
         """Predict one answer for each input, in the same order, in tasks that generate no text.
 
@@ -312,7 +315,7 @@ class Task(ABC):
 
     @abstractmethod
     def model_input(
-        self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare an input and its answer for explanations; see `heedful.tasks.model_input`.
 
@@ -326,7 +329,7 @@ class Task(ABC):
             RequestError: if the input is empty, too long or of the wrong type, or there is no such answer.
         """
 
-    def text_in(self, given: Any) -> str:
+    def text_in(self, given: TaskInput) -> str:
         """Return an input of `model_input` if it is a text.
 
         Raises:
@@ -338,7 +341,7 @@ class Task(ABC):
             )
         return given
 
-    def texts_in(self, given: Any) -> list[str]:
+    def texts_in(self, given: TaskInput) -> list[str]:
         """Return the text in an input of `model_input`, or the texts that are read together, as a list.
 
         Raises:
@@ -434,7 +437,7 @@ class Task(ABC):
         return iter(())
 
 
-def _form_of(given: Any) -> str:
+def _form_of(given: TaskInput) -> str:
     """Describe an input in messages."""
     texts = [given] if isinstance(given, str) else given
     if isinstance(texts, Sequence) and all(isinstance(text, str) for text in texts):
@@ -456,7 +459,7 @@ class TaskPredictor:
 
     def predict(
         self,
-        texts: Sequence[Any],
+        texts: Sequence[TaskInput],
         *,
         alignment: bool = False,
         first: int = 0,

@@ -22,6 +22,7 @@ from heedful.data.images import IMAGE, LazyImage
 from heedful.data.report import DataReport, Encoded, Filter, Tally, keep
 from heedful.data.sources import CaptionedFolderSource, LocatedRow, Location, OwnTable, Row, own_table
 from heedful.data.store import Ids
+from heedful.decoding.config import DecodingConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
@@ -39,7 +40,7 @@ from heedful.tasks.metrics.translation import (
     translation_scores,
 )
 from heedful.tasks.model_input import AnswerOptions, ModelInput, patches_axis
-from heedful.tasks.prediction import Prediction
+from heedful.tasks.prediction import Prediction, TaskInput
 from heedful.tasks.processor import TaskProcessor
 from heedful.tasks.seq2seq import (
     REFERENCES,
@@ -264,13 +265,15 @@ class Captioning(Seq2SeqTask):
         captions = [draw.integers(len(SPECIALS), sizes[-1], each) for each in lengths]
         return self.recipe.pairing.collate(list(images), captions)
 
-    def predictor(self, model: Model, decoding: Any, inference: Inference, **options: Any) -> Captioner:
+    def predictor(
+        self, model: Model, decoding: DecodingConfig | None, inference: Inference, **options: Any
+    ) -> Captioner:
         """Captions images."""
         pairing = self.recipe.pairing
         return Captioner(model, self.processor.caption, decoding, pairing, inference=inference)
 
     def model_input(
-        self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare an image and its caption."""
         pairing, tokenizer = self.recipe.pairing, self.processor.caption

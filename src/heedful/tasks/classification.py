@@ -36,7 +36,7 @@ from heedful.tasks.labels import (
 )
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput, Questions
-from heedful.tasks.prediction import Prediction, Progress
+from heedful.tasks.prediction import Prediction, Progress, TaskInput
 from heedful.tasks.processor import TextProcessor
 from heedful.tasks.text_task import WholeTextConfig, WholeTextRecipe, WholeTextTask, synthetic_texts
 from heedful.tasks.unknown import unknown_in
@@ -127,7 +127,7 @@ class Classification(WholeTextTask):
         return replace(batch, classes=torch.arange(n) % sizes[-1])
 
     def predict(
-        self, model: Model, inputs: Sequence[Any], progress: Progress = lambda n: None, **options: Any
+        self, model: Model, inputs: Sequence[TaskInput], progress: Progress = lambda n: None, **options: Any
     ) -> list[Prediction]:
         """Predict a label for each input, a text or a pair of texts.
 
@@ -146,7 +146,7 @@ class Classification(WholeTextTask):
         ]
 
     def model_input(
-        self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare a text or pair of texts; the target may be a label other than the predicted one."""
         batch, axes = self.text_input(given)

@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from heedful.data.report import Tally
 from heedful.data.sources import LocatedRow, Row
+from heedful.decoding.config import DecodingConfig
 from heedful.errors import DataError
 from heedful.recipes.schema import EvaluationConfig
 from heedful.tasks.metrics.score import Score
-from heedful.tasks.prediction import Prediction
+from heedful.tasks.prediction import Prediction, TaskInput
 from heedful.typing import JsonMapping, JsonObject
 
-Predict = Callable[[list[Any]], list[Prediction]]
+Predict = Callable[[list[TaskInput]], list[Prediction]]
 """Inputs to predictions: as many, in the same order."""
 
 
@@ -54,7 +54,7 @@ class EvaluationOptions:
         precision: of the weights while decoding (`heedful.engine.choosing`).
     """
 
-    decoding: Any = None
+    decoding: DecodingConfig | None = None
     limit: int | None = None
     stride: int | None = None
     progress: Callable[[int], None] = lambda n: None

@@ -49,7 +49,7 @@ from heedful.tasks.labels import (
 )
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions, patches_axis
-from heedful.tasks.prediction import Prediction, Progress
+from heedful.tasks.prediction import Prediction, Progress, TaskInput
 from heedful.tasks.processor import TaskProcessor
 from heedful.tasks.warm_start import image_reader_of
 from heedful.typing import JsonMapping
@@ -268,7 +268,7 @@ class ImageClassification(Task):
 
     @torch.inference_mode()
     def predict(
-        self, model: Model, inputs: Sequence[Any], progress: Progress = lambda n: None, **options: Any
+        self, model: Model, inputs: Sequence[TaskInput], progress: Progress = lambda n: None, **options: Any
     ) -> list[Prediction]:
         """Predict a label for each input: the path of a file, a `LazyImage`, an array or an image of Pillow.
 
@@ -305,7 +305,7 @@ class ImageClassification(Task):
         return results
 
     def model_input(
-        self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare an image; its tokens are the patches of the model."""
         config, reader = self.recipe.model, self.processor.reader

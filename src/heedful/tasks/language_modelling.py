@@ -35,7 +35,7 @@ from heedful.tasks.metrics.likelihood import Likelihood, count_words
 from heedful.tasks.metrics.loads import counting
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput, running_text_input
-from heedful.tasks.prediction import Prediction
+from heedful.tasks.prediction import Prediction, TaskInput
 from heedful.tasks.running_text import RunningTextTask, Tokenization
 from heedful.tasks.unknown import counted_notes
 from heedful.tasks.validation import means, micro_batch, perplexity
@@ -189,7 +189,13 @@ class LanguageModelling(RunningTextTask):
         return Batch.windows(np.random.default_rng(0).integers(len(SPECIALS), sizes[-1], size))
 
     def predictor(
-        self, model: Model, decoding: Any, inference: Inference, *, prefix: str = "", **options: Any
+        self,
+        model: Model,
+        decoding: DecodingConfig | None,
+        inference: Inference,
+        *,
+        prefix: str = "",
+        **options: Any,
     ) -> Completer:
         """Completes prompts; ``max_new_tokens`` and ``stop`` override those of the recipe."""
         return Completer(
@@ -203,7 +209,7 @@ class LanguageModelling(RunningTextTask):
         )
 
     def model_input(
-        self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare the prompt with its completion, including the end token if the model generated it.
 

@@ -46,7 +46,7 @@ from heedful.tasks.model_input import (
     refuse_empty,
     text_axis,
 )
-from heedful.tasks.prediction import Prediction, Progress
+from heedful.tasks.prediction import Prediction, Progress, TaskInput
 from heedful.tasks.processor import TextProcessor
 from heedful.tasks.running_text import RunningTextTask, Tokenization
 from heedful.tasks.texts import PAIR
@@ -241,7 +241,7 @@ class MaskedLanguageModelling(RunningTextTask):
         return make(range(n), 0)
 
     def predict(
-        self, model: Model, inputs: Sequence[Any], progress: Progress = lambda n: None, **options: Any
+        self, model: Model, inputs: Sequence[TaskInput], progress: Progress = lambda n: None, **options: Any
     ) -> list[Prediction]:
         """Fill the gaps of each input, a text or a pair; ``n_best`` and ``gap`` as of `MaskFiller`."""
         return self._filler(model, **options).predict(inputs, progress)
@@ -250,7 +250,7 @@ class MaskedLanguageModelling(RunningTextTask):
         return MaskFiller(model, self.processor.text, longest=self.recipe.model.max_length, **options)
 
     def model_input(
-        self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare a text or pair with masks; the axis shows the mask tokens, not the predicted ones."""
         options.refuse_target(self.recipe.task.kind, "replace the masks in the input by words")

@@ -30,6 +30,7 @@ from torch import Tensor
 
 from heedful.data.batch import Batch
 from heedful.data.images import MODES
+from heedful.decoding.config import DecodingConfig
 from heedful.errors import RequestError, nearest
 from heedful.models.base import Model
 from heedful.nn.layout import Tokens
@@ -87,7 +88,7 @@ class AnswerOptions:
         alternative: index of the predicted answer; 0 is the best.
     """
 
-    decoding: Any = None
+    decoding: DecodingConfig | None = None
     target: str | None = None
     alternative: int = 0
 

@@ -37,7 +37,7 @@ from heedful.tasks.labels import LABEL, Unseen, learned, number_of
 from heedful.tasks.metrics.classification import label_set_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions
-from heedful.tasks.prediction import Prediction, Progress
+from heedful.tasks.prediction import Prediction, Progress, TaskInput
 from heedful.tasks.text_task import synthetic_texts
 from heedful.tasks.texts import PAIR
 from heedful.tasks.unknown import unknown_in
@@ -171,7 +171,7 @@ class MultilabelClassification(Classification):
         return replace(batch, values=(torch.arange(n * sizes[-1]) % 3 == 0).view(n, -1).float())
 
     def predict(
-        self, model: Model, inputs: Sequence[Any], progress: Progress = lambda n: None, **options: Any
+        self, model: Model, inputs: Sequence[TaskInput], progress: Progress = lambda n: None, **options: Any
     ) -> list[Prediction]:
         """Predict a set of labels for each input, a text or a pair of texts."""
         return [self._label_set(*found) for found in self.read(model, inputs, class_logits, progress)]
@@ -184,7 +184,7 @@ class MultilabelClassification(Classification):
         return LabelSet(text, note=note, cut=cut, labels=labels, probabilities=probabilities)
 
     def model_input(
-        self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare a text or pair of texts; each predicted label, or the target, is a question."""
         batch, axes = self.text_input(given)

@@ -9,6 +9,9 @@ from heedful.typing import JsonObject
 _INTERNAL = {"ids", "cut"}
 """Fields that are not part of JSON."""
 
+TaskInput = Any
+"""An input of a task: a text, a tuple of texts that are read together, a list of words, or an image."""
+
 Progress = Callable[[int], None]
 """Called with the number of inputs just done."""
 
@@ -69,7 +72,7 @@ class Predictor(Protocol):
 
     def predict(
         self,
-        texts: Sequence[Any],
+        texts: Sequence[TaskInput],
         *,
         alignment: bool = False,
         first: int = 0,

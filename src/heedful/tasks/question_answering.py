@@ -48,7 +48,7 @@ from heedful.tasks.model_input import (
     refuse_empty,
     text_axis,
 )
-from heedful.tasks.prediction import Prediction, Progress
+from heedful.tasks.prediction import Prediction, Progress, TaskInput
 from heedful.tasks.processor import TextProcessor
 from heedful.tasks.text_task import EncoderRecipe, TextTask, WholeDataConfig, synthetic_texts
 from heedful.tasks.texts import WITH_CLASS
@@ -298,7 +298,7 @@ class QuestionAnswering(TextTask):
         return batch.answered([(k - 1, k - 1) for k in batch.inputs.layout.lengths])
 
     def predict(
-        self, model: Model, inputs: Sequence[Any], progress: Progress = lambda n: None, **options: Any
+        self, model: Model, inputs: Sequence[TaskInput], progress: Progress = lambda n: None, **options: Any
     ) -> list[Prediction]:
         """Predict the answer to each question, a pair with its passage; ``n_best`` gives alternatives."""
         answering = self.recipe.answering
@@ -313,7 +313,7 @@ class QuestionAnswering(TextTask):
         return answerer.predict(inputs, progress)
 
     def model_input(
-        self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare a question and a passage; "no answer" starts and ends at the class token."""
         options.refuse_target(self.recipe.task.kind, "answers are spans of the passage")

@@ -28,7 +28,7 @@ from heedful.tasks.labels import LABEL
 from heedful.tasks.metrics.regression import regression_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions
-from heedful.tasks.prediction import Prediction, Progress
+from heedful.tasks.prediction import Prediction, Progress, TaskInput
 from heedful.tasks.processor import Scale, TextProcessor
 from heedful.tasks.text_task import WholeTextConfig, WholeTextRecipe, WholeTextTask, synthetic_texts
 from heedful.tasks.unknown import unknown_in
@@ -164,7 +164,7 @@ class Regression(WholeTextTask):
         return replace(batch, values=torch.linspace(-1, 1, n))
 
     def predict(
-        self, model: Model, inputs: Sequence[Any], progress: Progress = lambda n: None, **options: Any
+        self, model: Model, inputs: Sequence[TaskInput], progress: Progress = lambda n: None, **options: Any
     ) -> list[Prediction]:
         """Predict a number for each input, a text or a pair of texts."""
         scale, found = self.processor.scale, self.read(model, inputs, values, progress)
@@ -175,7 +175,7 @@ class Regression(WholeTextTask):
         ]
 
     def model_input(
-        self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare a text or pair of texts; the question has no probability."""
         options.refuse_target(self.recipe.task.kind, "the answer is a number")

@@ -11,12 +11,11 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any
 
 from heedful.decoding.config import DecodingConfig, check_streaming
 from heedful.decoding.protocol import Hypothesis, OnToken
 from heedful.errors import DataError
-from heedful.tasks.prediction import Prediction
+from heedful.tasks.prediction import Prediction, TaskInput
 from heedful.text.tokenizer import Tokenizer
 
 OnText = Callable[[str], None]
@@ -137,7 +136,7 @@ class Streaming(ABC):
     @abstractmethod
     def predict(
         self,
-        texts: Sequence[Any],
+        texts: Sequence[TaskInput],
         *,
         alignment: bool = False,
         first: int = 0,
@@ -146,7 +145,7 @@ class Streaming(ABC):
     ) -> list[Prediction]:
         """See `heedful.runs.run.Run.predict`; of a single input, ``on_text`` is told while it is answered."""
 
-    def stream(self, given: Any, *, ordinal: int = 0) -> Pieces:
+    def stream(self, given: TaskInput, *, ordinal: int = 0) -> Pieces:
         """Answer one input, a piece of text at a time, as soon as it is certain.
 
         Together the pieces are the text that `predict` gives. The work is done in a thread of its own,

@@ -46,7 +46,7 @@ from heedful.tasks.model_input import (
     refuse_empty,
     words_axis,
 )
-from heedful.tasks.prediction import Prediction, Progress
+from heedful.tasks.prediction import Prediction, Progress, TaskInput
 from heedful.tasks.text_task import AnyReader, TextRecipe, TextTask, WholeDataConfig, synthetic_texts
 from heedful.tasks.texts import BUDGET, N_SPECIALS, longest_first
 from heedful.tasks.unknown import joined, unknown_note, unknown_notes
@@ -272,7 +272,7 @@ class Tagging(TextTask):
 
     @torch.inference_mode()
     def predict(
-        self, model: Model, inputs: Sequence[Any], progress: Progress = lambda n: None, **options: Any
+        self, model: Model, inputs: Sequence[TaskInput], progress: Progress = lambda n: None, **options: Any
     ) -> list[Prediction]:
         """Tag each input, a line of words with blanks between, or a list of words.
 
@@ -333,7 +333,7 @@ class Tagging(TextTask):
         )
 
     def model_input(
-        self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare a list of words, or a line of words separated by spaces."""
         options.refuse_target(self.recipe.task.kind, "the answer is a tag for each word")

@@ -13,7 +13,7 @@ from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
 from heedful.tasks.generation import Generator, forced, n_hypotheses
-from heedful.tasks.prediction import Prediction, Progress
+from heedful.tasks.prediction import Prediction, Progress, TaskInput
 from heedful.tasks.sequence_formats import TWO_SIDES, ImageAndCaption, SequenceFormat
 from heedful.tasks.source_target import Tokenizers
 from heedful.tasks.streaming import OnText, Spelling, Streaming, streamed
@@ -192,7 +192,7 @@ class Captioner(TextGenerator):
     @torch.inference_mode()
     def predict(
         self,
-        texts: Sequence[Any],
+        texts: Sequence[TaskInput],
         *,
         alignment: bool = False,
         first: int = 0,

@@ -26,7 +26,7 @@ from heedful.recipes import schema
 from heedful.tasks.base import Columns, Log, Rows, Task
 from heedful.tasks.labels import LABEL
 from heedful.tasks.model_input import INPUT, Axis, ids_in, refuse_empty, text_axis
-from heedful.tasks.prediction import Progress
+from heedful.tasks.prediction import Progress, TaskInput
 from heedful.tasks.processor import TextProcessor
 from heedful.tasks.texts import (
     AS_DOCUMENTS,
@@ -267,7 +267,7 @@ class TextTask(Task):
         """Fill in pretrained word vectors, if the recipe names some."""
         fill_vectors(self.recipe, {TEXT: self.processor.text}, model, log)
 
-    def text_input(self, given: Any) -> tuple[Batch, dict[str, Axis]]:
+    def text_input(self, given: TaskInput) -> tuple[Batch, dict[str, Axis]]:
         """Encode a text or pair as in training, truncated to the maximum length; return its axis too."""
         tokenizer, texts, template = self.processor.text, self.texts_in(given), self.recipe.template
         ids = tokenizer.encode_batch(texts)

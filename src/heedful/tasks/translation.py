@@ -20,7 +20,7 @@ from heedful.data.report import DataReport, Encoded, Filter, keep
 from heedful.data.sources import FilesSource, LocatedRow, Row
 from heedful.data.store import Ids
 from heedful.data.text import TEXT
-from heedful.decoding.config import GreedyConfig
+from heedful.decoding.config import DecodingConfig, GreedyConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
 from heedful.models.base import Model
@@ -45,7 +45,7 @@ from heedful.tasks.metrics.translation import (
     translation_scores,
 )
 from heedful.tasks.model_input import AnswerOptions, ModelInput, refuse_empty, text_axis
-from heedful.tasks.prediction import Prediction
+from heedful.tasks.prediction import Prediction, TaskInput
 from heedful.tasks.seq2seq import (
     LanguageConfig,
     Seq2SeqRecipe,
@@ -395,7 +395,9 @@ class Translation(Seq2SeqTask):
         source_vocab = sizes[-1] if self.recipe.is_one_text else sizes[0]
         return self.recipe.pairing.collate(side(source_vocab, source_length), side(sizes[-1], length))
 
-    def predictor(self, model: Model, decoding: Any, inference: Inference, **options: Any) -> Translator:
+    def predictor(
+        self, model: Model, decoding: DecodingConfig | None, inference: Inference, **options: Any
+    ) -> Translator:
         """Translates."""
         recipe = self.recipe
         return Translator(
@@ -408,7 +410,7 @@ class Translation(Seq2SeqTask):
         )
 
     def model_input(
-        self, model: Model, given: Any, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare a source text and its target, as two axes or as one text."""
         recipe, tokenizers, text = self.recipe, self.processor, self.text_in(given)

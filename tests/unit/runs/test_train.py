@@ -13,6 +13,7 @@ from torch import nn
 from heedful.artifacts.run_folder import locked
 from heedful.cli.train import nothing_to_do, train_into
 from heedful.data.lines import Location
+from heedful.data.plan import in_order
 from heedful.data.report import Longest
 from heedful.errors import DamagedError, DataError, RequestError, WorkError
 from heedful.recipes.resolve import overrides_tree
@@ -23,10 +24,11 @@ from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.saved import saved_tree
 from heedful.runs.train import train_run
+from heedful.tasks import base
 from heedful.tasks.base import PreparedData
 from heedful.tasks.metrics import translation
 from heedful.tasks.metrics.translation import sentence_scores
-from heedful.tasks.seq2seq import ValidationConfig, Validator
+from heedful.tasks.seq2seq import ValidationConfig
 from heedful.tasks.translation import (
     EvaluationConfig,
     PretrainedConfig,
@@ -94,7 +96,7 @@ def run(finished, tmp_path, monkeypatch):
 def test_the_better_of_average_and_best_checkpoint_is_kept(corpus, monkeypatch, of_average, kept):
     """Validations say 1.5, then 1 (update 2), then 3 (update 3), and of the average what is given."""
     told, measured = [], iter([1.5, 1.0, 3.0, of_average])
-    monkeypatch.setattr(Validator, "__call__", lambda self, model: {"loss": next(measured)})
+    monkeypatch.setattr(Translation, "validation_metrics", lambda self, terms: {"loss": next(measured)})
     settings = recipe(max_updates=3, validate_every=1, average=2, keep_last=3)
     trained = train_run(settings, corpus / "run", device="cpu", log=told.append)
     files = [path_of(corpus / "run", update) / "model.safetensors" for update in (2, 3)]
@@ -242,10 +244,11 @@ class Stored:
         return np.array(self.n)
 
 
-def test_validation_runs_micro_batches(tmp_path):
-    task = Translation(recipe(tokens_per_update=80, accumulate=4))
-    validator = Validator(task, PreparedData(task, None, Stored([9] * 12), []), None)
-    assert [len(samples) for samples in validator.batches] == [2] * 6
+def test_validation_runs_micro_batches(monkeypatch):
+    task, plan = Translation(recipe(tokens_per_update=80, accumulate=4)), []
+    monkeypatch.setattr(base, "in_order", lambda *given: plan.extend(in_order(*given)) or plan)
+    task.validator(PreparedData(task, None, Stored([9] * 12), []), None)
+    assert [len(samples) for samples in plan] == [2] * 6
 
 
 def test_a_schedule_that_does_not_fit_leaves_nothing_behind(corpus):
