@@ -294,7 +294,7 @@ class Task(ABC):
 
         Args:
             model: a trained model.
-            decoding: decoding settings, for tasks that generate text.
+            decoding: decoding settings, for tasks that generate text; by default those of the recipe.
             inference: prepares the model for decoding (precision, native engine).
             **options: the options among `TaskInfo.options` that the caller gave.
         """

@@ -269,7 +269,7 @@ class Captioning(Seq2SeqTask):
         self, model: Model, decoding: DecodingConfig | None, inference: Inference, **options: Any
     ) -> Captioner:
         """Captions images."""
-        pairing = self.recipe.pairing
+        pairing, decoding = self.recipe.pairing, decoding or self.recipe.decoding
         return Captioner(model, self.processor.caption, decoding, pairing, inference=inference)
 
     def model_input(

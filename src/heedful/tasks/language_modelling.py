@@ -201,7 +201,7 @@ class LanguageModelling(RunningTextTask):
         return Completer(
             model,
             self.processor.text,
-            decoding,
+            decoding or self.recipe.decoding,
             context=self.recipe.model.context,
             prefix=prefix,
             limits=replace(self.recipe.completion.limits, **options),

@@ -403,7 +403,7 @@ class Translation(Seq2SeqTask):
         return Translator(
             model,
             self.processor,
-            decoding,
+            decoding or recipe.decoding,
             recipe.pairing,
             max_source=recipe.max_source,
             inference=inference,
