@@ -15,7 +15,7 @@ from harness.report import grid, number, write
 from harness.training import options
 from harness.turns import log
 from heedful.tasks.continuing import Line, Stops
-from heedful.tasks.streaming import Growing, Spelling
+from heedful.tasks.streaming import IncrementalText, Spelling
 from heedful.text.configuration import ByteConfig, PreprocessingConfig
 from heedful.text.normalisation import normalised
 from heedful.text.training import train_tokenizer
@@ -58,10 +58,10 @@ def streaming(spelling: Spelling) -> Callable[[int], Callable[[], object]]:
         ids = (TOKENIZER.encode(TEXT) * n)[:n]
 
         def work() -> None:
-            growing = Growing(spelling, lambda text: None)
+            text = IncrementalText(spelling, lambda text: None)
             for token in ids:
-                growing(0, token)
-            growing.end()
+                text(0, token)
+            text.end()
 
         return work
 

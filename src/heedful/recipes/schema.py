@@ -78,6 +78,18 @@ def _own_loss(value: Any) -> Any:
     return {"kind": value} if is_reference(value) else value
 
 
+class NoValidationConfig(Config):
+    """Every validation measures all metrics on all validation rows; there is nothing to choose."""
+
+
+class NoDecodingConfig(Config):
+    """No text is generated from left to right, so there is nothing to decode."""
+
+
+class NoEvaluationConfig(Config):
+    """``evaluate`` reports all metrics of the task; there is nothing to choose."""
+
+
 class EvaluationConfig(Config):
     """The scoring of predictions.
 

@@ -36,8 +36,8 @@ from heedful.tasks.evaluation import (
     Evaluation,
     EvaluationOptions,
     Predict,
+    custom_scores,
     cut_notes,
-    own_scores,
     readable,
 )
 from heedful.tasks.metrics.score import Score
@@ -397,7 +397,7 @@ class Task(ABC):
         predictions = predict([self.columns.input_of(row.row) for row in chosen])
         read = readable(split, chosen, predictions, dropped, drop=self.drops_unreadable)
         scores, notes = self.metrics(model, read.rows, read.predictions)
-        scores += own_scores(self.recipe.evaluation, read.rows, read.predictions)
+        scores += custom_scores(self.recipe.evaluation, read.rows, read.predictions)
         scores = [replace(score, counts={**score.counts, **read.counts}) for score in scores]
         notes = [*read.notes, *cut_notes(read.rows, read.predictions), *notes]
         return Evaluation(
@@ -433,7 +433,7 @@ class Task(ABC):
         raise NotImplementedError
 
     def records(self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Any]) -> Iterator[JsonMapping]:
-        """Yield a record for each row: input, answer, prediction, scores of its own. By default none."""
+        """Yield a record for each row: input, answer, prediction, and its scores. By default none."""
         return iter(())
 
 

@@ -55,11 +55,10 @@ from heedful.tasks.seq2seq import (
 )
 from heedful.tasks.sequence_formats import ImageAndCaption
 from heedful.tasks.text_generation import Captioner
-from heedful.tasks.texts import encoded
+from heedful.tasks.texts import encoded, synthetic_ids
 from heedful.tasks.unknown import unknown_notes
 from heedful.tasks.vectors import fill_vectors
 from heedful.tasks.warm_start import own_tokenizer
-from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.typing import JsonMapping
 
@@ -260,9 +259,7 @@ class Captioning(Seq2SeqTask):
         """Noise, with captions that differ by a token or two in length."""
         draw, reader = np.random.default_rng(0), self.recipe.reader
         images = draw.integers(LEVELS, size=(n, reader.channels * reader.size**2))
-        # With the start token that is added.
-        lengths = (max(0, length - 1 + (0, -1, 1)[i % 3]) for i in range(n))
-        captions = [draw.integers(len(SPECIALS), sizes[-1], each) for each in lengths]
+        captions = synthetic_ids(draw, sizes[-1], n, length - 1)  # a start token is added
         return self.recipe.pairing.collate(list(images), captions)
 
     def predictor(

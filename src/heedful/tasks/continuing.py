@@ -294,7 +294,7 @@ class Completer(Streaming):
         Args:
             texts: the prompts.
             alignment: refused: there is no source to align to.
-            first: the number of the first text; sampling draws for each number on its own.
+            first: the number of the first text; sampling draws for each number independently.
             progress: called with the number of prompts just done.
             on_text: called with the answer to a single prompt while it is generated.
         """

@@ -129,10 +129,10 @@ def cut_notes(rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     return [cut.line("truncated", "longer than the model reads")] if cut.count else []
 
 
-def own_scores(
+def custom_scores(
     config: EvaluationConfig, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
 ) -> list[Score]:
-    """Compute the metrics of a user's own; a number becomes a score with the name of its class."""
+    """Compute custom metrics; a number becomes a score with the name of its class."""
     scores = []
     for metric in config.metrics:
         value = metric.instance()([row.row for row in rows], list(predictions))

@@ -84,18 +84,6 @@ class DataConfig(schema.DataConfig):
     filter: Filter = Filter()
 
 
-class ValidationConfig(Config):
-    """Every validation measures loss and accuracy on all validation rows; there is nothing to choose."""
-
-
-class DecodingConfig(Config):
-    """No text is generated, so there is nothing to decode."""
-
-
-class EvaluationConfig(schema.EvaluationConfig):
-    """``evaluate`` reports accuracy, macro and micro F1."""
-
-
 class ImageClassificationRecipe(schema.Recipe):
     """A whole recipe. ``training.tokens_per_update`` counts ``model.n_tokens`` for each image.
 
@@ -108,9 +96,9 @@ class ImageClassificationRecipe(schema.Recipe):
     augmentation: Augmentation = Augmentation()
     model: Annotated[VisionConfig | ResNetConfig, Field(discriminator="kind")]
     objective: schema.ClassObjectiveConfig = schema.ClassObjectiveConfig()
-    validation: ValidationConfig = ValidationConfig()
-    decoding: DecodingConfig | None = None
-    evaluation: EvaluationConfig = EvaluationConfig()
+    validation: schema.NoValidationConfig = schema.NoValidationConfig()
+    decoding: schema.NoDecodingConfig | None = None
+    evaluation: schema.EvaluationConfig = schema.EvaluationConfig()
 
     rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy"})
 

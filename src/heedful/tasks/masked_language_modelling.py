@@ -111,18 +111,6 @@ class ObjectiveConfig(schema.ObjectiveConfig):
         return SpanLengths(self.span_p, self.longest_span) if self.hide == "spans" else None
 
 
-class ValidationConfig(Config):
-    """Loss and perplexity of hidden tokens, the same ones at every validation; nothing to choose."""
-
-
-class DecodingConfig(Config):
-    """No text is generated from left to right, so there is nothing to decode."""
-
-
-class EvaluationConfig(Config):
-    """Perplexity and accuracy of hidden tokens; nothing to choose."""
-
-
 class MaskedLanguageModellingRecipe(schema.Recipe):
     """A whole recipe.
 
@@ -136,9 +124,9 @@ class MaskedLanguageModellingRecipe(schema.Recipe):
     model: EncoderConfig
     objective: ObjectiveConfig = ObjectiveConfig()
     pretrained: schema.TextVectorsConfig = schema.TextVectorsConfig()
-    validation: ValidationConfig = ValidationConfig()
-    decoding: DecodingConfig | None = None
-    evaluation: EvaluationConfig = EvaluationConfig()
+    validation: schema.NoValidationConfig = schema.NoValidationConfig()
+    decoding: schema.NoDecodingConfig | None = None
+    evaluation: schema.NoEvaluationConfig = schema.NoEvaluationConfig()
 
     @model_validator(mode="after")
     def _has_words_to_hide(self) -> "MaskedLanguageModellingRecipe":
@@ -202,7 +190,7 @@ class MaskedLanguageModelling(RunningTextTask):
         recipe, sizes = self.recipe, self.processor.sizes if sizes is None else sizes
         encoder = build_model(recipe.model, *sizes)
         layer, table = recipe.model.layer, encoder.get_parameter("embedding.weight")
-        # Parts of a user's own may have no ε and no activation; then they are those of BERT.
+        # Custom modules may have no ε and no activation; then they are those of BERT.
         eps, activation = getattr(layer.norm, "eps", 1e-12), getattr(layer.channels, "activation", "gelu")
         encoder.heads["token"] = MaskedHead(table, ACTIVATIONS[activation](), eps)
         if recipe.objective.boundary:

@@ -42,17 +42,17 @@ TaskConfig: Any = Annotated[
 
 
 def task_class(kind: str) -> type[Task]:
-    """Return the class of a task: one of `TASKS`, or one of a user's own, by its import path.
+    """Return the class of a task: one of `TASKS`, or a custom one, by its import path.
 
     Raises:
-        ValueError: if a class of a user's own may not be imported, or is no task.
+        ValueError: if a custom class may not be imported, or is no task.
     """
     if not is_reference(kind):
         return TASKS[kind]
-    own = load_reference(kind)
-    if not (isinstance(own, type) and issubclass(own, Task)):
+    custom = load_reference(kind)
+    if not (isinstance(custom, type) and issubclass(custom, Task)):
         raise ValueError(f"{kind}: expected a subclass of heedful.tasks.base.Task")
-    return own
+    return custom
 
 
 def task_for(recipe: schema.Recipe, processor: TaskProcessor | None = None) -> Task:

@@ -1,7 +1,7 @@
-"""Answers that are shown while they are written: the same for every task that writes.
+"""Streaming: generated text is passed on while it is generated, for all tasks that generate text.
 
-token -> piece of text    `Growing`, which the decoders are given
-piece -> whoever reads    `Streaming.stream`
+token -> piece of text    `IncrementalText`, called by the decoders
+piece -> the caller       `Streaming.stream`
 """
 
 import codecs
@@ -19,23 +19,23 @@ from heedful.tasks.prediction import Prediction, TaskInput
 from heedful.text.tokenizer import Tokenizer
 
 OnText = Callable[[str], None]
-"""Called after every token with the text that has become certain by it; that may be none."""
+"""Called after every token with the text that has become certain by it, which may be empty."""
 
 Pieces = Generator[str, None, Prediction]
-"""The pieces of an answer, none of them empty; in the end, the prediction whose text they are."""
+"""Yields the pieces of a text, none of them empty, and returns the prediction with the whole text."""
 
 
 @dataclass(frozen=True)
 class Spelling:
-    """How the tokens of an answer become its text.
+    """Conversion of generated tokens to text.
 
     Args:
-        tokenizer: of the answer.
-        undo: what is made of the text that the tokens spell.
+        tokenizer: of the generated text.
+        undo: postprocessing of the text that the tokens spell (detokenisation, stop strings).
         certain: the part of ``undo(text)`` that stays the same however the text continues.
         begun: whether the tokens follow others (`Tokenizer.spelled`).
-        is_local: whether what is certain of a text can be cut off it: ``undo`` and ``certain`` make the
-            same of the rest as if it still stood before it.
+        is_local: whether ``undo`` and ``certain`` of the rest of a text do not depend on the part that is
+            certain, so that this part can be dropped.
     """
 
     tokenizer: Tokenizer
@@ -45,12 +45,12 @@ class Spelling:
     is_local: bool = False
 
     def text(self, ids: Sequence[int]) -> str:
-        """The text of the whole answer. Bytes that are not UTF-8 become U+FFFD."""
+        """Return the whole text. Bytes that are not UTF-8 become U+FFFD."""
         spelled = b"".join(self.tokenizer.spelled(ids, begun=self.begun))
         return self.undo(spelled.decode("utf-8", "replace"))
 
     def prediction(self, hypothesis: Hypothesis) -> Prediction:
-        """The answer that a hypothesis is."""
+        """Return a hypothesis as a prediction."""
         return Prediction(
             text=self.text(hypothesis.ids),
             score=hypothesis.score,
@@ -60,28 +60,28 @@ class Spelling:
         )
 
 
-class Growing:
-    """Tells the text of one answer while its tokens come: no half character, nothing that may yet change.
+class IncrementalText:
+    """Passes on the text of one prediction while its tokens are generated.
 
-    The cost is linear in the length of the answer. What is certain is cut off the text, if the spelling is
-    local. If not, all of the text is needed each time, and a long text is only looked at when it has grown
-    by a sixteenth.
+    No half characters are passed on, and nothing that may still change. The cost is linear in the length of
+    the text: its certain part is dropped if the spelling is local; if not, the whole text is needed each
+    time, and a long text is only decoded again when it has grown by a sixteenth.
 
     Args:
-        spelling: of the answer.
-        on_text: is told.
+        spelling: how tokens become text.
+        on_text: called with each piece.
     """
 
     _SHORT = 512
-    """Characters of a text of which every token is told at once, however it is spelled."""
+    """Up to so many characters, a text is passed on after every token, however it is spelled."""
 
     def __init__(self, spelling: Spelling, on_text: OnText) -> None:
         self.spelling, self.on_text = spelling, on_text
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._begun, self._parts, self._size, self._due, self._told = spelling.begun, [""], 0, 0, 0
+        self._begun, self._parts, self._size, self._due, self._emitted = spelling.begun, [""], 0, 0, 0
 
     def __call__(self, sentence: int, token: int) -> None:
-        """The next token (`heedful.decoding.protocol.OnToken`)."""
+        """Add the next token (`heedful.decoding.protocol.OnToken`)."""
         if sentence:
             raise ValueError("only one answer can be streamed at a time")
         (spelled,) = self.spelling.tokenizer.spelled([token], begun=self._begun)
@@ -93,15 +93,15 @@ class Growing:
         self._due = self._size + self._size // 16 if self._size > self._SHORT else 0
         text = self._text()
         certain = self.spelling.certain(text)
-        self._log(certain)
+        self._emit(certain)
         if self.spelling.is_local:
             rest = text[len(certain) :]
-            self._parts, self._size, self._told = [rest], len(rest), 0
+            self._parts, self._size, self._emitted = [rest], len(rest), 0
 
     def end(self) -> None:
-        """No token follows: the rest of the text."""
+        """Pass on the rest of the text, after the last token."""
         self._add(self._decoder.decode(b"", final=True))
-        self._log(self.spelling.undo(self._text()))
+        self._emit(self.spelling.undo(self._text()))
 
     def _add(self, text: str) -> None:
         self._parts.append(text)
@@ -111,27 +111,27 @@ class Growing:
         self._parts = ["".join(self._parts)]
         return self._parts[0]
 
-    def _log(self, text: str) -> None:
-        self.on_text(text[self._told :])
-        self._told = max(self._told, len(text))
+    def _emit(self, text: str) -> None:
+        self.on_text(text[self._emitted :])
+        self._emitted = max(self._emitted, len(text))
 
 
 @contextmanager
 def streamed(spelling: Spelling, on_text: OnText | None) -> Iterator[OnToken | None]:
-    """What a decoder is to be given, so that ``on_text`` is told of all that it writes; None for None."""
+    """Yield the function that a decoder calls for each token so that ``on_text`` gets all text, or None."""
     if on_text is None:
         yield None
         return
-    growing = Growing(spelling, on_text)
-    yield growing
-    growing.end()
+    text = IncrementalText(spelling, on_text)
+    yield text
+    text.end()
 
 
 class Streaming(ABC):
-    """What answers inputs in texts of its own, and may be watched while it writes one."""
+    """Base class of predictors that generate text, and can pass it on while it is generated."""
 
     decoding: DecodingConfig
-    """How it decodes."""
+    """Decoding settings."""
 
     @abstractmethod
     def predict(
@@ -143,41 +143,41 @@ class Streaming(ABC):
         progress: Callable[[int], None] = lambda n: None,
         on_text: OnText | None = None,
     ) -> list[Prediction]:
-        """See `heedful.runs.run.Run.predict`; of a single input, ``on_text`` is told while it is answered."""
+        """See `heedful.runs.run.Run.predict`; for a single input, ``on_text`` is called with each piece."""
 
     def stream(self, given: TaskInput, *, ordinal: int = 0) -> Pieces:
-        """Answer one input, a piece of text at a time, as soon as it is certain.
+        """Generate the text for one input, and yield each piece of it as soon as it is certain.
 
-        Together the pieces are the text that `predict` gives. The work is done in a thread of its own,
-        which ends when the iterator is closed; whoever is attached to a tap in another is not told.
+        Together the pieces are the text of `predict`. The text is generated in a separate thread, which ends
+        when the iterator is closed; taps that are captured in other threads do not see its activations.
 
         Args:
             given: the input.
-            ordinal: its number; sampling draws for each number on its own.
+            ordinal: its number; sampling draws for each number independently.
 
         Raises:
-            RequestError: the decoding chooses among several answers in the end.
+            RequestError: the decoding chooses among several hypotheses at the end.
             DataError: the input cannot be read.
         """
         check_streaming(self.decoding)
         return _pieces(lambda on_text: self.predict([given], first=ordinal, on_text=on_text)[0])
 
 
-def _pieces(answer: Callable[[OnText], Prediction]) -> Pieces:
-    """What ``answer`` tells, read out of a thread of its own."""
+def _pieces(predict: Callable[[OnText], Prediction]) -> Pieces:
+    """Run ``predict`` in a thread, and yield the pieces that it passes on."""
     queue: SimpleQueue[str | Prediction | BaseException] = SimpleQueue()
-    left = threading.Event()
+    closed = threading.Event()
 
-    def told(piece: str) -> None:
-        if left.is_set():
-            raise _LeftError
+    def on_text(piece: str) -> None:
+        if closed.is_set():
+            raise _ClosedError
         if piece:
             queue.put(piece)
 
     def work() -> None:
         try:
-            queue.put(answer(told))
-        except BaseException as error:  # told to whoever reads the stream
+            queue.put(predict(on_text))
+        except BaseException as error:  # raised where the stream is read
             queue.put(error)
 
     thread = threading.Thread(target=work, daemon=True)
@@ -186,7 +186,7 @@ def _pieces(answer: Callable[[OnText], Prediction]) -> Pieces:
         while isinstance(found := queue.get(), str):
             yield found
     finally:
-        left.set()
+        closed.set()
         thread.join()
     if isinstance(found, BaseException):
         raise found
@@ -195,5 +195,5 @@ def _pieces(answer: Callable[[OnText], Prediction]) -> Pieces:
     return found
 
 
-class _LeftError(Exception):
-    """Nobody reads the stream any more."""
+class _ClosedError(Exception):
+    """The stream was closed by its reader."""

@@ -83,18 +83,6 @@ class WholeDataConfig(DataConfig):
         return self
 
 
-class ValidationConfig(Config):
-    """Every validation measures all validation rows; there is nothing to choose."""
-
-
-class DecodingConfig(Config):
-    """No text is generated, so there is nothing to decode."""
-
-
-class EvaluationConfig(schema.EvaluationConfig):
-    """``evaluate`` reports all scores of the task."""
-
-
 class TextRecipe(schema.Recipe):
     """A recipe of such a task.
 
@@ -106,9 +94,9 @@ class TextRecipe(schema.Recipe):
     tokenizer: schema.Tokenization
     model: Any
     pretrained: schema.TextVectorsConfig = schema.TextVectorsConfig()
-    validation: ValidationConfig = ValidationConfig()
-    decoding: DecodingConfig | None = None
-    evaluation: EvaluationConfig = EvaluationConfig()
+    validation: schema.NoValidationConfig = schema.NoValidationConfig()
+    decoding: schema.NoDecodingConfig | None = None
+    evaluation: schema.EvaluationConfig = schema.EvaluationConfig()
 
     @property
     def pairs(self) -> bool:

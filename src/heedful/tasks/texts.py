@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
@@ -85,6 +87,12 @@ def encoded(
         ids = [each.encode_batch([row.row[c] for row in block]) for c, each in tokenizers.items()]
         for row, *each in zip(block, *ids, strict=True):
             yield row, dict(zip(tokenizers, each, strict=True))
+
+
+def synthetic_ids(draw: np.random.Generator, vocab_size: int, n: int, length: int) -> list[NDArray[np.int64]]:
+    """Return ``n`` random texts whose lengths differ from ``length`` by a token at most, for timing."""
+    lengths = (max(0, length + (0, -1, 1)[i % 3]) for i in range(n))
+    return [draw.integers(len(SPECIALS), vocab_size, each) for each in lengths]
 
 
 def fitted(texts: Sequence[Ids], longest: int, template: Template = WITH_CLASS) -> list[Ids]:

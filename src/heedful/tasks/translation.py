@@ -57,6 +57,7 @@ from heedful.tasks.seq2seq import (
 from heedful.tasks.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat, SequenceFormat
 from heedful.tasks.source_target import COLUMNS, SOURCE, TARGET, Tokenizers
 from heedful.tasks.text_generation import MAX_SOURCE, Translator, source_note
+from heedful.tasks.texts import synthetic_ids
 from heedful.tasks.unknown import joined, unknown_notes
 from heedful.tasks.vectors import fill_vectors
 from heedful.tasks.warm_start import WarmStart, tokenizer_of
@@ -384,16 +385,10 @@ class Translation(Seq2SeqTask):
         return subword_dropout({c: getattr(self.processor, c) for c in COLUMNS}, p, seed) if p else None
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
-        """Pairs that differ by a token or two in length, like those of a training."""
+        """Pairs that differ by a token or two in length; a start or end token is added to each text."""
         draw = np.random.default_rng(0)
-
-        def side(size: int, length: int) -> list[Any]:
-            # With the start or end token that is added.
-            lengths = (max(0, length - 1 + (0, -1, 1)[i % 3]) for i in range(n))
-            return [draw.integers(len(SPECIALS), size, length) for length in lengths]
-
-        source_vocab = sizes[-1] if self.recipe.is_one_text else sizes[0]
-        return self.recipe.pairing.collate(side(source_vocab, source_length), side(sizes[-1], length))
+        sources = synthetic_ids(draw, sizes[-1 if self.recipe.is_one_text else 0], n, source_length - 1)
+        return self.recipe.pairing.collate(sources, synthetic_ids(draw, sizes[-1], n, length - 1))
 
     def predictor(
         self, model: Model, decoding: DecodingConfig | None, inference: Inference, **options: Any

@@ -19,7 +19,7 @@ from heedful.tasks.continuing import Stops
 from heedful.tasks.images import ImageReader
 from heedful.tasks.sequence_formats import ConcatenatedFormat, ImageAndCaption
 from heedful.tasks.source_target import Tokenizers
-from heedful.tasks.streaming import Growing, Spelling
+from heedful.tasks.streaming import IncrementalText, Spelling
 from heedful.tasks.text_generation import Captioner, Translator
 from heedful.text.configuration import (
     BpeConfig,
@@ -151,10 +151,10 @@ def test_several_answers_cannot_be_streamed_and_it_is_said_before_any_work():
 
 def test_a_character_is_shown_with_its_last_byte_and_what_is_none_when_that_is_certain():
     own, told = tokenizer("byte"), []
-    growing = Growing(Spelling(own, str, str), told.append)
+    text = IncrementalText(Spelling(own, str, str), told.append)
     for value in b"a\xc3\xa4\xe2\x82\xac\xe2(\xf0\x9f":
-        growing(0, value + len(own.specials))
-    growing.end()
+        text(0, value + len(own.specials))
+    text.end()
     assert told == ["a", "", "ä", "", "", "€", "", "\ufffd(", "", "", "\ufffd"]
 
 
@@ -172,12 +172,12 @@ def characters_read(spelling, ids):
 
         return of
 
-    growing = Growing(
+    text = IncrementalText(
         replace(spelling, undo=counted(spelling.undo), certain=counted(spelling.certain)), told.append
     )
     for token in ids:
-        growing(0, token)
-    growing.end()
+        text(0, token)
+    text.end()
     assert len(told) == len(ids) + 1
     assert "".join(told) == spelling.text(ids)
     return read[0]
