@@ -25,7 +25,7 @@ from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import Run, load
-from heedful.runs.train import build_module, train_run
+from heedful.runs.train import train_run
 from heedful.tasks.captioning import Captioning, augmenting, by_image
 from heedful.tasks.evaluation import EvaluationOptions
 from heedful.tasks.prediction import Prediction
@@ -218,10 +218,9 @@ def test_training_images_are_changed_and_those_of_validation_are_not(tmp_path):
     assert torch.equal(feed.collate([0, 1], 0).source.pixels, one)
     assert not torch.equal(one, plain)
     assert not torch.equal(one, two)
-    step = build_module(task, torch.device("cpu"), None)
-    validator = task.validator(prepared, step)
+    valid = task.batches(prepared.valid, training=False)
     own = prepared.valid.gather([0, 1])["image"]
-    assert torch.equal(validator.pairs.scored([0, 1]).source.pixels, settings.pairing.images(own).pixels)
+    assert torch.equal(valid([0, 1], 1).source.pixels, settings.pairing.images(own).pixels)
 
 
 # Use -------------------------------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ def test_lists_of_words_and_tags_stay_lists(tmp_path):
         (["x"], ["true"]),
     ]
     task.fit(lambda: iter(found))
-    assert task.processor.tags == ("0", "3", "true")
+    assert task.processor.labels == ("0", "3", "true")
     # Empty rows are left out, as empty lines are.
     encoded = [row.row for row in task.encode(found, task.new_report())]
     marks = [[mark for mark in row["tags"] if mark] for row in encoded]

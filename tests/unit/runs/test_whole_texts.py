@@ -147,7 +147,9 @@ def test_a_number_for_a_text(tmp_path):
     run = into(tmp_path, task={"kind": "regression"}, training={"max_updates": 8, "validate_every": 8})
     (*_, last) = [x for x in read_metrics(tmp_path / "run" / "metrics.jsonl") if x["event"] == "validated"]
     scores = {score.name: score.value for score in evaluate(run, "valid", run.recipe.data.valid).scores}
-    assert scores["MSE"] == pytest.approx(last["metrics"]["loss"] * run.processor.deviation**2, rel=1e-4)
+    assert scores["MSE"] == pytest.approx(
+        last["metrics"]["loss"] * run.processor.scale.deviation**2, rel=1e-4
+    )
 
 
 TAGGING = {"kind": "tsv", "columns": {"words": 0, "tags": 1}}
