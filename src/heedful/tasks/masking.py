@@ -28,7 +28,7 @@ from heedful.tasks.prediction import Prediction
 from heedful.tasks.running_text import TextProcessor
 from heedful.tasks.texts import WITH_CLASS, fitted
 from heedful.tasks.unknown import joined, unknown_note
-from heedful.text.parts import around_gaps
+from heedful.text.parts import around_masks
 from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -276,7 +276,7 @@ class MaskFiller:
 
     def gapped(self, texts: Sequence[str]) -> Gapped:
         """The ids of a text or a pair, cut where they are too long, with masks for the gaps."""
-        around = [around_gaps(self.processor.text, text.split(self.gap)) for text in texts]
+        around = [around_masks(self.processor.text, text.split(self.gap)) for text in texts]
         whole = [_masked(own.parts) for own in around]
         kept = [list(ids) for ids in fitted(whole, self.longest)]
         # No text spells a special token, so masks are gaps, and those that are kept are the first ones.

@@ -49,7 +49,7 @@ class TextGenerator:
         self.model, self.tokenizer, self.decoding = model.eval(), tokenizer, decoding
         self.pairing, self.inference = pairing, inference or Inference(self.model)
         self.device = next(model.parameters()).device
-        side = tokenizer.preprocessing.build()
+        side = tokenizer.preprocessing
         self.spelling = Spelling(tokenizer, side.undo, side.certain, is_local=side.moses is None)
 
     @property
