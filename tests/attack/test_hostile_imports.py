@@ -15,8 +15,7 @@ from safetensors.torch import load_file, save_file
 from heedful.config import merged
 from heedful.data.images import LazyImage
 from heedful.errors import HeedfulError
-from heedful.interop.exporting import export_run
-from heedful.interop.importing import import_run
+from heedful.interop.conversion import export_run, import_run
 
 TEXT = ["the cat sat on the mat, and it's the cat's mat.", "  We'll see 1234 dogs!\n\nÜber façade, நாய் 🐈"]
 SMALL = {"d_model": 8, "n_layers": 1, "layer": {"mixer": {"n_heads": 2}, "channels": {"d_ff": 12}}}

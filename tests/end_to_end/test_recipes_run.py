@@ -11,7 +11,7 @@ from miniature import Miniature, miniature, model_of, overrides, parts
 from tiers import sampled
 
 from heedful.files import sha256
-from heedful.interop.formats import FORMATS
+from heedful.interop.conversion import FORMATS
 from heedful.recipes.resolve import shipped_recipes
 from heedful.runs.reading import read_recipe
 

@@ -16,8 +16,7 @@ from heedful.data.batch import Batch
 from heedful.errors import RequestError
 from heedful.interop.bert import BERT, _configuration
 from heedful.interop.checkpoint import Checkpoint, Settings
-from heedful.interop.exporting import export_run
-from heedful.interop.importing import import_run
+from heedful.interop.conversion import export_run, import_run
 from heedful.interop.wordpiece import read_wordpiece
 from heedful.models.encoder import PRESETS
 from heedful.objectives.classification import class_logits
@@ -87,7 +86,7 @@ def close(ours, theirs):
 def numbers_of(folder):
     """Their id, by ours."""
     checkpoint = Checkpoint(folder)
-    return read_wordpiece(checkpoint, checkpoint.config)[1].theirs
+    return read_wordpiece(checkpoint)[1].theirs
 
 
 def batch_of(run, inputs):
@@ -191,7 +190,7 @@ def test_text_has_the_same_tokens(name, file, tmp_path):
         (tmp_path / "their" / "tokenizer_config.json").write_text(json.dumps(settings_of), "utf-8")
         tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "their")
     checkpoint = Checkpoint(tmp_path / "their")
-    ours, numbering = read_wordpiece(checkpoint, checkpoint.config)
+    ours, numbering = read_wordpiece(checkpoint)
     run = import_run(tmp_path / "their", tmp_path / "run").path
     exported = transformers.AutoTokenizer.from_pretrained(export_run(run, "bert"))
     back = numbers_of(tmp_path / "run-bert")
@@ -440,7 +439,7 @@ def test_files_that_contradict_each_other_are_refused_and_others_read_as_there(t
             (tmp_path / "tokenizer_config.json").write_text(json.dumps(said | stated), "utf-8")
         checkpoint = Checkpoint(tmp_path)
         try:
-            tokenizer, numbering = read_wordpiece(checkpoint, checkpoint.config)
+            tokenizer, numbering = read_wordpiece(checkpoint)
         except RequestError as error:
             refused.append(str(error))
             continue

@@ -15,9 +15,8 @@ from heedful.decoding.config import GreedyConfig
 from heedful.errors import RequestError
 from heedful.interop.byte_bpe import read_byte_bpe
 from heedful.interop.checkpoint import Checkpoint, Settings
-from heedful.interop.exporting import export_run
+from heedful.interop.conversion import export_run, import_run
 from heedful.interop.gpt2 import _configuration
-from heedful.interop.importing import import_run
 from heedful.models.language_model import PRESETS
 from heedful.nn.layout import Tokens
 from heedful.runs.run import load
@@ -248,9 +247,9 @@ def test_a_space_before_texts_is_refused_whichever_file_says_it(tmp_path, prefix
     if stated or prefixed:
         message = r"tokenizer_config\.json: add_prefix_space: True: heedful" if stated else "a prefix space"
         with pytest.raises(RequestError, match=message):
-            read_byte_bpe(checkpoint, checkpoint.config)
+            read_byte_bpe(checkpoint)
         return
-    tokenizer, numbering, _ = read_byte_bpe(checkpoint, checkpoint.config)
+    tokenizer, numbering, _ = read_byte_bpe(checkpoint)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for text in TEXT:
         wanted = theirs(text, add_special_tokens=False).input_ids
@@ -273,9 +272,9 @@ def test_a_space_before_texts_is_refused_of_vocab_and_merges_too(tmp_path, state
     checkpoint = Checkpoint(tmp_path)
     if stated:
         with pytest.raises(RequestError, match=r"tokenizer_config\.json: add_prefix_space: True: heedful"):
-            read_byte_bpe(checkpoint, checkpoint.config)
+            read_byte_bpe(checkpoint)
         return
-    tokenizer, numbering, _ = read_byte_bpe(checkpoint, checkpoint.config)
+    tokenizer, numbering, _ = read_byte_bpe(checkpoint)
     wanted = theirs("the cat", add_special_tokens=False).input_ids
     assert [numbering.theirs[i] for i in tokenizer.encode("the cat")] == wanted
 
@@ -289,7 +288,7 @@ def test_fixed_padding_and_truncation_change_nothing_as_there(tmp_path, fixed):
     run = load(import_run(tmp_path / "their", tmp_path / "run").path)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "their")
     checkpoint = Checkpoint(tmp_path / "their")
-    numbers = read_byte_bpe(checkpoint, checkpoint.config)[1].theirs
+    numbers = read_byte_bpe(checkpoint)[1].theirs
     for text in TEXT:
         wanted = theirs(text, add_special_tokens=False).input_ids
         assert [numbers[i] for i in run.processor.text.encode(text)] == wanted

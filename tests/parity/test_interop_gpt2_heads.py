@@ -8,9 +8,8 @@ from safetensors.torch import load_file, save_file
 from test_interop_gpt2 import END, PROMPTS, TEXT, tokenizer_of
 
 from heedful.errors import RequestError
-from heedful.interop.exporting import export_run
-from heedful.interop.gpt2_heads import without_bias
-from heedful.interop.importing import import_run
+from heedful.interop.conversion import export_run, import_run
+from heedful.interop.gpt2 import without_bias
 from heedful.objectives.classification import class_logits
 from heedful.objectives.regression import values
 from heedful.runs.run import load

@@ -10,8 +10,7 @@ from heedful.config import merged
 from heedful.decoding.config import GreedyConfig, MaxLength
 from heedful.decoding.greedy import greedy
 from heedful.decoding.protocol import Request
-from heedful.interop.exporting import export_run
-from heedful.interop.importing import import_run
+from heedful.interop.conversion import export_run, import_run
 from heedful.interop.marian import load_weights
 from heedful.nn.layout import Tokens
 from heedful.runs.run import load

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from heedful.decoding.config import GreedyConfig, MaxLength
 from heedful.errors import DamagedError, RequestError
-from heedful.interop.exporting import export_run
-from heedful.interop.importing import import_run
+from heedful.interop.conversion import export_run, import_run
 from heedful.runs.run import load
 from heedful.text.specials import SPECIALS
 

@@ -11,8 +11,7 @@ from fine_tuned import fine_tune
 from PIL import Image
 from safetensors.torch import load_file
 
-from heedful.interop.exporting import export_run
-from heedful.interop.importing import import_run
+from heedful.interop.conversion import export_run, import_run
 from heedful.nn.patches import Images
 from heedful.runs.run import load
 from heedful.tasks.registry import task_for

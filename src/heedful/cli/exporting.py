@@ -24,7 +24,7 @@ def export(
     out: Path = typer.Option(None, help="Output folder. [default: RUN-FORMAT]"),
 ) -> None:
     """Export weights, configuration and tokenizer of a run to a folder that transformers can load."""
-    from heedful.interop.exporting import export_run
+    from heedful.interop.conversion import export_run
 
     folder = export_run(run, to, out, log)
     result(str(folder))

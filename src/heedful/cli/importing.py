@@ -19,7 +19,7 @@ def import_(
     run: Path = typer.Argument(..., metavar="RUN", help="Run folder to create."),
 ) -> None:
     """Convert a GPT-2, BERT, ViT or Marian model saved by transformers to a run."""
-    from heedful.interop.importing import import_run
+    from heedful.interop.conversion import import_run
 
     import_run(source, run, log)
     log(f"predict:     heedful predict {run}")

@@ -25,7 +25,7 @@ from heedful.data.lines import (
     read_text,
     rows_of_all,
 )
-from heedful.data.tables import Index, field_at, texts_at, too_few
+from heedful.data.text import Index, field_at, texts_at, too_few
 from heedful.errors import DataError
 
 DOCUMENT = "-DOCSTART-"

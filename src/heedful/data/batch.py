@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heedful.data.masking import Hidden
+from heedful.data.masking import MaskedSequence
 from heedful.nn.layout import Ids, Layout, Tokens
 from heedful.nn.patches import Images
 
@@ -185,14 +185,17 @@ class Batch(_Tensors):
             counts = [[len(text) + 1 + (i == 0) for i, text in enumerate(texts)] for texts in parts]
             numbers = [np.repeat(np.arange(len(lengths)), lengths) for lengths in counts]
             tokens = replace(tokens, segments=torch.from_numpy(np.concatenate(numbers)))
-        empty = torch.zeros(0, dtype=torch.int64)
-        return cls(tokens, empty, None, tuple(samples), empty)
+        return cls._without_targets(tokens, samples)
 
     @classmethod
     def bare(cls, texts: Sequence[Ids], samples: Sequence[int] = ()) -> "Batch":
         """Build a batch of non-empty texts without special tokens or targets."""
-        empty = torch.zeros(0, dtype=torch.int64)
-        return cls(Tokens.of(texts), empty, None, tuple(samples), empty)
+        return cls._without_targets(Tokens.of(texts), samples)
+
+    @classmethod
+    def _without_targets(cls, inputs: Tokens | Images, samples: Sequence[int]) -> "Batch":
+        none = torch.zeros(0, dtype=torch.int64)
+        return cls(inputs, none, None, tuple(samples), none)
 
     @classmethod
     def labelled(
@@ -252,14 +255,13 @@ class Batch(_Tensors):
     def of_images(cls, images: Images, classes: Sequence[int], samples: Sequence[int] = ()) -> "Batch":
         """Build a batch of images with their classes; no token has a target."""
         numbers = torch.as_tensor(classes, dtype=torch.int64)
-        empty = torch.zeros(0, dtype=torch.int64)
-        return cls(images, empty, None, tuple(samples), empty, ragged=False, classes=numbers)
+        return replace(cls._without_targets(images, samples), ragged=False, classes=numbers)
 
     @classmethod
     def masked(
         cls,
         sequences: Sequence[Ids],
-        hidden: Sequence[Hidden],
+        hidden: Sequence[MaskedSequence],
         *,
         segments: Sequence[Ids] | None = None,
         classes: Sequence[int] | None = None,

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
 from heedful.data.images import IMAGE, SUFFIXES, LazyImage
-from heedful.data.lines import File, Folder, LocatedRow, Location, Rows, Source, expand, located_lines
-from heedful.data.tables import TsvSource, field_at, record_of, texts_at
+from heedful.data.lines import File, LocatedRow, Location, Rows, Source, expand, files_in, located_lines
+from heedful.data.text import TsvSource, field_at, record_of, texts_at
 from heedful.errors import DataError, nearest
 from heedful.files import is_unicode
 
@@ -25,7 +25,7 @@ TABBED = TsvSource(paths=TABLE, columns={IMAGE: 0, CAPTION: 1})
 COMMAS = TABBED.model_copy(update={"separator": ",", "quotes": True})
 
 
-def _find(written: str, root: Path) -> Folder:
+def _find(written: str, root: Path) -> File:
     """Find the folder ``written`` in a recipe.
 
     Raises:
@@ -36,7 +36,7 @@ def _find(written: str, root: Path) -> Folder:
     if not folder.is_dir():
         siblings = folder.parent.iterdir() if folder.parent.is_dir() else ()
         raise DataError(f"{folder}: no such folder{nearest(folder.name, (path.name for path in siblings))}")
-    return Folder(folder, name)
+    return File(folder, name)
 
 
 def _is_image(path: Path) -> bool:
@@ -67,12 +67,11 @@ class FolderSource(Source):
         )
 
 
-def _classes(folder: Folder) -> dict[str, list[File]]:
+def _classes(folder: File) -> dict[str, list[File]]:
     """Return the files of each class."""
     found = sorted(path for path in folder.path.iterdir() if not path.name.startswith("."))
-    classes = {
-        path.name: Folder(path, str(Path(folder.name) / path.name)).files() for path in found if path.is_dir()
-    }
+    folders = [File(path, str(Path(folder.name) / path.name)) for path in found if path.is_dir()]
+    classes = {each.path.name: files_in(each) for each in folders}
     if not classes:
         raise DataError(f"{folder.path}: has no subfolders; expected one for each class, named by its label")
     for path in found:
@@ -110,7 +109,7 @@ class CaptionedFolderSource(Source):
     def open(self, root: Path) -> Rows:
         """Yield rows with an ``image``, not opened yet, and a ``caption``."""
         folder = _find(self.path, root)
-        files = folder.files()
+        files = files_in(folder)
         images = [file.path for file in files if _is_image(file.path)]
         return _captioned(_captions(files, images, folder), images, folder)
 
@@ -123,7 +122,7 @@ class Caption(NamedTuple):
     where: Location
 
 
-def _captioned(captions: Iterator[Caption], images: list[Path], folder: Folder) -> Rows:
+def _captioned(captions: Iterator[Caption], images: list[Path], folder: File) -> Rows:
     """Yield the captions of each image; an image without one gets an empty caption."""
     found: dict[str, list[Caption]] = {str(path.relative_to(folder.path)): [] for path in images}
     for caption in captions:
@@ -137,7 +136,7 @@ def _captioned(captions: Iterator[Caption], images: list[Path], folder: Folder) 
             yield LocatedRow({IMAGE: image, CAPTION: caption.text}, caption.where)
 
 
-def _captions(files: list[File], images: list[Path], folder: Folder) -> Iterator[Caption]:
+def _captions(files: list[File], images: list[Path], folder: File) -> Iterator[Caption]:
     """Read the captions in the first format that exists; missing files are reported at once."""
     by_path = {file.path: file for file in files}
     for table, read in ((METADATA, _of_metadata), (TABLE, _of_table)):
@@ -190,7 +189,7 @@ def _of_table(file: File) -> Iterator[Caption]:
         yield Caption(record[0], record[1], where)
 
 
-def _of_text_files(texts: list[File], images: list[Path], folder: Folder) -> Iterator[Caption]:
+def _of_text_files(texts: list[File], images: list[Path], folder: File) -> Iterator[Caption]:
     """Read captions from text files; one without an image is reported as a missing image."""
     by_stem: dict[Path, list[Path]] = {}
     for path in images:

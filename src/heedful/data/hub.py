@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from heedful.data.images import LazyImage
 from heedful.data.lines import LocatedRow, Location, Paths, Rows, Source, expand, find_all
-from heedful.data.tables import field_at
+from heedful.data.text import field_at
 from heedful.errors import DataError, nearest
 
 _SAVED = ("state.json", "dataset_dict.json")

@@ -254,7 +254,7 @@ def _strip_on_white(image: "Image") -> "Image":
     return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
 
 
-def opened(row: LocatedRow[Row], columns: Sequence[str], root: Path) -> LocatedRow[Row]:
+def with_images(row: LocatedRow[Row], columns: Sequence[str], root: Path) -> LocatedRow[Row]:
     """Replace the image paths of a row by `LazyImage` objects; an empty path is a missing image.
 
     A relative path in a table is resolved against the table's folder.

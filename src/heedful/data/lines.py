@@ -81,28 +81,20 @@ class Source(Config):
 
 
 class File(NamedTuple):
-    """An existing file: its path, and its name in messages."""
+    """An existing file or folder: its path, and its name in messages."""
 
     path: Path
     name: str
 
 
-class Folder(NamedTuple):
-    """A folder: its path, and its name in messages."""
-
-    path: Path
-    name: str
-
-    def files(self) -> list[File]:
-        """Return its files and those of its subfolders sorted by name, hidden ones (``.name``) excluded."""
-        found = [
-            (path, path.relative_to(self.path)) for path in sorted(self.path.rglob("*")) if path.is_file()
-        ]
-        return [
-            File(path, str(Path(self.name) / below))
-            for path, below in found
-            if not any(part.startswith(".") for part in below.parts)
-        ]
+def files_in(folder: File) -> list[File]:
+    """Return the files of a folder and its subfolders sorted by name, hidden ones (``.name``) excluded."""
+    found = [(path, path.relative_to(folder.path)) for path in sorted(folder.path.rglob("*"))]
+    return [
+        File(path, str(Path(folder.name) / below))
+        for path, below in found
+        if path.is_file() and not any(part.startswith(".") for part in below.parts)
+    ]
 
 
 def expand(written: str) -> str:

@@ -52,7 +52,7 @@ class SpanLengths:
 
 
 @dataclass(frozen=True)
-class Hidden:
+class MaskedSequence:
     """A sequence with masked tokens.
 
     Args:
@@ -92,7 +92,7 @@ class Masking:
     begins_word: NDArray[np.bool_] | None = None
     spans: SpanLengths | None = None
 
-    def hide(self, ids: Ids, draw: Draw) -> Hidden:
+    def hide(self, ids: Ids, draw: Draw) -> MaskedSequence:
         """Mask some tokens of a sequence; special tokens (ids below ``first``) are never masked."""
         runs = sorted(self._runs(ids, draw))
         places = np.array([place for begin, end in runs for place in range(begin, end)], dtype=np.int64)
@@ -107,7 +107,7 @@ class Masking:
         )
         changed = ids.copy()
         changed[places] = replaced
-        return Hidden(
+        return MaskedSequence(
             changed,
             places,
             np.repeat([begin - 1 for begin, _ in runs], sizes).astype(np.int64),

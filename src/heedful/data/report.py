@@ -176,10 +176,6 @@ class ColumnCounts:
         }
 
 
-def _tallies() -> dict[str, Tally]:
-    return defaultdict(Tally)
-
-
 @dataclass
 class DataReport:
     """Statistics that `keep` collects while rows are read.
@@ -196,11 +192,11 @@ class DataReport:
     unknown: Mapping[str, int] = field(default_factory=dict)
     rows: int = 0
     kept: int = 0
-    dropped: dict[str, Tally] = field(default_factory=_tallies)
-    truncated: dict[str, Tally] = field(default_factory=_tallies)
+    dropped: dict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
+    truncated: dict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
     columns: dict[str, ColumnCounts] = field(default_factory=lambda: defaultdict(ColumnCounts))
     classes: Counter[str] = field(default_factory=Counter)
-    noted: dict[str, Tally] = field(default_factory=_tallies)
+    noted: dict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
 
     def drop(self, reason: str, where: Location) -> None:
         """Record a dropped row."""

@@ -12,8 +12,7 @@ from heedful.data.corpora import open_corpus, require_corpus
 from heedful.data.folders import CaptionedFolderSource, FolderSource
 from heedful.data.hub import DatasetsSource
 from heedful.data.lines import File, LocatedRow, Location, Row, Rows, Source
-from heedful.data.tables import JsonlSource, TsvSource
-from heedful.data.text import FilesSource, TextSource
+from heedful.data.text import FilesSource, JsonlSource, TextSource, TsvSource
 from heedful.errors import DataError, RequestError, nearest
 
 T = TypeVar("T")
@@ -121,11 +120,11 @@ class ChainSource(Source):
 SourceConfig = Annotated[_OneSource | BesideSource | ChainSource, Field(discriminator="kind")]
 
 
-def kept_lists(config: Any) -> Iterator[str]:
+def list_columns(config: Any) -> Iterator[str]:
     """Yield the columns of a source, or of its sources, whose lists are kept as lists (`JsonlSource`)."""
     yield from getattr(config, "lists", ())
     for source in getattr(config, "sources", ()):
-        yield from kept_lists(source)
+        yield from list_columns(source)
 
 
 def open_source(config: Source, root: Path) -> Rows:

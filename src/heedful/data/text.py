@@ -1,32 +1,48 @@
-"""Plain text: line-aligned files, one for each column, and running text that is split into documents."""
+"""Text files: aligned lines, documents, separated values (TSV, CSV) and JSON lines."""
 
+import csv
+import json
+import math
 import re
-from collections.abc import Iterator
-from itertools import zip_longest
+from collections.abc import Iterator, Sequence
+from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from heedful.data.lines import (
     File,
-    Folder,
     LocatedRow,
     Location,
     Paths,
+    Row,
     Rows,
     Source,
     expand,
+    files_in,
     find,
     find_all,
+    lines,
     located_lines,
     raw_lines,
     read_text,
+    rows_of_all,
 )
-from heedful.errors import DataError
+from heedful.errors import DataError, nearest
+from heedful.files import parse_json
+from heedful.typing import JsonObject
 
 TEXT = "text"
 """The one column of running text."""
+
+Index = Annotated[int, Field(ge=0)]
+
+SEPARATORS = ("\t", ",", ";", "|")
+"""Common separators, for hints in messages."""
+
+LONGEST_FIELD = 2**31 - 1
+"""Maximum field length in characters: an article may be one field, and Python's default is 131,072."""
 
 
 class FilesSource(Source):
@@ -45,7 +61,7 @@ class FilesSource(Source):
 
 
 def _aligned(files: dict[str, list[File]]) -> Rows:
-    columns = ((entry for file in several for entry in located_lines(file)) for several in files.values())
+    columns = (chain.from_iterable(map(located_lines, several)) for several in files.values())
     for entries in zip_longest(*columns):
         if None in entries:
             raise DataError(_unequal(files))
@@ -112,7 +128,7 @@ class TextSource(Source):
         if not folder.is_dir():
             return [find(written, root)]
         suffixes = tuple(self.suffixes)
-        files = Folder(folder, name).files()
+        files = files_in(File(folder, name))
         kept = [file for file in files if file.path.name.removesuffix(".gz").endswith(suffixes)]
         if not kept:
             known = " or ".join(suffixes)
@@ -152,3 +168,212 @@ def _paragraphs(file: File) -> Iterator[tuple[Location, str]]:
             paragraph = []
     if paragraph:
         yield first, "\n".join(paragraph)
+
+
+class TsvSource(Source):
+    """Lines of separated fields (TSV, CSV).
+
+    Args:
+        paths: one file or several, read one after another; plain or ``.gz``.
+        columns: the field of each column: its number (from 0) or, with ``header``, its name.
+        header: whether the first line of every file names the fields.
+        separator: the single character between fields.
+        quotes: whether fields may be in double quotes, as in CSV; otherwise quotes are text.
+    """
+
+    kind: Literal["tsv"] = "tsv"
+    paths: Paths
+    columns: dict[str, Index | str] = Field(min_length=1)
+    header: bool = False
+    separator: str = Field(default="\t", min_length=1, max_length=1)
+    quotes: bool = False
+
+    @model_validator(mode="after")
+    def _names_need_a_header(self) -> "TsvSource":
+        named = [name for name in self.columns.values() if isinstance(name, str)]
+        if named and not self.header:
+            raise ValueError(
+                f"columns: field {named[0]!r} is a name, which requires a header; set `header: true`, or use "
+                "its number"
+            )
+        return self
+
+    def open(self, root: Path) -> Rows:
+        """Yield the rows of files of separated fields."""
+        return rows_of_all(self.paths, root, self._rows)
+
+    def _rows(self, file: File) -> Rows:
+        records = self.records(file)
+        header = next(records)[1] if self.header else []
+        fields = {column: self._number(field, header, file) for column, field in self.columns.items()}
+        last = max(fields.values())
+        for where, record in records:
+            if len(record) <= last:
+                hint = self._separator_hint(record) or self._quotes_hint(record)
+                raise DataError(too_few(where, record, last) + hint)
+            if self.header and any(field.strip() for field in record[len(header) :]):
+                counts = f"the header names {len(header)} fields, got {len(record)}"
+                raise DataError(f"{where}: {counts}{self._quotes_hint(record)}")
+            yield LocatedRow({column: record[number] for column, number in fields.items()}, where)
+
+    def records(self, file: File) -> Iterator[tuple[Location, list[str]]]:
+        """Yield the fields of each line of a file, the header included.
+
+        Raises:
+            DataError: if the file is unreadable, or quotes do not match.
+        """
+        if self.quotes:
+            return _quoted_records(file, self.separator)
+        return ((where, line.split(self.separator)) for where, line in located_lines(file))
+
+    def _number(self, field: int | str, header: list[str], file: File) -> int:
+        if isinstance(field, int):
+            return field
+        if field not in header:
+            raise DataError(
+                f"{file.name}:1: the header has no field {field!r}"
+                f"{nearest(field, header) or self._separator_hint(header)}"
+            )
+        if header.count(field) > 1:
+            raise DataError(
+                f"{file.name}:1: the header has the field {field!r} {header.count(field)} times; "
+                "use the number of the intended one (from 0), or rename it"
+            )
+        return header.index(field)
+
+    def _separator_hint(self, record: list[str]) -> str:
+        """Return a hint if the line was not split and contains another common separator."""
+        other = next((sign for sign in SEPARATORS if sign in record[0]), None) if len(record) == 1 else None
+        if other is None:
+            return ""
+        return f"; the separator is {self.separator!r}; if fields are separated by {other!r}, set `separator`"
+
+    def _quotes_hint(self, record: list[str]) -> str:
+        """Return a hint if a quoted field may have been split."""
+        if self.quotes or not any(field.startswith('"') for field in record):
+            return ""
+        return f"; if fields that contain {self.separator!r} or a line end are in quotes, set `quotes: true`"
+
+
+def too_few(where: Location, record: Sequence[str], number: int) -> str:
+    """Return the message for a record that has no field of this number."""
+    n = len(record)
+    return f"{where}: field number {number} (from 0) is required, got {n} field{'s' * (n > 1)}"
+
+
+def _quoted_records(file: File, separator: str) -> Iterator[tuple[Location, list[str]]]:
+    """Yield quoted records; one may span several lines and is located by its first."""
+    csv.field_size_limit(LONGEST_FIELD)
+    reader = csv.reader((line + "\n" for line in lines(file)), delimiter=separator, strict=True)
+    first = 1
+    try:
+        for record in reader:
+            yield Location(file.name, first), record
+            first = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(f"{file.name}:{first}: the quotes of this record do not match ({error})") from None
+
+
+class JsonlSource(Source):
+    """One JSON object a line.
+
+    Args:
+        paths: one file or several, read one after another; plain or ``.gz``.
+        columns: the field of each column: ``text``, or a dotted path, ``translation.en``, ``answers.0``. A
+            list of texts is joined with spaces; a list of words or tags stays a list.
+        lists: columns whose list of texts stays a list, for example several references.
+    """
+
+    kind: Literal["jsonl"] = "jsonl"
+    paths: Paths
+    columns: dict[str, str] = Field(min_length=1)
+    lists: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _once(self) -> "JsonlSource":
+        if duplicates := self.columns.keys() & self.lists.keys():
+            raise ValueError(f"column {min(duplicates)!r} must be in either columns or lists, got both")
+        return self
+
+    def open(self, root: Path) -> Rows:
+        """Yield the rows of files of JSON lines."""
+        return rows_of_all(self.paths, root, self._rows)
+
+    def _rows(self, file: File) -> Rows:
+        for where, line in located_lines(file):
+            record = record_of(line, where)
+            row: Row = {column: field_at(record, path, where) for column, path in self.columns.items()}
+            row |= {column: texts_at(record, path, where) for column, path in self.lists.items()}
+            yield LocatedRow(row, where)
+
+
+def record_of(line: str, where: Location) -> JsonObject:
+    """Parse the JSON object of a line.
+
+    Raises:
+        DataError: if the line is not a JSON object.
+    """
+    try:
+        record = parse_json(line)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{where}: invalid JSON: {error.msg} at column {error.colno}") from None
+    except ValueError as error:
+        raise DataError(f"{where}: invalid JSON ({error})") from None
+    if not isinstance(record, dict):
+        raise DataError(f"{where}: not a JSON object")
+    return record
+
+
+def field_at(record: Any, path: str, where: Location) -> str | list[str]:
+    """Return the text of the field ``path``, or the texts of a list (for example words or sentences).
+
+    Numbers and booleans are converted as in JSON; NaN and infinite numbers are errors.
+
+    Raises:
+        DataError: if there is no such field, or a value is not text.
+    """
+    value = _value_at(record, path, where)
+    if isinstance(value, list):
+        return [_text(part, f"{path}.{number}", where) for number, part in enumerate(value)]
+    return _text(value, path, where)
+
+
+def texts_at(record: Any, path: str, where: Location) -> list[str]:
+    """Return the texts of the field ``path`` as a list, of one entry if it is a single text.
+
+    Raises:
+        DataError: if there is no such field, or a value is not text.
+    """
+    found = field_at(record, path, where)
+    return found if isinstance(found, list) else [found]
+
+
+def _value_at(value: Any, path: str, where: Location) -> Any:
+    if isinstance(value, dict) and path in value:  # a name may itself contain a dot
+        return value[path]
+    for name in path.split("."):
+        if isinstance(value, dict) and name in value:
+            value = value[name]
+        elif isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            hint = nearest(name, value) if isinstance(value, dict) else ""
+            raise DataError(f"{where}: no field {path!r}{hint}")
+    return value
+
+
+def _text(value: Any, path: str, where: Location) -> str:
+    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+        return json.dumps(value)
+    if not isinstance(value, str):
+        kind = "an object" if isinstance(value, dict) else f"a {type(value).__name__}"
+        if value is None or isinstance(value, float):  # some programs write NaN for a missing value
+            kind = f"{json.dumps(value)}; remove such rows"
+        raise DataError(f"{where}: field {path!r} must be text, got {kind}")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:  # JSON can contain lone surrogates
+        raise DataError(
+            f"{where}: field {path!r} contains half of a surrogate pair at character {error.start + 1}"
+        ) from None
+    return value

@@ -69,14 +69,14 @@ def read_vectors(path: str | Path, words: Mapping[str, int]) -> Vectors:
     """
     wanted = {word.encode(errors="surrogatepass"): word for word in words}
     rows: dict[str, np.ndarray] = {}
-    with _readable(path), _opened(path) as stream:
-        source = _detect_format(stream, str(path))
-        for record in source.records:
+    with _opened(path) as stream:
+        width, records, parse = _detect_format(stream, str(path))
+        for record in records:
             word = wanted.get(record.word)
             if word is not None and word not in rows:
-                rows[word] = _parsed(record, source.parse)
+                rows[word] = _parsed(record, parse)
     found = tuple(word for word in words if word in rows)
-    matrix = np.stack([rows[word] for word in found]) if found else np.zeros((0, source.d), np.float32)
+    matrix = np.stack([rows[word] for word in found]) if found else np.zeros((0, width), np.float32)
     return Vectors(
         matrix=torch.from_numpy(matrix),
         ids=torch.tensor([words[word] for word in found], dtype=torch.int64),
@@ -91,8 +91,8 @@ def width_of_vectors(path: str | Path) -> int:
     Raises:
         DataError: if the file is missing, or not a file of vectors.
     """
-    with _readable(path), _opened(path) as stream:
-        return _detect_format(stream, str(path)).d
+    with _opened(path) as stream:
+        return _detect_format(stream, str(path))[0]
 
 
 def fill_embedding(weight: Float[Tensor, "V d"], vectors: Vectors, scale: float = 1.0) -> None:
@@ -128,35 +128,30 @@ class _Record(NamedTuple):
     place: str
 
 
-class _Source(NamedTuple):
-    """A file of known format: the width, the records, and the parser of their numbers."""
-
-    d: int
-    records: Iterator[_Record]
-    parse: Callable[[bytes], np.ndarray]
+_Parse = Callable[[bytes], np.ndarray]
 
 
 @contextmanager
-def _readable(path: str | Path) -> Iterator[None]:
-    """Raise a `DataError` if a file cannot be read."""
+def _opened(path: str | Path) -> Iterator[io.BufferedReader]:
+    """Open the content as a buffered stream, decompressed if it is gzip.
+
+    Raises:
+        DataError: if the file cannot be read, here or in the block.
+    """
     try:
-        yield
+        require_end(Path(path))
+        with io.BufferedReader(io.FileIO(path), _CHUNK) as plain:
+            if plain.peek(2)[:2] != b"\x1f\x8b":
+                yield plain
+                return
+        with io.BufferedReader(gzip.open(path), _CHUNK) as stream:  # type: ignore[type-var, arg-type]
+            yield stream
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _opened(path: str | Path) -> io.BufferedReader:
-    """Open the content as a buffered stream, decompressed if it is gzip."""
-    require_end(Path(path))
-    plain: io.BufferedReader = io.BufferedReader(io.FileIO(path), _CHUNK)
-    if plain.peek(2)[:2] != b"\x1f\x8b":
-        return plain
-    plain.close()
-    return io.BufferedReader(gzip.open(path), _CHUNK)  # type: ignore[arg-type]
-
-
-def _detect_format(stream: io.BufferedReader, path: str) -> _Source:
-    """Detect which of the three formats a file has."""
+def _detect_format(stream: io.BufferedReader, path: str) -> tuple[int, Iterator[_Record], _Parse]:
+    """Detect which of the three formats a file has: return the width, the records, and their parser."""
     first = stream.readline(_CHUNK)
     fields = first.split()
     if len(fields) == 2 and all(field.isdigit() and len(field) < 12 for field in fields):
@@ -164,15 +159,16 @@ def _detect_format(stream: io.BufferedReader, path: str) -> _Source:
         if not 0 < d <= _WIDEST:
             raise DataError(f"{path}:1: the width of the vectors must be 1 to {_WIDEST}, got {d}")
         if _is_binary(stream.peek(4 * d), n, d, path):
-            return _Source(d, _binary_records(stream, n, d, path), _floats_of_bytes)
-        return _Source(d, _counted(_text_records(stream, 2, d, path), n, path), _floats_of_text)
+            records = _binary_records(stream, n, d, path)
+            return d, records, lambda numbers: np.frombuffer(numbers, "<f4").astype(np.float32)
+        return d, _counted(_text_records(stream, 2, d, path), n, path), _floats_of_text
     d = len(fields) - 1
     if d < 1 or not all(map(_is_number, fields[1:])):
         raise DataError(
             f"{path}:1: expected two counts (word2vec) or a word and its numbers (GloVe), "
             f"got {first[:60].decode(errors='replace').strip()!r}"
         )
-    return _Source(d, _text_records(chain([first], stream), 1, d, path), _floats_of_text)
+    return d, _text_records(chain([first], stream), 1, d, path), _floats_of_text
 
 
 def _is_binary(ahead: bytes, n: int, d: int, path: str) -> bool:
@@ -263,7 +259,7 @@ def _binary_records(stream: io.BufferedReader, n: int, d: int, path: str) -> Ite
         raise DataError(f"{path}: has more content after the {n} words that the first line announces")
 
 
-def _parsed(record: _Record, parse: Callable[[bytes], np.ndarray]) -> np.ndarray:
+def _parsed(record: _Record, parse: _Parse) -> np.ndarray:
     try:
         vector = parse(record.numbers)
     except ValueError as error:
@@ -271,10 +267,6 @@ def _parsed(record: _Record, parse: Callable[[bytes], np.ndarray]) -> np.ndarray
     if not np.isfinite(vector).all():
         raise DataError(f"{record.place}: a number is infinite or NaN")
     return vector
-
-
-def _floats_of_bytes(numbers: bytes) -> np.ndarray:
-    return np.frombuffer(numbers, "<f4").astype(np.float32)
 
 
 def _floats_of_text(numbers: bytes) -> np.ndarray:

@@ -11,12 +11,15 @@
 
 The tensors of a folder determine the task of the run:
 
-| tensors | run |
-|---|---|
-| ``cls.predictions`` (BertForMaskedLM, BertForPreTraining) | task masked-language-modelling |
-| ``cls.seq_relationship`` (BertForPreTraining) | its option next_sentence |
-| a task head (`heedful.interop.bert_heads`) | its task |
-| none of these (BertModel) | task masked-language-modelling, with an untrained head |
+| tensors | transformers | task |
+|---|---|---|
+| ``cls.predictions`` | BertForMaskedLM, BertForPreTraining | masked-language-modelling |
+| ``cls.seq_relationship`` | BertForPreTraining | its option next_sentence |
+| ``classifier``, on the pooled vector | BertForSequenceClassification | classification |
+| the same with one label | the same, one row | regression |
+| ``classifier``, on every token | BertForTokenClassification | tagging |
+| ``qa_outputs`` | BertForQuestionAnswering | question-answering |
+| none of these | BertModel | masked-language-modelling, with an untrained head |
 
 The tokenizer is converted too (`heedful.interop.wordpiece`).
 """
@@ -27,23 +30,36 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from heedful.errors import RequestError
-from heedful.interop.bert_heads import HEADS, head_of
 from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
-from heedful.interop.encoders import fresh, recipe_of, stack_of, written_stack
-from heedful.interop.format import ExportedModel, ImportedModel
-from heedful.interop.heads import Head
-from heedful.interop.names import Numbering, Pair, Rows, Table, give, linear, pair, take
-from heedful.interop.refusing import ALIKE, refuse_other_heads, refuse_others
+from heedful.interop.configuration import ALIKE, Key, read_keys, require, stack_keys, write_keys
+from heedful.interop.format import ExportedModel, ImportedModel, imported, recipe_of
+from heedful.interop.heads import (
+    ANSWERING,
+    TAGGING,
+    Head,
+    model_sections,
+    read_head,
+    sequence_heads,
+    task_of_sequence,
+    write_head,
+)
+from heedful.interop.names import Numbering, Pair, Table, layers, linear, pair, rows, write_weights
 from heedful.interop.wordpiece import read_wordpiece, write_wordpiece
 from heedful.models.encoder import EncoderConfig
+from heedful.objectives.classification import ANSWER, TAG
 from heedful.runs.run import Run
-from heedful.tasks.processor import TextProcessor
+from heedful.tasks.processor import TaskProcessor, TextProcessor
 from heedful.text.specials import SPECIALS
-from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonObject
 
 MASKED = "masked-language-modelling"
-_OWN = "bert."
+_PREFIX = "bert."
+
+KEYS = (
+    *stack_keys(dropout=0.1),
+    Key("max_position_embeddings", "max_length", default=512),
+    Key("type_vocab_size", "segments", default=2),
+)
 
 _HARMLESS = HARMLESS | {
     "pad_token_id", "bos_token_id", "eos_token_id", "directionality", "pooler_fc_size", "pooler_type",
@@ -53,9 +69,30 @@ _HARMLESS = HARMLESS | {
 # Architectures whose inputs or outputs match no task of heedful.
 _UNSUPPORTED = {"BertForMultipleChoice", "BertForNextSentencePrediction", "BertLMHeadModel"}
 
+_ATTENTION = "attention.self"
+_LAYER = {
+    "mixer.part.qkv": (f"{_ATTENTION}.query", f"{_ATTENTION}.key", f"{_ATTENTION}.value"),
+    "mixer.part.out": ("attention.output.dense",),
+    "mixer.norm": ("attention.output.LayerNorm",),
+    "feed_forward.part.up": ("intermediate.dense",),
+    "feed_forward.part.down": ("output.dense",),
+    "feed_forward.norm": ("output.LayerNorm",),
+}
+
+_SEQUENCE, _TOKENS = "BertForSequenceClassification", "BertForTokenClassification"
+_CLASSIFIER, _ANSWERS = "classifier", "qa_outputs"
+
+HEADS = sequence_heads(_SEQUENCE, _CLASSIFIER) | {
+    TAGGING: Head(TAGGING, _TOKENS, lambda processor: linear(f"heads.{TAG}.1", _CLASSIFIER)),
+    ANSWERING: Head(
+        ANSWERING, "BertForQuestionAnswering", lambda processor: linear(f"heads.{ANSWER}.1", _ANSWERS)
+    ),
+}
+"""Task heads by task."""
+
 
 def table(
-    config: EncoderConfig, numbering: Numbering, heads: Collection[str], answering: Sequence[Pair] = ()
+    config: EncoderConfig, numbering: Numbering, heads: Collection[str], task_head: Sequence[Pair] = ()
 ) -> Table:
     """Return the table of tensor names.
 
@@ -63,45 +100,33 @@ def table(
         config: configuration of the model.
         numbering: numbering of the tokens.
         heads: which of ``pooled``, ``token`` and ``next`` exist on both sides; others stay unchanged.
-        answering: rows for a task head.
+        task_head: rows for a task head.
     """
-    rows, embeddings = Rows(numbering), f"{_OWN}embeddings"
+    embeddings = f"{_PREFIX}embeddings"
     words = f"{embeddings}.word_embeddings.weight"
     pairs = [
-        pair("embedding.weight", words, form=rows),
+        pair("embedding.weight", words, form=rows(numbering)),
         pair("embedding.positions.positions.weight", f"{embeddings}.position_embeddings.weight"),
         pair("embedding.segments", f"{embeddings}.token_type_embeddings.weight"),
         *linear("embedding.norm", f"{embeddings}.LayerNorm"),
+        *layers(config.n_layers, "stack", f"{_PREFIX}encoder.layer", _LAYER),
+        *task_head,
     ]
-    for i in range(config.n_layers):
-        pairs += _layer(f"stack.blocks.{i}", f"{_OWN}encoder.layer.{i}")
     copies: dict[str, str] = {}
     if "pooled" in heads:
-        pairs += linear("heads.pooled.dense", f"{_OWN}pooler.dense")
+        pairs += linear("heads.pooled.dense", f"{_PREFIX}pooler.dense")
     if "token" in heads:
         pairs += [
             *linear("heads.token.transform.0", "cls.predictions.transform.dense"),
             *linear("heads.token.transform.2", "cls.predictions.transform.LayerNorm"),
-            pair("heads.token.out.bias", "cls.predictions.bias", form=rows),
+            pair("heads.token.out.bias", "cls.predictions.bias", form=rows(numbering)),
         ]
         copies = {"cls.predictions.decoder.weight": words}
         copies["cls.predictions.decoder.bias"] = "cls.predictions.bias"
     if "next" in heads:
         pairs += linear("heads.next.1", "cls.seq_relationship")
-    left = [rf"heads\.{name}\..*" for name in ("token", "boundary") if name not in heads]
-    return Table([*pairs, *answering], copies, [r"bert\.embeddings\.position_ids"], _OWN, left)
-
-
-def _layer(ours: str, theirs: str) -> list[Pair]:
-    attention = f"{theirs}.attention"
-    return [
-        *linear(f"{ours}.mixer.part.qkv", *(f"{attention}.self.{x}" for x in ("query", "key", "value"))),
-        *linear(f"{ours}.mixer.part.out", f"{attention}.output.dense"),
-        *linear(f"{ours}.mixer.norm", f"{attention}.output.LayerNorm"),
-        *linear(f"{ours}.feed_forward.part.up", f"{theirs}.intermediate.dense"),
-        *linear(f"{ours}.feed_forward.part.down", f"{theirs}.output.dense"),
-        *linear(f"{ours}.feed_forward.norm", f"{theirs}.output.LayerNorm"),
-    ]
+    ignored = [rf"heads\.{name}\..*" for name in ("token", "boundary") if name not in heads]
+    return Table(pairs, copies, [r"bert\.embeddings\.position_ids"], _PREFIX, ignored)
 
 
 class BERT:
@@ -115,14 +140,21 @@ class BERT:
 
     def read(self, checkpoint: Checkpoint) -> ImportedModel:
         """Read a masked language model or a model with a task head."""
-        settings, held = checkpoint.config, _modern_names(checkpoint.tensors())
+        settings, tensors = checkpoint.config, _modern_names(checkpoint.tensors())
         _check_settings(settings)
-        head = head_of(settings, held)
-        heads = _heads(held, head)
+        head = _task_head(settings, tensors)
+        heads = _heads(tensors, head)
         config, notes = _configuration(settings, pooler="pooled" in heads)
-        tokenizer, numbering = read_wordpiece(checkpoint, settings)
-        plain, processor = _run_of(checkpoint, settings, config, tokenizer, head, heads)
-        if not plain["task"].get("pairs", True):
+        tokenizer, numbering = read_wordpiece(checkpoint)
+        processor: TaskProcessor
+        if head is not None:
+            recipe, processor = read_head(head.task, "A BERT", checkpoint, tokenizer, config)
+        else:
+            task: JsonObject = {"kind": MASKED, "next_sentence": "next" in heads}
+            data: JsonObject = {"kind": "text", "paths": "{}.txt"}
+            recipe = recipe_of("A BERT", checkpoint, task, data, **model_sections(tokenizer, config))
+            processor = TextProcessor(tokenizer)
+        if not recipe["task"].get("pairs", True):
             notes.append(
                 "inputs are assumed to be single texts; if the model reads pairs, "
                 'add "finetuning_task": "mrpc" to its config.json'
@@ -132,33 +164,40 @@ class BERT:
                 "the source has no head: the masked language model head is randomly initialised; use this "
                 "run to start others from (start.run), not for predictions"
             )
-        if unread := settings.unread(_HARMLESS):
-            notes.append(f"{settings.source}: unknown keys, ignored: {', '.join(unread)}")
+        notes += settings.unread(_HARMLESS)
         notes.append(
             "<s> and </s> have no embedding in the source: they get the mean embedding, never generated"
         )
-        model = fresh(plain, checkpoint, held, processor.sizes)
-        lines = head.lines(processor) if head else []
-        give(table(config, numbering, heads, lines), held, model, str(checkpoint.weights))
-        return ImportedModel(plain, processor, model, notes)
+        names = table(config, numbering, heads, head.rows(processor) if head else [])
+        return imported(checkpoint, recipe, processor, names, tensors, notes)
 
     def write(self, run: Run) -> ExportedModel:
         """Return the model with its head and the tokenizer."""
         config: EncoderConfig = run.recipe.model
         head = HEADS.get(run.recipe.task.kind)
         heads = set() if head else {"token"} | ({"next"} & {*run.model.heads})
-        _refuse(config, pooled=head.pooled if head else "next" in heads)
+        _check_supported(config, pooled=head.pooled if head else "next" in heads)
         heads |= {"pooled"} if config.pooler else set()
         tokenizer = run.processor.text
         files, numbering = write_wordpiece(tokenizer, config.max_length)
-        written = _written(config, numbering) | (head.write(run) if head else {})
         masked = "BertForPreTraining" if "next" in heads else "BertForMaskedLM"
-        written["architectures"] = [head.architecture if head else masked]
+        written = {
+            "model_type": "bert",
+            "vocab_size": len(numbering.ours),
+            **write_keys(config, KEYS),
+            "position_embedding_type": "absolute",
+            "pad_token_id": numbering.theirs[SPECIALS.pad],
+            "tie_word_embeddings": True,
+            "dtype": "float32",
+            **(write_head(run) if head else {}),
+            "architectures": [head.architecture if head else masked],
+        }
+        written["intermediate_size"] = written["intermediate_size"] or 4 * config.d_model
         notes = ["the embeddings of <s> and </s> are not exported: BERT has no such tokens"]
         if "boundary" in run.model.heads:
             notes.append("the span boundary head is not exported: transformers has none")
-        lines = head.lines(run.processor) if head else []
-        return ExportedModel(written, take(table(config, numbering, heads, lines), run.model), files, notes)
+        names = table(config, numbering, heads, head.rows(run.processor) if head else [])
+        return ExportedModel(written, write_weights(names, run.model), files, notes)
 
 
 def _modern_names(held: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -170,6 +209,23 @@ def _modern_names(held: Mapping[str, Tensor]) -> dict[str, Tensor]:
             name = name.removesuffix(before) + now if name.endswith(before) else name
         found[name] = tensor
     return found
+
+
+def _task_head(settings: Settings, held: Collection[str]) -> Head | None:
+    """Return the task head of a folder; None for a masked language model.
+
+    A ``classifier`` reads the pooled vector if there is a pooler; since old models for token classification
+    have a pooler too, ``architectures`` takes precedence.
+    """
+    if any(name.startswith(f"{_ANSWERS}.") for name in held):
+        return HEADS[ANSWERING]
+    if not any(name.startswith(f"{_CLASSIFIER}.") for name in held):
+        return None
+    architectures = settings.get("architectures", list, [])
+    pooled = any(name.startswith(("bert.pooler.", "pooler.")) for name in held)
+    if _TOKENS in architectures or not (pooled or _SEQUENCE in architectures):
+        return HEADS[TAGGING]
+    return HEADS[task_of_sequence(settings)]
 
 
 def _heads(held: Collection[str], head: Head | None) -> set[str]:
@@ -203,45 +259,17 @@ def _check_settings(settings: Settings) -> None:
 
 def _configuration(settings: Settings, *, pooler: bool) -> tuple[EncoderConfig, list[str]]:
     """Read the model configuration; return it with notes about differences."""
-    dropout, notes = settings.rate("hidden_dropout_prob", 0.1), []
+    section, notes = read_keys(settings, KEYS), []
+    dropout = section["dropout"]
     if (last := settings.rate("classifier_dropout", dropout)) != dropout:
         notes.append(
             f"{settings.source}: classifier_dropout={last:g} differs from hidden_dropout_prob={dropout:g}; "
             "heedful uses the latter for both, which only affects training"
         )
-    config = EncoderConfig(
-        **stack_of(settings, 0.1),
-        max_length=settings.whole("max_position_embeddings", 512),
-        segments=settings.whole("type_vocab_size", 2),
-        dropout=dropout,
-        pooler=pooler,
-    )
-    return config, notes
+    return EncoderConfig(**section, pooler=pooler), notes
 
 
-def _run_of(
-    checkpoint: Checkpoint,
-    settings: Settings,
-    config: EncoderConfig,
-    tokenizer: Tokenizer,
-    head: Head | None,
-    heads: Collection[str],
-) -> tuple[JsonObject, Any]:
-    """Return recipe and processor of the run for a folder with these heads."""
-    sections = {
-        "tokenizer": {"subwords": tokenizer.model.config.model_dump(mode="json")},
-        "model": config.model_dump(mode="json"),
-    }
-    if head is None:
-        task: JsonObject = {"kind": MASKED, "next_sentence": "next" in heads}
-        data: JsonObject = {"kind": "text", "paths": "{}.txt"}
-        return recipe_of("A BERT", checkpoint, task, data, **sections), TextProcessor(tokenizer)
-    found = head.read(settings, tokenizer)
-    data = {"kind": "jsonl", "paths": "{}.jsonl", "columns": {column: column for column in found.columns}}
-    return recipe_of("A BERT", checkpoint, found.task, data, **sections, **found.sections), found.processor
-
-
-def _refuse(config: Any, *, pooled: bool) -> None:
+def _check_supported(config: Any, *, pooled: bool) -> None:
     """Check that BERT supports the model.
 
     Args:
@@ -264,24 +292,8 @@ def _refuse(config: Any, *, pooled: bool) -> None:
         others["pooler"] = (True, "it classifies through a pooler with tanh")
     if config.scale_embedding:
         raise RequestError("model.scale_embedding=true: not supported by BERT: it does not scale embeddings")
-    refuse_others(config, "BERT", others)
-    refuse_other_heads(config, "BERT")
+    require(config, "BERT", others)
     if not config.segments:
         raise RequestError(
             "model.segments=0: not supported by BERT: it adds a segment embedding to every token"
         )
-
-
-def _written(config: EncoderConfig, numbering: Numbering) -> JsonObject:
-    """Return the content of config.json."""
-    return {
-        "model_type": "bert",
-        "vocab_size": len(numbering.ours),
-        **written_stack(config),
-        "max_position_embeddings": config.max_length,
-        "type_vocab_size": config.segments,
-        "position_embedding_type": "absolute",
-        "pad_token_id": numbering.theirs[SPECIALS.pad],
-        "tie_word_embeddings": True,
-        "dtype": "float32",
-    }

@@ -6,7 +6,7 @@ token. Text that spells it is ordinary text in heedful; only such text is encode
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -15,16 +15,16 @@ from tokenizers import AddedToken, decoders, models, normalizers, processors
 from tokenizers import Tokenizer as Library
 
 from heedful.errors import DamagedError, RequestError
-from heedful.interop.checkpoint import Checkpoint, Settings
+from heedful.interop.checkpoint import Checkpoint
 from heedful.interop.names import Numbering
 from heedful.interop.tokenizer_files import (
+    SETTINGS,
     TOKENIZER,
     all_ids,
-    once_taken_away,
+    check_ids,
     read_library,
-    refuse_other_ids,
-    settings_of,
     spelling,
+    without_first,
 )
 from heedful.text.configuration import ByteBpeConfig, ByteSplit
 from heedful.text.specials import SPECIALS
@@ -61,7 +61,6 @@ class _Read:
         ids: ids of all entries, by spelling.
         merges: the merges in order.
         added: spellings of tokens that are matched in text before it is split into words.
-        roles: spellings of the padding, start and unknown tokens, if given.
         split: how text is split into words.
         around: the special tokens added to an empty text, and to a pair of empty texts.
         behind: the type of the post-processor that adds them.
@@ -71,63 +70,49 @@ class _Read:
     ids: dict[str, int]
     merges: list[tuple[str, str]]
     added: frozenset[str]
-    roles: dict[str, str]
     split: ByteSplit
     around: tuple[list[int], list[int]] = ([], [])
     behind: str = ""
 
 
-def read_byte_bpe(
-    checkpoint: Checkpoint, config: Settings, *, answers: bool = False
-) -> tuple[Tokenizer, Numbering, bool]:
-    """Read the tokenizer of a folder, its numbering, and whether texts are framed by end tokens.
+def read_byte_bpe(checkpoint: Checkpoint, *, whole_texts: bool = False) -> tuple[Tokenizer, Numbering, bool]:
+    """Read the tokenizer of a folder, its numbering, and whether it adds end tokens before and after texts.
 
     Args:
         checkpoint: the folder.
-        config: its configuration, which has the number of tokens and the end token.
-        answers: whether the model has a head for whole texts, so that end tokens may frame them.
+        whole_texts: whether the model has a head for whole texts, so that it may add end tokens.
 
     Raises:
         RequestError: if heedful does not support the tokenizer, or it does not match the weights.
         DamagedError: if a file is damaged.
     """
-    settings_of(checkpoint).refuse(
+    checkpoint.settings(SETTINGS).refuse(
         "add_prefix_space",
         "heedful adds no space before a text; set it to false if the model was trained without, here and in "
         f"{TOKENIZER}",
     )
     read = _from_library(checkpoint) if checkpoint.has(TOKENIZER) else _from_parts(checkpoint)
-    if any(read.around) and not answers:
+    if any(read.around) and not whole_texts:
         raise RequestError(
             f"{read.path}: post_processor: {read.behind!r} adds tokens to every text; heedful adds none"
         )
-    refuse_other_ids(read.path, read.ids, config, 50257)
+    check_ids(read.path, read.ids, checkpoint.config, 50257)
     names = sorted(read.ids, key=read.ids.__getitem__)
-    specials = _specials(read, names, config)
-    learned = [name for i, name in enumerate(names) if i not in specials.values()]
-    _refuse_strange(read, learned)
+    specials = _specials(read, names, checkpoint)
+    numbering, end = Numbering.of(specials, len(names)), specials[SPECIALS.end]
+    learned = [names[i] for i in numbering.theirs[len(SPECIALS) :] if i is not None]
+    _check_entries(read, learned)
     shape = ByteBpeConfig(kind="byte-bpe", vocab_size=len(SPECIALS) + len(learned), split=read.split)
     try:
         model = models.BPE(as_vocabulary([*reserved(False), *learned]), read.merges)
     except Exception as error:  # the library raises plain exceptions
         raise DamagedError(f"{read.path}: the merges do not fit the vocabulary: {error}") from None
-    theirs = [*(specials.get(our) for our in range(len(SPECIALS))), *(read.ids[name] for name in learned)]
-    framed = _is_framed(read, specials[SPECIALS.end])
-    return Tokenizer(build(shape, library_data(shape, model))), Numbering(tuple(theirs)), framed
-
-
-def _is_framed(read: _Read, end: int) -> bool:
-    """Return whether an end token is added before a text and after each text.
-
-    Raises:
-        RequestError: if other tokens are added.
-    """
     if any(read.around) and read.around != ([end] * 2, [end] * 3):
         raise RequestError(
             f"{read.path}: post_processor: {read.behind!r} adds tokens to every text; heedful adds an end "
             "token before it and one after each, or none"
         )
-    return any(read.around)
+    return Tokenizer(build(shape, library_data(shape, model))), numbering, any(read.around)
 
 
 def _from_library(checkpoint: Checkpoint) -> _Read:
@@ -144,14 +129,7 @@ def _from_library(checkpoint: Checkpoint) -> _Read:
     around = (library.encode("").ids, library.encode("", "").ids)
     behind = (whole["post_processor"] or {}).get("type", "")
     split = _split(path, whole)
-    return _Read(path, all_ids(whole), merges, added, _roles(checkpoint), split, around, behind)
-
-
-def _roles(checkpoint: Checkpoint) -> dict[str, str]:
-    """Return the special tokens of tokenizer_config.json, if there is one."""
-    told = settings_of(checkpoint).values
-    spelled = {role: spelling(told.get(f"{role}_token")) for role in _ROLES}
-    return {role: each for role, each in spelled.items() if each is not None}
+    return _Read(path, all_ids(whole), merges, added, split, around, behind)
 
 
 def _split(path: Path, whole: JsonMapping) -> ByteSplit:
@@ -189,7 +167,7 @@ def _from_parts(checkpoint: Checkpoint) -> _Read:
     path = checkpoint.path / VOCABULARY
     if not all(type(i) is int for i in ids.values()):
         raise DamagedError(f"{path}: all values must be integer ids")
-    return _Read(path, ids, _merges(checkpoint.file(MERGES)), frozenset(), {}, "gpt2")
+    return _Read(path, ids, _merges(checkpoint.file(MERGES)), frozenset(), "gpt2")
 
 
 def _merges(path: Path) -> list[tuple[str, str]]:
@@ -208,10 +186,16 @@ def _merges(path: Path) -> list[tuple[str, str]]:
     return merges
 
 
-def _specials(read: _Read, names: list[str], config: Settings) -> dict[int, int]:
-    """Return the ids of tokens for which heedful has its own id, by that id."""
-    end = _numbered(config, "eos_token_id", len(names))
-    end = read.ids.get(END) if end is None else end
+def _specials(read: _Read, names: list[str], checkpoint: Checkpoint) -> dict[int, int]:
+    """Return their id of each of heedful's special tokens that they have."""
+    config = checkpoint.config
+
+    def configured(key: str, name: str | None) -> int | None:
+        """Return the id that the configuration gives, if it is in the vocabulary (not a leftover default)."""
+        found = config.get(key, int)
+        return found if found is not None and 0 <= found < len(names) else read.ids.get(name or "")
+
+    end = configured("eos_token_id", END)
     if end is None:
         raise config.wrong("eos_token_id", "is not in the vocabulary, and there is no token " + END)
     spelled = {*byte_letters(), *(left + right for left, right in read.merges)}
@@ -219,26 +203,19 @@ def _specials(read: _Read, names: list[str], config: Settings) -> dict[int, int]
         raise config.wrong("eos_token_id", f"{end} is {names[end]!r}, which is a piece of ordinary text")
     found = {SPECIALS.end: end}
     for role, ours in _ROLES.items():
-        their = _numbered(config, f"{role}_token_id", len(names))
-        their = read.ids.get(read.roles.get(role, "")) if their is None else their
+        name = spelling(checkpoint.settings(SETTINGS).values.get(f"{role}_token"))
+        their = configured(f"{role}_token_id", name)
         if their is not None and names[their] in read.added and their not in found.values():
             found[ours] = their
     return found
 
 
-def _numbered(config: Settings, key: str, n: int) -> int | None:
-    """Return the token id of a key; None if it is outside the vocabulary (a leftover default)."""
-    found = config.get(key, int)
-    return found if found is not None and 0 <= found < n else None
-
-
-def _refuse_strange(read: _Read, learned: Iterable[str]) -> None:
+def _check_entries(read: _Read, learned: Sequence[str]) -> None:
     """Refuse entries that heedful's model does not support.
 
     Raises:
         RequestError: names the first of them.
     """
-    learned = list(learned)
     letters = set(byte_letters())
     for name in learned:
         if name in read.added or not letters.issuperset(name):
@@ -254,7 +231,7 @@ def _refuse_strange(read: _Read, learned: Iterable[str]) -> None:
 
 
 def write_byte_bpe(
-    tokenizer: Tokenizer, *, answers: bool = False, framed: bool = False
+    tokenizer: Tokenizer, *, whole_texts: bool = False, framed: bool = False
 ) -> tuple[str, dict[str, str], Numbering]:
     """Return a tokenizer as the content of tokenizer.json.
 
@@ -263,8 +240,8 @@ def write_byte_bpe(
 
     Args:
         tokenizer: the tokenizer of the run.
-        answers: whether the model has a head for whole texts.
-        framed: whether end tokens frame these texts.
+        whole_texts: whether the model has a head for whole texts.
+        framed: whether end tokens are added before and after these texts.
 
     Returns:
         The content, the spelling of the special tokens, and the numbering.
@@ -273,7 +250,7 @@ def write_byte_bpe(
         RequestError: if the tokenizer is of another kind, or changes text before encoding.
     """
     config = tokenizer.model.config
-    if not tokenizer.preprocessing.build().is_faithful:
+    if not tokenizer.preprocessing.is_faithful:
         raise RequestError("tokenizer.text: GPT-2 does not support changes of the text before it is encoded")
     if config.kind not in ("byte-bpe", "byte"):
         raise RequestError(
@@ -290,12 +267,10 @@ def write_byte_bpe(
     # No piece contains a space, so the second name is always free.
     end = END if END not in names else "<|end of text|>"
     pad = PAD if PAD not in names else "<|pads a text|>"
-    added = {end: SPECIALS.end} | ({pad: SPECIALS.pad} if answers else {})
+    added = {end: SPECIALS.end} | ({pad: SPECIALS.pad} if whole_texts else {})
     library = _library(models.BPE(as_vocabulary([*names, *added]), merges), config)
     library.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in added])
-    theirs: list[int | None] = [None] * len(SPECIALS) + [*range(len(names))]
-    for number, ours in enumerate(added.values(), len(names)):
-        theirs[ours] = number
+    numbers = {ours: number for number, ours in enumerate(added.values(), len(names))}
     if framed:
         library.post_processor = processors.TemplateProcessing(
             single="<end> $A <end>",
@@ -303,11 +278,9 @@ def write_byte_bpe(
             special_tokens=[{"id": "<end>", "ids": [len(names)], "tokens": [end]}],
         )
     spelled = dict.fromkeys(("bos_token", "eos_token", "unk_token"), end)
-    return (
-        library.to_str(pretty=True),
-        spelled | ({"pad_token": pad} if answers else {}),
-        Numbering(tuple(theirs)),
-    )
+    spelled |= {"pad_token": pad} if whole_texts else {}
+    numbering = Numbering.of(numbers, len(names) + len(added))
+    return library.to_str(pretty=True), spelled, numbering
 
 
 def _library(model: models.Model, config: Any) -> Library:
@@ -318,5 +291,5 @@ def _library(model: models.Model, config: Any) -> Library:
     library.decoder = decoders.ByteLevel()
     if space := first_space(config):
         library.normalizer = normalizers.Prepend(space)
-        library.decoder = decoders.Sequence([library.decoder, *once_taken_away(space)])
+        library.decoder = decoders.Sequence([library.decoder, *without_first(space)])
     return library

@@ -43,7 +43,8 @@ class Checkpoint:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.read: list[Path] = []
-        self.strange: list[str] = []
+        self.non_finite: list[str] = []
+        self._settings: dict[str, Settings] = {}
         if path.is_file():
             raise RequestError(
                 f"{path}: expected a folder with {CONFIG}, got a file; give the folder that contains it"
@@ -89,10 +90,17 @@ class Checkpoint:
             raise DamagedError(f"{path}: expected a JSON object")
         return found
 
+    def settings(self, name: str) -> "Settings":
+        """Return the settings in a JSON file, the same object in every call; empty if there is no file."""
+        if name not in self._settings:
+            held = self.json(name) if self.has(name) else {}
+            self._settings[name] = Settings(held, str(self.path / name))
+        return self._settings[name]
+
     @property
     def config(self) -> "Settings":
-        """The configuration."""
-        return Settings(self.json(CONFIG), str(self.path / CONFIG))
+        """The configuration of the model."""
+        return self.settings(CONFIG)
 
     @property
     def weights(self) -> Path:
@@ -112,11 +120,7 @@ class Checkpoint:
             parts = self.json(INDEX).get("weight_map")
             if not isinstance(parts, dict) or not all(isinstance(name, str) for name in parts.values()):
                 raise DamagedError(f"{self.path / INDEX}: has no weight_map")
-            return {
-                name: tensor
-                for file in sorted({*parts.values()})
-                for name, tensor in self._tensors(file).items()
-            }
+            return {k: t for file in sorted({*parts.values()}) for k, t in self._tensors(file).items()}
         if pickles := [name for name in PICKLES if self.has(name)]:
             raise RequestError(
                 f"{self.path / pickles[0]}: not supported, since loading such a file can execute arbitrary "
@@ -131,7 +135,10 @@ class Checkpoint:
         path = self.file(name)
         with opened(path) as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        self.strange += [name for name, tensor in tensors.items() if not _is_finite(tensor)]
+        for key, tensor in tensors.items():
+            # torch cannot test 8-bit floats.
+            if tensor.is_floating_point() and tensor.itemsize > 1 and not tensor.isfinite().all():
+                self.non_finite.append(key)
         return tensors
 
     def model_of(self, held: Mapping[str, Tensor], make: Callable[[], nn.Module]) -> nn.Module:
@@ -157,11 +164,6 @@ class Checkpoint:
     def hashes(self) -> dict[str, str]:
         """Return the SHA-256 of every file that was read, by file name."""
         return {path.name: sha256(path) for path in self.read}
-
-
-def _is_finite(tensor: Tensor) -> bool:
-    """Return whether all values are finite; 8-bit floats, which torch cannot test, count as finite."""
-    return not tensor.is_floating_point() or tensor.itemsize == 1 or bool(tensor.isfinite().all())
 
 
 class Settings:
@@ -255,8 +257,9 @@ class Settings:
         return RequestError(f"{self.source}: {key}: {why}")
 
     def unread(self, harmless: frozenset[str]) -> list[str]:
-        """Return the keys that were not read and are not in `harmless`."""
-        return sorted(key for key in self.values if key not in self.known and key not in harmless)
+        """Return a note about the keys that were not read and are not in `harmless`, if there are any."""
+        keys = sorted(key for key in self.values if key not in self.known and key not in harmless)
+        return [f"{self.source}: unknown keys, ignored: {', '.join(keys)}"] if keys else []
 
 
 _KINDS: dict[type, str] = {
@@ -301,9 +304,9 @@ def write_checkpoint(folder: Path, config: JsonMapping, tensors: Mapping[str, Te
             save_file(dict(tensors), temporary, {"format": "pt"})
         except SafetensorError as error:
             raise WorkError(f"{folder / WEIGHTS}: cannot be written ({error})") from None
-    write_object(folder / CONFIG, config)
+    write_text(folder / CONFIG, indented(config))
 
 
-def write_object(path: Path, value: Any) -> None:
-    """Write indented JSON atomically."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+def indented(value: JsonMapping) -> str:
+    """Return the content of a JSON file."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

@@ -4,10 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from heedful.interop.checkpoint import Checkpoint
+from heedful.interop.names import Table, read_weights
+from heedful.recipes.trees import Mark, Tree
+from heedful.runs.reading import recipe_from
 from heedful.runs.run import Run
+from heedful.tasks.processor import TaskProcessor
+from heedful.tasks.registry import task_for
 from heedful.typing import JsonObject
 
 
@@ -23,7 +29,7 @@ class ImportedModel:
     """
 
     recipe: JsonObject
-    processor: Any
+    processor: TaskProcessor
     model: nn.Module
     notes: list[str] = field(default_factory=list)
 
@@ -70,3 +76,76 @@ class Format(Protocol):
             RequestError: the format does not support the run; the message names the recipe key.
         """
         ...
+
+
+_FINE_TUNING = {
+    # Devlin et al. 2019, appendix A.3: Adam, 2e-5 to 5e-5 for fine-tuning.
+    "optimizer": {"kind": "adamw", "weight_decay": 0.01},
+    "schedule": {"kind": "linear", "peak": 3e-5, "warmup": 100},
+    "training": {"max_updates": 1000},
+}
+
+
+def recipe_of(
+    what: str,
+    checkpoint: Checkpoint,
+    task: JsonObject,
+    data: JsonObject,
+    training: JsonObject = _FINE_TUNING,
+    **sections: JsonObject,
+) -> JsonObject:
+    """Return a recipe (as plain data) for an imported model, with placeholders for the user's data.
+
+    Args:
+        what: description of the model.
+        checkpoint: source folder.
+        task: section ``task``.
+        data: section of one data set, with ``{}`` for its name in strings.
+        training: the sections ``optimizer``, ``schedule`` and ``training``, by default for fine-tuning.
+        sections: other sections.
+    """
+    name = checkpoint.path.resolve().name
+    return {
+        "description": f"{what}, imported from the folder {name}. It was not trained on these data; replace "
+        "them with your own to train it further.",
+        "task": task,
+        "data": {part: _placed(data, part) for part in ("train", "valid")},
+        **sections,
+        **training,
+    }
+
+
+def _placed(value: Any, part: str) -> Any:
+    """Replace ``{}`` in the strings of a section."""
+    if isinstance(value, dict):
+        return {key: _placed(each, part) for key, each in value.items()}
+    return value.format(part) if isinstance(value, str) else value
+
+
+def imported(
+    checkpoint: Checkpoint,
+    recipe: JsonObject,
+    processor: TaskProcessor,
+    table: Table,
+    tensors: Mapping[str, Tensor],
+    notes: list[str],
+) -> ImportedModel:
+    """Build the model of a recipe with its heads, initialised with a fixed seed, and load its weights.
+
+    Args:
+        checkpoint: source folder.
+        recipe: recipe, as plain data.
+        processor: processor of the run.
+        table: names of the tensors.
+        tensors: tensors of the folder.
+        notes: differences to the source that the user should know.
+
+    Raises:
+        RequestError: the tensors do not fit the configuration.
+    """
+    task, sizes = task_for(recipe_from(Tree.of(recipe, Mark(str(checkpoint.path))))), processor.sizes
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = checkpoint.model_of(tensors, lambda: task.build_model(sizes))
+    read_weights(table, tensors, model, str(checkpoint.weights))
+    return ImportedModel(recipe, processor, model, notes)

@@ -1,32 +1,33 @@
-"""Convert Marian's Transformer (Junczys-Dowmunt et al. 2018) from and to folders of transformers.
+"""Import and export of Marian's Transformer (Junczys-Dowmunt et al. 2018) in the format of transformers.
 
-`heedful.interop.marian_config` converts configurations. Tokenizers are Marian's own
-(`heedful.interop.sentencepieces`), or heedful's, which `Marian.write` exports for runs trained by heedful;
-`load_weights` reads the weights of any folder.
+| config.json | heedful's ``model`` |
+|---|---|
+| d_model, encoder_layers, decoder_layers | d_model, n_layers, n_decoder_layers |
+| encoder_ffn_dim and decoder_ffn_dim; …_attention_heads | d_ff; n_heads: the same on both sides |
+| activation_function swish, gelu, relu … | activation |
+| share_encoder_decoder_embeddings, tie_word_embeddings | tie |
+| max_position_embeddings | max_length; heedful also computes positions beyond it |
+| final_logits_bias, if it is not zero | head_bias |
+
+Positions are half-split sinusoids, embeddings are multiplied by sqrt(d_model), norms are post-norms. The
+first target token is ``decoder_start_token_id``, in Marian the padding token; it becomes heedful's start.
+
+Tokenizers are Marian's own (`heedful.interop.sentencepieces`), or heedful's, which `Marian.write` exports for
+runs trained by heedful; `load_weights` reads the weights of any folder.
 """
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from heedful.errors import RequestError
-from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
-from heedful.interop.format import ExportedModel, ImportedModel
-from heedful.interop.halves import in_halves
-from heedful.interop.marian_config import (
-    BIAS,
-    configuration,
-    generation,
-    refuse,
-    sizes_of,
-    specials_of,
-    written,
-)
-from heedful.interop.names import Numbering, Pair, Rows, Table, give, linear, pair, take
-from heedful.interop.own_tokenizers import write_same_ids
+from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings, indented
+from heedful.interop.configuration import ALIKE, Key, read_activation, read_keys, require, write_keys
+from heedful.interop.format import ExportedModel, ImportedModel, recipe_of
+from heedful.interop.names import Numbering, Table, layers, pair, read_weights, rows, write_weights
 from heedful.interop.sentencepieces import (
     UNKNOWN,
     VOCABULARY,
@@ -36,6 +37,8 @@ from heedful.interop.sentencepieces import (
     read_sentencepieces,
     write_sentencepieces,
 )
+from heedful.interop.tokenizer_files import write_same_ids
+from heedful.models.base import Model
 from heedful.models.sections import SinusoidalConfig
 from heedful.models.transformer import TransformerConfig, build
 from heedful.runs.run import Run
@@ -44,9 +47,22 @@ from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonObject
 
-_OWN, _HEAD = "model.", "lm_head.weight"
+_PREFIX, _HEAD, _BIAS = "model.", "lm_head.weight", "final_logits_bias"
 GENERATION = "generation_config.json"
-OWN_TOKENIZERS = [f"{side}.tokenizer.json" for side in COLUMNS]
+_TOKENIZERS = [f"{side}.tokenizer.json" for side in COLUMNS]
+
+KEYS = (
+    Key("d_model", "d_model"),
+    Key("encoder_layers", "n_layers"),
+    Key("decoder_layers", "n_decoder_layers"),
+    Key("encoder_ffn_dim", "layer.channels.d_ff"),
+    Key("encoder_attention_heads", "layer.mixer.n_heads"),
+    Key("activation_function", "layer.channels.activation", read_activation, "gelu"),
+    Key("dropout", "dropout", Settings.rate, 0.1),
+    Key("attention_dropout", "layer.mixer.dropout", Settings.rate, 0.0),
+    Key("activation_dropout", "layer.channels.dropout", Settings.rate, 0.0),
+    Key("max_position_embeddings", "max_length", default=1024),
+)
 
 _HARMLESS = HARMLESS | {
     "encoder_layerdrop", "decoder_layerdrop", "classifier_dropout", "classif_dropout", "num_hidden_layers",
@@ -54,52 +70,47 @@ _HARMLESS = HARMLESS | {
     "force_bos_token_to_be_generated", "bos_token_id",
 }  # fmt: skip
 
+_ENCODER_LAYER = {
+    "mixer.part.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "mixer.part.out": ("self_attn.out_proj",),
+    "mixer.norm": ("self_attn_layer_norm",),
+    "feed_forward.part.up": ("fc1",),
+    "feed_forward.part.down": ("fc2",),
+    "feed_forward.norm": ("final_layer_norm",),
+}
+_DECODER_LAYER = {
+    **_ENCODER_LAYER,
+    "cross_attention.part.q": ("encoder_attn.q_proj",),
+    "cross_attention.part.kv": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
+    "cross_attention.part.out": ("encoder_attn.out_proj",),
+    "cross_attention.norm": ("encoder_attn_layer_norm",),
+}
+
 
 def table(config: TransformerConfig, numberings: Numberings) -> Table:
     """Return the names of all tensors."""
-    both = f"{_OWN}shared.weight"
+    both = f"{_PREFIX}shared.weight"
+    sides = [f"{_PREFIX}encoder.embed_tokens.weight", f"{_PREFIX}decoder.embed_tokens.weight"]
+    source, target = rows(numberings.source), rows(numberings.target)
+    n_decoder_layers = config.n_decoder_layers or config.n_layers
+    pairs = [
+        *layers(config.n_layers, "encoder", f"{_PREFIX}encoder.layers", _ENCODER_LAYER),
+        *layers(n_decoder_layers, "decoder", f"{_PREFIX}decoder.layers", _DECODER_LAYER),
+    ]
     copies: dict[str, str] = {}
-    sides = [f"{_OWN}encoder.embed_tokens.weight", f"{_OWN}decoder.embed_tokens.weight"]
-    source, target = Rows(numberings.source), Rows(numberings.target)
     if config.tie == "three-way":
-        pairs = [pair("source_embedding.weight", both, form=source)]
+        pairs.append(pair("source_embedding.weight", both, form=source))
         copies = dict.fromkeys([*sides, _HEAD], both)
     else:
-        pairs = [
-            pair("source_embedding.weight", sides[0], form=source),
-            pair("target_embedding.weight", sides[1], form=target),
-        ]
+        pairs.append(pair("source_embedding.weight", sides[0], form=source))
+        pairs.append(pair("target_embedding.weight", sides[1], form=target))
         copies = {_HEAD: sides[1]} if config.tie == "target" else {}
     if config.tie == "none":
         pairs.append(pair("heads.token.weight", _HEAD, form=target))
     if config.head_bias:
-        pairs.append(pair("heads.token.bias", BIAS, form=Rows(numberings.target, as_one_row=True)))
-    for i in range(config.n_layers):
-        pairs += _layer(f"encoder.blocks.{i}", f"{_OWN}encoder.layers.{i}", crosses=False)
-    for i in range(config.n_decoder_layers or config.n_layers):
-        pairs += _layer(f"decoder.blocks.{i}", f"{_OWN}decoder.layers.{i}", crosses=True)
+        pairs.append(pair("heads.token.bias", _BIAS, form=rows(numberings.target, as_one_row=True)))
     derived = [r"model\.(en|de)coder\.embed_positions\.weight"]
-    return Table(pairs, copies, derived if config.head_bias else [*derived, BIAS], _OWN)
-
-
-def _layer(ours: str, theirs: str, *, crosses: bool) -> list[Pair]:
-    own, cross = f"{theirs}.self_attn", f"{theirs}.encoder_attn"
-    pairs = [
-        *linear(f"{ours}.mixer.part.qkv", *(f"{own}.{x}_proj" for x in "qkv")),
-        *linear(f"{ours}.mixer.part.out", f"{own}.out_proj"),
-        *linear(f"{ours}.mixer.norm", f"{own}_layer_norm"),
-        *linear(f"{ours}.feed_forward.part.up", f"{theirs}.fc1"),
-        *linear(f"{ours}.feed_forward.part.down", f"{theirs}.fc2"),
-        *linear(f"{ours}.feed_forward.norm", f"{theirs}.final_layer_norm"),
-    ]
-    if crosses:
-        pairs += [
-            *linear(f"{ours}.cross_attention.part.q", f"{cross}.q_proj"),
-            *linear(f"{ours}.cross_attention.part.kv", f"{cross}.k_proj", f"{cross}.v_proj"),
-            *linear(f"{ours}.cross_attention.part.out", f"{cross}.out_proj"),
-            *linear(f"{ours}.cross_attention.norm", f"{cross}_layer_norm"),
-        ]
-    return pairs
+    return Table(pairs, copies, derived if config.head_bias else [*derived, _BIAS], _PREFIX)
 
 
 def load_weights(folder: Path | str) -> tuple[nn.Module, Numberings]:
@@ -112,13 +123,11 @@ def load_weights(folder: Path | str) -> tuple[nn.Module, Numberings]:
     checkpoint = Checkpoint(Path(folder))
     settings = checkpoint.config
     settings.refuse("model_type", "expected 'marian'", ("marian",))
-    unknown = None
-    if checkpoint.has(VOCABULARY):
-        unknown = Settings(checkpoint.json(VOCABULARY), str(checkpoint.path / VOCABULARY)).get(UNKNOWN, int)
-    config, held = configuration(settings, checkpoint)
-    sizes = sizes_of(settings)
-    numberings = Numberings(*(numbering(settings, size, unknown) for size in sizes))
-    return _model(config, numberings, held, checkpoint), numberings
+    unknown = checkpoint.settings(VOCABULARY).get(UNKNOWN, int)
+    tensors = checkpoint.tensors()
+    config = _configuration(settings, tensors)
+    numberings = Numberings(*(numbering(settings, size, unknown) for size in _sizes(settings)))
+    return _model(config, numberings, tensors, checkpoint), numberings
 
 
 class Marian:
@@ -129,26 +138,24 @@ class Marian:
 
     def read(self, checkpoint: Checkpoint) -> ImportedModel:
         """Return a translation run."""
-        settings = checkpoint.config
-        config, held = configuration(settings, checkpoint)
-        sizes = sizes_of(settings)
-        if all(checkpoint.has(name) for name in OWN_TOKENIZERS):
-            processor, numberings = _own(checkpoint, settings, sizes)
+        settings, tensors = checkpoint.config, checkpoint.tensors()
+        config, sizes = _configuration(settings, tensors), _sizes(settings)
+        if all(checkpoint.has(name) for name in _TOKENIZERS):
+            processor, numberings = _read_tokenizers(checkpoint, sizes)
         else:
-            processor, numberings = read_sentencepieces(checkpoint, settings, sizes)
-        model = _model(config, numberings, held, checkpoint)
-        unread = settings.unread(_HARMLESS)
-        told = [f"{settings.source}: unknown keys, ignored: {', '.join(unread)}"] if unread else []
-        if any(their is None for their in numberings.target.theirs):
-            told.append(
+            processor, numberings = read_sentencepieces(checkpoint, sizes)
+        model = _model(config, numberings, tensors, checkpoint)
+        notes = settings.unread(_HARMLESS)
+        if None in numberings.target.theirs:
+            notes.append(
                 "special tokens that the source lacks have the mean of its rows, and are never generated"
             )
-        return ImportedModel(_recipe(checkpoint, config, processor), processor, model, told)
+        return ImportedModel(_recipe(checkpoint, config, processor), processor, model, notes)
 
     def write(self, run: Run) -> ExportedModel:
         """Return a MarianMTModel with its own tokenizers, or with heedful's."""
         config: TransformerConfig = run.recipe.model
-        refuse(config)
+        _check_supported(config)
         model, notes = run.model, []
         if isinstance(config.positions, SinusoidalConfig) and config.positions.interleaved:
             config, model = in_halves(config, model, run.processor.sizes)
@@ -162,47 +169,55 @@ class Marian:
                 notes.append("the embeddings of special tokens that Marian lacks are not exported")
         else:
             numberings = Numberings(*(Numbering(tuple(range(size))) for size in run.processor.sizes))
-            files, told = _write_own(run, config.max_length)
-            notes.append(told)
-        tensors = take(table(config, numberings), model)
-        tensors.setdefault(BIAS, torch.zeros(1, len(numberings.target.ours)))
-        specials = specials_of(numberings.target)
-        files[GENERATION] = json.dumps(generation(numberings.target, specials), indent=2) + "\n"
-        return ExportedModel(written(config, numberings, specials), tensors, files, notes)
+            files, note = _write_tokenizers(run, config.max_length)
+            notes.append(note)
+        tensors = write_weights(table(config, numberings), model)
+        tensors.setdefault(_BIAS, torch.zeros(1, len(numberings.target.ours)))
+        theirs = numberings.target.theirs
+        # Marian pads with the start token too.
+        pad = theirs[SPECIALS.start] if theirs[SPECIALS.pad] is None else theirs[SPECIALS.pad]
+        specials = {
+            "decoder_start_token_id": theirs[SPECIALS.start],
+            "eos_token_id": theirs[SPECIALS.end],
+            "pad_token_id": pad,
+        }
+        never = [[i] for our in SPECIALS.never_written if (i := theirs[our]) is not None]
+        files[GENERATION] = indented({**specials, "bad_words_ids": never, "num_beams": 1})
+        return ExportedModel(_written(config, numberings, specials), tensors, files, notes)
 
 
 def _model(
-    config: TransformerConfig, numberings: Numberings, held: dict[str, Tensor], checkpoint: Checkpoint
+    config: TransformerConfig, numberings: Numberings, tensors: Mapping[str, Tensor], checkpoint: Checkpoint
 ) -> nn.Module:
     try:
         sizes = len(numberings.source.theirs), len(numberings.target.theirs)
-        model = checkpoint.model_of(held, lambda: build(config, *sizes))
+        model = checkpoint.model_of(tensors, lambda: build(config, *sizes))
     except ValueError as error:
         raise RequestError(f"{checkpoint.path}: {error}") from None
-    give(table(config, numberings), held, model, str(checkpoint.weights))
+    read_weights(table(config, numberings), tensors, model, str(checkpoint.weights))
     return model
 
 
-def _own(checkpoint: Checkpoint, settings: Settings, sizes: tuple[int, int]) -> tuple[Tokenizers, Numberings]:
+def _read_tokenizers(checkpoint: Checkpoint, sizes: tuple[int, int]) -> tuple[Tokenizers, Numberings]:
     """Read heedful's tokenizers, whose ids are those of the model."""
-    processor = Tokenizers(*(Tokenizer.load(checkpoint.file(name)) for name in OWN_TOKENIZERS))
+    settings = checkpoint.config
+    processor = Tokenizers(*(Tokenizer.load(checkpoint.file(name)) for name in _TOKENIZERS))
     if processor.sizes != sizes:
         raise settings.wrong(
             "vocab_size", f"{sizes[0]} and {sizes[1]} tokens, but the tokenizers have {processor.sizes[0]} "
             f"and {processor.sizes[1]}: they belong to different models"
         )  # fmt: skip
-    own = {"decoder_start_token_id": SPECIALS.start, "eos_token_id": SPECIALS.end}
-    for key, ours in own.items():
+    for key, ours in (("decoder_start_token_id", SPECIALS.start), ("eos_token_id", SPECIALS.end)):
         if (found := settings.get(key, int)) != ours:
             raise settings.wrong(key, f"must be {ours} with heedful's tokenizers, got {found}")
     settings.get("pad_token_id", int)
     return processor, Numberings(*(Numbering(tuple(range(size))) for size in sizes))
 
 
-def _write_own(run: Run, longest: int) -> tuple[dict[str, str | bytes], str]:
+def _write_tokenizers(run: Run, longest: int) -> tuple[dict[str, str | bytes], str]:
     """Return the files of heedful's tokenizers, in both formats, and a note for the user."""
     processor = run.processor
-    sides = zip(OWN_TOKENIZERS, COLUMNS, strict=True)
+    sides = zip(_TOKENIZERS, COLUMNS, strict=True)
     files: dict[str, str | bytes] = {
         name: run.folder.tokenizer(side).read_text("utf-8") for name, side in sides
     }
@@ -222,21 +237,138 @@ def _write_own(run: Run, longest: int) -> tuple[dict[str, str | bytes], str]:
 
 
 def _recipe(checkpoint: Checkpoint, config: TransformerConfig, processor: Tokenizers) -> JsonObject:
-    name = checkpoint.path.resolve().name
     sides = {side: getattr(processor, side) for side in COLUMNS}
-    return {
-        "description": f"A Marian model, imported from the folder {name}. It was not trained on these data: "
-        "replace them by your own to train it further.",
-        "task": {"kind": "translation"},
-        "data": {
-            part: {"kind": "files", "columns": {side: f"{part}.{side}" for side in COLUMNS}}
-            for part in ("train", "valid")
-        },
-        "tokenizer": {
-            "subwords": processor.source.model.config.model_dump(mode="json"),
-            "shared": processor.source.same_pieces_as(processor.target),
-            **{side: each.preprocessing.model_dump(mode="json") for side, each in sides.items()},
-        },
-        "model": config.model_dump(mode="json"),
-        "training": {"max_updates": 1000},
+    data = {"kind": "files", "columns": {side: f"{{}}.{side}" for side in COLUMNS}}
+    tokenizer = {
+        "subwords": processor.source.model.config.model_dump(mode="json"),
+        "shared": processor.source.same_pieces_as(processor.target),
+        **{side: each.preprocessing.model_dump(mode="json") for side, each in sides.items()},
     }
+    return recipe_of(
+        "A Marian model",
+        checkpoint,
+        {"kind": "translation"},
+        data,
+        {"training": {"max_updates": 1000}},
+        tokenizer=tokenizer,
+        model=config.model_dump(mode="json"),
+    )
+
+
+# The configuration ---------------------------------------------------------------------------------------
+
+
+def _configuration(settings: Settings, tensors: Mapping[str, Tensor]) -> TransformerConfig:
+    """Return the configuration of a folder; its tensors determine ``head_bias``."""
+    settings.refuse(
+        "scale_embedding", "must be true: heedful multiplies embeddings by sqrt(d_model)", (True,)
+    )
+    settings.refuse("normalize_before", "Marian is a post-norm model")
+    settings.refuse("normalize_embedding", "heedful has no norm after the embedding")
+    settings.refuse("add_final_layer_norm", "Marian has no norm after its last layer")
+    settings.refuse("static_position_embeddings", "Marian's positions are not learned", (None, True))
+    settings.refuse("quantization_config", "quantised weights are not read", (None,))
+    for key in ("ffn_dim", "attention_heads"):
+        encoder, decoder = settings.whole(f"encoder_{key}"), settings.whole(f"decoder_{key}")
+        if encoder != decoder:
+            raise settings.wrong(f"decoder_{key}", f"must equal encoder_{key}={encoder}, got {decoder}")
+    d_model, n_heads = settings.whole("d_model"), settings.whole("encoder_attention_heads")
+    if d_model % 2 or d_model % n_heads:
+        raise settings.wrong("d_model", f"{d_model}: must be even, and a multiple of the {n_heads} heads")
+    sides = settings.get("share_encoder_decoder_embeddings", bool, True)
+    output = settings.get("tie_word_embeddings", bool, True)
+    if sides and not output:
+        raise settings.wrong(
+            "tie_word_embeddings", "false, and share_encoder_decoder_embeddings true: heedful ties both "
+            "embeddings and the output layer, or target embedding and output layer, or nothing"
+        )  # fmt: skip
+    return TransformerConfig(
+        **read_keys(settings, KEYS),
+        positions=SinusoidalConfig(interleaved=False),
+        head_bias=_BIAS in tensors and bool(tensors[_BIAS].any()),
+        tie="three-way" if sides else "target" if output else "none",
+    )
+
+
+def _sizes(settings: Settings) -> tuple[int, int]:
+    """Return the vocabulary sizes of source and target."""
+    source = settings.whole("vocab_size")
+    return source, settings.whole("decoder_vocab_size", source)
+
+
+def _check_supported(config: Any) -> None:
+    """Refuse settings that Marian does not support.
+
+    Raises:
+        RequestError: names the key.
+    """
+    if config.kind != "transformer":
+        raise RequestError(f"model.kind={config.kind}: Marian's model is a transformer")
+    others = {
+        **ALIKE,
+        "layer.norm.eps": (1e-5, "the ε of its norms is 1e-05"),
+        "layer.norm_placement": ("post", "it is a post-norm model"),
+        "layer.mixer.score.kind": ("scaled-dot", "it scales the products of queries and keys"),
+        "combine": ("add", "its positions are added"),
+        "positions.kind": ("sinusoidal", "its positions are sinusoids"),
+        "positions.base": (10000.0, "the base of its sinusoids is 10,000"),
+        "positions.offset": (0, "its first position is 0"),
+        "cross_attention": (None, "its cross-attention has the heads of its self-attention"),
+    }
+    require(config, "Marian", others)
+    if config.decoder_layers[0] != config.layer:
+        raise RequestError("model.decoder_layer: not supported by Marian: its layers are alike on both sides")
+
+
+def _written(config: TransformerConfig, numberings: Numberings, specials: JsonObject) -> JsonObject:
+    """Return the content of config.json."""
+    written = write_keys(config, KEYS)
+    written["encoder_ffn_dim"] = written["encoder_ffn_dim"] or 4 * config.d_model
+    return {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "is_encoder_decoder": True,
+        "vocab_size": len(numberings.source.ours),
+        "decoder_vocab_size": len(numberings.target.ours),
+        **written,
+        "decoder_layers": config.n_decoder_layers or config.n_layers,
+        "decoder_ffn_dim": written["encoder_ffn_dim"],
+        "decoder_attention_heads": written["encoder_attention_heads"],
+        "scale_embedding": True,
+        "share_encoder_decoder_embeddings": config.tie == "three-way",
+        "tie_word_embeddings": config.tie != "none",
+        **specials,
+        "bos_token_id": None,
+        "forced_eos_token_id": specials["eos_token_id"],
+        "dtype": "float32",
+    }
+
+
+# The order of features -----------------------------------------------------------------------------------
+
+
+# Layers that output features (permute rows) and layers that read features (permute columns); the rows of
+# the embedding are features too.
+_OUTPUT_LAYERS = {"norm", "out", "down"}
+_INPUT_LAYERS = {"source_embedding", "target_embedding", "qkv", "q", "kv", "up", "token"}
+
+
+def in_halves(
+    config: TransformerConfig, model: Model, sizes: tuple[int, int]
+) -> tuple[TransformerConfig, Model]:
+    """Permute the features of a model from interleaved to half-split sinusoids (all sines, then all cosines).
+
+    The order of features is arbitrary: layer norms sum over all of them, and matrices can be permuted. So the
+    result computes the same function up to rounding.
+    """
+    half_split = config.changed(positions={"interleaved": False})
+    other = build(half_split, *sizes)
+    order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
+    found = {}
+    for name, tensor in model.state_dict().items():
+        part, kind = name.split(".")[-2:]
+        if part in _OUTPUT_LAYERS or (part in _INPUT_LAYERS and kind == "weight"):
+            tensor = tensor[..., order] if part in _INPUT_LAYERS else tensor[order]
+        found[name] = tensor
+    other.load_state_dict(found)
+    return half_split, other

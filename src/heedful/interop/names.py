@@ -5,115 +5,53 @@ would be written.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from heedful.artifacts.weights import load_tensors, named_tensors
 from heedful.errors import RequestError, nearest
+from heedful.text.specials import SPECIALS
 
 MOST = 12
 """Maximum number of problems listed in a message."""
 
 
-class Form(Protocol):
-    """Layout of a parameter in the tensors of the other library."""
-
-    def read(self, theirs: Sequence[Tensor]) -> Tensor:
-        """Convert their tensors to our parameter."""
-        ...
-
-    def write(self, ours: Tensor) -> list[Tensor]:
-        """Convert our parameter to their tensors; also supports the ``meta`` device."""
-        ...
-
-
-class Same:
-    """One tensor, unchanged."""
-
-    def read(self, theirs: Sequence[Tensor]) -> Tensor:
-        """See `Form`."""
-        return theirs[0]
-
-    def write(self, ours: Tensor) -> list[Tensor]:
-        """See `Form`."""
-        return [ours]
-
-
-class Transposed:
-    """One transposed matrix: ``x W`` instead of ``x W'``."""
-
-    def read(self, theirs: Sequence[Tensor]) -> Tensor:
-        """See `Form`."""
-        return theirs[0].mT
-
-    def write(self, ours: Tensor) -> list[Tensor]:
-        """See `Form`."""
-        return [ours.mT]
-
-
-@dataclass(frozen=True)
-class Stacked:
-    """Several tensors of one shape, concatenated in ours (queries, keys and values).
+class Form(NamedTuple):
+    """Layout of a parameter in the tensors of the other library.
 
     Args:
-        n: number of tensors.
+        read: converts their tensors to our parameter.
+        write: converts our parameter to their tensors; also supports the ``meta`` device.
     """
 
-    n: int
-
-    def read(self, theirs: Sequence[Tensor]) -> Tensor:
-        """See `Form`."""
-        return torch.cat(list(theirs))
-
-    def write(self, ours: Tensor) -> list[Tensor]:
-        """See `Form`."""
-        return list(ours.chunk(self.n))
+    read: Callable[[Sequence[Tensor]], Tensor]
+    write: Callable[[Tensor], Sequence[Tensor]]
 
 
-@dataclass(frozen=True)
-class Reshaped:
-    """One tensor with another shape and the same order of elements (e.g. a convolution kernel).
+SAME = Form(lambda theirs: theirs[0], lambda ours: [ours])
+"""One tensor, unchanged."""
 
-    Args:
-        ours: our shape.
-        theirs: their shape.
-    """
-
-    ours: tuple[int, ...]
-    theirs: tuple[int, ...]
-
-    def read(self, theirs: Sequence[Tensor]) -> Tensor:
-        """See `Form`."""
-        return theirs[0].reshape(self.ours)
-
-    def write(self, ours: Tensor) -> list[Tensor]:
-        """See `Form`."""
-        return [ours.reshape(self.theirs)]
+TRANSPOSED = Form(lambda theirs: theirs[0].mT, lambda ours: [ours.mT])
+"""One transposed matrix: ``x W`` instead of ``x W'``."""
 
 
-@dataclass(frozen=True)
-class Affine:
-    """One tensor in other units: theirs = factor · ours + offset.
+def stacked(n: int) -> Form:
+    """Return the form of ``n`` tensors of one shape, concatenated in ours (queries, keys and values)."""
+    return Form(lambda theirs: torch.cat(list(theirs)), lambda ours: ours.chunk(n))
 
-    Args:
-        factor: scale; must not be 0.
-        offset: added to every element.
-    """
 
-    factor: float
-    offset: float = 0.0
+def reshaped(ours: tuple[int, ...], theirs: tuple[int, ...]) -> Form:
+    """Return the form of one tensor with other shapes and the same order of elements (as of convolutions)."""
+    return Form(lambda tensors: tensors[0].reshape(ours), lambda tensor: [tensor.reshape(theirs)])
 
-    def read(self, theirs: Sequence[Tensor]) -> Tensor:
-        """See `Form`."""
-        return (theirs[0] - self.offset) / self.factor
 
-    def write(self, ours: Tensor) -> list[Tensor]:
-        """See `Form`."""
-        return [ours * self.factor + self.offset]
+def affine(factor: float, offset: float = 0.0) -> Form:
+    """Return the form of one tensor in other units: theirs = factor · ours + offset; factor is not 0."""
+    return Form(lambda theirs: (theirs[0] - offset) / factor, lambda ours: [ours * factor + offset])
 
 
 @dataclass(frozen=True)
@@ -126,6 +64,17 @@ class Numbering:
 
     theirs: tuple[int | None, ...]
 
+    @classmethod
+    def of(cls, specials: Mapping[int, int], size: int) -> "Numbering":
+        """Return the numbering in which all but the special tokens keep their order.
+
+        Args:
+            specials: their id of each of our special tokens that they have.
+            size: number of their ids.
+        """
+        others = (i for i in range(size) if i not in specials.values())
+        return cls((*(specials.get(our) for our in range(len(SPECIALS))), *others))
+
     @property
     def ours(self) -> list[int]:
         """Our id for each of their ids."""
@@ -133,9 +82,8 @@ class Numbering:
         return [known[their] for their in range(len(known))]
 
 
-@dataclass(frozen=True)
-class Rows:
-    """One row per token of the vocabulary.
+def rows(numbering: Numbering, *, as_one_row: bool = False) -> Form:
+    """Return the form of one row per token of the vocabulary.
 
     Tokens that they lack get the mean of all their rows. Such a token is never generated but takes part in
     the softmax: its logit is the mean of all logits, so (the exponential being convex) its probability is at
@@ -146,47 +94,63 @@ class Rows:
         as_one_row: whether they keep the values in a matrix with a single row.
     """
 
-    numbering: Numbering
-    as_one_row: bool = False
-
-    def read(self, theirs: Sequence[Tensor]) -> Tensor:
-        """See `Form`."""
-        rows = theirs[0][0] if self.as_one_row else theirs[0]
-        mean = rows.double().mean(0).to(rows.dtype)
-        known = [0 if their is None else their for their in self.numbering.theirs]
-        found = rows[torch.tensor(known)]
-        found[[our for our, their in enumerate(self.numbering.theirs) if their is None]] = mean
+    def read(theirs: Sequence[Tensor]) -> Tensor:
+        held = theirs[0][0] if as_one_row else theirs[0]
+        found = held[torch.tensor([their or 0 for their in numbering.theirs])]
+        lacking = [our for our, their in enumerate(numbering.theirs) if their is None]
+        found[lacking] = held.double().mean(0).to(held.dtype)
         return found
 
-    def write(self, ours: Tensor) -> list[Tensor]:
-        """See `Form`."""
-        rows = ours[torch.tensor(self.numbering.ours, device=ours.device)]
-        return [rows[None] if self.as_one_row else rows]
+    def write(ours: Tensor) -> list[Tensor]:
+        held = ours[torch.tensor(numbering.ours, device=ours.device)]
+        return [held[None] if as_one_row else held]
+
+    return Form(read, write)
 
 
-@dataclass(frozen=True)
-class Pair:
-    """One row of the table: a parameter and the tensors that hold it.
-
-    Args:
-        ours: our name of the parameter.
-        theirs: their names of the tensors.
-        form: conversion between them.
-    """
+class Pair(NamedTuple):
+    """One row of the table: our name of a parameter, and their names and form of the tensors that hold it."""
 
     ours: str
     theirs: tuple[str, ...]
-    form: Form = field(default_factory=Same)
+    form: Form
 
 
 def pair(ours: str, *theirs: str, form: Form | None = None) -> Pair:
     """Return a row of the table; several tensors for one parameter are stacked by default."""
-    return Pair(ours, theirs, form or (Same() if len(theirs) == 1 else Stacked(len(theirs))))
+    return Pair(ours, theirs, form or (SAME if len(theirs) == 1 else stacked(len(theirs))))
 
 
-def linear(ours: str, *theirs: str) -> list[Pair]:
+def linear(ours: str, *theirs: str, weight: Form | None = None) -> list[Pair]:
     """Return the rows for weight and bias of a linear layer or norm."""
-    return [pair(f"{ours}.{kind}", *(f"{name}.{kind}" for name in theirs)) for kind in ("weight", "bias")]
+    return [
+        pair(f"{ours}.{kind}", *(f"{name}.{kind}" for name in theirs), form=form)
+        for kind, form in (("weight", weight), ("bias", None))
+    ]
+
+
+def layers(
+    n: int, ours: str, theirs: str, names: Mapping[str, Sequence[str]], weight: Form | None = None
+) -> list[Pair]:
+    """Return the rows of the ``n`` layers of a stack.
+
+    Args:
+        n: number of layers.
+        ours: our name of the stack.
+        theirs: their name of the stack.
+        names: their names in a layer for each of our linear layers and norms.
+        weight: form of the weights of linear layers, by default unchanged.
+    """
+    return [
+        row
+        for i in range(n)
+        for part, each in names.items()
+        for row in linear(
+            f"{ours}.blocks.{i}.{part}",
+            *(f"{theirs}.{i}.{name}" for name in each),
+            weight=None if part.endswith("norm") else weight,
+        )
+    ]
 
 
 @dataclass(frozen=True)
@@ -198,34 +162,34 @@ class Table:
         copies: their names of tied tensors, which files may omit, by name of the original.
         derived: patterns of their names of tensors that are not learned (masks, sinusoids).
         prefix: prefix of their names; files of models without head omit it.
-        left: patterns of our names that are neither read nor written.
+        ignored: patterns of our names that are neither read nor written.
     """
 
     pairs: Sequence[Pair]
     copies: Mapping[str, str] = field(default_factory=dict)
     derived: Sequence[str] = ()
     prefix: str = ""
-    left: Sequence[str] = ()
+    ignored: Sequence[str] = ()
 
     def is_derived(self, name: str) -> bool:
         """Return whether the tensor is not learned."""
         return any(re.fullmatch(pattern, name) for pattern in self.derived)
 
-    def full(self, held: Mapping[str, Tensor]) -> dict[str, str]:
+    def full(self, held: Iterable[str]) -> dict[str, str]:
         """Map names in the table to names in a file; a tied copy can replace its original."""
-        bare = self.prefix and not any(name.startswith(self.prefix) for name in held)
-        names = {self._full(name) if bare else name: name for name in held}
+        names = {name: name for name in held}
+        if not any(name.startswith(self.prefix) for name in names):
+            known = {their for line in self.pairs for their in line.theirs} | {*self.copies}
+            names = {
+                name if name in known or self.is_derived(name) else self.prefix + name: name for name in names
+            }
         for copy, of in self.copies.items():
             if copy in names:
                 names.setdefault(of, names[copy])
         return names
 
-    def _full(self, name: str) -> str:
-        known = {their for line in self.pairs for their in line.theirs} | {*self.copies}
-        return name if name in known or self.is_derived(name) else self.prefix + name
 
-
-def give(table: Table, held: Mapping[str, Tensor], model: nn.Module, source: str) -> None:
+def read_weights(table: Table, held: Mapping[str, Tensor], model: nn.Module, source: str) -> None:
     """Load the weights of another library into a model; the model is unchanged on any error.
 
     Args:
@@ -240,16 +204,7 @@ def give(table: Table, held: Mapping[str, Tensor], model: nn.Module, source: str
     """
     own, aliases = _checked(table, model)
     names = table.full(held)
-    expected = {
-        their: shape for line in table.pairs for their, shape in _shapes(line, own[line.ours]).items()
-    }
-    problems = [
-        *_strange(table, names, expected),
-        *(f"missing: {their}" for their in sorted(expected.keys() - names.keys())),
-        *_other_shapes(names, held, expected),
-        *_untied(table, names, held),
-    ]
-    if problems:
+    if problems := _problems(table, held, names, own):
         left_out = [f"and {len(problems) - MOST} more"] if len(problems) > MOST else []
         lines = [f"{source}: does not fit its configuration:", *problems[:MOST], *left_out]
         raise RequestError("\n  ".join(lines))
@@ -257,10 +212,10 @@ def give(table: Table, held: Mapping[str, Tensor], model: nn.Module, source: str
         line.ours: line.form.read([held[names[their]].float() for their in line.theirs])
         for line in table.pairs
     }
-    load_tensors(found | {name: own[name] for name in own.keys() - found.keys()}, aliases, model, source)
+    load_tensors(own | found, aliases, model, source)
 
 
-def take(table: Table, model: nn.Module) -> dict[str, Tensor]:
+def write_weights(table: Table, model: nn.Module) -> dict[str, Tensor]:
     """Return the weights of a model with the names and shapes of another library."""
     own, _ = _checked(table, model)
     return {
@@ -279,40 +234,43 @@ def _checked(table: Table, model: nn.Module) -> tuple[dict[str, Tensor], dict[st
     """
     own, aliases = named_tensors(model)
     listed = [line.ours for line in table.pairs]
-    expected = {name for name in own if not any(re.fullmatch(pattern, name) for pattern in table.left)}
+    expected = {name for name in own if not any(re.fullmatch(pattern, name) for pattern in table.ignored)}
     if sorted(listed) != sorted(expected):
         differing = sorted({*listed} ^ expected) or sorted(name for name in own if listed.count(name) > 1)
         raise ValueError(f"the table of names and the model differ: {', '.join(differing)}")
     return own, aliases
 
 
-def _shapes(line: Pair, ours: Tensor) -> dict[str, list[int]]:
-    written = line.form.write(torch.empty(ours.shape, device="meta"))
-    return {their: list(tensor.shape) for their, tensor in zip(line.theirs, written, strict=True)}
-
-
-def _strange(table: Table, names: Mapping[str, str], expected: Iterable[str]) -> list[str]:
-    known = {*expected, *table.copies}
-    strange = sorted(name for name in names if name not in known and not table.is_derived(name))
-    return [f"unknown: {names[name]}{nearest(name, known - names.keys())}" for name in strange]
-
-
-def _other_shapes(
-    names: Mapping[str, str], held: Mapping[str, Tensor], expected: Mapping[str, list[int]]
+def _problems(
+    table: Table, held: Mapping[str, Tensor], names: Mapping[str, str], own: Mapping[str, Tensor]
 ) -> list[str]:
-    problems = []
-    for their, shape in expected.items():
+    """Return every difference between the tensors of a file and those of a model, as a line of text.
+
+    Args:
+        table: name mapping.
+        held: their tensors.
+        names: their names in the file, by name in the table.
+        own: our tensors.
+    """
+    shapes = {
+        their: list(tensor.shape)
+        for line in table.pairs
+        for their, tensor in zip(
+            line.theirs, line.form.write(torch.empty(own[line.ours].shape, device="meta")), strict=True
+        )
+    }
+    known = {*shapes, *table.copies}
+    unknown = sorted(name for name in names if name not in known and not table.is_derived(name))
+    problems = [f"unknown: {names[name]}{nearest(name, known - names.keys())}" for name in unknown]
+    problems += [f"missing: {their}" for their in sorted(shapes.keys() - names.keys())]
+    for their, shape in shapes.items():
         tensor = held[names[their]] if their in names else None
         if tensor is not None and list(tensor.shape) != shape:
             problems.append(f"{names[their]} is {list(tensor.shape)} in the file, and should be {shape}")
         elif tensor is not None and not tensor.is_floating_point():
             kind = str(tensor.dtype).removeprefix("torch.")
             problems.append(f"{names[their]} holds {kind}: quantised weights are not read")
-    return problems
-
-
-def _untied(table: Table, names: Mapping[str, str], held: Mapping[str, Tensor]) -> list[str]:
-    return [
+    return problems + [
         f"{names[copy]} should be a copy of {names[of]}, and differs: the configuration ties them"
         for copy, of in table.copies.items()
         if copy in names and of in names and not torch.equal(held[names[copy]], held[names[of]])

@@ -9,21 +9,18 @@
 The models split text into pieces, the vocabulary numbers them; pieces that it lacks are ``<unk>``.
 """
 
-import json
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from heedful.errors import DamagedError, RequestError
-from heedful.interop.checkpoint import Checkpoint, Settings
+from heedful.interop.checkpoint import Checkpoint, Settings, indented
 from heedful.interop.names import Numbering
 from heedful.interop.tokenizer_files import SETTINGS
 from heedful.tasks.source_target import COLUMNS, Tokenizers
 from heedful.text.configuration import SentencePieceConfig
-from heedful.text.sentencepieces import Vocabulary, kept, model_file
+from heedful.text.sentencepieces import Vocabulary, model_file, sentencepiece_data
 from heedful.text.specials import SPECIALS
 from heedful.text.subwords import build
 from heedful.text.tokenizer import Tokenizer
-from heedful.typing import JsonObject
 
 MODELS = {side: f"{side}.spm" for side in COLUMNS}
 VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
@@ -37,8 +34,7 @@ _KEYS = {
 }
 
 
-@dataclass(frozen=True)
-class Numberings:
+class Numberings(NamedTuple):
     """The numberings of both sides."""
 
     source: Numbering
@@ -69,18 +65,14 @@ def numbering(settings: Settings, size: int, unknown: int | None) -> Numbering:
         )
     if start == end:
         raise settings.wrong("decoder_start_token_id", "must differ from eos_token_id")
-    others = [their for their in range(size) if their not in specials.values()]
-    return Numbering((*(specials.get(our) for our in range(len(SPECIALS))), *others))
+    return Numbering.of(specials, size)
 
 
-def read_sentencepieces(
-    checkpoint: Checkpoint, settings: Settings, sizes: tuple[int, int]
-) -> tuple[Tokenizers, Numberings]:
+def read_sentencepieces(checkpoint: Checkpoint, sizes: tuple[int, int]) -> tuple[Tokenizers, Numberings]:
     """Read the tokenizers of a folder, and their numberings.
 
     Args:
         checkpoint: the folder.
-        settings: its configuration.
         sizes: the sizes of the vocabularies in the configuration.
 
     Raises:
@@ -102,9 +94,9 @@ def read_sentencepieces(
                 f"{checkpoint.path / file}: has {len(names)} tokens, but the model has {size} ({side}): "
                 "they belong to different models"
             )
-        found = numbering(settings, size, names.index(UNKNOWN) if UNKNOWN in names else None)
+        found = numbering(checkpoint.config, size, names.index(UNKNOWN) if UNKNOWN in names else None)
         vocabulary = Vocabulary(names, found.theirs[: len(SPECIALS)])
-        read.append(_tokenizer(checkpoint, settings, MODELS[side], vocabulary))
+        read.append(_tokenizer(checkpoint, MODELS[side], vocabulary))
         numberings.append(found)
     return Tokenizers(*read), Numberings(*numberings)
 
@@ -118,18 +110,18 @@ def _names(checkpoint: Checkpoint, file: str) -> tuple[str, ...]:
     return tuple(names[i] for i in range(len(names)))
 
 
-def _tokenizer(checkpoint: Checkpoint, settings: Settings, file: str, vocabulary: Vocabulary) -> Tokenizer:
+def _tokenizer(checkpoint: Checkpoint, file: str, vocabulary: Vocabulary) -> Tokenizer:
     path = checkpoint.file(file)
     try:
         model = path.read_bytes()
-        tokenizer = Tokenizer(build(KIND, kept(model, vocabulary)))
+        tokenizer = Tokenizer(build(KIND, sentencepiece_data(model, vocabulary)))
         ordinary = _ordinary(model)
     except (OSError, RuntimeError) as error:
         raise DamagedError(f"{path}: is not a valid sentencepiece model: {error}") from None
     for our, key in _KEYS.items():
         their = vocabulary.specials[our]
         if their is not None and (name := vocabulary.names[their]) in ordinary:
-            raise settings.wrong(
+            raise checkpoint.config.wrong(
                 key,
                 f"{their} is {name!r}, a piece of ordinary text in {path.name}; it must be a special token",
             )
@@ -158,22 +150,13 @@ def write_sentencepieces(processor: Tokenizers) -> tuple[dict[str, str | bytes],
     files: dict[str, str | bytes] = {MODELS[side]: model_file(sides[side].model.data) for side in COLUMNS}
     source, target = (vocabularies[side] for side in COLUMNS)
     apart = source != target
-    files[VOCABULARY] = _ids(source)
-    if apart:
-        files[TARGET_VOCABULARY] = _ids(target)
-    told = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": apart}
-    files[SETTINGS] = json.dumps({**told, **_spelled(target)}, indent=2, ensure_ascii=False) + "\n"
+    for name, vocabulary in {VOCABULARY: source, TARGET_VOCABULARY: target}.items():
+        if apart or name == VOCABULARY:
+            files[name] = indented({token: i for i, token in enumerate(vocabulary.names)})
+    spelled = [None if i is None else target.names[i] for i in target.specials]
+    # In Marian, the start token is also the padding token.
+    pad = spelled[SPECIALS.pad] or spelled[SPECIALS.start]
+    tokens = {"eos_token": spelled[SPECIALS.end], "unk_token": spelled[SPECIALS.unknown], "pad_token": pad}
+    settings = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": apart, **tokens}
+    files[SETTINGS] = indented({key: value for key, value in settings.items() if value is not None})
     return files, Numberings(Numbering(source.theirs), Numbering(target.theirs))
-
-
-def _ids(vocabulary: Vocabulary) -> str:
-    ids = {name: i for i, name in enumerate(vocabulary.names)}
-    return json.dumps(ids, indent=2, ensure_ascii=False) + "\n"
-
-
-def _spelled(vocabulary: Vocabulary) -> JsonObject:
-    """Return the spelling of the special tokens. In Marian, the start token is also the padding token."""
-    spelled = [None if i is None else vocabulary.names[i] for i in vocabulary.specials]
-    filling = spelled[SPECIALS.pad] or spelled[SPECIALS.start]
-    told = {"eos_token": spelled[SPECIALS.end], "unk_token": spelled[SPECIALS.unknown], "pad_token": filling}
-    return {key: value for key, value in told.items() if value is not None}

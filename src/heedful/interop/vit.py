@@ -25,31 +25,61 @@ from typing import Any, ClassVar
 from heedful.data.images import IMAGE
 from heedful.errors import RequestError
 from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
-from heedful.interop.encoders import (
-    fresh,
-    labels_of,
-    recipe_of,
-    stack_of,
-    written_labels,
-    written_stack,
+from heedful.interop.configuration import (
+    ALIKE,
+    Key,
+    read_keys,
+    read_labels,
+    require,
+    stack_keys,
+    write_keys,
+    write_labels,
 )
-from heedful.interop.format import ExportedModel, ImportedModel
-from heedful.interop.names import Pair, Reshaped, Table, give, linear, pair, take
-from heedful.interop.refusing import ALIKE, refuse_other_heads, refuse_others
+from heedful.interop.format import ExportedModel, ImportedModel, imported, recipe_of
+from heedful.interop.names import Table, layers, linear, pair, reshaped, write_weights
 from heedful.models.vision import VisionConfig
 from heedful.runs.run import Run
 from heedful.tasks.image_classification import ImageProcessor
 from heedful.tasks.images import ImageReader
 from heedful.tasks.labels import LABEL
-from heedful.typing import JsonMapping, JsonObject
+from heedful.typing import JsonObject
 
 TASK, READER = "image-classification", "preprocessor_config.json"
-_OWN, _POOLER = "vit.", r"vit\.pooler\..*"
+_PREFIX, _POOLER = "vit.", r"vit\.pooler\..*"
 
 _HARMLESS = HARMLESS | {"encoder_stride", "pooler_output_size", "pooler_act"}
 
 # Number of Pillow's resampling filter.
 _BILINEAR = 2
+
+_ATTENTION = "attention.attention"
+_LAYER = {
+    "mixer.norm": ("layernorm_before",),
+    "mixer.part.qkv": (f"{_ATTENTION}.query", f"{_ATTENTION}.key", f"{_ATTENTION}.value"),
+    "mixer.part.out": ("attention.output.dense",),
+    "feed_forward.norm": ("layernorm_after",),
+    "feed_forward.part.up": ("intermediate.dense",),
+    "feed_forward.part.down": ("output.dense",),
+}
+
+
+def _read_side(settings: Settings, key: str, default: int) -> int:
+    """Read a side length, given as one number or as two equal ones."""
+    sides = settings.values.get(key)
+    if not isinstance(sides, list):
+        return settings.whole(key, default)
+    settings.known.add(key)
+    if len(sides) != 2 or sides[0] != sides[1] or type(sides[0]) is not int or sides[0] < 1:
+        raise settings.wrong(key, f"expected two equal sides (images are square), got {sides}")
+    return sides[0]
+
+
+KEYS = (
+    Key("image_size", "image_size", _read_side, 224),
+    Key("patch_size", "patch_size", _read_side, 16),
+    *stack_keys(dropout=0.0),
+    Key("num_channels", "channels", default=3),
+)
 
 
 def table(config: VisionConfig, heads: Collection[str]) -> Table:
@@ -59,42 +89,21 @@ def table(config: VisionConfig, heads: Collection[str]) -> Table:
         config: configuration of the model.
         heads: names of the heads that exist on both sides.
     """
-    d, channels, patch = config.d_model, config.channels, config.patch_size
-    embeddings = f"{_OWN}embeddings"
-    kernel = Reshaped((d, channels * patch**2), (d, channels, patch, patch))
+    d, channels, patch, n = config.d_model, config.channels, config.patch_size, config.n_tokens
+    embeddings, patches = f"{_PREFIX}embeddings", f"{_PREFIX}embeddings.patch_embeddings.projection"
+    kernel = reshaped((d, channels * patch**2), (d, channels, patch, patch))
+    positions = reshaped((n, d), (1, n, d))
     pairs = [
-        pair("embedding.class_token", f"{embeddings}.cls_token", form=Reshaped((1, d), (1, 1, d))),
-        pair(
-            "embedding.positions.positions.weight",
-            f"{embeddings}.position_embeddings",
-            form=Reshaped((config.n_tokens, d), (1, config.n_tokens, d)),
-        ),
-        pair(
-            "embedding.patches.projection.weight",
-            f"{embeddings}.patch_embeddings.projection.weight",
-            form=kernel,
-        ),
-        pair("embedding.patches.projection.bias", f"{embeddings}.patch_embeddings.projection.bias"),
-        *linear("stack.norm", f"{_OWN}layernorm"),
+        pair("embedding.class_token", f"{embeddings}.cls_token", form=reshaped((1, d), (1, 1, d))),
+        pair("embedding.positions.positions.weight", f"{embeddings}.position_embeddings", form=positions),
+        *linear("embedding.patches.projection", patches, weight=kernel),
+        *linear("stack.norm", f"{_PREFIX}layernorm"),
+        *layers(config.n_layers, "stack", f"{_PREFIX}encoder.layer", _LAYER),
     ]
-    for i in range(config.n_layers):
-        pairs += _layer(f"stack.blocks.{i}", f"{_OWN}encoder.layer.{i}")
     if "class" in heads:
         pairs += linear("heads.class.1", "classifier")
-    left = [] if "class" in heads else [r"heads\.class\..*"]
-    return Table(pairs, derived=[_POOLER], prefix=_OWN, left=left)
-
-
-def _layer(ours: str, theirs: str) -> list[Pair]:
-    attention = f"{theirs}.attention"
-    return [
-        *linear(f"{ours}.mixer.norm", f"{theirs}.layernorm_before"),
-        *linear(f"{ours}.mixer.part.qkv", *(f"{attention}.attention.{x}" for x in ("query", "key", "value"))),
-        *linear(f"{ours}.mixer.part.out", f"{attention}.output.dense"),
-        *linear(f"{ours}.feed_forward.norm", f"{theirs}.layernorm_after"),
-        *linear(f"{ours}.feed_forward.part.up", f"{theirs}.intermediate.dense"),
-        *linear(f"{ours}.feed_forward.part.down", f"{theirs}.output.dense"),
-    ]
+    ignored = [] if "class" in heads else [r"heads\.class\..*"]
+    return Table(pairs, derived=[_POOLER], prefix=_PREFIX, ignored=ignored)
 
 
 class ViT:
@@ -105,37 +114,41 @@ class ViT:
 
     def read(self, checkpoint: Checkpoint) -> ImportedModel:
         """Read an image classifier."""
-        settings, held = checkpoint.config, checkpoint.tensors()
-        config, labels = _configuration(settings), labels_of(settings)
+        settings, tensors = checkpoint.config, checkpoint.tensors()
+        config, labels = _configuration(settings), read_labels(settings)
         reader, notes = _reader(checkpoint, config)
-        heads = {"class"} if any(name.startswith("classifier.") for name in held) else set()
+        heads = {"class"} if any(name.startswith("classifier.") for name in tensors) else set()
         if not heads:
             notes.append(
                 "the source has no classifier: the head is randomly initialised; use this run to start "
                 "others from (start.run), not for predictions"
             )
-        if any(name.startswith((f"{_OWN}pooler.", "pooler.")) for name in held):
+        if any(name.startswith((f"{_PREFIX}pooler.", "pooler.")) for name in tensors):
             notes.append("the pooler is not imported: heedful's vision models have none")
-        if unread := settings.unread(_HARMLESS):
-            notes.append(f"{settings.source}: unknown keys, ignored: {', '.join(unread)}")
+        notes += settings.unread(_HARMLESS)
         task = {"kind": TASK, "labels": list(labels)}
         columns = {IMAGE: IMAGE, LABEL: LABEL}
         data = {"kind": "tsv", "paths": "{}.tsv", "columns": columns, "header": True}
-        plain = recipe_of(
-            "A Vision Transformer", checkpoint, task, data, model=config.model_dump(mode="json")
-        )
+        model = config.model_dump(mode="json")
+        recipe = recipe_of("A Vision Transformer", checkpoint, task, data, model=model)
         processor = ImageProcessor(reader, labels)
-        model = fresh(plain, checkpoint, held, processor.sizes)
-        give(table(config, heads), held, model, str(checkpoint.weights))
-        return ImportedModel(plain, processor, model, notes)
+        return imported(checkpoint, recipe, processor, table(config, heads), tensors, notes)
 
     def write(self, run: Run) -> ExportedModel:
         """Return a ViTForImageClassification with its image preprocessing."""
-        config: Any = run.recipe.model
-        _refuse(config)
-        tensors = take(table(config, {"class"}), run.model)
+        config: VisionConfig = run.recipe.model
+        _check_supported(config)
+        written = {
+            "architectures": ["ViTForImageClassification"],
+            "model_type": "vit",
+            **write_keys(config, KEYS),
+            "qkv_bias": True,
+            "dtype": "float32",
+            **write_labels(run.processor.labels),
+        }
+        written["intermediate_size"] = written["intermediate_size"] or 4 * config.d_model
         files = {READER: json.dumps(_written_reader(run.processor.reader), indent=2) + "\n"}
-        return ExportedModel({**_written(config), **written_labels(run.processor.labels)}, tensors, files)
+        return ExportedModel(written, write_weights(table(config, {"class"}), run.model), files)
 
 
 def _configuration(settings: Settings) -> VisionConfig:
@@ -147,33 +160,17 @@ def _configuration(settings: Settings) -> VisionConfig:
     settings.refuse(
         "qkv_bias", "must be true: heedful's attention has biases in all projections", (None, True)
     )
-    side, patch = _square(settings, "image_size", 224), _square(settings, "patch_size", 16)
+    section = read_keys(settings, KEYS)
+    side, patch = section["image_size"], section["patch_size"]
     if side % patch:
         raise settings.wrong("patch_size", f"{patch} does not divide image_size={side}")
-    return VisionConfig(
-        **stack_of(settings, 0.0),
-        image_size=side,
-        patch_size=patch,
-        channels=settings.whole("num_channels", 3),
-        dropout=settings.rate("hidden_dropout_prob", 0.0),
-    )
-
-
-def _square(settings: Settings, key: str, default: int) -> int:
-    """Read a side length, given as one number or as two equal ones."""
-    sides = settings.values.get(key)
-    if not isinstance(sides, list):
-        return settings.whole(key, default)
-    settings.known.add(key)
-    if len(sides) != 2 or sides[0] != sides[1] or type(sides[0]) is not int or sides[0] < 1:
-        raise settings.wrong(key, f"expected two equal sides (images are square), got {sides}")
-    return sides[0]
+    return VisionConfig(**section)
 
 
 def _reader(checkpoint: Checkpoint, config: VisionConfig) -> tuple[ImageReader, list[str]]:
     """Read the image preprocessing, with notes about differences; defaults are those of transformers."""
-    held = checkpoint.json(READER) if checkpoint.has(READER) else {}
-    settings, notes = Settings(held, str(checkpoint.path / READER)), []
+    settings, notes = checkpoint.settings(READER), []
+    held = settings.values
     settings.refuse("do_resize", "must be true: heedful resizes images to the model's size", (None, True))
     settings.refuse("do_rescale", "must be true: heedful scales pixels to [0, 1]", (None, True))
     scale = settings.get("rescale_factor", (int, float), 1 / 255)
@@ -216,7 +213,7 @@ def _numbers(settings: Settings, key: str, channels: int) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
 
-def _refuse(config: Any) -> None:
+def _check_supported(config: Any) -> None:
     """Check that ViT supports the model.
 
     Raises:
@@ -231,25 +228,10 @@ def _refuse(config: Any) -> None:
         "positions.kind": ("learned", "its positions are learned"),
         "pooling": ("first", "it has a class token"),
     }
-    refuse_others(config, "ViT", others)
-    refuse_other_heads(config, "ViT")
+    require(config, "ViT", others)
 
 
-def _written(config: VisionConfig) -> JsonObject:
-    """Return the content of config.json."""
-    return {
-        "architectures": ["ViTForImageClassification"],
-        "model_type": "vit",
-        **written_stack(config),
-        "image_size": config.image_size,
-        "patch_size": config.patch_size,
-        "num_channels": config.channels,
-        "qkv_bias": True,
-        "dtype": "float32",
-    }
-
-
-def _written_reader(reader: ImageReader) -> JsonMapping:
+def _written_reader(reader: ImageReader) -> JsonObject:
     """Return the content of preprocessor_config.json: resize the shorter side, then take a centre crop."""
     return {
         "image_processor_type": "ViTImageProcessor",

@@ -5,6 +5,7 @@ heedful reserves the ids 0 to 6, so all entries are renumbered (`Numbering`). Te
 (``[SEP]``) is ordinary text in heedful; only such text is encoded differently by transformers.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +17,12 @@ from heedful.errors import DamagedError, RequestError
 from heedful.interop.checkpoint import Checkpoint, Settings
 from heedful.interop.names import Numbering
 from heedful.interop.tokenizer_files import (
+    SETTINGS,
     TOKENIZER,
     all_ids,
-    is_generic,
+    check_ids,
     read_library,
-    refuse_other_ids,
     settings_file,
-    settings_of,
     spelling,
 )
 from heedful.text.configuration import CleaningConfig, WordPieceConfig
@@ -41,6 +41,9 @@ from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping, JsonObject
 
 VOCABULARY = "vocab.txt"
+
+_GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
+"""Classes with which transformers uses tokenizer.json unchanged."""
 
 # In the order of export: the key of each special token, heedful's id, and the usual spelling.
 _ROLES = {
@@ -93,24 +96,17 @@ class _Read:
     cleaning: CleaningConfig
 
 
-def read_wordpiece(checkpoint: Checkpoint, config: Settings) -> tuple[Tokenizer, Numbering]:
+def read_wordpiece(checkpoint: Checkpoint) -> tuple[Tokenizer, Numbering]:
     """Read the tokenizer of a folder, and its numbering.
-
-    Args:
-        checkpoint: the folder.
-        config: its configuration, which has the number of tokens.
 
     Raises:
         RequestError: if heedful does not support the tokenizer, or it does not match the weights.
         DamagedError: if a file is damaged.
     """
-    told = settings_of(checkpoint)
-    told.refuse("do_basic_tokenize", "heedful's WordPiece splits text into words first", (None, True))
-    if checkpoint.has(TOKENIZER):
-        read = _from_library(checkpoint, told, as_it_is=is_generic(told, config))
-    else:
-        read = _from_lines(checkpoint, told)
-    refuse_other_ids(read.path, read.ids, config, 30522)
+    options = checkpoint.settings(SETTINGS)
+    options.refuse("do_basic_tokenize", "heedful's WordPiece splits text into words first", (None, True))
+    read = _from_library(checkpoint) if checkpoint.has(TOKENIZER) else _from_lines(checkpoint)
+    check_ids(read.path, read.ids, checkpoint.config, 30522)
     if missing := [name for name in read.specials.values() if name not in read.ids]:
         raise RequestError(f"{read.path}: the special token {missing[0]!r} is missing from the vocabulary")
     special = {our: read.ids[name] for our, name in read.specials.items()}
@@ -119,38 +115,39 @@ def read_wordpiece(checkpoint: Checkpoint, config: Settings) -> tuple[Tokenizer,
             f"{read.path}: the token {strange[0]!r} (id {read.ids[strange[0]]}) is matched in text before "
             "words are split; only BERT's five special tokens are supported"
         )
-    learned = [
-        name for name in sorted(read.ids, key=read.ids.__getitem__) if read.ids[name] not in special.values()
-    ]
+    numbering = Numbering.of(special, len(read.ids))
+    names = sorted(read.ids, key=read.ids.__getitem__)
+    learned = [names[i] for i in numbering.theirs[len(SPECIALS) :] if i is not None]
     shape = WordPieceConfig(kind="wordpiece", vocab_size=len(SPECIALS) + len(learned), cleaning=read.cleaning)
     model = models.WordPiece(as_vocabulary([*reserved(False), *learned]), unk_token=UNKNOWN)
-    theirs = [*(special.get(our) for our in range(len(SPECIALS))), *(read.ids[name] for name in learned)]
-    return Tokenizer(build(shape, library_data(shape, model))), Numbering(tuple(theirs))
+    return Tokenizer(build(shape, library_data(shape, model))), numbering
 
 
-def _specials(told: Settings) -> dict[int, str]:
-    return {ours: spelling(told.values.get(key)) or usual for key, (ours, usual) in _ROLES.items()}
+def _specials(options: Settings) -> dict[int, str]:
+    return {ours: spelling(options.values.get(key)) or usual for key, (ours, usual) in _ROLES.items()}
 
 
-def _from_library(checkpoint: Checkpoint, told: Settings, *, as_it_is: bool) -> _Read:
+def _from_library(checkpoint: Checkpoint) -> _Read:
     """Read tokenizer.json, with which tokenizer_config.json must agree."""
+    options = checkpoint.settings(SETTINGS)
     path, library, whole = read_library(checkpoint)
     for key, good in _MODEL.items():
         if (found := whole["model"].get(key)) != good:
             raise RequestError(f"{path}: model.{key}: {found!r}: BERT's is {good!r}")
-    if (kind := _kind(whole["pre_tokenizer"])) != "BertPreTokenizer":
+    split, normaliser = whole["pre_tokenizer"] or {}, whole["normalizer"] or {}
+    if (kind := split.get("type")) != "BertPreTokenizer":
         raise RequestError(f"{path}: pre_tokenizer: {kind!r}: BERT's is 'BertPreTokenizer'")
-    if (kind := _kind(whole["normalizer"])) not in ("BertNormalizer", None):
+    if (kind := normaliser.get("type")) not in ("BertNormalizer", None):
         raise RequestError(f"{path}: normalizer: {kind!r}: BERT's is 'BertNormalizer', or there is none")
-    ids, specials = all_ids(whole), _specials(told)
-    _refuse_other_frame(path, library, ids, specials)
+    ids, specials = all_ids(whole), _specials(options)
+    _check_special_tokens(path, library, ids, specials)
     added = frozenset(token["content"] for token in whole["added_tokens"])
-    held = whole["normalizer"] or {}
-    _refuse_other_cleaning(told, held, as_it_is=as_it_is)
-    return _Read(path, ids, added, specials, _cleaning(held))
+    name = options.get("tokenizer_class", str) or checkpoint.config.get("tokenizer_class", str)
+    _check_cleaning(options, normaliser, is_generic=name in _GENERIC)
+    return _Read(path, ids, added, specials, _cleaning(normaliser))
 
 
-def _from_lines(checkpoint: Checkpoint, told: Settings) -> _Read:
+def _from_lines(checkpoint: Checkpoint) -> _Read:
     """Read vocab.txt, BERT's own file: one entry per line."""
     if not checkpoint.has(VOCABULARY):
         raise RequestError(f"{checkpoint.path}: has no tokenizer: neither {TOKENIZER} nor {VOCABULARY}")
@@ -166,42 +163,35 @@ def _from_lines(checkpoint: Checkpoint, told: Settings) -> _Read:
                 f"{path}:{number + 1}: duplicate entry {line!r}; it is also in line {ids[line] + 1}"
             )
         ids[line] = number
-    return _Read(path, ids, frozenset(), _specials(told), _cleaning(_normaliser(told, _USUAL)))
+    options = checkpoint.settings(SETTINGS)
+    return _Read(path, ids, frozenset(), _specials(options), _cleaning(_normaliser(options, _USUAL)))
 
 
-def _kind(part: JsonMapping | None) -> str | None:
-    return None if part is None else part["type"]
-
-
-def _normaliser(told: Settings, usual: JsonMapping) -> JsonObject:
+def _normaliser(options: Settings, usual: JsonMapping) -> JsonObject:
     """Return the normalizer requested by tokenizer_config.json; missing options are ``usual``."""
-    asked = {ours: told.get(key, bool) for key, ours in _OPTIONS.items()}
+    asked = {ours: options.get(key, bool) for key, ours in _OPTIONS.items()}
     return {**usual, **{key: value for key, value in asked.items() if value is not None}}
 
 
-def _refuse_other_cleaning(told: Settings, held: JsonMapping, *, as_it_is: bool) -> None:
+def _check_cleaning(options: Settings, normaliser: JsonMapping, *, is_generic: bool) -> None:
     """Refuse options of tokenizer_config.json that contradict the normalizer of tokenizer.json.
 
-    Which of them applies depends on the class that transformers creates: BERT's class uses the options,
-    including their defaults; a generic class ignores them.
+    Which of them applies depends on the class that transformers creates: BERT's class, the default, uses the
+    options, including their defaults; a generic class ignores them.
 
     Raises:
         RequestError: names the option.
     """
-    asked = _normaliser(told, held if as_it_is else _USUAL)
-    theirs, ours = _cleaning(asked).model_dump(), _cleaning(held).model_dump()
+    asked = _normaliser(options, normaliser if is_generic else _USUAL)
+    theirs, ours = _cleaning(asked).model_dump(), _cleaning(normaliser).model_dump()
     for key, name in _CLEANING.items():
         if theirs[name] != ours[name]:
-            default = "" if told.values.get(key) is not None else " (the default)"
-            raise told.wrong(
+            default = "" if options.values.get(key) is not None else " (the default)"
+            raise options.wrong(
                 key,
-                f"{_shown(theirs[name])}{default}, but the normalizer of {TOKENIZER} has "
-                f"{_shown(ours[name])}; set both to the value used in training",
+                f"{json.dumps(theirs[name])}{default}, but the normalizer of {TOKENIZER} has "
+                f"{json.dumps(ours[name])}; set both to the value used in training",
             )
-
-
-def _shown(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def _cleaning(normaliser: JsonMapping) -> CleaningConfig:
@@ -215,7 +205,7 @@ def _cleaning(normaliser: JsonMapping) -> CleaningConfig:
     )
 
 
-def _refuse_other_frame(
+def _check_special_tokens(
     path: Path, library: Library, ids: Mapping[str, int], specials: Mapping[int, str]
 ) -> None:
     """Refuse a post-processor that adds other tokens than BERT's; without one, BERT's are assumed."""
@@ -250,7 +240,7 @@ def write_wordpiece(tokenizer: Tokenizer, longest: int) -> tuple[dict[str, str],
             f"tokenizer.subwords.kind={config.kind}: BERT's tokenizer is a WordPiece; "
             "only wordpiece can be exported"
         )
-    if not tokenizer.preprocessing.build().is_faithful:
+    if not tokenizer.preprocessing.is_faithful:
         raise RequestError(
             "tokenizer.text: changes of the text are not supported by BERT; use tokenizer.subwords.cleaning "
             "instead"
@@ -260,10 +250,8 @@ def write_wordpiece(tokenizer: Tokenizer, longest: int) -> tuple[dict[str, str],
     specials = {key: usual for key, (_, usual) in _ROLES.items()}
     if taken := sorted({*names} & {*specials.values()}):
         raise RequestError(f"the tokenizer has an entry {taken[0]!r}, which is a special token of BERT")
-    theirs: list[int | None] = [None] * len(SPECIALS)
-    for number, (ours, _) in enumerate(_ROLES.values()):
-        theirs[ours] = number
-    numbering = Numbering((*theirs, *range(len(specials), len(specials) + len(names))))
+    numbers = {ours: number for number, (ours, _) in enumerate(_ROLES.values())}
+    numbering = Numbering.of(numbers, len(specials) + len(names))
     content = _library([*specials.values(), *names], config).to_str(pretty=True)
     settings = settings_file(
         longest,

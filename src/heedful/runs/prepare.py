@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from heedful.artifacts.run_folder import RunFolder, read_json, write_json
-from heedful.data.images import opened
-from heedful.data.sources import LocatedRow, Row, SourceConfig, kept_lists, open_source
+from heedful.data.images import with_images
+from heedful.data.sources import LocatedRow, Row, SourceConfig, list_columns, open_source
 from heedful.data.store import RowDigest, TokenStore
 from heedful.errors import DataError, RequestError
 from heedful.recipes.schema import Recipe
@@ -45,7 +45,7 @@ def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> 
     """
     columns, root = task_for(recipe).columns, recipe.folder
     required = columns.required + (columns.training if training else ())
-    if unused := set(kept_lists(source)) - {*columns.lists}:
+    if unused := set(list_columns(source)) - {*columns.lists}:
         raise DataError(
             f"lists: the task {recipe.task.kind} needs a text in the column {min(unused)!r}; move it from "
             "lists to columns, where the items of a list are joined with spaces"
@@ -54,7 +54,7 @@ def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> 
         for column in required:
             if column not in row.row:
                 raise DataError(f"{row.where}: there is no column {column!r}; the row has {sorted(row.row)}")
-        yield opened(_joined(row, columns), columns.images, root)
+        yield with_images(_joined(row, columns), columns.images, root)
 
 
 def _joined(row: LocatedRow[Row], columns: Columns) -> LocatedRow[Row]:

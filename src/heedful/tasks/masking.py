@@ -26,7 +26,7 @@ from heedful.objectives.classification import class_logits
 from heedful.tasks.prediction import Prediction, Progress
 from heedful.tasks.texts import WITH_CLASS, fitted, longest_first
 from heedful.tasks.unknown import joined, unknown_note
-from heedful.text.parts import around_gaps
+from heedful.text.parts import around_masks
 from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -260,7 +260,7 @@ class MaskFiller:
 
     def gapped(self, texts: Sequence[str]) -> Gapped:
         """The ids of a text or a pair, cut where they are too long, with masks for the gaps."""
-        around = [around_gaps(self.tokenizer, text.split(self.gap)) for text in texts]
+        around = [around_masks(self.tokenizer, text.split(self.gap)) for text in texts]
         whole = [_masked(own.parts) for own in around]
         kept = [list(ids) for ids in fitted(whole, self.longest)]
         # No text spells a special token, so masks are gaps, and those that are kept are the first ones.

@@ -54,7 +54,7 @@ class TextGenerator(Streaming):
         self.model, self.tokenizer, self.decoding = model.eval(), tokenizer, decoding
         self.pairing, self.budget, self.inference = pairing, budget, inference or Inference(self.model)
         self.device = next(model.parameters()).device
-        side = tokenizer.preprocessing.build()
+        side = tokenizer.preprocessing
         self.spelling = Spelling(tokenizer, side.undo, side.certain, is_local=side.moses is None)
         self.width = n_hypotheses(decoding)
 

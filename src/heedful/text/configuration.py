@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from heedful.config import Config
 from heedful.errors import RequestError
-from heedful.text.normalisation import Form, Preprocessing, require_rules
+from heedful.text.normalisation import Form, moses, normalised, require_rules
 
 Language = Annotated[str, Field(pattern="^[a-z]{2,3}$")]
 Count = Annotated[int, Field(gt=0)]
@@ -46,9 +46,33 @@ class PreprocessingConfig(Config):
                 raise ValueError(str(error)) from None
         return language
 
-    def build(self) -> Preprocessing:
-        """Build the pre-processing."""
-        return Preprocessing(self.lowercase, self.moses, self.normalization, self.aggressive_hyphens)
+    @property
+    def is_faithful(self) -> bool:
+        """Whether `apply` returns every text unchanged."""
+        return not self.lowercase and self.moses is None and self.normalization == "none"
+
+    def apply(self, text: str) -> str:
+        """Return the text as the subword model receives it.
+
+        Lowercasing precedes tokenization as in the published Multi30k text; Moses then misses abbreviations
+        that it only knows capitalised (``Dr.`` is one token, ``dr.`` may be two).
+        """
+        text = self._normalised(text)
+        if self.lowercase:
+            # Lowercasing can leave a sequence that has a composed form.
+            text = self._normalised(text.lower())
+        return moses(self.moses).tokenise(text, self.aggressive_hyphens) if self.moses else text
+
+    def undo(self, text: str) -> str:
+        """Join tokens to natural text; case and Unicode form are not restored."""
+        return moses(self.moses).detokenise(text) if self.moses else text
+
+    def certain(self, text: str) -> str:
+        """Return the prefix of ``undo(text + more)`` that does not depend on ``more``."""
+        return moses(self.moses).certain(text) if self.moses else text
+
+    def _normalised(self, text: str) -> str:
+        return text if self.normalization == "none" else normalised(text, self.normalization)
 
 
 class _Merging(Config):

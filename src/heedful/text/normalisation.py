@@ -1,4 +1,4 @@
-"""Pre-process the text of one side before subword segmentation, and undo it after decoding."""
+"""Unicode normalization and Moses tokenization of texts, and their inverse."""
 
 import re
 import unicodedata
@@ -88,48 +88,6 @@ def require_rules(language: str) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Preprocessing:
-    """Pre-processing of one side's text, in this order.
-
-    1. ``normalization``: Unicode NFC or NFKC, or none;
-    2. ``lowercase``;
-    3. ``moses``: Moses tokenization for a language (``de``), optionally with ``aggressive_hyphens``.
-
-    Lowercasing precedes tokenization as in the published Multi30k text; Moses then misses abbreviations
-    that it only knows capitalised (``Dr.`` is one token, ``dr.`` may be two).
-    """
-
-    lowercase: bool = False
-    moses: str | None = None
-    normalization: Form = "none"
-    aggressive_hyphens: bool = False
-
-    @property
-    def is_faithful(self) -> bool:
-        """Whether `apply` returns every text unchanged."""
-        return not self.lowercase and self.moses is None and self.normalization == "none"
-
-    def apply(self, text: str) -> str:
-        """Return the text as the subword model receives it."""
-        text = self._normalise(text)
-        if self.lowercase:
-            # Lowercasing can leave a sequence that has a composed form.
-            text = self._normalise(text.lower())
-        return moses(self.moses).tokenise(text, self.aggressive_hyphens) if self.moses else text
-
-    def undo(self, text: str) -> str:
-        """Join tokens to natural text; case and Unicode form are not restored."""
-        return moses(self.moses).detokenise(text) if self.moses else text
-
-    def certain(self, text: str) -> str:
-        """Return the prefix of ``undo(text + more)`` that does not depend on ``more``."""
-        return moses(self.moses).certain(text) if self.moses else text
-
-    def _normalise(self, text: str) -> str:
-        return text if self.normalization == "none" else normalised(text, self.normalization)
-
-
 _MARKS = re.compile(r"(?:[^\w\s\x00-\x7f]|[\uff9e\uff9f]){32,}")
 """Runs of possible combining marks: no letters, except two that NFKD decomposes to marks."""
 
@@ -174,8 +132,7 @@ def tokenise_for_bleu(
     This is the pre-processing of the published Multi30k text. Report such scores under their own name,
     never as sacreBLEU.
     """
-    chosen = Preprocessing(lowercase=lowercase, moses=language, aggressive_hyphens=aggressive_hyphens)
-    return chosen.apply(text)
+    return moses(language).tokenise(text.lower() if lowercase else text, aggressive_hyphens)
 
 
 def refuse_surrogates(text: str, place: str = "the text") -> None:

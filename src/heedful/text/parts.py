@@ -1,13 +1,13 @@
-"""Encode a text in parts: a long text in chunks, in bounded memory, and the text around gaps.
+"""Encode a text in parts: a long text in chunks, in bounded memory, and the text around masks.
 
 Each part gets the ids that it has in the whole text. If pieces include the preceding space, the word that
-fills a gap brings its own space, and text that follows a gap directly must not get one: ``the cat [MASK].``
+fills a mask brings its own space, and text that follows a mask directly must not get one: ``the cat [MASK].``
 is ``▁the ▁cat [MASK] .``.
 """
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from heedful.text.subwords import CARRY_SPACES, first_space
 from heedful.text.tokenizer import Tokenizer
@@ -45,39 +45,38 @@ def encode_long(tokenizer: Tokenizer, text: str, size: int = PIECE) -> Iterator[
         yield tokenizer.encode(chunk.removeprefix(space) if number else chunk)
 
 
-@dataclass(frozen=True)
-class Around:
-    """Token ids around the gaps of a text.
+class AroundMasks(NamedTuple):
+    """Token ids around the masks of a text.
 
     Args:
-        parts: the ids before the first gap, between the first and the second, ..., after the last.
-        spaced: for each gap, whether its filling begins with a space (removed from the part before it).
+        parts: the ids before the first mask, between the first and the second, ..., after the last.
+        spaced: for each mask, whether its filling begins with a space (removed from the part before it).
     """
 
     parts: list[list[int]]
     spaced: list[bool]
 
 
-def around_gaps(tokenizer: Tokenizer, parts: Sequence[str]) -> Around:
-    """Encode the parts of a text that are separated by gaps.
+def around_masks(tokenizer: Tokenizer, parts: Sequence[str]) -> AroundMasks:
+    """Encode the parts of a text that are separated by masks.
 
     Raises:
         DataError: a part contains a lone surrogate, so it cannot be encoded as UTF-8.
     """
-    n_gaps = len(parts) - 1
+    n_masks = len(parts) - 1
     if tokenizer.model.config.kind not in CARRY_SPACES:
-        return Around(tokenizer.encode_batch(parts), [False] * n_gaps)
+        return AroundMasks(tokenizer.encode_batch(parts), [False] * n_masks)
     spaced = [part.endswith(" ") for part in parts[:-1]]
-    if n_gaps and not parts[0]:
-        # The gap begins the text, and some kinds prepend a space to every text.
+    if n_masks and not parts[0]:
+        # The mask begins the text, and some kinds prepend a space to every text.
         spaced[0] = bool(first_space(tokenizer.model.config))
     texts = [part.removesuffix(" ") for part in parts[:-1]] + [parts[-1]]
     first, *others = texts
-    return Around([tokenizer.encode(first), *(_following(tokenizer, text) for text in others)], spaced)
+    return AroundMasks([tokenizer.encode(first), *(_following(tokenizer, text) for text in others)], spaced)
 
 
 def _following(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Encode a text that follows a gap."""
+    """Encode a text that follows a mask."""
     if not first_space(tokenizer.model.config):
         return tokenizer.encode(text)
     if text.startswith(" "):

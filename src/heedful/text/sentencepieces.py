@@ -47,11 +47,11 @@ class Vocabulary:
 
     @classmethod
     def of(cls, data: JsonObject) -> "Vocabulary":
-        """Read the vocabulary from the data that `kept` returned."""
+        """Read the vocabulary from the data that `sentencepiece_data` returned."""
         return cls(tuple(data["names"]), tuple(data["specials"]))
 
 
-def kept(model: bytes, vocabulary: Vocabulary) -> JsonObject:
+def sentencepiece_data(model: bytes, vocabulary: Vocabulary) -> JsonObject:
     """Return a model file and its vocabulary as plain JSON values, for `heedful.text.subwords.build`."""
     return {
         "model": base64.b64encode(model).decode("ascii"),
@@ -61,7 +61,7 @@ def kept(model: bytes, vocabulary: Vocabulary) -> JsonObject:
 
 
 def model_file(data: JsonObject) -> bytes:
-    """Return the sentencepiece model file from the data that `kept` returned."""
+    """Return the sentencepiece model file from the data that `sentencepiece_data` returned."""
     return base64.b64decode(data["model"], validate=True)
 
 

@@ -167,8 +167,14 @@ def build(config: TokenizerConfig, data: JsonObject) -> SubwordModel:
         raise ValueError("the vocabulary must begin with the special tokens and have no gaps")
     learned = list(_spell(config, names[len(SPECIALS) :]))
     # Pieces of kinds that lose white space are decoded with a leading space that the text did not have.
-    space = " " if config.kind in ("wordpiece", "word") else first_space(config)
-    return _make(config, data, learned, space, _library_encoder(library, first_space(config)))
+    prefix = first_space(config)
+    space = " " if config.kind in ("wordpiece", "word") else prefix
+
+    def encode(texts: Sequence[str]) -> list[list[int]]:
+        prefixed = [prefix + text if text else text for text in texts]
+        return [found.ids for found in library.encode_batch_fast(prefixed, add_special_tokens=False)]
+
+    return _make(config, data, learned, space, encode)
 
 
 def _library(data: JsonObject) -> Library:
@@ -222,14 +228,6 @@ def _shown(sign: str) -> str:
     if sign.isprintable():
         return sign
     return "".join(BYTE_PIECES[value] for value in sign.encode("utf-8", "surrogateescape"))
-
-
-def _library_encoder(library: Library, space: str) -> Encode:
-    def encode(texts: Sequence[str]) -> list[list[int]]:
-        prefixed = [space + text if text else text for text in texts]
-        return [found.ids for found in library.encode_batch_fast(prefixed, add_special_tokens=False)]
-
-    return encode
 
 
 def _encode_bytes(texts: Sequence[str]) -> list[list[int]]:

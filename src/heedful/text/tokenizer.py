@@ -35,7 +35,6 @@ class Tokenizer:
     def __init__(self, model: SubwordModel, preprocessing: PreprocessingConfig | None = None) -> None:
         self.model = model
         self.preprocessing = preprocessing or PreprocessingConfig()
-        self._text = self.preprocessing.build()
 
     @property
     def vocab_size(self) -> int:
@@ -45,7 +44,7 @@ class Tokenizer:
     @property
     def promises_round_trip(self) -> bool:
         """Whether ``decode(encode(x)) == x`` for any text without lone surrogates."""
-        return self.model.is_faithful and self._text.is_faithful
+        return self.model.is_faithful and self.preprocessing.is_faithful
 
     def encode(self, text: str) -> list[int]:
         """Encode a text as ids; the empty text has none.
@@ -63,7 +62,7 @@ class Tokenizer:
         """
         for text in texts:
             refuse_surrogates(text)
-        return self.model.encode([self._text.apply(text) for text in texts])
+        return self.model.encode([self.preprocessing.apply(text) for text in texts])
 
     def encode_parts(self, parts: Sequence[str], between: str) -> list[list[int]]:
         """Encode the parts of one text, with ``between`` before all but the first.
@@ -73,14 +72,14 @@ class Tokenizer:
         """
         for part in parts:
             refuse_surrogates(part)
-        plain = [self._text.apply(part) for part in parts]
+        plain = [self.preprocessing.apply(part) for part in parts]
         return self.model.encode([*plain[:1], *(between + part for part in plain[1:])])
 
     @property
     def spells_what_it_knows(self) -> bool:
         """Whether ids without ``<unk>`` decode to exactly the text that was encoded."""
         lossy = {"word", "wordpiece", "sentencepiece"}
-        return self.model.config.kind not in lossy and self._text.is_faithful
+        return self.model.config.kind not in lossy and self.preprocessing.is_faithful
 
     def spells(self, batch: Sequence[Sequence[int]]) -> bool:
         """Whether the ids of a batch of texts decode to exactly these texts."""
@@ -91,11 +90,7 @@ class Tokenizer:
 
         Invalid UTF-8, which only a model's output can contain, becomes U+FFFD.
         """
-        return self._text.undo(self.surface(ids))
-
-    def decode_batch(self, batch: Sequence[Sequence[int]]) -> list[str]:
-        """Decode each list of ids."""
-        return [self.decode(ids) for ids in batch]
+        return self.preprocessing.undo(self.surface(ids))
 
     def surface(self, ids: Sequence[int]) -> str:
         """Decode ids without undoing pre-processing: Moses tokens stay separate.
@@ -151,7 +146,7 @@ class Tokenizer:
 
     def unknown_words(self, text: str) -> list[str]:
         """Return the pre-processed words of a text whose encoding contains ``<unk>``."""
-        words = words_of(self.model.config, self._text.apply(text))
+        words = words_of(self.model.config, self.preprocessing.apply(text))
         return [
             word
             for word, ids in zip(words, self.model.encode(words), strict=True)

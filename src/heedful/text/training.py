@@ -8,7 +8,6 @@ fingerprint.
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
 from typing import Any, assert_never
 
 from tokenizers import Tokenizer as Library
@@ -32,7 +31,6 @@ from heedful.text.specials import SPECIALS
 from heedful.text.subwords import (
     CONTINUES,
     UNKNOWN,
-    SubwordModel,
     as_vocabulary,
     build,
     byte_letters,
@@ -76,53 +74,46 @@ def train_shared(
     Returns:
         A tokenizer for each side, in order; all share the same model.
     """
-    lines = chain.from_iterable(_prepared(lines, preprocessing) for lines, preprocessing in sides)
-    model = train_subwords(config, lines)
+    model = build(config, _learn(config, _prepared(sides)))
     return [Tokenizer(model, preprocessing) for _, preprocessing in sides]
 
 
-def _prepared(lines: Iterable[str], preprocessing: PreprocessingConfig) -> Iterable[str]:
-    apply = preprocessing.build().apply
-    return (apply(line.rstrip("\r\n")) for line in lines)
-
-
-def train_subwords(config: TokenizerConfig, lines: Iterable[str]) -> SubwordModel:
-    """Train a subword model on text that is already pre-processed.
-
-    Raises:
-        RequestError: if ``vocab_size`` is too small for the text's characters, or the kind cannot be trained.
-        DataError: if there is no text, or a line cannot be encoded as UTF-8.
-    """
-    return build(config, _learn(config, _checked(lines)))
-
-
-def _checked(lines: Iterable[str]) -> Iterator[str]:
-    for number, line in enumerate(lines, 1):
-        refuse_surrogates(line, f"line {number} of the training text")
-        yield line
+def _prepared(sides: Iterable[tuple[Iterable[str], PreprocessingConfig]]) -> Iterator[str]:
+    """Yield the pre-processed lines of all sides."""
+    number = 0
+    for lines, preprocessing in sides:
+        for line in lines:
+            number += 1
+            prepared = preprocessing.apply(line.rstrip("\r\n"))
+            refuse_surrogates(prepared, f"line {number} of the training text")
+            yield prepared
 
 
 def _learn(config: TokenizerConfig, lines: Iterable[str]) -> JsonObject:
+    """Learn the parameters of a subword model from text that is already pre-processed."""
+    if isinstance(config, ByteConfig):
+        return {}
+    if isinstance(config, SentencePieceConfig):
+        raise RequestError(
+            "tokenizer.subwords.kind=sentencepiece cannot be trained, only imported (heedful import); "
+            "use kind=unigram to train a similar model"
+        )
+    words = count_words(lines, list if isinstance(config, CharacterConfig) else _cutter(config))
+    if not words:
+        raise DataError("there is no text to train a tokenizer on: every line is empty")
     match config:
-        case ByteConfig():
-            return {}
         case CharacterConfig():
-            return _learn_characters(config, _counted(lines, list))
+            return _learn_characters(config, words)
         case BpeConfig():
-            return _learn_bpe(config, _counted(lines, _cutter(config)))
+            return _learn_bpe(config, words)
         case ByteBpeConfig():
-            return _learn_byte_bpe(config, _counted(lines, _cutter(config)))
+            return _learn_byte_bpe(config, words)
         case UnigramConfig():
-            return _learn_unigram(config, _counted(lines, _cutter(config)))
+            return _learn_unigram(config, words)
         case WordPieceConfig():
-            return _learn_wordpiece(config, _counted(lines, _cutter(config)))
+            return _learn_wordpiece(config, words)
         case WordConfig():
-            return _learn_words(config, _counted(lines, _cutter(config)))
-        case SentencePieceConfig():
-            raise RequestError(
-                "tokenizer.subwords.kind=sentencepiece cannot be trained, only imported (heedful import); "
-                "use kind=unigram to train a similar model"
-            )
+            return _learn_words(config, words)
         case _:
             assert_never(config)
 
@@ -134,14 +125,7 @@ def _cutter(config: TokenizerConfig) -> Callable[[str], list[str]]:
     return lambda line: [word for word, _ in cut(space + clean(line))] if line else []
 
 
-def _counted(lines: Iterable[str], cut: Callable[[str], list[str]]) -> Words:
-    words = count_words(lines, cut)
-    if not words:
-        raise DataError("there is no text to train a tokenizer on: every line is empty")
-    return words
-
-
-def _room(vocab_size: int | None, reserved_size: int) -> int | None:
+def _free_entries(vocab_size: int | None, reserved_size: int) -> int | None:
     """Return how many entries may be learned; None means no limit."""
     if vocab_size is not None and vocab_size <= reserved_size:
         raise RequestError(
@@ -152,31 +136,31 @@ def _room(vocab_size: int | None, reserved_size: int) -> int | None:
 
 
 def _alphabet(
-    config: BpeConfig | UnigramConfig | WordPieceConfig, words: Words, room: int | None
+    config: BpeConfig | UnigramConfig | WordPieceConfig, words: Words, n_free: int | None
 ) -> list[str]:
     """Return the characters that get an entry, in code-point order. NUL never does: trainers use it."""
     counts = count_characters(words)
     del counts["\0"]
-    at_most = config.alphabet if room is None else min(config.alphabet, room)
+    at_most = config.alphabet if n_free is None else min(config.alphabet, n_free)
     return sorted(most_frequent(counts, at_most, config.min_frequency))
 
 
 def _learn_characters(config: CharacterConfig, letters: Words) -> JsonObject:
-    room = _room(config.vocab_size, len(SPECIALS) + 256 * config.byte_fallback)
-    return {"characters": "".join(most_frequent(letters, room, config.min_frequency))}
+    n_free = _free_entries(config.vocab_size, len(SPECIALS) + 256 * config.byte_fallback)
+    return {"characters": "".join(most_frequent(letters, n_free, config.min_frequency))}
 
 
 def _learn_words(config: WordConfig, words: Words) -> JsonObject:
-    room = _room(config.vocab_size, len(SPECIALS))
-    names = [*reserved(False), *most_frequent(words, room, config.min_frequency)]
+    n_free = _free_entries(config.vocab_size, len(SPECIALS))
+    names = [*reserved(False), *most_frequent(words, n_free, config.min_frequency)]
     return library_data(config, models.WordLevel(as_vocabulary(names), UNKNOWN))
 
 
 def _learn_bpe(config: BpeConfig, words: Words) -> JsonObject:
     first = reserved(config.byte_fallback)
-    room = _room(config.vocab_size, len(first))
-    alphabet = _alphabet(config, words, room)
-    merges = _merges(config, restricted(words, alphabet), alphabet, room)
+    n_free = _free_entries(config.vocab_size, len(first))
+    alphabet = _alphabet(config, words, n_free)
+    merges = _merges(config, restricted(words, alphabet), alphabet, n_free)
     vocabulary = as_vocabulary([*first, *alphabet, *(left + right for left, right in merges)])
     unknown = None if config.byte_fallback else UNKNOWN
     model = models.BPE(vocabulary, merges, unk_token=unknown, byte_fallback=config.byte_fallback)
@@ -185,18 +169,18 @@ def _learn_bpe(config: BpeConfig, words: Words) -> JsonObject:
 
 def _learn_byte_bpe(config: ByteBpeConfig, words: Words) -> JsonObject:
     letters = byte_letters()
-    room = _room(config.vocab_size, len(SPECIALS) + 255)
+    n_free = _free_entries(config.vocab_size, len(SPECIALS) + 255)
     # The pre-tokenizer of this kind has already mapped bytes to characters.
-    merges = _merges(config, words, sorted(letters), room and room + 255)
+    merges = _merges(config, words, sorted(letters), n_free and n_free + 255)
     vocabulary = as_vocabulary([*reserved(False), *letters, *(left + right for left, right in merges)])
     return library_data(config, models.BPE(vocabulary, merges))
 
 
 def _merges(
-    config: BpeConfig | ByteBpeConfig, words: Words, alphabet: list[str], room: int | None
+    config: BpeConfig | ByteBpeConfig, words: Words, alphabet: list[str], n_free: int | None
 ) -> list[tuple[str, str]]:
-    """Learn the merges, in order: ``config.merges`` of them, or as many as fill ``room``."""
-    size = room if config.merges is None else len(alphabet) + config.merges
+    """Learn the merges, in order: ``config.merges`` of them, or as many as fill ``n_free``."""
+    size = n_free if config.merges is None else len(alphabet) + config.merges
     assert size is not None
     trainer = trainers.BpeTrainer(
         vocab_size=size,
@@ -211,40 +195,40 @@ def _merges(
 
 def _learn_unigram(config: UnigramConfig, words: Words) -> JsonObject:
     first = reserved(config.byte_fallback)
-    room = _room(config.vocab_size, len(first))
-    assert room is not None
-    alphabet = _alphabet(config, words, room)
+    n_free = _free_entries(config.vocab_size, len(first))
+    assert n_free is not None
+    alphabet = _alphabet(config, words, n_free)
     trainer = trainers.UnigramTrainer(
-        vocab_size=room + 1, special_tokens=[UNKNOWN], unk_token=UNKNOWN, show_progress=False
+        vocab_size=n_free + 1, special_tokens=[UNKNOWN], unk_token=UNKNOWN, show_progress=False
     )
     found = _trained(Library(models.Unigram()), trainer, restricted(words, alphabet))["vocab"]
-    pieces = [*((name, 0.0) for name in first), *_most_probable(found, set(alphabet), room)]
+    pieces = [*((name, 0.0) for name in first), *_most_probable(found, set(alphabet), n_free)]
     model = models.Unigram(pieces, SPECIALS.unknown, config.byte_fallback)
     return library_data(config, model)
 
 
-def _most_probable(found: list[list[Any]], letters: set[str], room: int) -> list[tuple[str, float]]:
+def _most_probable(found: list[list[Any]], letters: set[str], n_free: int) -> list[tuple[str, float]]:
     """Select all single characters and fill the remaining entries with the highest-scoring pieces.
 
     The library returns more pieces than requested if the characters alone fill the vocabulary.
     """
     ranked = sorted(((name, score) for name, score in found if name != UNKNOWN), key=lambda p: (-p[1], p[0]))
     longer = [name for name, _ in ranked if name not in letters]
-    kept = letters.union(longer[: room - len(letters)])
+    kept = letters.union(longer[: n_free - len(letters)])
     return [(name, score) for name, score in ranked if name in kept]
 
 
 def _learn_wordpiece(config: WordPieceConfig, words: Words) -> JsonObject:
-    room = _room(config.vocab_size, len(SPECIALS) + 1)
-    assert room is not None
+    n_free = _free_entries(config.vocab_size, len(SPECIALS) + 1)
+    assert n_free is not None
     # Every character may need one entry at the start of a word and one within a word.
-    alphabet = _alphabet(config, words, (room + 1) // 2)
+    alphabet = _alphabet(config, words, (n_free + 1) // 2)
     kept = restricted(words, alphabet)
     starts = {word[0] for word in kept if word}
     inner = {CONTINUES + letter for word in kept for letter in word[1:]}
     # Passed in sorted order, because the library's own numbering differs between runs.
     trainer = trainers.BpeTrainer(
-        vocab_size=room + 1,
+        vocab_size=n_free + 1,
         min_frequency=config.min_frequency,
         continuing_subword_prefix=CONTINUES,
         special_tokens=[*sorted(starts), *sorted(inner)],
@@ -302,13 +286,12 @@ def restricted(words: Words, alphabet: Iterable[str]) -> Words:
     letters = frozenset(alphabet)
     counts: Words = Counter()
     for word, n in words.items():
-        for run in [word] if letters.issuperset(word) else _runs(word, letters):
+        if letters.issuperset(word):
+            counts[word] += n
+            continue
+        for run in "".join(letter if letter in letters else "\0" for letter in word).split("\0"):
             counts[run] += n
     return counts
-
-
-def _runs(word: str, letters: frozenset[str]) -> list[str]:
-    return "".join(letter if letter in letters else "\0" for letter in word).split("\0")
 
 
 def repeated(words: Words, chunk: int = 1000) -> Iterator[list[str]]:

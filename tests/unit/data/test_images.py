@@ -15,7 +15,7 @@ from PIL import EpsImagePlugin, Image, ImageFile
 
 import heedful
 from heedful.data import images
-from heedful.data.images import LazyImage, opened
+from heedful.data.images import LazyImage, with_images
 from heedful.data.lines import LocatedRow, Location
 from heedful.errors import DataError
 
@@ -273,14 +273,14 @@ def test_kind_describes_size_and_colour():
 
 def test_a_path_in_a_table_starts_at_the_tables_folder(tmp_path):
     row = LocatedRow({"image": "x/1.png", "label": "x"}, Location("tables/train.tsv", 2))
-    image = opened(row, ["image"], tmp_path).row["image"]
+    image = with_images(row, ["image"], tmp_path).row["image"]
     assert image.content == tmp_path / "tables" / "x" / "1.png"
     assert str(image) == "x/1.png"
     ready = LocatedRow({"image": LazyImage(b"", "a")}, Location("f"))
-    assert opened(ready, ["image"], tmp_path) is ready
+    assert with_images(ready, ["image"], tmp_path) is ready
 
 
 def test_an_empty_path_of_a_table_is_a_missing_image(tmp_path):
-    row = opened(LocatedRow({"image": "", "label": "a"}, Location("t.tsv", 4)), ["image"], tmp_path)
+    row = with_images(LocatedRow({"image": "", "label": "a"}, Location("t.tsv", 4)), ["image"], tmp_path)
     with pytest.raises(DataError, match=r"^t\.tsv:4: the image is missing$"):
         row.row["image"].pixels(3, 1)

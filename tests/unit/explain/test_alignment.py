@@ -29,26 +29,7 @@ from heedful.models.transformer import TransformerConfig
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.source_target import Tokenizers
 from heedful.tasks.text_generation import Translator
-from heedful.text.configuration import BpeConfig, ByteConfig, WordConfig
-from heedful.text.training import train_tokenizer
 from heedful.text.words import surface_words
-
-TEXT = ["the cat sees the dog", "the dog sees a cat", "a dog and a cat see the doghouse"] * 3
-
-
-@pytest.fixture(scope="module")
-def words():
-    return train_tokenizer(WordConfig(kind="word", vocab_size=101, split="space"), iter(TEXT))
-
-
-@pytest.fixture(scope="module")
-def pieces():
-    return train_tokenizer(BpeConfig(kind="bpe", merges=11, byte_fallback=False), iter(TEXT))
-
-
-@pytest.fixture(scope="module")
-def octets():
-    return train_tokenizer(ByteConfig(kind="byte"), iter(TEXT))
 
 
 def test_pieces_of_the_source_are_summed_and_of_the_target_averaged():

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers import models, pre_tokenizers, trainers
 
 from heedful.interop.gpt2 import table
-from heedful.interop.names import Numbering, take
+from heedful.interop.names import Numbering, write_weights
 from heedful.models.language_model import LanguageModelConfig, build
 
 END = "<|endoftext|>"
@@ -79,7 +79,7 @@ def write_gpt2(folder: Path, library: Library, **changes: Any) -> Path:
     config = {**CONFIG, "vocab_size": n, "eos_token_id": end, "bos_token_id": end, **changes}
     model = random_model(config, n)
     their = table(_of(config), Numbering(tuple(range(n))))
-    save_file(take(their, model), folder / "model.safetensors", {"format": "pt"})
+    save_file(write_weights(their, model), folder / "model.safetensors", {"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config), "utf-8")
     library.save(str(folder / "tokenizer.json"))
     return folder

@@ -10,9 +10,8 @@ from heedful.config import merged
 from heedful.errors import RequestError
 from heedful.interop.bert import BERT, table
 from heedful.interop.checkpoint import Checkpoint
-from heedful.interop.exporting import export_run
-from heedful.interop.importing import import_run
-from heedful.interop.names import Numbering, take
+from heedful.interop.conversion import export_run, import_run
+from heedful.interop.names import Numbering, write_weights
 from heedful.models.encoder import PRESETS, EncoderConfig
 from heedful.models.registry import build_model
 from heedful.runs.reading import read_recipe
@@ -359,7 +358,7 @@ def test_an_imported_run_is_the_start_of_another(bert, tmp_path):
 def test_the_table_knows_every_name_of_the_published_sizes(name, n):
     layer = {"mixer": {"n_heads": 2}, "channels": {"d_ff": 3}}
     own = PRESETS[name].changed(d_model=4, layer=layer, max_length=3)
-    written = take(table(own, Numbering(tuple(range(5))), {"pooled"}), build_model(own, 5))
+    written = write_weights(table(own, Numbering(tuple(range(5))), {"pooled"}), build_model(own, 5))
     assert len(written) == 5 + 16 * n + 2
 
 

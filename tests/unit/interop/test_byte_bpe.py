@@ -38,7 +38,7 @@ def read(folder, library, **config):
     settings = {"vocab_size": Library.from_str(content).get_vocab_size(), **config}
     (folder / "config.json").write_text(json.dumps(settings), "utf-8")
     checkpoint = Checkpoint(folder)
-    return read_byte_bpe(checkpoint, checkpoint.config)[:2]
+    return read_byte_bpe(checkpoint)[:2]
 
 
 def changed(library, change):
@@ -101,7 +101,7 @@ def test_vocab_and_merges_are_the_same_tokenizer(make_tokenizer, tmp_path):
     (folder / "vocab.json").write_text(json.dumps({**vocabulary, "<|endoftext|>": end}), "utf-8")
     (folder / "config.json").write_text(json.dumps({"vocab_size": end + 1}), "utf-8")
     checkpoint = Checkpoint(folder)
-    parts, same, framed = read_byte_bpe(checkpoint, checkpoint.config)
+    parts, same, framed = read_byte_bpe(checkpoint)
     assert parts.content == whole.content
     assert not framed
     assert same == numbering
@@ -193,7 +193,7 @@ def test_damage_is_told_from_what_is_strange(make_tokenizer, tmp_path):
     (folder / "tokenizer.json").write_text('{"version": "1.0", "mod', "utf-8")
     checkpoint = Checkpoint(folder)
     with pytest.raises(DamagedError, match=r"tokenizer.json: cannot be read as a tokenizer"):
-        read_byte_bpe(checkpoint, checkpoint.config)
+        read_byte_bpe(checkpoint)
 
 
 @pytest.mark.parametrize("line", ["a", "a b c"])
@@ -206,7 +206,7 @@ def test_a_broken_line_of_merges_is_named(make_tokenizer, tmp_path, line):
     path.write_text("\n".join([*lines[:3], line, *lines[3:]]), "utf-8")
     checkpoint = Checkpoint(tmp_path)
     with pytest.raises(DamagedError, match=r"merges.txt:4: expected two pieces"):
-        read_byte_bpe(checkpoint, checkpoint.config)
+        read_byte_bpe(checkpoint)
 
 
 def test_a_folder_without_a_tokenizer_says_what_is_missing(tmp_path):
@@ -215,7 +215,7 @@ def test_a_folder_without_a_tokenizer_says_what_is_missing(tmp_path):
     with pytest.raises(
         RequestError, match=r"has no tokenizer: neither tokenizer.json, nor vocab.json with merges"
     ):
-        read_byte_bpe(checkpoint, checkpoint.config)
+        read_byte_bpe(checkpoint)
 
 
 # Writing

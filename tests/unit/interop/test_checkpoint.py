@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from heedful.errors import DamagedError, RequestError
 from heedful.files import sha256
 from heedful.interop.checkpoint import Checkpoint, Settings, write_checkpoint
-from heedful.interop.formats import format_called, format_of
+from heedful.interop.conversion import format_called, format_of
 
 
 @pytest.fixture
@@ -114,7 +114,8 @@ def test_values_are_checked_where_they_are_read():
     assert settings.choice("name", {"x": "ours"}, "y") == "ours"
     settings.refuse("null", "never")
     assert settings.unread(frozenset({"flag"})) == []
-    assert Settings(SETTINGS, "f").unread(frozenset({"flag"})) == ["n", "name", "null", "rate"]
+    note = "f: unknown keys, ignored: n, name, null, rate"
+    assert Settings(SETTINGS, "f").unread(frozenset({"flag"})) == [note]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def test_tensors_that_are_not_finite_are_remembered(tmp_path, value):
     write_checkpoint(tmp_path, {"model_type": "gpt2"}, held)
     checkpoint = Checkpoint(tmp_path)
     assert checkpoint.tensors().keys() == held.keys()
-    assert checkpoint.strange == ["b"]
+    assert checkpoint.non_finite == ["b"]
 
 
 def test_a_configuration_that_nests_too_deep_is_told(folder):

@@ -6,18 +6,17 @@ import pytest
 
 from heedful.artifacts.run_folder import locked
 from heedful.errors import RequestError
-from heedful.interop import exporting, importing
-from heedful.interop.exporting import export_run
-from heedful.interop.importing import import_run
+from heedful.interop import conversion
+from heedful.interop.conversion import export_run, import_run
 
 
 @pytest.fixture(params=["import", "export"])
 def write(request, gpt2, tmp_path):
     """Imports or exports to a folder, with the function that it calls after its first check."""
     if request.param == "import":
-        return lambda out: import_run(gpt2, out), (importing, "format_of")
+        return lambda out: import_run(gpt2, out), (conversion, "format_of")
     run = import_run(gpt2, tmp_path / "made").path
-    return lambda out: export_run(run, "gpt2", out), (exporting, "load")
+    return lambda out: export_run(run, "gpt2", out), (conversion, "load")
 
 
 def content(folder):

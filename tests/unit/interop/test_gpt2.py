@@ -13,10 +13,9 @@ from heedful.artifacts.run_folder import RunFolder
 from heedful.config import merged
 from heedful.errors import DamagedError, RequestError
 from heedful.files import sha256
-from heedful.interop.exporting import export_run
+from heedful.interop.conversion import export_run, import_run
 from heedful.interop.gpt2 import table
-from heedful.interop.importing import import_run
-from heedful.interop.names import Numbering, take
+from heedful.interop.names import Numbering, write_weights
 from heedful.models.language_model import PRESETS, LanguageModelConfig
 from heedful.models.registry import build_model
 from heedful.runs.run import load
@@ -315,7 +314,7 @@ def test_the_table_knows_every_name_of_the_published_sizes(name):
     config = PRESETS[name]
     layer = {"mixer": {"n_heads": 2}, "channels": {"d_ff": 3}}
     own = config.changed(d_model=4, layer=layer, context=3)
-    written = take(table(own, Numbering(tuple(range(5)))), build_model(own, 5))
+    written = write_weights(table(own, Numbering(tuple(range(5)))), build_model(own, 5))
     assert len(written) == 2 + 12 * config.n_layers + 2
 
 

@@ -9,10 +9,8 @@ from safetensors.torch import load_file, save_file
 from heedful.artifacts.run_folder import RunFolder
 from heedful.config import merged
 from heedful.errors import RequestError
-from heedful.interop.exporting import export_run
-from heedful.interop.halves import in_halves
-from heedful.interop.importing import import_run
-from heedful.interop.marian import load_weights
+from heedful.interop.conversion import export_run, import_run
+from heedful.interop.marian import in_halves, load_weights
 from heedful.models.registry import build_model
 from heedful.models.sections import SinusoidalConfig
 from heedful.models.transformer import TransformerConfig

@@ -6,17 +6,17 @@ from torch import nn
 
 from heedful.errors import RequestError
 from heedful.interop.names import (
+    SAME,
+    TRANSPOSED,
     Numbering,
-    Reshaped,
-    Rows,
-    Same,
-    Stacked,
     Table,
-    Transposed,
-    give,
     linear,
     pair,
-    take,
+    read_weights,
+    reshaped,
+    rows,
+    stacked,
+    write_weights,
 )
 
 
@@ -38,9 +38,9 @@ NUMBERING = Numbering((None, 3, 0, None, 1, 4, 2))  # five tokens of theirs
 def table(**changes):
     return Table(
         [
-            pair("embedding.weight", "own.tokens.weight", form=Rows(NUMBERING)),
+            pair("embedding.weight", "own.tokens.weight", form=rows(NUMBERING)),
             *linear("qkv", "own.q", "own.k", "own.v"),
-            pair("out.weight", "own.out.weight", form=Transposed()),
+            pair("out.weight", "own.out.weight", form=TRANSPOSED),
         ],
         **{"copies": {"head.weight": "own.tokens.weight"}, "prefix": "own.", **changes},
     )
@@ -57,7 +57,7 @@ def refused(held, *parts, **changes):
     model = Small()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     with pytest.raises(RequestError) as error:
-        give(table(**changes), held, model, "folder/file")
+        read_weights(table(**changes), held, model, "folder/file")
     assert str(error.value).startswith("folder/file: does not fit its configuration:\n  ")
     for part in parts:
         assert part in str(error.value)
@@ -67,23 +67,23 @@ def refused(held, *parts, **changes):
 
 def test_each_parameter_is_found_as_its_line_says():
     held, model = tensors(), Small()
-    give(table(), held, model, "x")
+    read_weights(table(), held, model, "x")
     torch.testing.assert_close(
         model.qkv.weight, torch.cat([held[f"own.{x}.weight"] for x in "qkv"]), rtol=0, atol=0
     )
     assert torch.equal(model.qkv.bias, torch.cat([held[f"own.{x}.bias"] for x in "qkv"]))
     assert torch.equal(model.out.weight, held["own.out.weight"].T)
-    rows = held["own.tokens.weight"]
+    their_rows = held["own.tokens.weight"]
     for ours, theirs in enumerate(NUMBERING.theirs):
-        wanted = rows.double().mean(0).float() if theirs is None else rows[theirs]
+        wanted = their_rows.double().mean(0).float() if theirs is None else their_rows[theirs]
         assert torch.equal(model.embedding.weight[ours], wanted)
     assert model.head.weight is model.embedding.weight
 
 
 def test_what_was_read_is_written_bit_for_bit():
     held, model = tensors(), Small()
-    give(table(), held, model, "x")
-    written = take(table(), model)
+    read_weights(table(), held, model, "x")
+    written = write_weights(table(), model)
     assert written.keys() == held.keys()
     for name, tensor in written.items():
         assert torch.equal(tensor, held[name])
@@ -92,7 +92,7 @@ def test_what_was_read_is_written_bit_for_bit():
     assert len({t.untyped_storage().data_ptr() for t in written.values()}) == len(written)
 
 
-@pytest.mark.parametrize("form", [Same(), Transposed(), Stacked(2), Reshaped((6, 5), (2, 3, 5, 1))])
+@pytest.mark.parametrize("form", [SAME, TRANSPOSED, stacked(2), reshaped((6, 5), (2, 3, 5, 1))])
 def test_a_form_undoes_itself(form):
     ours = torch.randn(6, 5)
     assert torch.equal(form.read(form.write(ours)), ours)
@@ -100,20 +100,20 @@ def test_a_form_undoes_itself(form):
 
 def test_what_has_no_place_there_is_neither_read_nor_written():
     pairs = [line for line in table().pairs if not line.ours.startswith("out.")]
-    part = Table(pairs, {"head.weight": "own.tokens.weight"}, left=[r"out\..*"])
+    part = Table(pairs, {"head.weight": "own.tokens.weight"}, ignored=[r"out\..*"])
     held, model = tensors(), Small()
     own = model.out.weight.clone()
     del held["own.out.weight"]
-    give(part, held, model, "x")
+    read_weights(part, held, model, "x")
     assert torch.equal(model.out.weight, own)
     assert torch.equal(model.qkv.bias[:2], held["own.q.bias"])
-    assert take(part, model).keys() == held.keys()
+    assert write_weights(part, model).keys() == held.keys()
     with pytest.raises(ValueError, match=r"the table of names and the model differ: out\.weight"):
-        take(Table(pairs), model)
+        write_weights(Table(pairs), model)
 
 
 def test_a_row_for_each_token_may_lie_in_a_single_row():
-    form = Rows(NUMBERING, as_one_row=True)
+    form = rows(NUMBERING, as_one_row=True)
     theirs = torch.tensor([[1.0, 2.0, 3.0, 4.0, 5.0]])
     ours = form.read([theirs])
     assert ours.tolist() == [3.0, 4.0, 1.0, 3.0, 2.0, 5.0, 3.0]
@@ -123,11 +123,11 @@ def test_a_row_for_each_token_may_lie_in_a_single_row():
 def test_a_token_that_they_have_not_is_no_more_probable_than_tokens_are_on_average():
     """So their log-probabilities lose at most log(1 + made / theirs)."""
     draw = torch.Generator().manual_seed(3)
-    rows = 5 * torch.randn(97, 11, generator=draw)
+    their_rows = 5 * torch.randn(97, 11, generator=draw)
     numbering = Numbering((None,) * 6 + tuple(range(97)))
     hidden = torch.randn(31, 11, generator=draw)
-    theirs = (hidden @ rows.T).log_softmax(-1)
-    ours = (hidden @ Rows(numbering).read([rows]).T).log_softmax(-1)[:, 6:]
+    theirs = (hidden @ their_rows.T).log_softmax(-1)
+    ours = (hidden @ rows(numbering).read([their_rows]).T).log_softmax(-1)[:, 6:]
     loss = theirs - ours
     assert loss.min() > -1e-5
     assert loss.max() < torch.tensor(1 + 6 / 97).log() + 1e-5
@@ -135,18 +135,18 @@ def test_a_token_that_they_have_not_is_no_more_probable_than_tokens_are_on_avera
 
 def test_a_file_without_the_prefix_is_the_same():
     held, model, other = tensors(), Small(), Small()
-    give(table(), held, model, "x")
-    give(table(), {name.removeprefix("own."): tensor for name, tensor in held.items()}, other, "x")
+    read_weights(table(), held, model, "x")
+    read_weights(table(), {name.removeprefix("own."): tensor for name, tensor in held.items()}, other, "x")
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
 
 
 def test_a_copy_may_be_there_or_stand_for_what_it_is_a_copy_of():
     held = tensors()
-    give(table(), {**held, "head.weight": held["own.tokens.weight"].clone()}, Small(), "x")
+    read_weights(table(), {**held, "head.weight": held["own.tokens.weight"].clone()}, Small(), "x")
     model = Small()
     alone = {**held, "head.weight": held["own.tokens.weight"]}
     del alone["own.tokens.weight"]
-    give(table(), alone, model, "x")
+    read_weights(table(), alone, model, "x")
     assert torch.equal(model.embedding.weight[1], held["own.tokens.weight"][3])
 
 
@@ -185,14 +185,14 @@ def test_of_very_many_differences_some_are_told():
 
 def test_what_holds_nothing_learned_is_left_aside_by_name_alone():
     held = {**tensors(), "own.mask.3": torch.ones(2)}
-    give(table(derived=[r"own\.mask\.\d+"]), held, Small(), "x")
+    read_weights(table(derived=[r"own\.mask\.\d+"]), held, Small(), "x")
     refused({**held, "own.mask.x": torch.ones(2)}, "unknown: own.mask.x", derived=[r"own\.mask\.\d+"])
 
 
 def test_weights_in_half_precision_are_widened():
     held = {name: tensor.half() for name, tensor in tensors().items()}
     model = Small()
-    give(table(), held, model, "x")
+    read_weights(table(), held, model, "x")
     assert model.out.weight.dtype == torch.float32
     assert torch.equal(model.out.weight, held["own.out.weight"].T.float())
 
@@ -200,7 +200,7 @@ def test_weights_in_half_precision_are_widened():
 def test_a_table_that_forgets_a_parameter_is_no_table():
     short = Table(table().pairs[:-1])
     with pytest.raises(ValueError, match=r"differ: out.weight"):
-        take(short, Small())
+        write_weights(short, Small())
     twice = Table([*table().pairs, table().pairs[-1]])
     with pytest.raises(ValueError, match=r"differ: out.weight"):
-        give(twice, tensors(), Small(), "x")
+        read_weights(twice, tensors(), Small(), "x")

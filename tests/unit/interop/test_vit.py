@@ -10,9 +10,8 @@ from safetensors.torch import load_file, save_file
 from heedful.artifacts.run_folder import RunFolder, write_json, write_text
 from heedful.config import merged
 from heedful.errors import RequestError
-from heedful.interop.exporting import export_run
-from heedful.interop.importing import import_run
-from heedful.interop.names import take
+from heedful.interop.conversion import export_run, import_run
+from heedful.interop.names import write_weights
 from heedful.interop.vit import table
 from heedful.models.registry import build_model
 from heedful.models.vision import PRESETS, VisionConfig
@@ -231,6 +230,6 @@ def test_the_table_knows_every_name_of_the_published_sizes(name, n):
     patch = PRESETS[name].patch_size
     layer = {"mixer": {"n_heads": 2}, "channels": {"d_ff": 3}}
     own = PRESETS[name].changed(d_model=4, layer=layer, channels=1, image_size=2 * patch)
-    written = take(table(own, set()), build_model(own))
+    written = write_weights(table(own, set()), build_model(own))
     assert len(written) == 4 + 16 * n + 2
     assert written["vit.embeddings.patch_embeddings.projection.weight"].shape == (4, 1, patch, patch)

@@ -39,7 +39,7 @@ def read(folder, content, told=None, **config):
         (folder / "tokenizer_config.json").write_text(json.dumps(told), "utf-8")
     (folder / "config.json").write_text(json.dumps({"vocab_size": len(NAMES), **config}), "utf-8")
     checkpoint = Checkpoint(folder)
-    return read_wordpiece(checkpoint, checkpoint.config)
+    return read_wordpiece(checkpoint)
 
 
 def test_the_entries_move_behind_heedfuls_specials(tmp_path):
@@ -157,7 +157,7 @@ def test_a_folder_without_a_tokenizer_is_told(tmp_path):
     (tmp_path / "config.json").write_text("{}", "utf-8")
     checkpoint = Checkpoint(tmp_path)
     with pytest.raises(RequestError, match=r"has no tokenizer: neither tokenizer.json nor vocab.txt"):
-        read_wordpiece(checkpoint, checkpoint.config)
+        read_wordpiece(checkpoint)
 
 
 def test_an_entry_that_is_spelt_as_a_special_is_refused(tmp_path):

@@ -90,7 +90,7 @@ def test_rows_of_the_words_that_are_known_are_filled_and_no_others(tmp_path, tas
         task_for(recipe, processor), torch.device("cpu"), told.append
     ).model.embedding.weight
     plain = build_module(task_for(recipe, processor), torch.device("cpu")).model.embedding.weight
-    ids = [processor.tokenizer.whole_words()[word] for word in ("cake", "sea")]
+    ids = [processor.text.whole_words()[word] for word in ("cake", "sea")]
     assert torch.equal(filled[ids], wanted[:2])
     others = [i for i in range(len(plain)) if i not in ids]
     assert torch.equal(filled[others], plain[others])

@@ -8,8 +8,7 @@ import pytest
 
 from heedful.errors import RequestError
 from heedful.explain.capture import explain_input
-from heedful.interop.exporting import export_run
-from heedful.interop.importing import import_run
+from heedful.interop.conversion import export_run, import_run
 from heedful.model_summary.summary import describe
 from heedful.models.language_model import build
 from heedful.recipes.trees import Mark, Tree

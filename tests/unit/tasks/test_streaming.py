@@ -187,7 +187,7 @@ def spelling_of(how, own):
     if how == "stop strings":
         stops = Stops(own, ("shirt shirt", "eau eau", "weiße Maus Maus"))
         return Spelling(own, stops.before, stops.certain, is_local=True)
-    side = PreprocessingConfig(moses="de" if how == "Moses" else None).build()
+    side = PreprocessingConfig(moses="de" if how == "Moses" else None)
     return Spelling(own, side.undo, side.certain, is_local=how == "plain")
 
 

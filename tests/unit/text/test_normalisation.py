@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 import heedful
 from heedful.errors import RequestError
 from heedful.text import normalisation
-from heedful.text.normalisation import _MARKS, Preprocessing, moses, normalised, tokenise_for_bleu
+from heedful.text.configuration import PreprocessingConfig
+from heedful.text.normalisation import _MARKS, moses, normalised, tokenise_for_bleu
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 # What Moses joins in ways of their own, and plain words.
@@ -40,7 +41,7 @@ SIGNS += ["@-@", "@", "-", "日", "本", "한", "\u00a0"]
 
 @given(TEXT)
 def test_nothing_is_changed_by_default(text):
-    plain = Preprocessing()
+    plain = PreprocessingConfig()
     assert plain.is_faithful
     assert plain.apply(text) == text
     assert plain.undo(text) == text
@@ -51,14 +52,14 @@ def test_nothing_is_changed_by_default(text):
 def test_the_result_is_normalised_even_after_lowering_case(form, text):
     for lowercase in (False, True):
         assert unicodedata.is_normalized(
-            form.upper(), Preprocessing(lowercase=lowercase, normalization=form).apply(text)
+            form.upper(), PreprocessingConfig(lowercase=lowercase, normalization=form).apply(text)
         )
 
 
 def test_forms_by_hand():
-    assert Preprocessing(normalization="nfc").apply("e\u0301 ﬁ") == "é ﬁ"
-    assert Preprocessing(normalization="nfkc").apply("e\u0301 ﬁ") == "é fi"
-    assert Preprocessing(lowercase=True).apply("İSTANBUL ΟΔΟΣ ẞ") == "i̇stanbul οδος ß"
+    assert PreprocessingConfig(normalization="nfc").apply("e\u0301 ﬁ") == "é ﬁ"
+    assert PreprocessingConfig(normalization="nfkc").apply("e\u0301 ﬁ") == "é fi"
+    assert PreprocessingConfig(lowercase=True).apply("İSTANBUL ΟΔΟΣ ẞ") == "i̇stanbul οδος ß"
 
 
 # Of several classes, some made of others, some with two characters in decomposition, and signs between them.
@@ -126,7 +127,7 @@ def _inversions(classes):
 
 @pytest.mark.parametrize("changes", [{"lowercase": True}, {"moses": "de"}, {"normalization": "nfc"}])
 def test_whatever_changes_text_is_not_faithful(changes):
-    assert not Preprocessing(**changes).is_faithful
+    assert not PreprocessingConfig(**changes).is_faithful
 
 
 @pytest.mark.parametrize(
@@ -145,40 +146,40 @@ def test_whatever_changes_text_is_not_faithful(changes):
     ],
 )
 def test_moses_tokens_and_natural_text_again(language, natural, tokens):
-    prepared = Preprocessing(moses=language)
+    prepared = PreprocessingConfig(moses=language)
     assert prepared.apply(natural) == tokens
     assert prepared.undo(tokens) == natural
 
 
 def test_moses_normalises_punctuation():
-    assert Preprocessing(moses="de").apply("Er sagt: „Ja“ – nein…") == 'Er sagt : " Ja " - nein ...'
+    assert PreprocessingConfig(moses="de").apply("Er sagt: „Ja“ – nein…") == 'Er sagt : " Ja " - nein ...'
 
 
 def test_empty_text_stays_empty():
-    prepared = Preprocessing(lowercase=True, moses="en", normalization="nfkc")
+    prepared = PreprocessingConfig(lowercase=True, moses="en", normalization="nfkc")
     assert prepared.apply("") == prepared.undo("") == ""
     assert prepared.apply(" \n\t ") == ""
 
 
 @given(TEXT)
 def test_moses_gives_single_spaced_tokens_for_any_text(text):
-    tokens = Preprocessing(moses="en").apply(text)
+    tokens = PreprocessingConfig(moses="en").apply(text)
     assert tokens == " ".join(tokens.split())
-    Preprocessing(moses="en").undo(tokens)
+    PreprocessingConfig(moses="en").undo(tokens)
 
 
 def test_case_is_lowered_before_tokenising():
     # "Dr." is an abbreviation that Moses knows; "dr." is not.
-    assert Preprocessing(moses="de").apply("Dr. Müller") == "Dr. Müller"
-    assert Preprocessing(lowercase=True, moses="de").apply("Dr. Müller") == "dr. müller"
-    assert Preprocessing(lowercase=True, moses="de").apply("Der Dr. Ä") == "der dr. ä"
+    assert PreprocessingConfig(moses="de").apply("Dr. Müller") == "Dr. Müller"
+    assert PreprocessingConfig(lowercase=True, moses="de").apply("Dr. Müller") == "dr. müller"
+    assert PreprocessingConfig(lowercase=True, moses="de").apply("Der Dr. Ä") == "der dr. ä"
 
 
 def test_hyphens_are_split_only_on_request():
     assert tokenise_for_bleu("Ein T-Shirt.", "de") == "ein t-shirt ."
     assert tokenise_for_bleu("Ein T-Shirt.", "de", aggressive_hyphens=True) == "ein t @-@ shirt ."
     assert tokenise_for_bleu("Ein T-Shirt.", "de", lowercase=False) == "Ein T-Shirt ."
-    assert Preprocessing(moses="de").undo("ein t @-@ shirt .") == "ein t-shirt."
+    assert PreprocessingConfig(moses="de").undo("ein t @-@ shirt .") == "ein t-shirt."
 
 
 def test_the_heavy_objects_are_made_once():
@@ -187,14 +188,14 @@ def test_the_heavy_objects_are_made_once():
 
 def test_an_unknown_language_is_refused_by_name():
     with pytest.raises(RequestError, match=r"Moses.*'xx'.*de"):
-        Preprocessing(moses="xx").apply("a")
+        moses("xx")
 
 
 @settings(max_examples=25)
 @given(st.lists(st.sampled_from(SIGNS), max_size=9))
 @pytest.mark.parametrize("language", ["cs", "de", "en", "fi", "fr", "ga", "it", "ko", None])
 def test_the_certain_prefix_does_not_depend_on_what_follows(language, tokens):
-    prepared = Preprocessing(moses=language)
+    prepared = PreprocessingConfig(moses=language)
     text = " ".join(tokens)
     whole = prepared.undo(text)
     found = [prepared.certain(text[:n]) for n in range(len(text) + 1)]
@@ -203,8 +204,8 @@ def test_the_certain_prefix_does_not_depend_on_what_follows(language, tokens):
 
 
 def test_the_certain_prefix_by_hand():
-    assert Preprocessing().certain("ein t") == "ein t"
-    german, czech = Preprocessing(moses="de"), Preprocessing(moses="cs")
+    assert PreprocessingConfig().certain("ein t") == "ein t"
+    german, czech = PreprocessingConfig(moses="de"), PreprocessingConfig(moses="cs")
     texts = ["", "ein", "ein t", "ein t @-", "ein t @-@ shirt", "ein t @-@ shirt .", "( ein t"]
     assert [german.certain(text) for text in texts] == ["", "", "ein", "ein", "ein", "ein t-shirt", "(ein"]
     # Where a text ends in "1 .", every number is joined to what stands before it.

@@ -7,7 +7,7 @@ from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
 from heedful.errors import DamagedError, RequestError
 from heedful.text.configuration import SentencePieceConfig
-from heedful.text.sentencepieces import Vocabulary, kept
+from heedful.text.sentencepieces import Vocabulary, sentencepiece_data
 from heedful.text.specials import SPECIALS
 from heedful.text.subwords import build
 from heedful.text.tokenizer import Tokenizer
@@ -34,7 +34,7 @@ def tokenizer_of(model, *more, drop=()):
     names = ("</s>", "<unk>", *(piece for piece in pieces if piece not in drop), *more, "<pad>")
     specials = [None] * len(SPECIALS)
     specials[SPECIALS.end], specials[SPECIALS.unknown], specials[SPECIALS.start] = 0, 1, len(names) - 1
-    return Tokenizer(build(KIND, kept(model, Vocabulary(names, tuple(specials)))))
+    return Tokenizer(build(KIND, sentencepiece_data(model, Vocabulary(names, tuple(specials)))))
 
 
 def test_pieces_are_those_of_the_library():

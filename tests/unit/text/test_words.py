@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from heedful.text.configuration import BpeConfig, ByteConfig, PreprocessingConfig, TokenizerConfig, WordConfig
+from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
 from heedful.text.specials import SPECIALS
 from heedful.text.training import train_tokenizer
 from heedful.text.words import blank_words, spans, spelled, surface_words, word_ids, word_places
@@ -111,24 +111,6 @@ def test_a_text_with_other_ids_than_its_words_has_no_places():
 def test_only_spaces_and_tabs_separate_words():
     assert blank_words("  a b\t\tc\u00a0d\u2003e \t") == ["a", "b", "c\u00a0d\u2003e"]
     assert blank_words(" \t") == blank_words("") == []
-
-
-TEXT = ["the cat sees the dog", "the dog sees a cat", "a dog and a cat see the doghouse"] * 3
-
-
-@pytest.fixture(scope="module")
-def words():
-    return train_tokenizer(WordConfig(kind="word", vocab_size=101, split="space"), iter(TEXT))
-
-
-@pytest.fixture(scope="module")
-def pieces():
-    return train_tokenizer(BpeConfig(kind="bpe", merges=11, byte_fallback=False), iter(TEXT))
-
-
-@pytest.fixture(scope="module")
-def octets():
-    return train_tokenizer(ByteConfig(kind="byte"), iter(TEXT))
 
 
 @pytest.mark.parametrize("kind", ["words", "pieces", "octets"])

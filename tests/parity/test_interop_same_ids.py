@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from heedful.decoding.config import GreedyConfig, MaxLength
-from heedful.interop.exporting import export_run
-from heedful.interop.importing import import_run
-from heedful.interop.own_tokenizers import write_same_ids
+from heedful.interop.conversion import export_run, import_run
+from heedful.interop.tokenizer_files import write_same_ids
 from heedful.runs.run import load
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
 from heedful.text.specials import SPECIALS

@@ -14,7 +14,7 @@ from heedful.text.configuration import (
     UnigramConfig,
     WordConfig,
 )
-from heedful.text.parts import around_gaps
+from heedful.text.parts import around_masks
 from heedful.text.training import train_tokenizer
 
 TEXTS = ["the old cat sat on the mat.", "a cat, the old mat; (a hat) and that's that."] * 20
@@ -42,7 +42,7 @@ def test_a_gap_replaces_the_ids_of_a_word(tokenizer):
         whole = tokenizer.encode(text)
         for match in re.finditer(r"\S+", text):
             first, last = match.span()
-            around = around_gaps(tokenizer, [text[:first], text[last:]])
+            around = around_masks(tokenizer, [text[:first], text[last:]])
             before, after = around.parts
             assert whole[: len(before)] == before
             assert whole[len(whole) - len(after) :] == after
@@ -55,9 +55,9 @@ def test_a_gap_replaces_the_ids_of_a_word(tokenizer):
 @pytest.mark.parametrize("kind", ["bpe", "byte-bpe", "gpt2", "unigram"])
 def test_text_directly_after_a_gap_has_no_space_before_it(kind):
     tokenizer = train_tokenizer(KINDS[kind], TEXTS)
-    _, after = around_gaps(tokenizer, ["the old ", ". the mat"]).parts
+    _, after = around_masks(tokenizer, ["the old ", ". the mat"]).parts
     assert b"".join(tokenizer.spelled(after, begun=True)) == b". the mat"
-    _, after = around_gaps(tokenizer, ["the old ", " cat"]).parts
+    _, after = around_masks(tokenizer, ["the old ", " cat"]).parts
     assert b"".join(tokenizer.spelled(after, begun=True)) == b" cat"
 
 
@@ -72,7 +72,7 @@ def test_fillings_begin_with_the_space_that_was_there(tokenizer):
         "a | | b": [True, True],
     }
     for text, spaced in cases.items():
-        assert around_gaps(tokenizer, text.split("|")).spaced == [carries and each for each in spaced]
+        assert around_masks(tokenizer, text.split("|")).spaced == [carries and each for each in spaced]
 
 
 @given(parts=st.lists(st.text("ab .,\n\u0301é", max_size=9), min_size=1, max_size=4))
@@ -81,7 +81,7 @@ def test_fillings_begin_with_the_space_that_was_there(tokenizer):
 def test_no_character_is_lost_or_added(kind, parts):
     """But for the spaces that fillings bring, and the one that a whole text puts before itself."""
     tokenizer = train_tokenizer(KINDS[kind], TEXTS)
-    around = around_gaps(tokenizer, parts)
+    around = around_masks(tokenizer, parts)
     assert len(around.parts) == len(parts)
     spelled = [
         b"".join(tokenizer.spelled(ids, begun=number > 0)).decode() for number, ids in enumerate(around.parts)
@@ -94,7 +94,7 @@ def test_no_character_is_lost_or_added(kind, parts):
 
 def test_parts_are_pre_processed():
     tokenizer = train_tokenizer(KINDS["bpe"], TEXTS, PreprocessingConfig(lowercase=True, moses="en"))
-    before, after = around_gaps(tokenizer, ["The OLD ", ". The mat"]).parts
+    before, after = around_masks(tokenizer, ["The OLD ", ". The mat"]).parts
     assert tokenizer.decode(before) == "the old"
     # Moses sets marks apart, so there the mark is a word.
     assert b"".join(tokenizer.spelled(after, begun=True)) == b" . the mat"

@@ -1,0 +1,171 @@
+"""Tables of config.json: the settings of a model in both directions, and what a format requires of it."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from heedful.config import Config
+from heedful.errors import RequestError
+from heedful.interop.checkpoint import Settings
+from heedful.typing import JsonObject
+
+ACTIVATIONS = {
+    "swish": "silu",
+    "silu": "silu",
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+}
+"""heedful's names of activation functions by the names of transformers."""
+
+_WRITTEN = {ours: their for their, ours in reversed(ACTIVATIONS.items())}
+
+
+class Key(NamedTuple):
+    """A key of config.json and the setting of heedful's models with the same meaning.
+
+    Args:
+        theirs: key in config.json.
+        ours: key in the section ``model`` of a recipe; dots lead into sections.
+        read: reads and checks the value, given settings, key and default.
+        default: value in transformers if the key is missing; None: it is required.
+    """
+
+    theirs: str
+    ours: str
+    read: Callable[[Settings, str, Any], Any] = Settings.whole
+    default: Any = None
+
+
+def read_activation(settings: Settings, key: str, default: str) -> str:
+    """Read the name of an activation function."""
+    return settings.choice(key, ACTIVATIONS, default)
+
+
+def read_epsilon(settings: Settings, key: str, default: float) -> float:
+    """Read the ε of the norms.
+
+    Raises:
+        RequestError: it is not between 0 and 1.
+    """
+    epsilon = settings.get(key, (int, float), default)
+    if not 0 < epsilon < 1:
+        raise settings.wrong(key, f"must be between 0 and 1, got {epsilon}")
+    return float(epsilon)
+
+
+def stack_keys(dropout: float) -> tuple[Key, ...]:
+    """Return the keys of BERT and ViT; ``dropout`` is the default of their dropout rates."""
+    return (
+        Key("hidden_size", "d_model", default=768),
+        Key("num_hidden_layers", "n_layers", default=12),
+        Key("num_attention_heads", "layer.mixer.n_heads", default=12),
+        Key("intermediate_size", "layer.channels.d_ff", default=3072),
+        Key("hidden_act", "layer.channels.activation", read_activation, "gelu"),
+        Key("layer_norm_eps", "layer.norm.eps", read_epsilon, 1e-12),
+        Key("hidden_dropout_prob", "dropout", Settings.rate, dropout),
+        Key("attention_probs_dropout_prob", "layer.mixer.dropout", Settings.rate, dropout),
+    )
+
+
+def read_keys(settings: Settings, keys: Sequence[Key]) -> JsonObject:
+    """Return the settings of a model as the section ``model`` of a recipe.
+
+    Raises:
+        RequestError: a value is invalid, or the number of heads does not divide the width.
+    """
+    values = {key.ours: key.read(settings, key.theirs, key.default) for key in keys}
+    theirs = {key.ours: key.theirs for key in keys}
+    width, heads = "d_model", "layer.mixer.n_heads"
+    if values[width] % values[heads]:
+        raise settings.wrong(
+            theirs[heads], f"{values[heads]} does not divide {theirs[width]}={values[width]}"
+        )
+    section: JsonObject = {}
+    for path, value in values.items():
+        *outer, last = path.split(".")
+        inner = section
+        for name in outer:
+            inner = inner.setdefault(name, {})
+        inner[last] = value
+    return section
+
+
+def write_keys(config: Config, keys: Sequence[Key]) -> JsonObject:
+    """Return the keys of config.json for a model; the inverse of `read_keys`."""
+    values = {key.theirs: attrgetter(key.ours)(config) for key in keys}
+    return values | {key.theirs: _WRITTEN[values[key.theirs]] for key in keys if key.read is read_activation}
+
+
+def read_labels(settings: Settings) -> tuple[str, ...]:
+    """Read the labels in the order of their indices; like transformers, default to two labels.
+
+    Raises:
+        RequestError: they are invalid, or the task is not single-label classification.
+    """
+    kind = settings.get("problem_type", str)
+    if kind in ("regression", "multi_label_classification"):
+        raise settings.wrong("problem_type", f"{kind!r}: not supported, only single-label classification is")
+    id2label = settings.get("id2label", dict, {"0": "LABEL_0", "1": "LABEL_1"})
+    labels = [id2label.get(str(number)) for number in range(len(id2label))]
+    if not all(isinstance(label, str) for label in labels) or len({*labels}) < max(2, len(labels)):
+        raise settings.wrong(
+            "id2label", f"expected at least two different labels numbered from 0, got {id2label!r}"
+        )
+    return tuple(map(str, labels))
+
+
+def write_labels(labels: Collection[str]) -> JsonObject:
+    """Return the keys of config.json for the labels."""
+    return {
+        "id2label": {str(number): label for number, label in enumerate(labels)},
+        "label2id": {label: number for number, label in enumerate(labels)},
+        "problem_type": "single_label_classification",
+    }
+
+
+ALIKE: dict[str, tuple[Any, str]] = {
+    "pattern": (None, "its layers are alike"),
+    "layer.mixer.kind": ("attention", "it uses attention"),
+    "layer.mixer.visible.kind": ("all", "it has no attention windows or blocks"),
+    "layer.norm.kind": ("layer", "its norms are layer norms"),
+    "layer.norm.bias": (True, "its norms have biases"),
+    "layer.mixer.bias": (True, "its attention has biases"),
+    "layer.channels.kind": ("feed-forward", "it has feed-forward networks without gates"),
+    "layer.channels.bias": (True, "its feed-forward networks have biases"),
+}
+"""What all formats of stacks of attention and feed-forward networks require."""
+
+
+def require(config: Any, whose: str, only: Mapping[str, tuple[Any, str]]) -> None:
+    """Check that a model can be exported: keys have the only value that the format supports.
+
+    Also checks that keys and values are not grouped and that heads have d_model / n_heads dimensions.
+
+    Args:
+        config: configuration of the model.
+        whose: name of the format.
+        only: required value and reason, by key; dots lead into sections.
+
+    Raises:
+        RequestError: a key has another value; the message names the recipe key.
+    """
+    for key, (value, why) in only.items():
+        if (found := attrgetter(key)(config)) != value:
+            raise RequestError(f"model.{key}={_format_value(found)}: not supported by {whose}: {why}")
+    heads = config.layer.mixer
+    width = config.d_model / heads.n_heads
+    for key, usual in (("n_kv_heads", heads.n_heads), ("d_k", width), ("d_v", width)):
+        if (found := getattr(heads, key)) not in (None, usual):
+            raise RequestError(
+                f"model.layer.mixer.{key}={found}: not supported by {whose}: it has one key and value head "
+                "per query head, each of size d_model / n_heads"
+            )
+
+
+def _format_value(value: Any) -> str:
+    """Return a value as it is written in a recipe, shortened to one line."""
+    if isinstance(value, list | Config):
+        return "[…]" if isinstance(value, list) else "{…}"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,182 @@
+"""Convert models of other libraries to runs and back: ``heedful import`` and ``heedful export``."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+
+from heedful.artifacts.environment import environment
+from heedful.artifacts.run_folder import RunFolder, emptied_on_failure, locked, write_json, write_text
+from heedful.errors import RequestError, nearest
+from heedful.files import is_unicode, write_bytes
+from heedful.interop.bert import BERT
+from heedful.interop.checkpoint import CONFIG, Checkpoint, write_checkpoint
+from heedful.interop.format import Format
+from heedful.interop.gpt2 import GPT2
+from heedful.interop.marian import Marian
+from heedful.interop.vit import ViT
+from heedful.memory import room_for
+from heedful.recipes.trees import Mark, Tree
+from heedful.recipes.yaml import dump_yaml
+from heedful.runs.reading import recipe_from
+from heedful.runs.run import load
+from heedful.runs.train import seal
+from heedful.tasks.base import Log
+from heedful.tasks.processor import TaskProcessor
+
+FORMATS: dict[str, Format] = {each.name: each for each in (GPT2(), Marian(), BERT(), ViT())}
+
+
+def format_called(name: str) -> Format:
+    """Return the format with the given name.
+
+    Raises:
+        RequestError: the name is unknown.
+    """
+    if name not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise RequestError(f"--to {name}: unknown format{nearest(name, FORMATS)}; expected one of {known}")
+    return FORMATS[name]
+
+
+def format_of(checkpoint: Checkpoint) -> Format:
+    """Return the format given by ``model_type`` of a folder.
+
+    Raises:
+        RequestError: it is missing or not supported.
+    """
+    settings = checkpoint.config
+    kind = settings.get("model_type", str)
+    known = ", ".join(FORMATS)
+    if kind is None:
+        raise RequestError(f"{settings.source}: model_type: required key is missing; expected one of {known}")
+    if kind not in FORMATS:
+        raise settings.wrong(
+            "model_type", f"{kind!r} is not supported{nearest(kind, FORMATS)}; expected one of {known}"
+        )
+    return FORMATS[kind]
+
+
+def import_run(source: Path, out: Path, log: Log = lambda line: None) -> RunFolder:
+    """Convert a model saved by another library to a run.
+
+    Everything is read and checked before anything is written.
+
+    Args:
+        source: folder of the model.
+        out: run folder; must be empty or not exist.
+        log: called with lines about the model and differences to the source.
+
+    Raises:
+        RequestError: the folder is not a model, or heedful does not support it.
+        DamagedError: a file is damaged.
+    """
+    refuse_full(out)
+    if not is_unicode(source.resolve().name):
+        raise RequestError(
+            f"{source}: the folder name must be UTF-8, since the recipe contains it; rename the folder"
+        )
+    checkpoint = Checkpoint(source)
+    form = format_of(checkpoint)
+    try:
+        with room_for(f"{source}: the model does not fit in memory"):
+            found = form.read(checkpoint)
+    except ValidationError as error:  # a value of config.json that heedful's configuration rejects
+        wrong = error.errors()[0]
+        key = ".".join(map(str, wrong["loc"]))
+        raise RequestError(f"{source / CONFIG}: {key}={wrong['input']!r}: {wrong['msg']}") from None
+    recipe = recipe_from(Tree.of(found.recipe, Mark(str(source))))
+    n = sum(parameter.numel() for parameter in found.model.parameters())
+    log(f"{source}: {form.name}, {n:,} parameters, {_sizes(found.processor)}")
+    for note in found.notes:
+        log(f"note: {note}")
+    if names := sorted({*checkpoint.non_finite}):
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        log(f"warning: {names[0]}{more}: contains NaN or infinity; predictions will be meaningless")
+    card = {"format": form.name, "name": source.resolve().name, "files": checkpoint.hashes()}
+    with filling(out):
+        folder = RunFolder(out)
+        write_json(folder.environment, environment(torch.device("cpu")))
+        write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
+        found.processor.save(folder)
+        seal(folder, recipe, found.model, {"imported": card})
+        return folder
+
+
+def _sizes(processor: TaskProcessor) -> str:
+    """Describe the number of tokens, and of labels if there are any."""
+    answers = "labels" if hasattr(processor, "labels") else None
+    tokens = processor.sizes[: -1 if answers else None]
+    parts = [f"{' and '.join(f'{size:,}' for size in tokens)} tokens"] if tokens else []
+    return ", ".join(parts + ([f"{processor.sizes[-1]} {answers}"] if answers else []))
+
+
+def refuse_full(out: Path) -> None:
+    """Check that a folder is empty or does not exist.
+
+    Raises:
+        RequestError: it is not empty, or it is a file.
+    """
+    if out.exists() and not out.is_dir():
+        raise RequestError(f"{out}: expected a folder, got a file; choose another folder")
+    found = sorted(path.name for path in out.iterdir()) if out.exists() else []
+    if found:
+        raise RequestError(f"{out}: must be empty, but contains {found[0]!r}; choose another folder")
+
+
+@contextmanager
+def filling(out: Path) -> Iterator[None]:
+    """Lock an empty folder while it is filled; on failure, remove everything that was written.
+
+    Raises:
+        RequestError: another process is writing there, or has written something.
+    """
+    with locked(out):
+        refuse_full(out)
+        with emptied_on_failure(out):
+            yield
+
+
+def export_run(path: Path, to: str, out: Path | None = None, log: Log = lambda line: None) -> Path:
+    """Export a run to the format of another library.
+
+    Args:
+        path: run folder.
+        to: name of the format.
+        out: folder to write; must be empty or not exist. Defaults to RUN-FORMAT beside the run.
+        log: called with lines about differences to the run.
+
+    Returns:
+        The folder.
+
+    Raises:
+        RequestError: the format is unknown or does not support the run.
+    """
+    form = format_called(to)
+    named = path if path.name not in ("", "..") else path.resolve()
+    folder = out or named.with_name(f"{named.name}-{form.name}")
+    refuse_full(folder)
+    run = load(path, device="cpu")
+    task = run.recipe.task.kind
+    if task not in form.loaders:
+        fitting = [name for name, other in FORMATS.items() if task in other.loaders]
+        remedy = f"; use --to {' or '.join(fitting)}" if fitting else ""
+        raise RequestError(
+            f"--to {to}: expected a run of task {' or '.join(form.loaders)}, got {task}{remedy}"
+        )
+    written = form.write(run)
+    for note in written.notes:
+        log(f"note: {note}")
+    with filling(folder):
+        try:
+            for name in (CONFIG, *written.files):
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RequestError(f"{folder}: cannot create the folder ({error.strerror})") from None
+        for name, content in written.files.items():
+            write_bytes(folder / name, content.encode() if isinstance(content, str) else content)
+        write_checkpoint(folder, written.config, written.tensors)
+    log(f'load with:   {form.loaders[task]}.from_pretrained("{folder}")')
+    return folder
