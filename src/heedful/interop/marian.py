@@ -36,7 +36,7 @@ from heedful.interop.sentencepieces import (
     read_sentencepieces,
     write_sentencepieces,
 )
-from heedful.models.sections import SinusoidalConfig
+from heedful.models.positions import SinusoidalConfig
 from heedful.models.transformer import TransformerConfig, build
 from heedful.runs.run import Run
 from heedful.tasks.source_target import COLUMNS, SOURCE, TARGET, Tokenizers

@@ -24,7 +24,7 @@ from heedful.interop.checkpoint import Checkpoint, Settings
 from heedful.interop.names import Numbering
 from heedful.interop.refusing import ALIKE, refuse_other_heads, refuse_others
 from heedful.interop.sentencepieces import Numberings
-from heedful.models.sections import SinusoidalConfig
+from heedful.models.positions import SinusoidalConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.text.specials import SPECIALS
 from heedful.typing import JsonObject

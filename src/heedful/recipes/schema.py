@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from heedful.config import Config, OwnSection, as_section
+from heedful.config import Config, CustomSection, as_section
 from heedful.data.lines import expand
 from heedful.data.sources import SourceConfig
 from heedful.errors import RequestError, nearest
@@ -59,7 +59,7 @@ class DataConfig(Config):
         return {name: source for name, source in test.items() if source is not None}
 
 
-class OwnLoss(OwnSection):
+class CustomLoss(CustomSection):
     """A loss of a user's own: a class of objectives (`heedful.objectives.terms.Objective`).
 
     Parameters of the class that have the name of a key of the section ``objective`` get its value.
@@ -68,7 +68,7 @@ class OwnLoss(OwnSection):
     sizes: ClassVar[tuple[str, ...]] = ("chunk", "label_smoothing")
 
 
-class OwnMetric(OwnSection):
+class CustomMetric(CustomSection):
     """A metric of a user's own: an instance is called as ``metric(rows, predictions)``, with the rows as
     maps of columns, and returns a number or a `heedful.tasks.metrics.score.Score`.
     """
@@ -85,7 +85,7 @@ class EvaluationConfig(Config):
         metrics: metrics of a user's own, besides those of the task.
     """
 
-    metrics: list[Annotated[OwnMetric, BeforeValidator(as_section)]] = []  # noqa: RUF012
+    metrics: list[Annotated[CustomMetric, BeforeValidator(as_section)]] = []  # noqa: RUF012
 
 
 class ObjectiveConfig(Config):
@@ -100,12 +100,12 @@ class ObjectiveConfig(Config):
     losses: ClassVar[Losses] = {}
     """Valid values of ``loss``."""
 
-    loss: Annotated[str | OwnLoss, BeforeValidator(_own_loss)] = "cross-entropy"
+    loss: Annotated[str | CustomLoss, BeforeValidator(_own_loss)] = "cross-entropy"
     chunk: PositiveInt = 1024
 
     @field_validator("loss")
     @classmethod
-    def _known(cls, loss: str | OwnLoss) -> str | OwnLoss:
+    def _known(cls, loss: str | CustomLoss) -> str | CustomLoss:
         if isinstance(loss, str) and loss not in cls.losses:
             known = ", ".join(cls.losses)
             raise ValueError(f"unknown loss {loss!r}{nearest(loss, cls.losses)}; the losses are {known}")
@@ -113,9 +113,9 @@ class ObjectiveConfig(Config):
 
     def make(self) -> Objective:
         """Return the objective of these settings."""
-        if isinstance(self.loss, OwnLoss):
+        if isinstance(self.loss, CustomLoss):
             given = self.model_dump()
-            return self.loss.instance(**{name: given[name] for name in OwnLoss.sizes if name in given})
+            return self.loss.instance(**{name: given[name] for name in CustomLoss.sizes if name in given})
         return self.losses[self.loss](self)
 
 

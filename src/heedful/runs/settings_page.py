@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from heedful.config import Config, OwnSection
+from heedful.config import Config, CustomSection
 from heedful.tasks.registry import TASKS
 from heedful.typing import JsonMapping
 
@@ -103,7 +103,7 @@ def configs(annotation: Any) -> Iterator[type[Config]]:
     if (
         isinstance(annotation, type)
         and issubclass(annotation, Config)
-        and not issubclass(annotation, OwnSection)
+        and not issubclass(annotation, CustomSection)
     ):
         yield annotation
     for inner in get_args(annotation):

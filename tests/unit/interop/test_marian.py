@@ -13,8 +13,8 @@ from heedful.interop.exporting import export_run
 from heedful.interop.halves import in_halves
 from heedful.interop.importing import import_run
 from heedful.interop.marian import load_weights
+from heedful.models.positions import SinusoidalConfig
 from heedful.models.registry import build_model
-from heedful.models.sections import SinusoidalConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.layout import Tokens
 from heedful.runs.run import load
