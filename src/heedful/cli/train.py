@@ -94,8 +94,7 @@ def train_into(
 ) -> None:
     """Train with progress display, then report the result and follow-up commands."""
     from heedful.runs.train import train_run
-    from heedful.training.callbacks import JsonLines, Progress, TensorBoard
-    from heedful.training.notices import ContentionNotice, LossNotice
+    from heedful.training.callbacks import ContentionNotice, JsonLines, LossNotice, Progress, TensorBoard
 
     trained = train_run(
         recipe,

@@ -16,9 +16,9 @@ from heedful.runs.warm_start import freeze, rate_shares
 from heedful.tasks.registry import task_for
 from heedful.tasks.vectors import check_vectors
 from heedful.text.specials import SPECIALS
-from heedful.training.feed import PlannedData
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import build_optimizer, fewest_states
+from heedful.training.update import PlannedData
 
 TOO_LARGE = "model: does not fit in memory"
 WAY_OUT = "lower its sizes (`heedful describe` shows what it takes)"

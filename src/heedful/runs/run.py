@@ -25,7 +25,7 @@ from heedful.tasks.prediction import Prediction
 from heedful.tasks.registry import task_for
 from heedful.tasks.streaming import Pieces
 from heedful.training import checkpoints
-from heedful.training.averaging import final_weights
+from heedful.training.checkpoints import final_weights
 from heedful.typing import JsonMapping, JsonObject
 
 _preparing = Lock()

@@ -33,9 +33,8 @@ from heedful.runs.train import choose_fast_path, new_module
 from heedful.runs.warm_start import rate_shares
 from heedful.tasks.base import PreparedData
 from heedful.tasks.registry import task_for
-from heedful.training.feed import PlannedData
 from heedful.training.optimizers import build_optimizer
-from heedful.training.update import update_weights
+from heedful.training.update import PlannedData, update_weights
 from heedful.typing import JsonObject
 
 WARM_UP = 2

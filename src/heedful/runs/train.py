@@ -39,17 +39,16 @@ from heedful.tasks.base import Log, Task
 from heedful.tasks.registry import task_for
 from heedful.tasks.vectors import frozen_tables
 from heedful.training import checkpoints, distribution
-from heedful.training.averaging import average, final_weights
 from heedful.training.callbacks import Callback
+from heedful.training.checkpoints import average, final_weights
+from heedful.training.distribution import launched, with_threads
 from heedful.training.fast_paths import choose_compile, choose_precision, choose_processes
-from heedful.training.feed import PlannedData
-from heedful.training.launch import launched, with_threads
 from heedful.training.loop import TrainingResult, Validate, fit
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import build_optimizer
 from heedful.training.schedules import build_schedule, is_better
 from heedful.training.settings import TrainingConfig
-from heedful.training.update import seed_of
+from heedful.training.update import PlannedData, seed_of
 from heedful.typing import JsonMapping
 
 # What may differ between a recipe and the run that it resumes: how long and how to look, not what is made.

@@ -42,9 +42,9 @@ from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.warm_start import WarmStart
-from heedful.training.feed import PlannedData
 from heedful.training.loop import Validate
 from heedful.training.model_with_loss import ModelWithLoss
+from heedful.training.update import PlannedData
 from heedful.typing import JsonMapping
 
 Log = Callable[[str], None]

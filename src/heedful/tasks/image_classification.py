@@ -54,8 +54,8 @@ from heedful.tasks.prediction import Prediction
 from heedful.tasks.reading import Progress, Reader
 from heedful.tasks.validation import Validator, micro_batch
 from heedful.tasks.warm_start import image_reader_of
-from heedful.training.feed import PlannedData
 from heedful.training.model_with_loss import ModelWithLoss
+from heedful.training.update import PlannedData
 from heedful.typing import JsonMapping, JsonObject
 
 BUDGET = 8192

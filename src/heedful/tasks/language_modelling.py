@@ -40,8 +40,8 @@ from heedful.tasks.running_text import RunningTextTask, TextProcessor, Tokenizat
 from heedful.tasks.unknown import counted_notes
 from heedful.tasks.validation import means, micro_batch
 from heedful.text.specials import SPECIALS
-from heedful.training.feed import PlannedData
 from heedful.training.model_with_loss import ModelWithLoss
+from heedful.training.update import PlannedData
 from heedful.typing import JsonMapping
 
 TOKENS = 8192

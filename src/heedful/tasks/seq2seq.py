@@ -46,8 +46,8 @@ from heedful.tasks.source_target import Tokenizers
 from heedful.tasks.validation import means, micro_batch
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
-from heedful.training.feed import PlannedData
 from heedful.training.model_with_loss import ModelWithLoss
+from heedful.training.update import PlannedData
 from heedful.typing import JsonObject
 
 Vary = Callable[[str, Sequence[Ids], Sequence[int], int], list[Ids]]

@@ -29,8 +29,8 @@ from heedful.tasks.vectors import fill_vectors
 from heedful.tasks.warm_start import own_tokenizer
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
-from heedful.training.feed import PlannedData
 from heedful.training.model_with_loss import ModelWithLoss
+from heedful.training.update import PlannedData
 
 # Recipes ------------------------------------------------------------------------------------------------
 

@@ -34,12 +34,11 @@ from heedful.tasks.translation import (
     TranslationRecipe,
 )
 from heedful.text.configuration import WordConfig
-from heedful.training.averaging import average
 from heedful.training.callbacks import TensorBoard
-from heedful.training.checkpoints import TrainingState, path_of, paths
-from heedful.training.feed import PlannedData
+from heedful.training.checkpoints import TrainingState, average, path_of, paths
 from heedful.training.loop import TrainingResult
 from heedful.training.schedules import ConstantConfig, LinearConfig
+from heedful.training.update import PlannedData
 
 
 def recipe(**training):
