@@ -83,8 +83,7 @@ def _saved_recipe(folder: Path, overrides: list[str]) -> "Recipe":
     """Return the recipe of a run with overrides applied."""
     from heedful.recipes.resolve import overrides_tree
     from heedful.recipes.trees import merge
-    from heedful.runs.reading import recipe_from
-    from heedful.runs.saved import saved_tree
+    from heedful.runs.reading import recipe_from, saved_tree
 
     return recipe_from(merge(saved_tree(folder), overrides_tree(overrides)))
 

@@ -253,7 +253,7 @@ def _beside(measured: int, model: nn.Module) -> Iterator[str]:
 
 def _of_run(path: Path, asked: RequestedSizes, overrides: Sequence[str]) -> DescribedModel:
     from heedful.recipes.trees import merge
-    from heedful.runs.saved import saved_tree
+    from heedful.runs.reading import saved_tree
     from heedful.tasks.registry import task_class
 
     folder = RunFolder(path)

@@ -13,7 +13,7 @@ from typing import Any
 from heedful.artifacts.run_folder import RunFolder, read_text
 from heedful.errors import DamagedError, RequestError, nearest
 from heedful.files import parse_json, sha256
-from heedful.runs.saved import saved_tree
+from heedful.runs.reading import saved_tree
 from heedful.typing import JsonMapping, JsonObject
 
 OUTSIDE = ("description", "expected", "root")

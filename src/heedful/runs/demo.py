@@ -13,9 +13,8 @@ from heedful.data.sources import BuiltInSource
 from heedful.errors import RequestError
 from heedful.recipes.schema import Recipe
 from heedful.runs.evaluate import evaluate
-from heedful.runs.reading import read_recipe
+from heedful.runs.reading import read_recipe, saved_recipe
 from heedful.runs.run import Run
-from heedful.runs.saved import saved_recipe
 from heedful.runs.train import Trained, train_run
 from heedful.tasks.evaluation import EvaluationOptions
 from heedful.tasks.metrics.score import Score

@@ -210,3 +210,16 @@ def _refuse_another_tokenizer(tree: Tree, below: dict[Any, Tree], start: Tree) -
             f"{start.mark}: start.run: the run uses the tokenizer of {start.value}; remove the section "
             "tokenizer, which differs"
         )
+
+
+def saved_tree(path: Path | str) -> Tree:
+    """Return the recipe that a run was made from, as a tree."""
+    folder = RunFolder(path)
+    if not folder.recipe.exists():
+        raise RequestError(f"{folder.path} is not a run: it has no {folder.recipe.name}")
+    return read_yaml(read_text(folder.recipe), str(folder.recipe))
+
+
+def saved_recipe(folder: RunFolder) -> Any:
+    """Return the recipe that a run was made from."""
+    return recipe_from(saved_tree(folder.path))

@@ -9,24 +9,23 @@ from typing import Any
 import torch
 
 from heedful.artifacts.environment import choose_device
-from heedful.artifacts.run_folder import RunFolder, read_json
+from heedful.artifacts.run_folder import RunFolder
 from heedful.artifacts.weights import load_tensors, load_weights
 from heedful.decoding.config import DecodingConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import DamagedError, RequestError
-from heedful.files import is_intact, sha256
 from heedful.memory import room_for
 from heedful.models.base import Model
 from heedful.plugins import allow_plugins
 from heedful.runs.questions import at_least_one, decoding_of, inputs_of, streaming, with_beam
-from heedful.runs.saved import saved_recipe
+from heedful.runs.reading import saved_recipe
 from heedful.tasks.base import Predictor, Task
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.registry import task_for
 from heedful.tasks.streaming import Pieces
 from heedful.training import checkpoints
 from heedful.training.checkpoints import final_weights
-from heedful.typing import JsonMapping, JsonObject
+from heedful.typing import JsonMapping
 
 _preparing = Lock()
 """Held while an `Inference` is made: one thread makes it for all."""
@@ -197,9 +196,9 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins
     unfinished = not folder.has_ended and folder.has_checkpoints
     card = None if unfinished else folder.require()
     if verify:
-        check_started(folder)
+        folder.check_started()
         if card is not None:
-            check_files(folder, card)
+            folder.check_files(card)
     recipe = saved_recipe(folder)
     task = task_for(recipe)
     task.load(folder)
@@ -224,53 +223,3 @@ def _refuse_damaged_checkpoints(folder: RunFolder) -> None:
         raise DamagedError(f"{damaged[0]}; `heedful train {folder.path} --resume` goes on from {good.path}")
     if damaged:
         raise DamagedError(f"{damaged[0]}; there is no other good checkpoint")
-
-
-def check_started(folder: RunFolder) -> None:
-    """Compare the files that a training under way, or interrupted, is made from with what was written.
-
-    Raises:
-        DamagedError: a file, or the list of them, is not what was written.
-    """
-    if not folder.started.exists():
-        return
-    record = read_json(folder.started)
-    if not isinstance(record, dict) or not is_intact(record) or not isinstance(record.get("files"), dict):
-        raise DamagedError(
-            f"{folder.started}: damaged: its content is not what was written; restore it from a copy"
-        )
-    check_files(folder, record)
-
-
-def check_files(folder: RunFolder, card: JsonObject) -> None:
-    """Compare the run's files with the sizes and hashes on its card."""
-    for name, wanted in card["files"].items():
-        path = folder.path / name
-        if not _is_entry(name, wanted):
-            raise DamagedError(
-                f"{folder.card}: damaged: of {name!r} it has no number of bytes and no SHA-256"
-            )
-        if not path.is_file():
-            raise DamagedError(f"{path}: missing, though it belongs to the run; {_advice(folder, path)}")
-        size = path.stat().st_size
-        if size != wanted["bytes"]:
-            raise DamagedError(
-                f"{path}: damaged: it has {size} bytes, and {wanted['bytes']} were written; "
-                f"{_advice(folder, path)}"
-            )
-        if sha256(path) != wanted["sha256"]:
-            raise DamagedError(
-                f"{path}: damaged: its content is not what was written; {_advice(folder, path)}"
-            )
-
-
-def _is_entry(name: str, wanted: Any) -> bool:
-    """Whether this is a valid entry of a card for a file in the run's own folder."""
-    known = isinstance(wanted, dict) and isinstance(wanted.get("sha256"), str)
-    return known and isinstance(wanted.get("bytes"), int) and Path(name).name == name
-
-
-def _advice(folder: RunFolder, path: Path) -> str:
-    """How a damaged file comes back: training writes only the weights anew, from checkpoints."""
-    again = path == folder.weights and folder.has_checkpoints
-    return "restore it from a copy" + (", or train with --resume to write it again" if again else "")
