@@ -20,6 +20,8 @@ from heedful.config import Config, CustomSection, as_section
 from heedful.data.lines import expand
 from heedful.data.sources import SourceConfig
 from heedful.errors import RequestError, nearest
+from heedful.models.sections import PowerNormConfig
+from heedful.models.stacks import DecoderConfig, StackConfig
 from heedful.objectives.registry import CLASS, NEXT_TOKEN, Losses
 from heedful.objectives.terms import Objective
 from heedful.plugins import is_reference
@@ -286,18 +288,26 @@ class Recipe(Config):
 
         None if it is not, or if no norm of the model has a warm-up.
         """
-        warmup = self.norm_warmup
-        if updates is None or warmup is None:
+        if updates is None or self.norm_warmup is None:
             return None
         batches = updates * self.training.accumulate
-        return batches if 2 * warmup > batches else None
+        return batches if 2 * self.norm_warmup[1] > batches else None
 
     @property
-    def norm_warmup(self) -> int | None:
-        """Largest number of batches in the warm-up of a power normalisation; None: the model has none."""
-        layers = (*getattr(self.model, "layers", ()), *getattr(self.model, "decoder_layers", ()))
-        warmups = [layer.norm.warmup for layer in layers if layer.norm.kind == "power"]
-        return max(warmups, default=None)
+    def norm_warmup(self) -> tuple[str, int] | None:
+        """Key of the power normalisation with the longest warm-up, and its number of batches, or None."""
+        if not isinstance(self.model, StackConfig):
+            return None
+        changes = [(f"pattern.{n}", each) for n, each in enumerate(self.model.pattern or [{}])]
+        layers = [(*change, layer) for change, layer in zip(changes, self.model.layers, strict=False)]
+        if isinstance(self.model, DecoderConfig):
+            layers.append(("decoder_layer", self.model.decoder_layer, self.model.decoder_layers[0]))
+        warmups = [
+            (f"model.{key if 'norm' in changed else 'layer'}.norm", layer.norm.warmup)
+            for key, changed, layer in layers
+            if isinstance(layer.norm, PowerNormConfig)
+        ]
+        return max(warmups, key=lambda each: each[1], default=None)
 
     def metrics(self) -> set[str]:
         """Return the names of the validation metrics."""
@@ -331,9 +341,10 @@ class Recipe(Config):
     def _leaves_the_warm_up_of_its_norm(self) -> "Recipe":
         """Check that the run is longer than the warm-up of power normalisation on batch statistics."""
         batches = self.batches_within_warm_up(self.training.max_updates)
-        if batches is not None:
+        if batches is not None and self.norm_warmup is not None:
+            key, warmup = self.norm_warmup
             raise ValueError(
-                f"the warmup={self.norm_warmup} of model.layer.norm is more than half of the run's {batches} "
+                f"the warmup={warmup} of {key} is more than half of the run's {batches} "
                 "batches, so power normalisation would be in warm-up for most of the run; set it to at most "
                 f"{batches // 2}"
             )

@@ -91,7 +91,7 @@ def train_run(
             model = training.module.model
             load_tensors(*final_weights(folder.path, recipe.training), model, "the final weights")
             _keep_the_better(training, result, quiet)
-            _log_warm_up(model, quiet)
+            _log_warm_up(recipe, model, quiet)
             finish(folder, recipe, model, result)
         return Trained(folder, result, distribution.is_first())
 
@@ -169,23 +169,25 @@ def _check_warm_up(recipe: Recipe) -> None:
         RequestError: patience may end the training before.
     """
     batches = recipe.batches_within_warm_up(recipe.training.fewest_updates)
-    if batches is not None:
+    if batches is not None and recipe.norm_warmup is not None:
+        key, warmup = recipe.norm_warmup
         raise RequestError(
-            f"model.layer.norm.warmup={recipe.norm_warmup}: training.patience may end the run after "
+            f"{key}.warmup={warmup}: training.patience may end the run after "
             f"{batches} batches, when power normalisation has hardly left its warm-up; set it to at most "
             f"{batches // 2}, or set training.max_updates"
         )
 
 
-def _log_warm_up(model: nn.Module, log: Log) -> None:
+def _log_warm_up(recipe: Recipe, model: nn.Module, log: Log) -> None:
     """Log if the time limit, or the end of the data, came within the warm-up of power normalisation."""
     norms = [part for part in model.modules() if isinstance(part, PowerNorm)]
-    if not norms or (seen := int(norms[0].n_batches)) >= norms[0].warmup:
+    if not norms or (n_batches := int(norms[0].n_batches)) >= norms[0].warmup:
         return
+    key = recipe.norm_warmup[0] if recipe.norm_warmup is not None else "model.layer.norm"
     log(
-        f"power normalisation is still in its warm-up ({seen:,} of {norms[0].warmup:,} batches): it was "
+        f"power normalisation is still in its warm-up ({n_batches:,} of {norms[0].warmup:,} batches): it was "
         "trained on statistics of single batches, and predicts by running ones; lower "
-        "model.layer.norm.warmup, or train longer"
+        f"{key}.warmup, or train longer"
     )
 
 
