@@ -12,7 +12,7 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.inputs import Input, InputFormat, Source, text_of
-from heedful.cli.options import Beam, Device, Precision, changed_decoding, from_command_line, grouped
+from heedful.cli.options import Beam, Device, Precision, changed_decoding, from_command_line
 from heedful.cli.output import json_result, log, one_line, result, write_result
 from heedful.errors import DataError, RequestError, WorkError
 from heedful.tasks.prediction import Prediction
@@ -163,11 +163,6 @@ class Plain:
     whole: Annotated[
         bool, typer.Option("--whole", help="Read FILE as a single input, including line breaks.")
     ] = False
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("predict", short_help="Predict with a run: one output per input.")(grouped(predict))
 
 
 def predict(

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from heedful.cli.options import Device
-from heedful.cli.output import json_result, log, result
-from heedful.cli.streams import OutputClosedError
+from heedful.cli.output import OutputClosedError, json_result, log, result
 from heedful.errors import RequestError
 from heedful.typing import JsonObject
 
@@ -27,11 +26,6 @@ _REASONS = {
     "data": "no more data",
     "signal": "interrupted",
 }
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("train")(train)
 
 
 def train(
