@@ -1,6 +1,6 @@
-"""What a caller in Python may give a run: inputs, numbers of answers, a decoding; anything else is refused.
+"""Check the arguments of predictions in Python: inputs, numbers of answers, a decoding.
 
-What an input must be is what the task declares (`heedful.tasks.base.Columns`).
+The task declares what its inputs must be (`heedful.tasks.base.Columns`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -21,12 +21,12 @@ THE_REQUEST = Mark("the request")
 
 
 def inputs_of(columns: Columns, given: Any) -> list[Any]:
-    """The inputs, each of which is what a task with these columns reads.
+    """Return the inputs after checking that a task with these columns reads them.
 
-    An image may be anything here; if it cannot be read, its prediction has an error.
+    Images are not checked here; if one cannot be read, its prediction has an error.
 
     Raises:
-        RequestError: they are no list, or one of them is something else; with its number, from 1.
+        RequestError: they are not a list, or one has the wrong type; the message has its number, from 1.
     """
     images = bool(columns.images)
     if isinstance(given, str | bytes | Mapping | Set) or not isinstance(given, Iterable):
@@ -42,7 +42,7 @@ def inputs_of(columns: Columns, given: Any) -> list[Any]:
 
 
 def _check(given: Any, names: Sequence[str], which: str, *, words: bool) -> None:
-    """Refuse what is neither a text nor, where the run reads these, a list of words or a tuple of texts."""
+    """Check that an input is a text or, if the run reads these, a list of words or a tuple of texts."""
     several = isinstance(given, list | tuple)
     if len(names) > 1:
         if not several or len(given) != len(names):
@@ -65,7 +65,7 @@ def _check_text(given: Any, which: str, wanted: str) -> None:
 
 
 def _found(given: Any) -> str:
-    """What was given, for messages."""
+    """Describe a value for messages."""
     if given is None:
         return "None"
     if isinstance(given, list | tuple):
@@ -74,10 +74,10 @@ def _found(given: Any) -> str:
 
 
 def at_least_one(name: str, given: Any) -> int | None:
-    """A number of hypotheses, or of answers, where one is given.
+    """Return a number of hypotheses or answers, or None if none is given.
 
     Raises:
-        RequestError: it is no whole number, or less than 1.
+        RequestError: it is not a whole number of at least 1.
     """
     if given is None:
         return None
@@ -88,10 +88,10 @@ def at_least_one(name: str, given: Any) -> int | None:
 
 
 def decoding_of(given: Any, own: Any) -> Any:
-    """The decoding to use: the one that is given, as a configuration or as recipes write it; or the run's.
+    """Return the decoding to use: the given one, a configuration or a map as in recipes, or the run's.
 
     Raises:
-        RequestError: it cannot be carried out, or the run writes nothing.
+        RequestError: it is invalid, or the run generates no text.
     """
     if given is None:
         return own
@@ -107,12 +107,12 @@ def decoding_of(given: Any, own: Any) -> Any:
 
 
 def with_beam(decoding: Any, beam: int | None, n_best: int | None) -> Any:
-    """The decoding with another beam width or number of answers.
+    """Return the decoding with another beam size or number of answers.
 
-    Greedy decoding becomes a beam search; of a sampling, ``n_best`` is the number of samples.
+    Greedy decoding becomes a beam search; for sampling, ``n_best`` is the number of samples.
 
     Raises:
-        RequestError: more answers than the beam is wide, a beam for a sampling, or nothing is decoded.
+        RequestError: there are more answers than the beam size, a beam for sampling, or nothing is decoded.
     """
     if beam is None and n_best is None:
         return decoding
@@ -133,10 +133,10 @@ def with_beam(decoding: Any, beam: int | None, n_best: int | None) -> Any:
 
 
 def streaming(predictor: Predictor, task: str) -> Streaming:
-    """The predictor, as one that can be watched.
+    """Return the predictor as one that streams.
 
     Raises:
-        RequestError: it writes nothing, or what it writes is only known in the end.
+        RequestError: it generates no text, or its decoding knows the text only at the end.
     """
     if not isinstance(predictor, Streaming):
         raise RequestError(f"the task {task} does not support streaming")
@@ -145,11 +145,11 @@ def streaming(predictor: Predictor, task: str) -> Streaming:
 
 
 class _Decoding(Config):
-    """For validating a decoding by itself."""
+    """Root for the validation of a decoding alone."""
 
     decoding: DecodingConfig
 
 
 def decoding_from(tree: Tree) -> Any:
-    """A decoding configuration from a tree with the one key ``decoding``."""
+    """Return the decoding configuration in a tree with the one key ``decoding``."""
     return validate(tree, _Decoding).decoding

@@ -28,17 +28,17 @@ from heedful.training.checkpoints import final_weights
 from heedful.typing import JsonMapping
 
 _preparing = Lock()
-"""Held while an `Inference` is made: one thread makes it for all."""
+"""Held while an `Inference` is prepared: one thread prepares it for all."""
 
 _is_used = False
-"""Whether this process has a run."""
+"""Whether this process has created a run."""
 
 
 def _after_fork() -> None:
-    """Let a process that was forked from one with a run compute, on one thread.
+    """Make a process that was forked from one with a run compute on one thread.
 
-    The threads that torch and the native engine compute on do not exist in the new process: whatever is
-    spread over several would wait for them forever.
+    The threads of torch and of the native engine do not exist in the new process, so work that is divided
+    among several would wait for them forever.
     """
     global _preparing
     _preparing = Lock()
@@ -54,9 +54,9 @@ class Run:
     """A trained run. Several threads may use it at the same time; a forked process computes on one thread.
 
     Args:
-        folder: where it is.
-        task: with its recipe and its processor.
-        model: with its weights; put into evaluation mode here.
+        folder: its folder.
+        task: its task, with recipe and processor.
+        model: its model, with weights; set to evaluation mode.
     """
 
     def __init__(self, folder: RunFolder, task: Task, model: Model) -> None:
@@ -67,12 +67,12 @@ class Run:
 
     @property
     def recipe(self) -> Any:
-        """What it was made from."""
+        """Return the recipe of the run."""
         return self.task.recipe
 
     @property
     def processor(self) -> Any:
-        """Its tokenizers, and what else encodes inputs."""
+        """Return the processor, which encodes inputs and decodes outputs."""
         return self.task.processor
 
     def predict(
@@ -88,31 +88,29 @@ class Run:
         precision: str = "auto",
         **options: Any,
     ) -> list[Prediction]:
-        """The run's task on each text: as many predictions as texts, in their order.
+        """Predict for each text; return as many predictions as texts, in order.
 
         Args:
-            texts: the inputs, in a list or whatever gives one after the other; of a task that reads pairs, a
-                tuple of both for each; of one that reads images, paths, arrays
-                (`heedful.data.images.LazyImage`) or images of Pillow's.
-            beam: hypotheses kept in the search; 1 is greedy. By default as the recipe says.
-            n_best: how many answers to give; those after the first are ``alternatives``.
-            decoding: a whole configuration, instead of the recipe's; or a map, as recipes write one.
-            alignment: also return the attention over the source.
-            first: the number of the first text, where more were predicted before; samples are drawn
-                anew for each number.
-            progress: called with the number of texts just done.
-            precision: of the weights while decoding: fp32, bf16, int8, or auto, which is fp32
+            texts: the inputs, in any iterable; for a task that reads pairs, a tuple of both for each; for
+                images, paths, arrays (`heedful.data.images.LazyImage`) or Pillow images.
+            beam: beam size; 1 is greedy; default: that of the recipe.
+            n_best: number of answers per text; those after the first are ``alternatives``.
+            decoding: a complete configuration that replaces the recipe's, or a map as in recipes.
+            alignment: whether to return the attention over the source.
+            first: number of the first text, if others were predicted before; each number has its own samples.
+            progress: called with the number of texts that were just predicted.
+            precision: precision of the weights during decoding: fp32, bf16, int8, or auto, which is fp32
                 (`heedful.engine.choosing`).
-            **options: of a language model, ``max_new_tokens``, ``stop`` (a list of texts) and ``prefix``, a
-                text that is read before every prompt.
+            **options: for a language model, ``max_new_tokens``, ``stop`` (a list of texts) and ``prefix``, a
+                text before every prompt.
 
-        A classifier's answer is a label, with its log-probability as the score; a tagger's has ``words`` and
-        ``tags`` too (its input may be a list of words), a regression's a ``value``, and an answer that is cut
-        out of a passage the characters where it has its ``start`` and ``end``.
+        The answer of a classifier is a label, with its log-probability as the score; that of a tagger also
+        has ``words`` and ``tags`` (its input may be a list of words), that of a regression a ``value``, and
+        an answer from a passage the indices ``start`` and ``end`` of its characters.
 
         Raises:
-            RequestError: the task cannot do what is asked for, or an input is none that it reads; nothing is
-                answered then. An image that cannot be read has an ``error`` in its place instead.
+            RequestError: the task does not support an option, or an input has the wrong type; then nothing is
+                predicted. For an image that cannot be read, the prediction has an ``error`` instead.
         """
         inputs = inputs_of(self.task.columns, texts)
         predictor = self.predictor(
@@ -129,13 +127,13 @@ class Run:
         precision: str = "auto",
         **options: Any,
     ) -> Predictor:
-        """What `predict` asks, made once for many calls; its arguments are the same.
+        """Return a predictor for many calls; the arguments are those of `predict`.
 
         Raises:
-            RequestError: the task cannot do what is asked for.
+            RequestError: the task does not support an option.
         """
         beam, n_best = at_least_one("beam", beam), at_least_one("n_best", n_best)
-        # Some tasks have several answers without a search; for others it is the search's business.
+        # Some tasks have several answers without a search.
         if "n_best" in self.task.info.options:
             options["n_best"], n_best = n_best, None
         settings = with_beam(decoding_of(decoding, self.recipe.decoding), beam, n_best)
@@ -146,29 +144,28 @@ class Run:
         return self.task.predictor(self.model, settings, inference, **given)
 
     def stream(self, text: Any, *, first: int = 0, **asked: Any) -> Pieces:
-        """The answer to one input, a piece at a time, as soon as it is written.
+        """Yield the answer to one input piece by piece, as soon as each is generated.
 
-        The pieces together are the text that `predict` answers; in the end, the generator returns the whole
-        prediction.
+        The pieces together are the text of `predict`; at the end, the generator returns the whole prediction.
 
         Args:
             text: the input.
             first: its number; see `predict`.
-            **asked: as of `predictor`; of a search, a ``beam`` of 1.
+            **asked: arguments of `predictor`; a beam search needs ``beam=1``.
 
         Raises:
-            RequestError: the task, or the decoding, shows nothing before it is done.
-            DataError: the input, an image, cannot be read.
+            RequestError: the task or the decoding does not support streaming.
+            DataError: the input is an image that cannot be read.
         """
         (text,) = inputs_of(self.task.columns, [text])
         predictor = streaming(self.predictor(**asked), self.recipe.task.kind)
         return predictor.stream(text, ordinal=first)
 
     def inference(self, precision: str = "auto") -> Inference:
-        """The model made ready for decoding; kept for the next call.
+        """Return the model prepared for decoding, which is kept for further calls.
 
         Raises:
-            RequestError: the precision cannot be had for this model here.
+            RequestError: the precision is not available for this model on this machine.
         """
         with _preparing:
             if precision not in self._inferences:
@@ -182,13 +179,12 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins
     Args:
         path: its folder.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        verify: compare the files' hashes with those on the run's card.
-        plugins: packages from which classes that the run's recipe names may be imported
-            (`heedful.plugins`).
+        verify: whether to compare the hashes of the files with those on the run's card.
+        plugins: packages from which classes in the run's recipe may be imported (`heedful.plugins`).
 
     Raises:
-        RequestError: the folder is no run.
-        DamagedError: a file is not what was written.
+        RequestError: the folder is not a run.
+        DamagedError: a file is damaged.
     """
     allow_plugins(plugins)
     folder = RunFolder(path)
@@ -213,7 +209,7 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins
 
 
 def _refuse_damaged_checkpoints(folder: RunFolder) -> None:
-    """Refuse to predict with an older checkpoint than the newest, unasked.
+    """Refuse to predict with an older checkpoint than the newest.
 
     Raises:
         DamagedError: the newest is damaged.
