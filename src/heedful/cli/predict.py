@@ -184,8 +184,7 @@ def predict(
     source = inputs.source(run)
     if plain.whole:
         source = source.joined()
-    from heedful.runs.questions import streaming
-    from heedful.runs.run import load
+    from heedful.runs.run import load, streaming
 
     loaded = load(run, device=device)
     predictor = task.predictor(loaded, precision)

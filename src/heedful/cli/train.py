@@ -48,7 +48,7 @@ def train(
     from heedful.artifacts.run_folder import RunFolder
     from heedful.recipes.resolve import SUFFIXES, shipped_recipes
     from heedful.recipes.yaml import dump_yaml
-    from heedful.runs.reading import read_recipe
+    from heedful.runs.reading import read_recipe, saved_recipe
 
     if print_recipe and as_json:
         raise RequestError("--json: not supported with --print, which prints the recipe as YAML")
@@ -57,7 +57,7 @@ def train(
             raise RequestError(
                 f"--out {out}: not supported with --resume, which continues in the run's folder; remove --out"
             )
-        settings, folder = _saved_recipe(Path(recipe), overrides or []), Path(recipe)
+        settings, folder = saved_recipe(RunFolder(recipe), overrides or []), Path(recipe)
     else:
         if resume and not (recipe.endswith(SUFFIXES) or Path(recipe).exists() or recipe in shipped_recipes()):
             raise RequestError(f"{recipe}: no such run")
@@ -71,15 +71,6 @@ def train(
         result(dump_yaml(settings.model_dump(mode="json")).rstrip())
         return
     train_into(folder, settings, resume=resume, device=device, tensorboard=tensorboard, as_json=as_json)
-
-
-def _saved_recipe(folder: Path, overrides: list[str]) -> "Recipe":
-    """Return the recipe of a run with overrides applied."""
-    from heedful.recipes.resolve import overrides_tree
-    from heedful.recipes.trees import merge
-    from heedful.runs.reading import recipe_from, saved_tree
-
-    return recipe_from(merge(saved_tree(folder), overrides_tree(overrides)))
 
 
 def train_into(

@@ -75,7 +75,9 @@ def require_room(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> 
     except ValueError as error:
         raise RequestError(f"model: {error}") from None
     freeze(recipe, model)
-    needed, there = least_memory(recipe, model), memory_of(device)
+    needed, there = least_memory(recipe, model), machine_memory()
+    if device.type == "cuda":
+        there = torch.cuda.get_device_properties(device).total_memory
     if there is not None and needed > there:
         whose = "this machine" if device.type == "cpu" else "the GPU"
         raise RequestError(
@@ -94,13 +96,6 @@ def least_memory(recipe: Recipe, model: nn.Module) -> int:
     return sum(
         p.numel() * p.element_size() * (2 + states if p.requires_grad else 1) for p in model.parameters()
     )
-
-
-def memory_of(device: torch.device) -> int | None:
-    """Return the memory of the device in bytes; None if unknown."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).total_memory
-    return machine_memory()
 
 
 def too_wide(recipe: Recipe, longest: Longest | None, held: str) -> str:

@@ -222,6 +222,6 @@ def saved_tree(path: Path | str) -> Tree:
     return read_yaml(read_text(folder.recipe), str(folder.recipe))
 
 
-def saved_recipe(folder: RunFolder) -> Any:
-    """Return the recipe that a run was made from."""
-    return recipe_from(saved_tree(folder.path))
+def saved_recipe(folder: RunFolder, overrides: Sequence[str] = ()) -> Any:
+    """Return the recipe that a run was made from, with overrides."""
+    return recipe_from(merge(saved_tree(folder.path), overrides_tree(overrides)))

@@ -160,10 +160,7 @@ def time_updates(
             work()
         memory = peak.read()  # before there is a compiler, whose memory is not the update's
         choose_fast_path(recipe, module, data, place, log)
-        for _ in range(WARM_UP):
-            work()
         seconds = list(_timed(work, place))
-        process = peak.of_process()
     return Timing(
         device=place.type,
         precision=module.precision,
@@ -174,10 +171,8 @@ def time_updates(
         seconds=statistics.median(seconds),
         updates_timed=len(seconds),
         memory=memory,
-        process=process,
-        max_updates=settings.max_updates,
-        max_epochs=settings.max_epochs,
-        max_minutes=settings.max_minutes,
+        process=peak.of_process(),
+        **settings.model_dump(include={"max_updates", "max_epochs", "max_minutes"}),
     )
 
 
@@ -198,7 +193,9 @@ def _synthetic_data(
 
 
 def _timed(work: Callable[[], Any], device: torch.device) -> Iterator[float]:
-    """Yield the seconds of each repetition of the work."""
+    """Repeat the work: first `WARM_UP` times, then yielding the seconds of each time."""
+    for _ in range(WARM_UP):
+        work()
     begun, n = time.perf_counter(), 0
     while n < FEWEST or time.perf_counter() - begun < (SECONDS if n >= ENOUGH else PATIENCE):
         start = time.perf_counter()

@@ -124,20 +124,20 @@ class JsonLines:
         """Append the event; raise `WorkError` if the file cannot be written."""
         if isinstance(event, Saved) or (isinstance(event, Updated) and event.update % self.every):
             return
-        if isinstance(event, Started):
-            self._truncate(event)
+        if isinstance(event, Started) and self.path.exists():
+            last = {"validated": event.validated}
+            kept = [
+                json.dumps(line) + "\n"
+                for line in read_metrics(self.path)
+                if int(line["update"]) <= last.get(str(line.get("event")), event.update)
+            ]
+            write_text(self.path, "".join(kept))
         values = {"version": VERSION, "event": type(event).__name__.lower(), **asdict(event)}
         try:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(_finite(values), allow_nan=False) + "\n")
         except OSError as error:
             raise WorkError(f"{self.path}: cannot be written: {error.strerror or error}") from error
-
-    def _truncate(self, event: Started) -> None:
-        if not self.path.exists():
-            return
-        kept = [json.dumps(line) + "\n" for line in read_metrics(self.path) if _is_kept(line, event)]
-        write_text(self.path, "".join(kept))
 
 
 def read_metrics(path: Path) -> Iterator[JsonObject]:
@@ -151,11 +151,6 @@ def read_metrics(path: Path) -> Iterator[JsonObject]:
                 continue
             if isinstance(values, dict) and "update" in values:
                 yield values
-
-
-def _is_kept(line: JsonObject, start: Started) -> bool:
-    last = start.validated if line.get("event") == "validated" else start.update
-    return int(line["update"]) <= last
 
 
 def _finite(value: Any) -> Any:
@@ -178,7 +173,8 @@ class Progress:
         self._bar: Any = None
         self._task: Any = None
         self._max_updates: int | None = None
-        self._speed = _Speed()
+        # Exponential moving sums (half-life 14 updates) of the seconds, the tokens and the number of updates.
+        self._seconds = self._tokens = self._weight = 0.0
         self._written = -math.inf
 
     def __call__(self, event: Event) -> None:
@@ -191,13 +187,16 @@ class Progress:
             case Started():
                 self._start(event)
             case Updated():
-                self._speed.observe(event)
                 self._update(event)
             case Validated():
                 metrics = ", ".join(f"{name} {value:.4g}" for name, value in event.metrics.items())
                 self._print(f"update {event.update}: validation: {metrics}{' (best)' if event.best else ''}")
             case Stopped():
-                self._stop(event)
+                if self._bar is not None:
+                    self._bar.stop()
+                    self._bar = None
+                duration = _duration(event.elapsed)
+                self._print(f"stopped after update {event.update} ({event.reason}), {duration}")
 
     def _start(self, event: Started) -> None:
         self._max_updates = event.max_updates
@@ -211,6 +210,9 @@ class Progress:
             self._bar.start()
 
     def _update(self, event: Updated) -> None:
+        self._tokens = 0.95 * self._tokens + event.tokens
+        self._seconds = 0.95 * self._seconds + event.seconds
+        self._weight = 0.95 * self._weight + 1
         if self._bar is not None:
             self._bar.update(self._task, completed=event.update, description=self._summary(event))
         elif time.monotonic() - self._written >= self.seconds:
@@ -219,17 +221,12 @@ class Progress:
             self._print(f"update {event.update}{total}: epoch {event.epoch}, {self._summary(event)}")
 
     def _summary(self, event: Updated) -> str:
-        summary = f"loss {event.loss:.4f}, rate {event.rate:.2e}, {self._speed.tokens:,.0f} tokens/s"
+        tokens = self._tokens / max(self._seconds, 1e-9)
+        summary = f"loss {event.loss:.4f}, rate {event.rate:.2e}, {tokens:,.0f} tokens/s"
         if self._max_updates is None:
             return summary
-        left = (self._max_updates - event.update) * self._speed.seconds
+        left = (self._max_updates - event.update) * self._seconds / self._weight
         return f"{summary}, {_duration(left)} left"
-
-    def _stop(self, event: Stopped) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
-        self._print(f"stopped after update {event.update} ({event.reason}), {_duration(event.elapsed)}")
 
     def _print(self, message: str) -> None:
         text = escaped(message)
@@ -237,26 +234,6 @@ class Progress:
             self._bar.console.print(text, markup=False, highlight=False)
         else:
             print(text, file=self.stream, flush=True)
-
-
-class _Speed:
-    """Exponential moving averages of seconds per update and tokens per second (half-life 14 updates)."""
-
-    def __init__(self) -> None:
-        self._tokens = self._seconds = self._weight = 0.0
-
-    def observe(self, event: Updated) -> None:
-        self._tokens = 0.95 * self._tokens + event.tokens
-        self._seconds = 0.95 * self._seconds + event.seconds
-        self._weight = 0.95 * self._weight + 1
-
-    @property
-    def seconds(self) -> float:
-        return self._seconds / self._weight
-
-    @property
-    def tokens(self) -> float:
-        return self._tokens / max(self._seconds, 1e-9)
 
 
 def _duration(seconds: float) -> str:

@@ -129,11 +129,6 @@ def wrap(module: nn.Module) -> nn.Module:
     )
 
 
-def unwrap(module: Any) -> Any:
-    """Return the module that `wrap` was called with."""
-    return module.module if isinstance(module, DistributedDataParallel) else module
-
-
 def without_sync(forward: nn.Module) -> AbstractContextManager[Any]:
     """Return a context without gradient synchronisation, for all micro-batches except the last."""
     return forward.no_sync() if isinstance(forward, DistributedDataParallel) else nullcontext()
@@ -212,7 +207,10 @@ def launched(n: int, run: Path, threads_of_each: int | None = None) -> Iterator[
             with _explain_failures(started, folder), joined(0, n, folder / "store"):
                 barrier()  # the other processes wait here for the data
                 yield
-            _wait_until_ended(started)
+            deadline = time.monotonic() + _END_LIMIT
+            for process in started:
+                with suppress(subprocess.TimeoutExpired):  # it has finished its work and is killed below
+                    process.wait(max(0.0, deadline - time.monotonic()))
         finally:
             for process in started:
                 process.kill()
@@ -317,10 +315,3 @@ def _ended(started: list[subprocess.Popen[bytes]], folder: Path) -> list[tuple[b
                 (_CONNECTION not in last, f"process {rank + 1} of {len(started) + 1} ended ({how}){last}")
             )
     return found
-
-
-def _wait_until_ended(started: list[subprocess.Popen[bytes]]) -> None:
-    deadline = time.monotonic() + _END_LIMIT
-    for process in started:
-        with suppress(subprocess.TimeoutExpired):  # it has finished its work and is killed later
-            process.wait(max(0.0, deadline - time.monotonic()))

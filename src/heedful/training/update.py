@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from heedful.data.batch import Batch
 from heedful.data.plan import Cursor, Lengths, Samples, plan, split, updates
@@ -134,7 +136,7 @@ def update_weights(
         WorkError: the loss or the gradients are not finite. The weights are unchanged, and the samples are
             saved to ``bad_batch.json`` in the run folder.
     """
-    module: ModelWithLoss = distribution.unwrap(forward)
+    module: Any = forward.module if isinstance(forward, DistributedDataParallel) else forward
     micro_batches = _micro_batches(data, samples, epoch, settings.accumulate)
     counts = _counts(module, micro_batches)
     sums, weights = _accumulate_gradients(forward, micro_batches, counts, settings.seed, update)
