@@ -62,7 +62,7 @@ class ChangesOf:
 
 
 class CustomSection(Section):
-    """A part of a user's own: ``kind`` is the import path of a class, further keys are its arguments.
+    """A custom part of a model or recipe: ``kind`` is the import path of a class, further keys are its arguments.
 
     A parameter of the class that has the name of a size (``sizes``) gets it from the model.
     """
@@ -109,7 +109,7 @@ class ByKind:
 
 
 OWN = "package.module:Name"
-"""Tag of the section of a user's own class."""
+"""Tag of the section of a custom class."""
 
 
 def by_kind(*classes: type[Section], own: type[CustomSection] | None = None) -> Any:

@@ -62,7 +62,7 @@ class DataConfig(Config):
 
 
 class CustomLoss(CustomSection):
-    """A loss of a user's own: a class of objectives (`heedful.objectives.terms.Objective`).
+    """A custom loss: a class of objectives (`heedful.objectives.terms.Objective`).
 
     Parameters of the class that have the name of a key of the section ``objective`` get its value.
     """
@@ -71,8 +71,8 @@ class CustomLoss(CustomSection):
 
 
 class CustomMetric(CustomSection):
-    """A metric of a user's own: an instance is called as ``metric(rows, predictions)``, with the rows as
-    maps of columns, and returns a number or a `heedful.tasks.metrics.score.Score`.
+    """A custom metric: an instance is called as ``metric(rows, predictions)``, with the rows as maps of
+    columns, and returns a number or a `heedful.tasks.metrics.score.Score`.
     """
 
 
@@ -84,7 +84,7 @@ class EvaluationConfig(Config):
     """The scoring of predictions.
 
     Args:
-        metrics: metrics of a user's own, besides those of the task.
+        metrics: custom metrics, in addition to those of the task.
     """
 
     metrics: list[Annotated[CustomMetric, BeforeValidator(as_section)]] = []  # noqa: RUF012
@@ -94,8 +94,8 @@ class ObjectiveConfig(Config):
     """The training objective.
 
     Args:
-        loss: a name in `heedful.objectives.registry` (available: ``cross-entropy``), or a class of a user's
-            own, by its import path.
+        loss: a name in `heedful.objectives.registry` (available: ``cross-entropy``), or a custom class, by
+            its import path.
         chunk: number of tokens whose logits exist at one time.
     """
 
