@@ -173,9 +173,8 @@ def _training(recipe: str) -> tuple[int, Callable[[], Any]]:
     from heedful.runs.train import new_module
     from heedful.tasks.registry import task_for
     from heedful.training import distribution
-    from heedful.training.feed import PlannedData
     from heedful.training.optimizers import build_optimizer
-    from heedful.training.update import update_weights
+    from heedful.training.update import PlannedData, update_weights
 
     name, *changes = recipe.split()
     read, _ = read_recipe(name, ["training.compile=off", *changes])

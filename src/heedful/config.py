@@ -61,8 +61,8 @@ class ChangesOf:
     config: type[Config]
 
 
-class OwnSection(Section):
-    """A part of a user's own: ``kind`` is the import path of a class, further keys are its arguments.
+class CustomSection(Section):
+    """A custom class in a model or recipe: ``kind`` is its import path, further keys are its arguments.
 
     A parameter of the class that has the name of a size (``sizes``) gets it from the model.
     """
@@ -76,7 +76,7 @@ class OwnSection(Section):
     """Class of what its class builds."""
 
     @model_validator(mode="after")
-    def _has_its_settings(self) -> "OwnSection":
+    def _has_its_settings(self) -> "CustomSection":
         if not is_reference(self.kind):
             raise ValueError(f"expected an import path such as my_package.my_module:Name, got {self.kind!r}")
         check_settings(self.kind, self.model_extra or {}, self.sizes)
@@ -109,10 +109,10 @@ class ByKind:
 
 
 OWN = "package.module:Name"
-"""Tag of the section of a user's own class."""
+"""Tag of the section of a custom class."""
 
 
-def by_kind(*classes: type[Section], own: type[OwnSection] | None = None) -> Any:
+def by_kind(*classes: type[Section], own: type[CustomSection] | None = None) -> Any:
     """Return the type of a section of any of these classes; the first is that of a section without ``kind``.
 
     Text in place of a section is its kind: ``norm: rms`` is ``norm: {kind: rms}``.

@@ -8,7 +8,7 @@ import pytest
 
 import heedful
 from heedful.cli.main import app
-from heedful.models.encoder_decoder import EncoderDecoder
+from heedful.models.transformer import EncoderDecoder
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.objectives.cross_entropy import NextToken
 

@@ -32,13 +32,13 @@ from torch import nn
 
 import heedful.nn as nn_package
 from heedful import objectives
-from heedful.config import Config, OwnSection
+from heedful.config import Config, CustomSection
 from heedful.decoding.config import DecodingConfig
 from heedful.models.mixers import MIXERS as MIXERS_OF_RECIPES
 from heedful.models.mixers import StackSizes
+from heedful.models.positions import NoPositionsConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import BUILDERS
-from heedful.models.sections import NoPositionsConfig
 from heedful.nn import cells, experts, mixers, recurrent
 from heedful.nn.attention import compressed, heads, relative, scores
 from heedful.nn.declarations import declared
@@ -57,7 +57,7 @@ def known_sections(config_type, place=()):
     yield place, config_type
     for name, field in config_type.model_fields.items():
         for each in configurations(field.annotation):
-            if not issubclass(each, OwnSection):
+            if not issubclass(each, CustomSection):
                 yield from known_sections(each, (*place, name))
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from heedful.config import ChangesOf, OwnSection, Section, as_section
+from heedful.config import ChangesOf, CustomSection, Section, as_section
 
 INTEGERS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16)
 FLOATS = (0.0, 0.1, 0.5, 0.9, 1.0, 2.0)
@@ -66,7 +66,7 @@ class Drawing:
             # Of sections that are always set, the usual kind more often: others often do not fit the rest.
             usual = _is_sized(parts[0]) and rng.random() < 0.65
             chosen = parts[0] if usual else rng.choice(parts)
-            is_own = any(issubclass(each, OwnSection) for each in configurations(chosen))
+            is_own = any(issubclass(each, CustomSection) for each in configurations(chosen))
             return self.value(rng.choice(parts) if is_own else chosen, key)
         if origin in (list, tuple):
             return [self.value(parts[0], key) for _ in range(rng.randint(0, 3))]
@@ -166,7 +166,7 @@ def _is_sized(kind: Any) -> bool:
 def _kind_of(config: type[BaseModel]) -> str | None:
     """Its kind; None: it has none, or any import path."""
     field = config.model_fields.get("kind")
-    return None if field is None or issubclass(config, OwnSection) else get_args(field.annotation)[0]
+    return None if field is None or issubclass(config, CustomSection) else get_args(field.annotation)[0]
 
 
 def _put(settings: dict[str, Any], path: Sequence[str], value: Any) -> None:

@@ -16,12 +16,12 @@ from heedful.data.batch import Batch
 from heedful.nn.layout import Tokens
 from heedful.objectives.terms import Term
 from heedful.training.callbacks import JsonLines
-from heedful.training.feed import PlannedData
-from heedful.training.loop import TrainingResult, fit
+from heedful.training.loop import Training, TrainingResult
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import AdamConfig, build_optimizer
 from heedful.training.schedules import Plateau
 from heedful.training.settings import TrainingConfig
+from heedful.training.update import PlannedData
 
 VOCAB, WIDTH = 11, 5
 LENGTHS = np.array([(7 * i) % 13 + 1 for i in range(23)])
@@ -101,7 +101,7 @@ class Toy:
     def train(self, resume: bool = False) -> TrainingResult:
         defaults = {"max_updates": 17, "validate_every": 3, "save_every": 2, "keep_last": 2}
         settings = TrainingConfig(**{**defaults, **self.settings})
-        return fit(
+        training = Training(
             self.step,
             self.data,
             self.optimizer,
@@ -110,8 +110,8 @@ class Toy:
             self.run,
             validate=self.validate,
             callbacks=self.callbacks,
-            resume=resume,
         )
+        return training.fit(resume=resume)
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:

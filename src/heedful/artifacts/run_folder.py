@@ -125,6 +125,46 @@ class RunFolder:
         again = ", or train with --resume to write it again" if self.has_checkpoints else ""
         return f"restore it from a copy{again}"
 
+    def check_started(self) -> None:
+        """Compare the files that a training under way, or interrupted, is made from with what was written.
+
+        Raises:
+            DamagedError: a file, or the list of them, is not what was written.
+        """
+        if not self.started.exists():
+            return
+        record = read_json(self.started)
+        if not isinstance(record, dict) or not is_intact(record) or not isinstance(record.get("files"), dict):
+            raise DamagedError(
+                f"{self.started}: damaged: its content is not what was written; restore it from a copy"
+            )
+        self.check_files(record)
+
+    def check_files(self, card: JsonMapping) -> None:
+        """Compare the run's files with the sizes and hashes on its card.
+
+        Raises:
+            DamagedError: a file is not what was written.
+        """
+        for name, wanted in card["files"].items():
+            path = self.path / name
+            is_entry = isinstance(wanted, dict) and isinstance(wanted.get("sha256"), str)
+            if not (is_entry and isinstance(wanted.get("bytes"), int) and Path(name).name == name):
+                raise DamagedError(
+                    f"{self.card}: damaged: of {name!r} it has no number of bytes and no SHA-256"
+                )
+            # Training writes only the weights again, from checkpoints.
+            remedy = self._remedy if path == self.weights else "restore it from a copy"
+            if not path.is_file():
+                raise DamagedError(f"{path}: missing, though it belongs to the run; {remedy}")
+            size = path.stat().st_size
+            if size != wanted["bytes"]:
+                raise DamagedError(
+                    f"{path}: damaged: it has {size} bytes, and {wanted['bytes']} were written; {remedy}"
+                )
+            if sha256(path) != wanted["sha256"]:
+                raise DamagedError(f"{path}: damaged: its content is not what was written; {remedy}")
+
     def hashes(self, paths: Iterable[Path]) -> dict[str, JsonObject]:
         """Return hash and size of files of the run by name, as the card lists them."""
         return {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in paths}

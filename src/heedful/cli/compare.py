@@ -20,11 +20,6 @@ MOST = 12
 """Maximum rows of the printed learning curve; longer curves are subsampled."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("compare", short_help="Compare runs: settings, learning curves, scores.")(compare)
-
-
 def compare(
     runs: list[Path] = typer.Argument(
         ..., metavar="RUN RUN...", help="Run folders; training may still be in progress."

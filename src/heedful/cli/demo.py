@@ -29,11 +29,6 @@ JUDGED_QUICK = 20
 IMAGE = "alignment.png"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("demo", short_help="Train a small translator and show its attention.")(demo)
-
-
 def demo(
     language: str = typer.Option("ta", help="Translate English to ta (Tamil) or de (German)."),
     out: Path = typer.Option(None, help="Run folder. [default: runs/demo-LANGUAGE]"),

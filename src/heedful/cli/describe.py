@@ -13,11 +13,6 @@ if TYPE_CHECKING:
     from heedful.model_summary.summary import ModelSummary
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("describe")(describe)
-
-
 def describe(
     what: str = typer.Argument(..., metavar="NAME|RECIPE|RUN", help="Model name, recipe or run folder."),
     overrides: list[str] = typer.Argument(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from heedful.cli import options
-from heedful.cli.options import Decoding, Device, Json, grouped
+from heedful.cli.options import Decoding, Device, Json
 from heedful.cli.output import json_result, json_text, log, result, whole_file
 from heedful.errors import RequestError
 
@@ -211,11 +211,6 @@ class Extent:
             help="Override a key of the recipe section evaluation, e.g. language=ja; may be repeated.",
         ),
     ] = None
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("evaluate", short_help="Evaluate a run on test data.")(grouped(evaluate))
 
 
 def evaluate(

@@ -14,7 +14,7 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.inputs import Source
-from heedful.cli.options import DecodingOverrides, Device, Json, changed_decoding, from_command_line, grouped
+from heedful.cli.options import DecodingOverrides, Device, Json, changed_decoding, from_command_line
 from heedful.cli.output import check_out, log, one_line, result, result_in_pieces, whole_file
 from heedful.errors import RequestError
 from heedful.explain.classes import CLASSES
@@ -210,14 +210,6 @@ class Form:
         from heedful.explain.alignment import Choice
 
         return int(self.limit * GIB), [Choice.parse(name, "--exact") for name in self.exact or []]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    command = app.command(
-        "explain", short_help="Show the attention of a run for an input, and other views.", epilog=EPILOG
-    )
-    command(grouped(explain))
 
 
 def explain(

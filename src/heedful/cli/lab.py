@@ -13,11 +13,6 @@ if TYPE_CHECKING:
     from heedful.lab.experiment import Experiment, Result
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("lab", short_help="Test claims of the lectures by experiment.")(lab)
-
-
 def lab(
     names: list[str] = typer.Argument(
         None, metavar="[NAME]...", help="Experiments to run; without names, list all."

@@ -14,21 +14,18 @@ from typing import Any, NoReturn
 import typer
 
 from heedful import __version__
-from heedful.cli import (
-    compare,
-    demo,
-    describe,
-    evaluate,
-    explain,
-    exporting,
-    importing,
-    lab,
-    predict,
-    recipes,
-    train,
-)
-from heedful.cli.output import log
-from heedful.cli.streams import STANDARD_ERROR, OutputClosedError, open_streams
+from heedful.cli.compare import compare
+from heedful.cli.convert import export, import_
+from heedful.cli.demo import demo
+from heedful.cli.describe import describe
+from heedful.cli.evaluate import evaluate
+from heedful.cli.explain import EPILOG, explain
+from heedful.cli.lab import lab
+from heedful.cli.options import grouped
+from heedful.cli.output import STANDARD_ERROR, OutputClosedError, log, open_streams
+from heedful.cli.predict import predict
+from heedful.cli.recipes import recipes
+from heedful.cli.train import train
 from heedful.errors import HeedfulError
 from heedful.memory import ask_for_large_pages
 from heedful.plugins import allow_plugins, allowed_plugins
@@ -43,8 +40,20 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
-for verb in (demo, train, predict, evaluate, explain, describe, recipes, lab, compare, importing, exporting):
-    verb.register(app)
+for name, verb, short_help in (
+    ("demo", demo, "Train a small translator and show its attention."),
+    ("train", train, None),
+    ("predict", predict, "Predict with a run: one output per input."),
+    ("evaluate", evaluate, "Evaluate a run on test data."),
+    ("explain", explain, "Show the attention of a run for an input, and other views."),
+    ("describe", describe, None),
+    ("recipes", recipes, "List the shipped recipes."),
+    ("lab", lab, "Test claims of the lectures by experiment."),
+    ("compare", compare, "Compare runs: settings, learning curves, scores."),
+    ("import", import_, "Convert a Hugging Face transformers model to a run."),
+    ("export", export, "Export a run for Hugging Face transformers."),
+):
+    app.command(name, short_help=short_help, epilog=EPILOG if verb is explain else None)(grouped(verb))
 
 
 def _version(requested: bool) -> None:

@@ -9,11 +9,14 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from heedful.typing import JsonObject
+
+if TYPE_CHECKING:
+    from heedful.decoding.config import DecodingConfig
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; 1 is greedy decoding.")]
@@ -36,9 +39,9 @@ class Decoding:
     decoding: DecodingOverrides = None
     precision: Precision = "auto"
 
-    def settings(self, own: Any) -> Any:
+    def settings(self, own: "DecodingConfig | None") -> "DecodingConfig | None":
         """Return the recipe's decoding settings `own` with the overrides applied."""
-        from heedful.runs.questions import with_beam
+        from heedful.runs.run import with_beam
 
         return with_beam(changed_decoding(own, self.decoding), self.beam, None)
 
@@ -51,7 +54,7 @@ def from_command_line(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
 
 
-def changed_decoding(base: Any, overrides: list[str] | None) -> Any:
+def changed_decoding(base: "DecodingConfig | None", overrides: list[str] | None) -> "DecodingConfig | None":
     """Return the recipe's decoding settings with ``key=value`` overrides."""
     if not overrides:
         return base
@@ -61,7 +64,7 @@ def changed_decoding(base: Any, overrides: list[str] | None) -> Any:
         raise RequestError(f"--decoding {overrides[0]}: not supported, since this run generates no text")
     from heedful.recipes.resolve import overrides_tree
     from heedful.recipes.trees import COMMAND_LINE, Mark, Tree, merge
-    from heedful.runs.questions import decoding_from
+    from heedful.runs.run import decoding_from
 
     own = Tree.of({"decoding": base.model_dump(mode="json")}, Mark("the run's recipe"))
     over = overrides_tree([f"decoding.{text}" for text in overrides])

@@ -12,7 +12,7 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.inputs import Input, InputFormat, Source, text_of
-from heedful.cli.options import Beam, Device, Precision, changed_decoding, from_command_line, grouped
+from heedful.cli.options import Beam, Device, Precision, changed_decoding, from_command_line
 from heedful.cli.output import json_result, log, one_line, result, write_result
 from heedful.errors import DataError, RequestError, WorkError
 from heedful.tasks.prediction import Prediction
@@ -165,11 +165,6 @@ class Plain:
     ] = False
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("predict", short_help="Predict with a run: one output per input.")(grouped(predict))
-
-
 def predict(
     run: options.Run,
     inputs: Inputs,
@@ -189,8 +184,7 @@ def predict(
     source = inputs.source(run)
     if plain.whole:
         source = source.joined()
-    from heedful.runs.questions import streaming
-    from heedful.runs.run import load
+    from heedful.runs.run import load, streaming
 
     loaded = load(run, device=device)
     predictor = task.predictor(loaded, precision)

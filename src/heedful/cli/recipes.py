@@ -13,11 +13,6 @@ UNKNOWN = "–"
 COLUMNS = ("name", "task", "data", "parameters", "minutes", "expected")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("recipes", short_help="List the shipped recipes.")(recipes)
-
-
 def recipes(
     name: str = typer.Argument(None, metavar="[NAME]", help="Print this recipe as YAML, including comments."),
     as_json: Json = False,

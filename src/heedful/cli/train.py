@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from heedful.cli.options import Device
-from heedful.cli.output import json_result, log, result
-from heedful.cli.streams import OutputClosedError
+from heedful.cli.output import OutputClosedError, json_result, log, result
 from heedful.errors import RequestError
 from heedful.typing import JsonObject
 
@@ -27,11 +26,6 @@ _REASONS = {
     "data": "no more data",
     "signal": "interrupted",
 }
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("train")(train)
 
 
 def train(
@@ -54,7 +48,7 @@ def train(
     from heedful.artifacts.run_folder import RunFolder
     from heedful.recipes.resolve import SUFFIXES, shipped_recipes
     from heedful.recipes.yaml import dump_yaml
-    from heedful.runs.reading import read_recipe
+    from heedful.runs.reading import read_recipe, saved_recipe
 
     if print_recipe and as_json:
         raise RequestError("--json: not supported with --print, which prints the recipe as YAML")
@@ -63,7 +57,7 @@ def train(
             raise RequestError(
                 f"--out {out}: not supported with --resume, which continues in the run's folder; remove --out"
             )
-        settings, folder = _saved_recipe(Path(recipe), overrides or []), Path(recipe)
+        settings, folder = saved_recipe(RunFolder(recipe), overrides or []), Path(recipe)
     else:
         if resume and not (recipe.endswith(SUFFIXES) or Path(recipe).exists() or recipe in shipped_recipes()):
             raise RequestError(f"{recipe}: no such run")
@@ -79,23 +73,12 @@ def train(
     train_into(folder, settings, resume=resume, device=device, tensorboard=tensorboard, as_json=as_json)
 
 
-def _saved_recipe(folder: Path, overrides: list[str]) -> "Recipe":
-    """Return the recipe of a run with overrides applied."""
-    from heedful.recipes.resolve import overrides_tree
-    from heedful.recipes.trees import merge
-    from heedful.runs.reading import recipe_from
-    from heedful.runs.saved import saved_tree
-
-    return recipe_from(merge(saved_tree(folder), overrides_tree(overrides)))
-
-
 def train_into(
     folder: Path, recipe: "Recipe", *, resume: bool, device: str, tensorboard: bool, as_json: bool
 ) -> None:
     """Train with progress display, then report the result and follow-up commands."""
     from heedful.runs.train import train_run
-    from heedful.training.callbacks import JsonLines, Progress, TensorBoard
-    from heedful.training.notices import ContentionNotice, LossNotice
+    from heedful.training.callbacks import ContentionNotice, JsonLines, LossNotice, Progress, TensorBoard
 
     trained = train_run(
         recipe,

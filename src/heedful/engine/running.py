@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from heedful.engine import native
 from heedful.engine.program import CacheShape, Program, UnsupportedError, observer
-from heedful.models.encoder_decoder import EncoderDecoder
 from heedful.models.language_model import LanguageModel
+from heedful.models.transformer import EncoderDecoder
 
 ROWS = 256
 """Maximum number of rows per run of a program; more rows take several runs."""

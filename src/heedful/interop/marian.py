@@ -39,7 +39,7 @@ from heedful.interop.sentencepieces import (
 )
 from heedful.interop.tokenizer_files import write_same_ids
 from heedful.models.base import Model
-from heedful.models.sections import SinusoidalConfig
+from heedful.models.positions import SinusoidalConfig
 from heedful.models.transformer import TransformerConfig, build
 from heedful.runs.run import Run
 from heedful.tasks.source_target import COLUMNS, SOURCE, TARGET, Tokenizers

@@ -294,7 +294,7 @@ def sizes(size: Size, more_layers: int) -> Series:
     counted = {}
     for name in PRINTED:
         config: Any = preset(name)
-        changed = config.model_copy(update={"n_layers": config.n_layers + more_layers})
+        changed = config.changed(n_layers=config.n_layers + more_layers)
         counted[name] = describe(
             changed, vocab_size=BERT_VOCABULARY if name.startswith("bert") else None
         ).parameters

@@ -30,8 +30,8 @@ from heedful.lab.drawing import Bars, Curves, Matrix
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import Training, flops_of, n_parameters, train
-from heedful.models.encoder_decoder import token_head
 from heedful.models.language_model import LanguageModel
+from heedful.models.stacks import token_head
 from heedful.nn.attention.compressed import Compression, MemoryCompressedAttention
 from heedful.nn.attention.heads import merge_heads, split_heads
 from heedful.nn.blocks import EncoderBlock, EncoderStack

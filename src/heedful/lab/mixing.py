@@ -22,7 +22,6 @@ from heedful.lab.tiny import Training, flops_of, n_parameters, train
 from heedful.lab.transfer import BATCH, END, START, data
 from heedful.models import encoder
 from heedful.models.encoder import EncoderConfig, class_head
-from heedful.models.encoder_decoder import embedding_table, token_head
 from heedful.models.language_model import LanguageModel
 from heedful.models.mixers import (
     AttentionConfig,
@@ -32,7 +31,7 @@ from heedful.models.mixers import (
     SeparableConvolutionConfig,
 )
 from heedful.models.sections import FeedForwardConfig
-from heedful.models.stacks import LayerConfig
+from heedful.models.stacks import LayerConfig, embedding_table, token_head
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderBlock, EncoderStack
 from heedful.nn.cells import LSTMCell

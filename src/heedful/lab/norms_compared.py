@@ -18,8 +18,8 @@ from heedful.lab.experiment import Measured, Series, Size, measured_each, measur
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import train
 from heedful.lab.transfer import END, START, data
-from heedful.models.encoder_decoder import embedding_table, token_head
 from heedful.models.language_model import LanguageModel
+from heedful.models.stacks import embedding_table, token_head
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderBlock, EncoderStack
 from heedful.nn.embeddings import TokenEmbedding

@@ -24,11 +24,10 @@ from heedful.lab.seeds import generator_from, seeded
 from heedful.lab.tiny import attention_weights, census_of, train
 from heedful.models import encoder, language_model
 from heedful.models.encoder import EncoderConfig
-from heedful.models.encoder_decoder import token_head
 from heedful.models.language_model import LanguageModel, LanguageModelConfig
 from heedful.models.mixers import AttentionConfig
 from heedful.models.sections import FeedForwardConfig
-from heedful.models.stacks import LayerConfig
+from heedful.models.stacks import LayerConfig, token_head
 from heedful.nn.layout import Layout, Tokens
 from heedful.objectives.cross_entropy import NextToken
 from heedful.text.specials import SPECIALS

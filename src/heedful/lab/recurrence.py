@@ -16,8 +16,7 @@ from heedful.lab.experiment import Measured, Series, Size, measured_each, measur
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import n_parameters, slope, train
 from heedful.models import recurrent
-from heedful.models.recurrent import RecurrentConfig
-from heedful.models.recurrent_encoder_decoder import RecurrentEncoderDecoder
+from heedful.models.recurrent import RecurrentConfig, RecurrentEncoderDecoder
 from heedful.models.sections import DotConfig
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.cells import Cell, ElmanCell, LSTMCell

@@ -26,8 +26,8 @@ from heedful.lab.experiment import Measured, Series, Size, measured_each, measur
 from heedful.lab.seeds import cache, generator_from, seed_of, seeded
 from heedful.lab.tiny import train
 from heedful.models.encoder import class_head
-from heedful.models.encoder_decoder import embedding_table, token_head
 from heedful.models.language_model import LanguageModel
+from heedful.models.stacks import embedding_table, token_head
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderBlock, EncoderStack
 from heedful.nn.cells import Cell, ElmanCell, LSTMCell

@@ -17,8 +17,8 @@ from heedful.lab.drawing import Curves, Panel, numbered, of_rows, over
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import Training, plain_stack, slope, train
-from heedful.models.encoder_decoder import embedding_table, token_head
 from heedful.models.language_model import LanguageModel
+from heedful.models.stacks import embedding_table, token_head
 from heedful.nn.blocks import EncoderStack
 from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.layout import Layout

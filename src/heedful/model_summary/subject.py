@@ -16,7 +16,7 @@ from heedful.models.registry import CLASSES, PRESETS, SIZES, VOCABULARIES
 from heedful.recipes.resolve import SUFFIXES, overrides_tree, parse_override, shipped_recipes
 from heedful.recipes.schema import Recipe
 from heedful.runs.building import Vocabularies, assemble, configured, on_device
-from heedful.runs.reading import read_recipe, recipe_from
+from heedful.runs.reading import read_recipe, saved_recipe
 from heedful.text.specials import SPECIALS
 
 VOCABULARY = 37_000  # the paper's English-German base model
@@ -252,12 +252,10 @@ def _beside(measured: int, model: nn.Module) -> Iterator[str]:
 
 
 def _of_run(path: Path, asked: RequestedSizes, overrides: Sequence[str]) -> DescribedModel:
-    from heedful.recipes.trees import merge
-    from heedful.runs.saved import saved_tree
     from heedful.tasks.registry import task_class
 
     folder = RunFolder(path)
-    recipe = recipe_from(merge(saved_tree(path), overrides_tree(overrides)))
+    recipe = saved_recipe(folder, overrides)
     processor = task_class(recipe.task.kind).Processor
     known = processor.load(folder).sizes if processor.files(folder)[-1].is_file() else None
     return _of_recipe(str(path), recipe, asked, known)

@@ -13,10 +13,11 @@ from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from heedful.models.encoder_decoder import EncoderDecoder, embedding_table, token_head
-from heedful.models.patches import PatchesConfig, patches_of
-from heedful.models.sections import LearnedConfig, Positive
-from heedful.models.stacks import DecoderConfig, decoder_stack, stack
+from heedful.models.positions import LearnedConfig
+from heedful.models.sections import Positive
+from heedful.models.stacks import DecoderConfig, decoder_stack, embedding_table, stack, token_head
+from heedful.models.transformer import EncoderDecoder
+from heedful.models.vision import PatchesConfig, patches_of
 from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.positions import Added
 from heedful.typing import JsonObject

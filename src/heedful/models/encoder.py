@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from heedful.models.base import Model
 from heedful.models.sections import Layers, Positive
-from heedful.models.stacks import StackConfig, embedding_scale, norm_of, stack
+from heedful.models.stacks import StackConfig, embedding_scale, stack
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderStack
 from heedful.nn.dropout import Dropout
@@ -132,7 +132,7 @@ def build(config: EncoderConfig, vocab_size: int) -> Encoder:
         nn.Parameter(torch.empty(vocab_size, d_model)),
         Added(config.positions.build(config.max_length, d_model)),
         nn.Parameter(torch.empty(config.segments, d_model)) if config.segments else None,
-        norm_of(config) if config.embedding_norm else nn.Identity(),
+        config.layer.norm.build(d_model) if config.embedding_norm else nn.Identity(),
         scale=embedding_scale(config),
         dropout=config.dropout,
     )

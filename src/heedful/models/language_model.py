@@ -51,9 +51,8 @@ from torch import Tensor, nn
 
 from heedful.models.base import Model
 from heedful.models.encoder import Encoder
-from heedful.models.encoder_decoder import token_head
 from heedful.models.sections import Layers, Positive
-from heedful.models.stacks import StackConfig, embedding_scale, stack
+from heedful.models.stacks import StackConfig, embedding_scale, stack, token_head
 from heedful.nn.attention.compressed import MemoryCompressedAttention
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderStack

@@ -20,16 +20,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 from torch import nn
 
-from heedful.config import OwnSection, Section, by_kind
-from heedful.models.sections import (
-    ACTIVATIONS,
-    Activation,
-    PositionsSection,
-    Positive,
-    Rate,
-    ScaledDotConfig,
-    ScoreConfig,
-)
+from heedful.config import CustomSection, Section, by_kind
+from heedful.models.positions import PositionsSection, RotaryConfig
+from heedful.models.sections import ACTIVATIONS, Activation, Positive, Rate, ScaledDotConfig, ScoreConfig
 from heedful.nn.attention.compressed import MemoryCompressedAttention
 from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.heads import HeadOptions
@@ -164,11 +157,6 @@ class AllConfig(Section):
 
     kind: Literal["all"] = "all"
 
-    @property
-    def options(self) -> JsonObject:
-        """Options of self-attention."""
-        return {}
-
 
 class WindowConfig(Section):
     """A token sees itself and size - 1 tokens before it, and as many after it if attention is not causal
@@ -180,11 +168,6 @@ class WindowConfig(Section):
 
     kind: Literal["window"] = "window"
     size: Annotated[int, Field(ge=2)]
-
-    @property
-    def options(self) -> JsonObject:
-        """Options of self-attention."""
-        return {"window": self.size}
 
 
 class BlocksConfig(Section):
@@ -199,11 +182,6 @@ class BlocksConfig(Section):
     kind: Literal["blocks"] = "blocks"
     size: Positive = 256
     earlier: Annotated[int, Field(ge=0)] = 0
-
-    @property
-    def options(self) -> JsonObject:
-        """Options of self-attention."""
-        return {"block": self.size, "earlier_blocks": self.earlier}
 
 
 if TYPE_CHECKING:
@@ -229,13 +207,19 @@ class AttentionConfig(HeadsConfig, MixerSection):
         self.check_heads(d_model)
         if isinstance(self.visible, BlocksConfig) and not causal:
             raise ValueError("layer.mixer.visible.kind=blocks requires causal attention; use a window")
-        positions.check_heads(self.key_width(d_model), self.score.kind)
+        if isinstance(positions, RotaryConfig):
+            positions.check_heads(self.key_width(d_model), self.score.kind)
 
     def build(self, sizes: StackSizes) -> SelfAttention:
         """Build self-attention, with positions that act inside it."""
-        d_model, n_heads = sizes.d_model, self.n_heads
-        options = self.visible.options | sizes.positions.inside(self.key_width(d_model), n_heads)
-        return SelfAttention(d_model, n_heads, causal=sizes.causal, **options, **self.heads(d_model))
+        d_model, options = sizes.d_model, JsonObject()
+        match self.visible:
+            case WindowConfig(size=size):
+                options = {"window": size}
+            case BlocksConfig(size=size, earlier=earlier):
+                options = {"block": size, "earlier_blocks": earlier}
+        options |= sizes.positions.inside(self.key_width(d_model), self.n_heads)
+        return SelfAttention(d_model, self.n_heads, causal=sizes.causal, **options, **self.heads(d_model))
 
 
 class CrossAttentionConfig(HeadsConfig):
@@ -444,7 +428,7 @@ MIXERS: tuple[type[MixerSection], ...] = (
 """Position mixers; a mixer added here is available in every stack."""
 
 
-class OwnMixer(MixerSection, OwnSection):
+class CustomMixer(MixerSection, CustomSection):
     """A custom position mixer: a module called as ``mixer(x, layout, cache=None)``."""
 
     sizes: ClassVar[tuple[str, ...]] = ("d_model", "n_positions", "causal")
@@ -461,7 +445,7 @@ class OwnMixer(MixerSection, OwnSection):
 if TYPE_CHECKING:
     MixerConfig = MixerSection
 else:
-    MixerConfig = by_kind(*MIXERS, own=OwnMixer)
+    MixerConfig = by_kind(*MIXERS, own=CustomMixer)
 
 
 def _check_odd(kernel: int, *, causal: bool) -> None:

@@ -15,28 +15,34 @@ annotations stay with their tokens, so alignments need not be reversed.
 """
 
 import math
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
+from jaxtyping import Float
 from pydantic import model_validator
-from torch import nn
+from torch import Tensor, nn
 
-from heedful.config import Config
-from heedful.models.encoder_decoder import embedding_table, token_head
+from heedful.config import Config, Section, by_kind
+from heedful.models.base import Model
 from heedful.models.mixers import CELLS, CellName
-from heedful.models.recurrent_attention import Attention, attention_of
-from heedful.models.recurrent_encoder_decoder import RecurrentEncoderDecoder
 from heedful.models.sections import (
+    SCORES,
     AdditiveConfig,
     BilinearConfig,
     CosineConfig,
+    CustomScore,
     DotConfig,
     Layers,
     Positive,
     Rate,
     ScaledDotConfig,
+    ScoreSection,
 )
+from heedful.models.stacks import embedding_table, token_head
+from heedful.nn.attention.recurrent import Encoded, FixedContext, RecurrentAttention
+from heedful.nn.attention.recurrent_heads import LocationFeatures, MultiHeadAdditiveAttention, resolutions
 from heedful.nn.attentive import (
+    AnyAttention,
     AnyDecoder,
     AttendThenUpdate,
     AttentiveDecoder,
@@ -44,11 +50,137 @@ from heedful.nn.attentive import (
     UpdateThenAttend,
 )
 from heedful.nn.bridges import CopyBridge, ProjectedBridge, ZeroBridge
-from heedful.nn.cells import Cell, StackedCell
+from heedful.nn.cells import StackedCell
+from heedful.nn.dropout import Dropout
 from heedful.nn.embeddings import TokenEmbedding
+from heedful.nn.layout import Tokens
 from heedful.nn.positions import Added, NoPositions
 from heedful.nn.readouts import MaxoutReadout, TanhReadout
 from heedful.nn.recurrent import Bidirectional, Recurrence, RecurrentLayer, RecurrentStack, ResidualRecurrence
+from heedful.nn.state import Cache, Memory, State
+
+
+class RecurrentEncoderDecoder(Model):
+    """Source tokens → recurrent encoder → decoder that reads its annotations or its final state.
+
+    Args:
+        source_embedding: called on packed source tokens.
+        encoder: recurrences over the source.
+        target_embedding: called on packed target tokens.
+        decoder: called as ``decoder(x, layout, memories, caches)``, initialized from the encoder output.
+        head: readouts to logits; reached by objectives and decoders as ``heads["token"]``.
+        dropout: dropout rate of the readouts.
+    """
+
+    def __init__(
+        self,
+        source_embedding: nn.Module,
+        encoder: RecurrentStack,
+        target_embedding: nn.Module,
+        decoder: AnyDecoder,
+        head: nn.Module,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.source_embedding, self.encoder = source_embedding, encoder
+        self.target_embedding, self.decoder = target_embedding, decoder
+        self.dropout = Dropout(dropout)
+        self.heads = nn.ModuleDict({"token": head})
+
+    def encode(self, source: Tokens) -> Encoded:
+        """Return the annotations of all source tokens, and the final encoder states."""
+        annotations, finals = self.encoder.run(self.source_embedding(source), source.layout)
+        return Encoded(annotations, source.layout, finals, self.encoder.summary(finals))
+
+    def forward(self, inputs: Tokens, source: Tokens) -> Float[Tensor, "T d"]:
+        """Return the readouts of all target positions, with teacher forcing (Williams and Zipser 1989).
+
+        Every step reads the given token instead of the model's prediction (S0); in decoding it reads its own
+        predictions, which it never saw in training: exposure bias (Bengio et al. 2015).
+        """
+        memories, caches = self.decoder.begin(self.encode(source))
+        return self._decode(inputs, memories, caches)
+
+    def start(self, source: Tokens) -> State:
+        """Encode the source; return the initial decoder state."""
+        memories, caches = self.decoder.begin(self.encode(source))
+        return State(memories, caches, (0,) * source.layout.n_sequences)
+
+    def extend(self, tokens: Tokens, state: State) -> tuple[Float[Tensor, "T d"], State]:
+        """Append the next tokens to every hypothesis; ``tokens.layout`` must be from `State.next_layout`."""
+        readouts = self._decode(tokens, state.memories, state.caches)
+        return readouts, state.advanced(tokens.layout.lengths)
+
+    def _decode(
+        self, tokens: Tokens, memories: Sequence[Memory], caches: Sequence[Cache]
+    ) -> Float[Tensor, "T d"]:
+        return self.dropout(self.decoder(self.target_embedding(tokens), tokens.layout, memories, caches))
+
+    @property
+    def alignment_taps(self) -> Sequence[str]:
+        """Names of the taps of attention weights over the source: one, or none without attention."""
+        decoder = self.decoder
+        attends = isinstance(decoder, AttentiveDecoder) and not isinstance(
+            decoder.step.attention, FixedContext
+        )
+        return ["decoder.weights"] if attends else []
+
+
+SHARPENING = 2.0
+"""Factor of the scores of location-aware attention, for sharper alignments."""
+
+
+class MultiHeadAttention(Section):
+    """Multi-head additive attention; the defaults are those of ESPnet's recipes.
+
+    Args:
+        n_heads: number of heads.
+        d_k, d_v: widths of the keys and values of one head.
+    """
+
+    kind: Literal["multi-head-additive"] = "multi-head-additive"
+    n_heads: Positive = 4
+    d_k: Positive = 320
+    d_v: Positive = 320
+
+
+class LocationAwareAttention(MultiHeadAttention):
+    """Multi-head additive attention in which each head also reads its previous alignment.
+
+    The filters have width 2 half_width + 1.
+
+    Args:
+        channels: number of filters per head.
+        half_width: number of positions on each side of a filter.
+    """
+
+    kind: Literal["multi-head-location"] = "multi-head-location"  # type: ignore[assignment]
+    channels: Positive = 10
+    half_width: Positive = 100
+
+
+class MultiResolutionAttention(LocationAwareAttention):
+    """Location-aware attention whose last head has filters of width 2 half_width + 1; the widths of the
+    others increase evenly up to it.
+
+    Args:
+        half_width: number of positions on each side of a filter of the last head.
+    """
+
+    kind: Literal["multi-head-multi-resolution"] = "multi-head-multi-resolution"  # type: ignore[assignment]
+
+
+if TYPE_CHECKING:
+    Attention = Section
+else:
+    Attention = by_kind(
+        AdditiveConfig,
+        *(score for score in SCORES if score is not AdditiveConfig),
+        MultiHeadAttention,
+        LocationAwareAttention,
+        MultiResolutionAttention,
+        own=CustomScore,
+    )
 
 
 class RecurrentConfig(Config):
@@ -92,7 +224,8 @@ class RecurrentConfig(Config):
 
     @model_validator(mode="after")
     def _fits(self) -> "RecurrentConfig":
-        if self._plain_with_more:
+        has_more = self.attention is not None or self.input_feeding or self.d_readout is not None
+        if self.decoder == "plain" and has_more:
             raise ValueError(
                 "decoder=plain does not support attention, input_feeding or d_readout; remove them"
             )
@@ -103,7 +236,8 @@ class RecurrentConfig(Config):
                 "direction=both is not supported without attention: only the encoder's final state is read, "
                 "and the left-to-right half would be unused; use left-to-right or right-to-left"
             )
-        if self._widths_differ:
+        needs_equal_widths = isinstance(self.attention, DotConfig | ScaledDotConfig | CosineConfig)
+        if needs_equal_widths and self.d_annotation != self.d_hidden:
             raise ValueError(
                 "this score needs annotations as wide as the states, but direction=both makes them twice as "
                 "wide; use another direction, or attention=bilinear or additive"
@@ -125,16 +259,6 @@ class RecurrentConfig(Config):
     def longest(self) -> int | None:
         """Maximum number of tokens of a sequence; None: no limit."""
         return None
-
-    @property
-    def _plain_with_more(self) -> bool:
-        more = self.attention is not None or self.input_feeding or self.d_readout is not None
-        return self.decoder == "plain" and more
-
-    @property
-    def _widths_differ(self) -> bool:
-        narrow = isinstance(self.attention, DotConfig | ScaledDotConfig | CosineConfig)
-        return narrow and self.d_annotation != self.d_hidden
 
     @property
     def d_annotation(self) -> int:
@@ -212,16 +336,12 @@ def build(config: RecurrentConfig, source_vocab: int, target_vocab: int) -> Recu
     tied = None if config.tie == "none" else target
     return RecurrentEncoderDecoder(
         _embedding(config, source),
-        encoder_stack(config),
+        _stack(config, config.direction, config.d_annotation),
         _embedding(config, target),
         decoder(config),
         token_head(config.readout_width, target_vocab, tied, bias=True),
         config.dropout,
     )
-
-
-def _cell(config: RecurrentConfig, d_in: int) -> Cell:
-    return CELLS[config.cell](d_in, config.d_hidden)
 
 
 def _embedding(config: RecurrentConfig, weight: nn.Parameter) -> TokenEmbedding:
@@ -230,28 +350,21 @@ def _embedding(config: RecurrentConfig, weight: nn.Parameter) -> TokenEmbedding:
     return TokenEmbedding(weight, positions, scale=scale, dropout=config.dropout)
 
 
-def encoder_stack(config: RecurrentConfig) -> RecurrentStack:
-    """Build the encoder: ``n_layers`` of recurrence in the configured direction."""
-    return _stack(config, config.direction, config.d_annotation)
-
-
 def _stack(config: RecurrentConfig, direction: str, d_out: int) -> RecurrentStack:
-    widths = [config.d_embedding] + [d_out] * (config.n_layers - 1)
-    layers = [_layer(config, direction, d_in) for d_in in widths]
-    if config.residual:
-        layers = [layers[0], *(ResidualRecurrence(layer) for layer in layers[1:])]
+    """Build ``n_layers`` of recurrence with outputs of width ``d_out``."""
+
+    def recurrence(d_in: int, *, reverse: bool) -> Recurrence:
+        return Recurrence(CELLS[config.cell](d_in, config.d_hidden), reverse=reverse)
+
+    layers: list[RecurrentLayer] = []
+    for d_in in [config.d_embedding] + [d_out] * (config.n_layers - 1):
+        if direction == "both":
+            backwards = recurrence(d_in, reverse=True)
+            layer: RecurrentLayer = Bidirectional(recurrence(d_in, reverse=False), backwards)
+        else:
+            layer = recurrence(d_in, reverse=direction == "right-to-left")
+        layers.append(ResidualRecurrence(layer) if config.residual and layers else layer)
     return RecurrentStack(layers, config.dropout)
-
-
-def _layer(config: RecurrentConfig, direction: str, d_in: int) -> RecurrentLayer:
-    if direction == "left-to-right":
-        return Recurrence(_cell(config, d_in))
-    backwards = Recurrence(_cell(config, d_in), reverse=True)
-    return (
-        backwards
-        if direction == "right-to-left"
-        else Bidirectional(Recurrence(_cell(config, d_in)), backwards)
-    )
 
 
 def decoder(config: RecurrentConfig) -> AnyDecoder:
@@ -259,9 +372,10 @@ def decoder(config: RecurrentConfig) -> AnyDecoder:
     if config.decoder == "plain":
         stack = _stack(config, "left-to-right", config.d_hidden)
         return FixedContextDecoder(stack, _bridge(config, sum(stack.n_states)))
-    cells = [_cell(config, config.d_hidden if i else config.d_embedding) for i in range(config.n_layers)]
+    widths = [config.d_embedding] + [config.d_hidden] * (config.n_layers - 1)
+    cells = [CELLS[config.cell](d_in, config.d_hidden) for d_in in widths]
     cell = cells[0] if len(cells) == 1 else StackedCell(cells, config.dropout)
-    attention = attention_of(config.attention, config.d_hidden, config.d_annotation)
+    attention = _attention(config.attention, config.d_hidden, config.d_annotation)
     sizes = (config.d_hidden, config.d_embedding, attention.d_context, config.readout_width)
     step = AttendThenUpdate if config.decoder == "bahdanau" else UpdateThenAttend
     readout = MaxoutReadout(*sizes) if config.decoder == "bahdanau" else TanhReadout(sizes[0], *sizes[2:])
@@ -270,12 +384,29 @@ def decoder(config: RecurrentConfig) -> AnyDecoder:
     )
 
 
-_BRIDGES: dict[str, Callable[[int, int], nn.Module]] = {
-    "project": lambda d_hidden, n_states: ProjectedBridge(d_hidden, d_hidden, n_states),
-    "copy": lambda d_hidden, n_states: CopyBridge(),
-    "zero": ZeroBridge,
-}
+def _attention(config: Attention | None, d_state: int, d_annotation: int) -> AnyAttention:
+    """Build the attention module; None: a fixed context for all steps."""
+    if config is None:
+        return FixedContext(d_state)
+    if isinstance(config, ScoreSection):
+        return RecurrentAttention(config.build(d_state, d_annotation), d_annotation)
+    assert isinstance(config, MultiHeadAttention)
+    n_heads, location, scale = config.n_heads, None, None
+    if isinstance(config, MultiResolutionAttention):
+        location = LocationFeatures(resolutions(config.half_width, n_heads), config.channels, config.d_k)
+    elif isinstance(config, LocationAwareAttention):
+        location = LocationFeatures([config.half_width] * n_heads, config.channels, config.d_k)
+        scale = SHARPENING
+    return MultiHeadAdditiveAttention(
+        d_state, d_annotation, n_heads, d_k=config.d_k, d_v=config.d_v, scale=scale, location=location
+    )
 
 
 def _bridge(config: RecurrentConfig, n_states: int) -> nn.Module:
-    return _BRIDGES[config.bridge](config.d_hidden, n_states)
+    match config.bridge:
+        case "project":
+            return ProjectedBridge(config.d_hidden, config.d_hidden, n_states)
+        case "copy":
+            return CopyBridge()
+        case "zero":
+            return ZeroBridge(config.d_hidden, n_states)

@@ -29,6 +29,8 @@ AnyConfig = (
 
 ModelConfig = Annotated[AnyConfig, Field(discriminator="kind")]
 
+_FAMILIES = (transformer, recurrent, language_model, encoder, vision, resnet, captioner)
+
 BUILDERS: dict[str, Callable[..., Model]] = {
     "transformer": transformer.build,
     "recurrent": recurrent.build,
@@ -57,21 +59,11 @@ SIZES: dict[str, tuple[str, ...]] = {
 """Sizes of each family that depend on the data, by the argument names of its builder."""
 
 PRESETS: dict[str, AnyConfig] = {
-    **transformer.PRESETS,
-    **recurrent.PRESETS,
-    **language_model.PRESETS,
-    **encoder.PRESETS,
-    **vision.PRESETS,
-    **resnet.PRESETS,
-    **captioner.PRESETS,
+    name: config for family in _FAMILIES for name, config in family.PRESETS.items()
 }
 
 VOCABULARIES: dict[str, tuple[int, ...]] = {
-    **transformer.VOCABULARIES,
-    **recurrent.VOCABULARIES,
-    **language_model.VOCABULARIES,
-    **encoder.VOCABULARIES,
-    **captioner.VOCABULARIES,
+    name: sizes for family in _FAMILIES for name, sizes in getattr(family, "VOCABULARIES", {}).items()
 }
 """Vocabulary sizes of text presets, in the order of `SIZES`; used for parameter counts."""
 

@@ -1,8 +1,7 @@
-"""Sections of a layer, except its position mixer: scores, norms, channel mixers, and position encodings.
+"""Sections of a layer, except its position mixer: scores, norms and channel mixers.
 
-Each is a `Section`, selected by ``kind``; the tables `SCORES`, `NORMS`, `CHANNELS` and `POSITIONS` list
-them. A class added to a table is available in recipes, in its documentation (``docs/settings.md``) and to
-all models.
+Each is a `Section`, selected by ``kind``; the tables `SCORES`, `NORMS` and `CHANNELS` list them. A class
+added to a table is available in recipes, in its documentation (``docs/settings.md``) and to all models.
 """
 
 from collections.abc import Callable
@@ -11,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 from torch import nn
 
-from heedful.config import OwnSection, Section, by_kind
-from heedful.nn.attention.relative import Alibi, Rotary
+from heedful.config import CustomSection, Section, by_kind
 from heedful.nn.attention.scores import (
     AdditiveScore,
     BilinearScore,
@@ -24,15 +22,6 @@ from heedful.nn.attention.scores import (
 from heedful.nn.experts import Gate, MixtureOfExperts, NoisyTopKGate, TopKGate
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm, RMSNorm
-from heedful.nn.positions import (
-    ConstantPositions,
-    LearnedPositions,
-    NoPositions,
-    OneHotPositions,
-    Positions,
-    SinusoidalPositions,
-)
-from heedful.typing import JsonObject
 
 Positive = Annotated[int, Field(ge=1)]
 Layers = Annotated[int, Field(ge=1, le=1000)]  # a larger number is a mistake and would take minutes to build
@@ -145,11 +134,13 @@ SCORES: tuple[type[ScoreSection], ...] = (
 
 
 class NormSection(Section):
-    """Base class of norms."""
+    """Base class of norms; all keys except ``kind`` are arguments of the class ``builds``."""
+
+    builds: ClassVar[Callable[..., nn.Module]]
 
     def build(self, d_model: int) -> nn.Module:
         """Build the norm of vectors of width ``d_model``."""
-        raise NotImplementedError
+        return type(self).builds(d_model, **self.model_dump(exclude={"kind"}))
 
 
 class LayerNormConfig(NormSection):
@@ -160,13 +151,10 @@ class LayerNormConfig(NormSection):
         bias: whether it has a bias besides its gain.
     """
 
+    builds: ClassVar[Callable[..., nn.Module]] = LayerNorm
     kind: Literal["layer"] = "layer"
     eps: Epsilon = 1e-5
     bias: bool = True
-
-    def build(self, d_model: int) -> nn.Module:
-        """Build the norm."""
-        return LayerNorm(d_model, self.eps, self.bias)
 
 
 class RMSNormConfig(NormSection):
@@ -176,12 +164,9 @@ class RMSNormConfig(NormSection):
         eps: ε.
     """
 
+    builds: ClassVar[Callable[..., nn.Module]] = RMSNorm
     kind: Literal["rms"] = "rms"
     eps: Epsilon = 1e-5
-
-    def build(self, d_model: int) -> nn.Module:
-        """Build the norm."""
-        return RMSNorm(d_model, self.eps)
 
 
 class BatchNormConfig(NormSection):
@@ -192,13 +177,10 @@ class BatchNormConfig(NormSection):
         momentum: weight of a batch in the running statistics.
     """
 
+    builds: ClassVar[Callable[..., nn.Module]] = BatchNorm
     kind: Literal["batch"] = "batch"
     eps: Epsilon = 1e-5
     momentum: Annotated[float, Field(gt=0, le=1)] = 0.1
-
-    def build(self, d_model: int) -> nn.Module:
-        """Build the norm."""
-        return BatchNorm(d_model, self.eps, self.momentum)
 
 
 class PowerNormConfig(NormSection):
@@ -214,16 +196,13 @@ class PowerNormConfig(NormSection):
         eps: ε.
     """
 
+    builds: ClassVar[Callable[..., nn.Module]] = PowerNorm
     kind: Literal["power"] = "power"
     warmup: Annotated[int, Field(ge=0)] = 500
     n_groups: Positive | None = None
     alpha_fwd: Rate = 0.9
     alpha_bkw: Rate = 0.9
     eps: Epsilon = 1e-5
-
-    def build(self, d_model: int) -> nn.Module:
-        """Build the norm."""
-        return PowerNorm(d_model, self.warmup, self.n_groups, self.alpha_fwd, self.alpha_bkw, self.eps)
 
 
 NORMS: tuple[type[NormSection], ...] = (LayerNormConfig, RMSNormConfig, BatchNormConfig, PowerNormConfig)
@@ -246,9 +225,11 @@ class FeedForwardConfig(ChannelSection):
     Args:
         d_ff: number of hidden units; null: 4 d_model.
         activation: activation of the hidden units.
-        bias: whether the two layers have biases.
+        bias: whether the layers have biases.
         dropout: dropout rate of the hidden units.
     """
+
+    builds: ClassVar[Callable[..., nn.Module]] = FeedForward
 
     kind: Literal["feed-forward"] = "feed-forward"
     d_ff: Positive | None = None
@@ -258,29 +239,26 @@ class FeedForwardConfig(ChannelSection):
 
     def build(self, d_model: int) -> nn.Module:
         """Build the network."""
-        return _feed_forward(FeedForward, self, d_model)
+        return type(self).builds(
+            d_model,
+            self.d_ff or 4 * d_model,
+            activation=ACTIVATIONS[self.activation](),
+            bias=self.bias,
+            dropout=self.dropout,
+        )
 
 
-class GatedConfig(ChannelSection):
+class GatedConfig(FeedForwardConfig):
     """Feed-forward network whose hidden units are multiplied by a gate; with relu, gelu or silu it is ReGLU,
     GEGLU or SwiGLU (Shazeer 2020).
 
     Args:
-        d_ff: number of hidden units; null: 4 d_model.
         activation: activation of the gate.
-        bias: whether the layers have biases.
-        dropout: dropout rate of the hidden units.
     """
 
-    kind: Literal["gated"] = "gated"
-    d_ff: Positive | None = None
-    activation: Activation = "relu"
-    bias: bool = True
-    dropout: Rate = 0.0
+    builds: ClassVar[Callable[..., nn.Module]] = GatedFeedForward
 
-    def build(self, d_model: int) -> nn.Module:
-        """Build the network."""
-        return _feed_forward(GatedFeedForward, self, d_model)
+    kind: Literal["gated"] = "gated"  # type: ignore[assignment]
 
 
 if TYPE_CHECKING:
@@ -346,194 +324,7 @@ class NoChannelsConfig(ChannelSection):
 CHANNELS: tuple[type[ChannelSection], ...] = (FeedForwardConfig, GatedConfig, ExpertsConfig, NoChannelsConfig)
 
 
-def _feed_forward(
-    network: Callable[..., nn.Module], config: FeedForwardConfig | GatedConfig, d_model: int
-) -> nn.Module:
-    return network(
-        d_model,
-        config.d_ff or 4 * d_model,
-        activation=ACTIVATIONS[config.activation](),
-        bias=config.bias,
-        dropout=config.dropout,
-    )
-
-
-# Position encodings
-
-
-class PositionsSection(Section):
-    """Base class of position encodings."""
-
-    acts_inside: ClassVar[bool] = False
-    """Whether positions act inside self-attention; other position mixers do not support them."""
-
-    def width(self, d: int, n: int) -> int:
-        """Return the width of the vectors of n positions beside embeddings that leave them the width d."""
-        return d
-
-    def build(self, n: int, d: int) -> Positions:
-        """Build the vectors of n positions; by default none."""
-        return NoPositions(d)
-
-    def inside(self, d_k: int, n_heads: int) -> JsonObject:
-        """Return the options of self-attention; by default none."""
-        return {}
-
-    def check(self, d: int) -> None:
-        """Check that vectors of width ``d`` are possible.
-
-        Raises:
-            ValueError: says what is expected.
-        """
-
-    def check_heads(self, d_k: int, score: str) -> None:
-        """Check that the positions can act inside attention with these heads and this kind of score.
-
-        Raises:
-            ValueError: names the key and the limit.
-        """
-
-
-class SinusoidalConfig(PositionsSection):
-    """Sinusoids (Vaswani et al. 2017, section 3.5).
-
-    Args:
-        base: pair i of the d components has the angle position / base^(2i / d).
-        interleaved: whether sines and cosines alternate; if not, all sines come first, as in Marian models.
-        offset: number of the first position.
-    """
-
-    kind: Literal["sinusoidal"] = "sinusoidal"
-    base: Annotated[float, Field(gt=1)] = 10000.0
-    interleaved: bool = True
-    offset: Annotated[int, Field(ge=0)] = 0
-
-    def check(self, d: int) -> None:
-        """Check that sines and cosines are pairs."""
-        if d % 2 or not d:
-            raise ValueError(f"must be even and at least 2 with positions.kind={self.kind}, got {d}")
-
-    def build(self, n: int, d: int) -> Positions:
-        """Build the encoding."""
-        return SinusoidalPositions(d, self.base, self.interleaved, self.offset)
-
-
-class GridConfig(PositionsSection):
-    """Sinusoids of the row and column of a patch (`heedful.nn.positions.GridPositions`); for images alone."""
-
-    kind: Literal["grid"] = "grid"
-
-
-class LearnedConfig(PositionsSection):
-    """A learned vector for each position up to the maximum length."""
-
-    kind: Literal["learned"] = "learned"
-
-    def build(self, n: int, d: int) -> Positions:
-        """Build the table."""
-        return LearnedPositions(n, d)
-
-
-class OneHotConfig(PositionsSection):
-    """A one-hot vector for each position up to the maximum length, which is its width."""
-
-    kind: Literal["one-hot"] = "one-hot"
-
-    def width(self, d: int, n: int) -> int:
-        """Return the number of positions."""
-        return n
-
-    def build(self, n: int, d: int) -> Positions:
-        """Build the encoding."""
-        return OneHotPositions(n)
-
-
-class ConstantConfig(PositionsSection):
-    """The position itself, divided by the maximum length, in all components."""
-
-    kind: Literal["constant"] = "constant"
-
-    def build(self, n: int, d: int) -> Positions:
-        """Build the encoding."""
-        return ConstantPositions(d, 1 / n)
-
-
-class NoPositionsConfig(PositionsSection):
-    """None: order is known only from a causal mask, a recurrence or a convolution."""
-
-    kind: Literal["none"] = "none"
-
-    def width(self, d: int, n: int) -> int:
-        """Return 0."""
-        return 0
-
-
-class RotaryConfig(PositionsSection):
-    """Rotation of queries and keys inside every self-attention (Su et al. 2021, section 3.2.2).
-
-    Args:
-        base: pair i of the components of a head is rotated by base^(-2i / d_rotated) radians per token; a
-            larger base distinguishes longer distances.
-        d_rotated: number of leading components of each query and key of a head that are rotated; even;
-            null: all d_k. GPT-NeoX rotates a quarter of them (Black et al. 2022, section 2.1.1).
-        interleaved: whether pairs are adjacent components; if not, component i and i + d_rotated / 2, which
-            reads adjacent numbers in memory.
-    """
-
-    kind: Literal["rotary"] = "rotary"
-    base: Annotated[float, Field(gt=1)] = 10000.0
-    d_rotated: Annotated[int, Field(ge=2)] | None = None
-    interleaved: bool = False
-    acts_inside: ClassVar[bool] = True
-
-    def width(self, d: int, n: int) -> int:
-        """Return 0."""
-        return 0
-
-    def check_heads(self, d_k: int, score: str) -> None:
-        """Check that the rotated components are pairs, and that the score can be rotated."""
-        if self.d_rotated is None and d_k % 2:
-            raise ValueError(
-                f"d_k={d_k} must be even with positions.kind=rotary; or set a smaller even "
-                "positions.d_rotated"
-            )
-        if self.d_rotated is not None and (self.d_rotated % 2 or self.d_rotated > d_k):
-            raise ValueError(f"positions.d_rotated={self.d_rotated} must be even and at most d_k={d_k}")
-        if score == "additive":
-            raise ValueError(
-                "positions.kind=rotary requires a score that depends only on dot products, got "
-                "layer.mixer.score.kind=additive; choose other positions"
-            )
-
-    def inside(self, d_k: int, n_heads: int) -> JsonObject:
-        """Return the rotation of queries and keys."""
-        return {"rotary": Rotary(d_k, d_rotated=self.d_rotated, base=self.base, interleaved=self.interleaved)}
-
-
-class AlibiConfig(PositionsSection):
-    """A bias of the scores that is proportional to the distance (Press et al. 2022); for encoders, it does
-    not distinguish a text from its reverse.
-    """
-
-    kind: Literal["alibi"] = "alibi"
-    acts_inside: ClassVar[bool] = True
-
-    def width(self, d: int, n: int) -> int:
-        """Return 0."""
-        return 0
-
-    def inside(self, d_k: int, n_heads: int) -> JsonObject:
-        """Return the bias."""
-        return {"score_bias": Alibi(n_heads)}
-
-
-POSITIONS: tuple[type[PositionsSection], ...] = (
-    *(NoPositionsConfig, LearnedConfig, SinusoidalConfig, RotaryConfig, AlibiConfig),
-    *(OneHotConfig, ConstantConfig, GridConfig),
-)
-
-
-class OwnScore(ScoreSection, OwnSection):
+class CustomScore(ScoreSection, CustomSection):
     """A custom score: a subclass of `heedful.nn.attention.scores.Score`."""
 
     sizes: ClassVar[tuple[str, ...]] = ("d_q", "d_k", "n_heads")
@@ -545,37 +336,28 @@ class OwnScore(ScoreSection, OwnSection):
         return score
 
 
-class OwnNorm(NormSection, OwnSection):
+class _CustomModule(CustomSection):
+    sizes: ClassVar[tuple[str, ...]] = ("d_model",)
+    contract: ClassVar[type] = nn.Module
+
+    def build(self, d_model: int) -> nn.Module:
+        module: nn.Module = self.instance(d_model=d_model)
+        return module
+
+
+class CustomNorm(_CustomModule, NormSection):
     """A custom norm: a module ``[T, d_model] -> [T, d_model]``."""
 
-    sizes: ClassVar[tuple[str, ...]] = ("d_model",)
-    contract: ClassVar[type] = nn.Module
 
-    def build(self, d_model: int) -> nn.Module:
-        """Build the module."""
-        module: nn.Module = self.instance(d_model=d_model)
-        return module
-
-
-class OwnChannels(ChannelSection, OwnSection):
+class CustomChannels(_CustomModule, ChannelSection):
     """A custom channel mixer: a module ``[T, d_model] -> [T, d_model]`` that mixes no tokens."""
-
-    sizes: ClassVar[tuple[str, ...]] = ("d_model",)
-    contract: ClassVar[type] = nn.Module
-
-    def build(self, d_model: int) -> nn.Module:
-        """Build the module."""
-        module: nn.Module = self.instance(d_model=d_model)
-        return module
 
 
 if TYPE_CHECKING:
     ScoreConfig = ScoreSection
     NormConfig = NormSection
     ChannelsConfig = ChannelSection
-    PositionsConfig = PositionsSection
 else:
-    ScoreConfig = by_kind(*SCORES, own=OwnScore)
-    NormConfig = by_kind(*NORMS, own=OwnNorm)
-    ChannelsConfig = by_kind(*CHANNELS, own=OwnChannels)
-    PositionsConfig = by_kind(*POSITIONS)
+    ScoreConfig = by_kind(*SCORES, own=CustomScore)
+    NormConfig = by_kind(*NORMS, own=CustomNorm)
+    ChannelsConfig = by_kind(*CHANNELS, own=CustomChannels)

@@ -2,21 +2,22 @@
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
+import torch
 from pydantic import AfterValidator, Field, model_validator
 from torch import nn
 
 from heedful.config import ChangesOf, Config, merged
 from heedful.models.mixers import AttentionConfig, CrossAttentionConfig, MixerConfig, StackSizes
+from heedful.models.positions import NoPositionsConfig, PositionsConfig
 from heedful.models.sections import (
     ChannelsConfig,
     FeedForwardConfig,
     LayerNormConfig,
     Layers,
-    NoPositionsConfig,
     NormConfig,
-    PositionsConfig,
     Positive,
     Rate,
 )
@@ -89,7 +90,7 @@ class StackConfig(Config):
         sections = {key: merged(value, given.get(key, {})) for key, value in cls.default_sections.items()}
         return {**given, **sections}
 
-    @property
+    @cached_property
     def layers(self) -> tuple[LayerConfig, ...]:
         """Configurations of all layers, the first one first."""
         if self.pattern is None:
@@ -115,15 +116,16 @@ class StackConfig(Config):
             raise ValueError(f"d_model={self.d_model} must be divisible by layer.norm.n_groups={groups}")
 
     def check_positions(self, key: str, width: int) -> None:
-        """Check the width of the position vectors.
+        """Check the width of the position vectors: sines and cosines are pairs.
 
         Raises:
             ValueError: names the key that determines the width.
         """
-        try:
-            self.positions.check(width)
-        except ValueError as error:
-            raise ValueError(f"{key} {error}; change {key}, or set positions=learned") from None
+        if self.positions.kind == "sinusoidal" and (width % 2 or not width):
+            raise ValueError(
+                f"{key} must be even and at least 2 with positions.kind=sinusoidal, got {width}; "
+                f"change {key}, or set positions=learned"
+            )
 
     def refuse_positions(self, *supported: str) -> None:
         """Check that the family supports the positions.
@@ -145,45 +147,42 @@ def stack(config: StackConfig, n_positions: int) -> EncoderStack:
         config: the configuration.
         n_positions: maximum number of tokens of a sequence.
     """
-    return EncoderStack([_block(config, layer, n_positions) for layer in config.layers], last_norm(config))
+    sizes = StackSizes(config.d_model, n_positions, config.causal, config.positions)
+    blocks = []
+    for layer in config.layers:
+        mixer = _residual(config, layer, layer.mixer.build(sizes))
+        channels = layer.channels.build(config.d_model)
+        after = nn.Identity() if channels is None else _residual(config, layer, channels)
+        blocks.append(EncoderBlock(mixer, after))
+    return EncoderStack(blocks, _last_norm(config, config.layer))
 
 
-def _channels(config: StackConfig, layer: LayerConfig) -> nn.Module:
-    """Build the channel mixer of a layer that has one."""
-    channels = layer.channels.build(config.d_model)
-    assert channels is not None
-    return channels
-
-
-def _block(config: StackConfig, layer: LayerConfig, n_positions: int) -> EncoderBlock:
-    mixer = residual(config, layer, mixer_of(config, layer, n_positions))
-    channels = layer.channels.build(config.d_model)
-    return EncoderBlock(mixer, nn.Identity() if channels is None else residual(config, layer, channels))
-
-
-def mixer_of(
-    config: StackConfig, layer: LayerConfig, n_positions: int, *, causal: bool | None = None
-) -> nn.Module:
-    """Build the position mixer of a layer."""
-    causal = config.causal if causal is None else causal
-    return layer.mixer.build(StackSizes(config.d_model, n_positions, causal, config.positions))
-
-
-def residual(config: StackConfig, layer: LayerConfig, part: nn.Module) -> Residual:
+def _residual(config: StackConfig, layer: LayerConfig, part: nn.Module) -> Residual:
     """Wrap a sublayer in a residual connection with a norm."""
     wrapper = PostNorm if layer.norm_placement == "post" else PreNorm
     return wrapper(part, layer.norm.build(config.d_model), config.dropout)
 
 
-def norm_of(config: StackConfig) -> nn.Module:
-    """Build the norm of the layers."""
-    return config.layer.norm.build(config.d_model)
-
-
-def last_norm(config: StackConfig, layer: LayerConfig | None = None) -> nn.Module:
+def _last_norm(config: StackConfig, layer: LayerConfig) -> nn.Module:
     """Build what follows the last layer: a norm in pre-norm stacks, otherwise an identity."""
-    layer = layer or config.layer
     return nn.Identity() if layer.norm_placement == "post" else layer.norm.build(config.d_model)
+
+
+def embedding_table(n_tokens: int, d_model: int) -> nn.Parameter:
+    """Initialize E with variance 1 / d_model, so that sqrt(d_model) E has variance 1."""
+    return nn.Parameter(torch.randn(n_tokens, d_model) * d_model**-0.5)
+
+
+def token_head(d_model: int, n_tokens: int, tied: nn.Parameter | None, *, bias: bool = False) -> nn.Linear:
+    """Build the output layer, with ``tied`` as its weight if given."""
+    head = nn.Linear(d_model, n_tokens, bias=bias)
+    if tied is None:
+        nn.init.normal_(head.weight, std=d_model**-0.5)
+    else:
+        head.weight = tied
+    if bias:
+        nn.init.zeros_(head.bias)
+    return head
 
 
 def embedding_scale(config: Any) -> float:
@@ -214,7 +213,7 @@ class DecoderConfig(StackConfig):
     decoder_layer: LayerChanges = {}  # noqa: RUF012
     cross_attention: CrossAttentionConfig | None = None
 
-    @property
+    @cached_property
     def decoder_layers(self) -> tuple[LayerConfig, ...]:
         """Configurations of the decoder's layers."""
         return (self.layer.changed(**self.decoder_layer),) * (self.n_decoder_layers or self.n_layers)
@@ -241,16 +240,13 @@ class DecoderConfig(StackConfig):
 
 def decoder_stack(config: DecoderConfig) -> DecoderStack:
     """Build layers of causal self-attention, cross-attention and a channel mixer, and the last norm."""
-    blocks = []
+    sizes, blocks = StackSizes(config.d_model, 0, causal=True, positions=config.positions), []
     for layer in config.decoder_layers:
-        assert isinstance(layer.mixer, AttentionConfig)
         heads = layer.mixer.model_dump(include={*CrossAttentionConfig.model_fields} - {"kind"})
         cross = config.cross_attention or CrossAttentionConfig.model_validate(heads)
-        blocks.append(
-            DecoderBlock(
-                residual(config, layer, mixer_of(config, layer, 0, causal=True)),
-                residual(config, layer, cross.build(config.d_model)),
-                residual(config, layer, _channels(config, layer)),
-            )
-        )
-    return DecoderStack(blocks, last_norm(config, config.decoder_layers[0]))
+        mixer = _residual(config, layer, layer.mixer.build(sizes))
+        attention = _residual(config, layer, cross.build(config.d_model))
+        channels = layer.channels.build(config.d_model)
+        assert channels is not None  # checked by `DecoderConfig`
+        blocks.append(DecoderBlock(mixer, attention, _residual(config, layer, channels)))
+    return DecoderStack(blocks, _last_norm(config, config.decoder_layers[0]))

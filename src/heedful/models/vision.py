@@ -17,18 +17,89 @@ The number after the letter is the patch size. Sizes: Dosovitskiy et al. 2021, t
 default of flax, used by the released code of both papers), except in the two mini presets.
 """
 
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 import torch
 from pydantic import model_validator
 from torch import nn
 
-from heedful.models.encoder import POOLINGS, Encoder, reads_left_to_right
+from heedful.config import Config
+from heedful.models.encoder import POOLINGS, STD, Encoder, reads_left_to_right
 from heedful.models.mixers import AttentionConfig
-from heedful.models.patches import PatchesConfig, patches_of
+from heedful.models.positions import PositionsConfig
 from heedful.models.sections import Layers, Positive
 from heedful.models.stacks import StackConfig, stack
+from heedful.nn.patches import ConvolutionPatches, LinearPatches, PatchEmbedding
+from heedful.nn.positions import Added, GridPositions, LearnedPositions, Positions
 from heedful.typing import JsonObject
+
+
+class PatchesConfig(Config):
+    """Configuration of image and patch sizes, by default those of ViT-B/16.
+
+    Args:
+        image_size: height and width of the images in pixels.
+        channels: number of channels: 3 for RGB, 1 for greyscale.
+        patch_size: height and width of a patch in pixels; a divisor of ``image_size``.
+        patches: patch projection: a linear map of extracted patches (``linear``), or a convolution with
+            kernel size = stride. Both are equivalent and have the same weights, so a run can be continued
+            with either.
+    """
+
+    image_size: Positive = 224
+    channels: Positive = 3
+    patch_size: Positive = 16
+    patches: Literal["linear", "convolution"] = "linear"
+
+    @model_validator(mode="after")
+    def _patches_fit(self) -> "PatchesConfig":
+        if self.image_size % self.patch_size:
+            raise ValueError(f"patch_size must divide image_size={self.image_size}, got {self.patch_size}")
+        return self
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Numbers of rows and columns of patches."""
+        side = self.image_size // self.patch_size
+        return side, side
+
+
+_PATCHES: dict[str, Callable[[int, int, int], LinearPatches | ConvolutionPatches]] = {
+    "linear": LinearPatches,
+    "convolution": ConvolutionPatches,
+}
+
+
+def patches_of(
+    config: PatchesConfig,
+    positions: PositionsConfig,
+    class_token: nn.Parameter | None,
+    *,
+    d_model: int,
+    dropout: float,
+) -> PatchEmbedding:
+    """Build the patch embedding; a learned position table is initialized to N(0, 0.02²).
+
+    Args:
+        config: the sizes.
+        positions: position encoding.
+        class_token: token prepended to the patches, or None.
+        d_model: width of the tokens.
+        dropout: dropout rate of the embedding.
+    """
+    rows, columns = config.grid
+    patches = _PATCHES[config.patches](config.channels, config.patch_size, d_model)
+    before = int(class_token is not None)
+    encoding: Positions
+    if positions.kind == "grid":
+        encoding = GridPositions(rows, columns, d_model, before)
+    else:
+        encoding = positions.build(before + rows * columns, d_model)
+    if isinstance(encoding, LearnedPositions):
+        nn.init.normal_(encoding.weight, std=STD)
+    size = (config.image_size, config.image_size)
+    return PatchEmbedding(patches, size, class_token, Added(encoding), dropout=dropout)
 
 
 class VisionConfig(PatchesConfig, StackConfig):

@@ -86,7 +86,7 @@ def explain_errors(error: ValidationError, tree: Tree, root: Any) -> RequestErro
         # The members of a plain union each report the same value: they share one line.
         key = problem.path, "" if problem.expected else problem.text
         problems.setdefault(key, []).append(problem)
-    return RequestError("\n".join(_told(group, tree) for group in problems.values()))
+    return RequestError("\n".join(_message(group, tree) for group in problems.values()))
 
 
 def kinds_of(root: type[BaseModel], section: str) -> set[str]:
@@ -193,7 +193,7 @@ def _blamed(problem: _Problem, tree: Tree) -> Mark:
     return chosen[0] if chosen else tree.mark_of(problem.path)
 
 
-def _told(group: Sequence[_Problem], tree: Tree) -> str:
+def _message(group: Sequence[_Problem], tree: Tree) -> str:
     first = group[0]
     found = tree.find(first.path)
     is_whole = found is not None and isinstance(found.value, dict) and not first.expected

@@ -16,10 +16,12 @@ from pydantic import (
     model_validator,
 )
 
-from heedful.config import Config, OwnSection, as_section
+from heedful.config import Config, CustomSection, as_section
 from heedful.data.lines import expand
 from heedful.data.sources import SourceConfig
 from heedful.errors import RequestError, nearest
+from heedful.models.sections import PowerNormConfig
+from heedful.models.stacks import DecoderConfig, StackConfig
 from heedful.objectives.registry import CLASS, NEXT_TOKEN, Losses
 from heedful.objectives.terms import Objective
 from heedful.plugins import is_reference
@@ -59,8 +61,8 @@ class DataConfig(Config):
         return {name: source for name, source in test.items() if source is not None}
 
 
-class OwnLoss(OwnSection):
-    """A loss of a user's own: a class of objectives (`heedful.objectives.terms.Objective`).
+class CustomLoss(CustomSection):
+    """A custom loss: a class of objectives (`heedful.objectives.terms.Objective`).
 
     Parameters of the class that have the name of a key of the section ``objective`` get its value.
     """
@@ -68,9 +70,9 @@ class OwnLoss(OwnSection):
     sizes: ClassVar[tuple[str, ...]] = ("chunk", "label_smoothing")
 
 
-class OwnMetric(OwnSection):
-    """A metric of a user's own: an instance is called as ``metric(rows, predictions)``, with the rows as
-    maps of columns, and returns a number or a `heedful.tasks.metrics.score.Score`.
+class CustomMetric(CustomSection):
+    """A custom metric: an instance is called as ``metric(rows, predictions)``, with the rows as maps of
+    columns, and returns a number or a `heedful.tasks.metrics.score.Score`.
     """
 
 
@@ -94,30 +96,30 @@ class EvaluationConfig(Config):
     """The scoring of predictions.
 
     Args:
-        metrics: metrics of a user's own, besides those of the task.
+        metrics: custom metrics, in addition to those of the task.
     """
 
-    metrics: list[Annotated[OwnMetric, BeforeValidator(as_section)]] = []  # noqa: RUF012
+    metrics: list[Annotated[CustomMetric, BeforeValidator(as_section)]] = []  # noqa: RUF012
 
 
 class ObjectiveConfig(Config):
     """The training objective.
 
     Args:
-        loss: a name in `heedful.objectives.registry` (available: ``cross-entropy``), or a class of a user's
-            own, by its import path.
+        loss: a name in `heedful.objectives.registry` (available: ``cross-entropy``), or a custom class, by
+            its import path.
         chunk: number of tokens whose logits exist at one time.
     """
 
     losses: ClassVar[Losses] = {}
     """Valid values of ``loss``."""
 
-    loss: Annotated[str | OwnLoss, BeforeValidator(_own_loss)] = "cross-entropy"
+    loss: Annotated[str | CustomLoss, BeforeValidator(_own_loss)] = "cross-entropy"
     chunk: PositiveInt = 1024
 
     @field_validator("loss")
     @classmethod
-    def _known(cls, loss: str | OwnLoss) -> str | OwnLoss:
+    def _known(cls, loss: str | CustomLoss) -> str | CustomLoss:
         if isinstance(loss, str) and loss not in cls.losses:
             known = ", ".join(cls.losses)
             raise ValueError(f"unknown loss {loss!r}{nearest(loss, cls.losses)}; the losses are {known}")
@@ -125,9 +127,9 @@ class ObjectiveConfig(Config):
 
     def make(self) -> Objective:
         """Return the objective of these settings."""
-        if isinstance(self.loss, OwnLoss):
+        if isinstance(self.loss, CustomLoss):
             given = self.model_dump()
-            return self.loss.instance(**{name: given[name] for name in OwnLoss.sizes if name in given})
+            return self.loss.instance(**{name: given[name] for name in CustomLoss.sizes if name in given})
         return self.losses[self.loss](self)
 
 
@@ -298,18 +300,26 @@ class Recipe(Config):
 
         None if it is not, or if no norm of the model has a warm-up.
         """
-        warmup = self.norm_warmup
-        if updates is None or warmup is None:
+        if updates is None or self.norm_warmup is None:
             return None
         batches = updates * self.training.accumulate
-        return batches if 2 * warmup > batches else None
+        return batches if 2 * self.norm_warmup[1] > batches else None
 
     @property
-    def norm_warmup(self) -> int | None:
-        """Largest number of batches in the warm-up of a power normalisation; None: the model has none."""
-        layers = (*getattr(self.model, "layers", ()), *getattr(self.model, "decoder_layers", ()))
-        warmups = [layer.norm.warmup for layer in layers if layer.norm.kind == "power"]
-        return max(warmups, default=None)
+    def norm_warmup(self) -> tuple[str, int] | None:
+        """Key of the power normalisation with the longest warm-up, and its number of batches, or None."""
+        if not isinstance(self.model, StackConfig):
+            return None
+        changes = [(f"pattern.{n}", each) for n, each in enumerate(self.model.pattern or [{}])]
+        layers = [(*change, layer) for change, layer in zip(changes, self.model.layers, strict=False)]
+        if isinstance(self.model, DecoderConfig):
+            layers.append(("decoder_layer", self.model.decoder_layer, self.model.decoder_layers[0]))
+        warmups = [
+            (f"model.{key if 'norm' in changed else 'layer'}.norm", layer.norm.warmup)
+            for key, changed, layer in layers
+            if isinstance(layer.norm, PowerNormConfig)
+        ]
+        return max(warmups, key=lambda each: each[1], default=None)
 
     def metrics(self) -> set[str]:
         """Return the names of the validation metrics."""
@@ -343,9 +353,10 @@ class Recipe(Config):
     def _leaves_the_warm_up_of_its_norm(self) -> "Recipe":
         """Check that the run is longer than the warm-up of power normalisation on batch statistics."""
         batches = self.batches_within_warm_up(self.training.max_updates)
-        if batches is not None:
+        if batches is not None and self.norm_warmup is not None:
+            key, warmup = self.norm_warmup
             raise ValueError(
-                f"the warmup={self.norm_warmup} of model.layer.norm is more than half of the run's {batches} "
+                f"the warmup={warmup} of {key} is more than half of the run's {batches} "
                 "batches, so power normalisation would be in warm-up for most of the run; set it to at most "
                 f"{batches // 2}"
             )

@@ -150,17 +150,14 @@ class _Composer:
         start = next(self.events)
         if isinstance(start, StreamEndEvent):
             return None
-        self.check_version(start)
+        version = start.version if isinstance(start, DocumentStartEvent) else None
+        if version is not None and tuple(version) != (1, 2):
+            raise self.fail(start, "only YAML 1.2 is supported; remove the %YAML line")
         tree = self.node(next(self.events), 0)
         next(self.events)
         if not isinstance(after := next(self.events), StreamEndEvent):
             raise self.fail(after, "a second document starts here; a file must contain one document")
         return tree
-
-    def check_version(self, start: Any) -> None:
-        version = start.version if isinstance(start, DocumentStartEvent) else None
-        if version is not None and tuple(version) != (1, 2):
-            raise self.fail(start, "only YAML 1.2 is supported; remove the %YAML line")
 
     def node(self, event: Any, depth: int) -> Tree:
         if isinstance(event, AliasEvent):

@@ -1,4 +1,4 @@
-"""Models from a preset's name and settings, as Python code and the command line give them."""
+"""Build models from the name of a preset and settings, given in Python or on the command line."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,26 +15,25 @@ from heedful.models.base import Model
 from heedful.models.registry import SIZES, ModelConfig, build_model, preset
 from heedful.recipes.problems import validate
 from heedful.recipes.trees import Mark, Tree, merge
-from heedful.typing import JsonMapping
 
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """Sizes that were asked for: of all vocabularies, or of one side (which takes precedence)."""
+    """Requested vocabulary sizes: of all vocabularies, or of one side, which takes precedence."""
 
     vocab_size: int | None = None
     source_vocab: int | None = None
     target_vocab: int | None = None
 
     def sizes(self, kind: str, defaults: Sequence[int] | None = None) -> tuple[int, ...]:
-        """What a model of this kind is built with.
+        """Return the sizes that a model of this kind is built with.
 
         Args:
-            kind: the family, which defines what it needs (`heedful.models.registry.SIZES`).
-            defaults: for sizes that are not given; one for all, or one for each.
+            kind: the family, which defines the sizes that it needs (`heedful.models.registry.SIZES`).
+            defaults: sizes that are used if none is given; one for all, or one for each.
 
         Raises:
-            RequestError: a size was given that the family has not, or one is missing or no whole number.
+            RequestError: a size does not apply to the family, is missing, or is not a whole number.
         """
         for name, size in vars(self).items():
             if size is not None and (isinstance(size, bool) or not isinstance(size, Integral) or size < 1):
@@ -54,25 +53,25 @@ class Vocabularies:
         return tuple(size for size in found if size is not None)
 
     def complete(self, kind: str) -> bool:
-        """Whether nothing is left to a default."""
+        """Return whether no default is needed."""
         return self.vocab_size is not None or all(getattr(self, name) for name in SIZES[kind])
 
 
 class _Wrapped(Config):
-    """For validating a model's configuration by itself."""
+    """Root for the validation of a model's configuration alone."""
 
     model: ModelConfig
 
 
 def configured(config: Any, changes: Tree) -> Any:
-    """Apply changes to a model's configuration, and validate it.
+    """Return a model's configuration with changes, validated.
 
     Args:
-        config: a configuration, or a preset's name.
+        config: a configuration, or the name of a preset.
         changes: a map with the changes under ``model``.
 
     Raises:
-        RequestError: no such preset, or a setting is wrong.
+        RequestError: the preset is unknown, or a setting is wrong.
     """
     base = preset(config) if isinstance(config, str) else config
     name = config if isinstance(config, str) else base.kind
@@ -80,30 +79,25 @@ def configured(config: Any, changes: Tree) -> Any:
     return validate(merge(below, changes), _Wrapped).model
 
 
-def plain_settings(settings: JsonMapping) -> Tree:
-    """Settings given in Python, as `configured` takes them."""
-    return Tree.of({"model": dict(settings)}, Mark("in the settings"))
-
-
 Built = TypeVar("Built", bound=nn.Module)
 
 
 def assemble(config: Any, *sizes: int, device: str = "cpu") -> Model:
-    """A freshly initialised model; on the device ``meta`` it takes no memory and no time.
+    """Return a newly initialised model; on the device ``meta`` it takes no memory and no time.
 
-    ``sizes`` are those of the vocabularies, as `build_model` takes them.
+    ``sizes`` are those of the vocabularies (`heedful.models.registry.build_model`).
 
     Raises:
-        RequestError: the vocabularies do not suit the configuration.
+        RequestError: the vocabularies do not fit the configuration.
     """
     return on_device(device, build_model, config, *sizes)
 
 
 def on_device(device: str, make: Callable[..., Built], *arguments: Any) -> Built:
-    """What ``make`` makes of the arguments, with its parameters on the device.
+    """Call ``make``, with the parameters that it creates on the device.
 
     Raises:
-        RequestError: for the ValueError of sizes that do not suit a configuration.
+        RequestError: ``make`` raised a ValueError, for sizes that do not fit a configuration.
     """
     try:
         with torch.device(device), room_for("this model does not fit in memory; lower its sizes"):
@@ -121,19 +115,19 @@ def build(
     device: str = "cpu",
     **settings: Any,
 ) -> Model:
-    """A model, freshly initialised from torch's global generator.
+    """Return a model, newly initialised from torch's global generator.
 
     Args:
-        model: a preset's name (``transformer-base``, ``gpt2``) or a configuration.
-        vocab_size: entries of the vocabulary, or of both.
-        source_vocab: of the source's alone; it takes precedence over ``vocab_size``.
-        target_vocab: of the target's alone.
-        device: where its parameters are made.
-        **settings: changes to the configuration: ``n_layers=16``. An unknown one is an error.
+        model: the name of a preset (``transformer-base``, ``gpt2``) or a configuration.
+        vocab_size: number of entries of the vocabulary, or of both.
+        source_vocab: number of entries of the source vocabulary; it takes precedence over ``vocab_size``.
+        target_vocab: number of entries of the target vocabulary, likewise.
+        device: the device of its parameters.
+        **settings: changes of the configuration, such as ``n_layers=16``.
 
     Raises:
-        RequestError: no such preset, a wrong setting, or no size of a vocabulary.
+        RequestError: the preset is unknown, a setting is wrong, or the size of a vocabulary is missing.
     """
-    config = configured(model, plain_settings(settings))
+    config = configured(model, Tree.of({"model": settings}, Mark("in the settings")))
     sizes = Vocabularies(vocab_size, source_vocab, target_vocab).sizes(config.kind)
     return assemble(config, *sizes, device=device)

@@ -1,7 +1,7 @@
-"""Runs side by side: what was set otherwise, how they learned, and what they reached.
+"""Compare runs: settings that differ, learning curves, best scores.
 
-All is read from what the runs keep (`recipe.yaml`, `metrics.jsonl`, `run.json`); no model is loaded, so
-trainings that still go on can be compared too.
+Everything is read from files of the runs (`recipe.yaml`, `metrics.jsonl`); no model is loaded, so trainings
+in progress can be compared too.
 """
 
 import json
@@ -13,24 +13,24 @@ from typing import Any
 from heedful.artifacts.run_folder import RunFolder, read_text
 from heedful.errors import DamagedError, RequestError, nearest
 from heedful.files import parse_json, sha256
-from heedful.runs.saved import saved_tree
+from heedful.runs.reading import saved_tree
 from heedful.typing import JsonMapping, JsonObject
 
 OUTSIDE = ("description", "expected", "root")
 """Settings that do not affect how a run is trained."""
 
 PER_TOKEN = {"loss", "perplexity", "nll"}
-"""Metrics that tokenizers change, whatever the model has learned."""
+"""Metrics that depend on the tokenizer."""
 
 
 @dataclass(frozen=True)
 class Validation:
-    """What was measured on the way.
+    """A validation during training.
 
     Args:
-        update: after which.
-        seconds: of training until then, validations included.
-        metrics: by name; what was no number is left out.
+        update: number of updates before it.
+        seconds: training time until then, including validations.
+        metrics: metrics by name, without those that were not finite.
     """
 
     update: int
@@ -40,19 +40,19 @@ class Validation:
 
 @dataclass(frozen=True)
 class Learned:
-    """A run, as far as its training has come.
+    """The training of a run so far.
 
     Args:
         name: the shortest end of its path that distinguishes it from the others.
-        task: its kind.
-        updates: made so far.
-        seconds: taken by them.
+        task: the kind of its task.
+        updates: number of updates made.
+        seconds: training time.
         ended: why training ended ("updates", "patience" …); None: it has not.
-        metric: by which the best checkpoint is chosen.
-        best: number of the best validation in ``curve``; None: nothing was validated.
+        metric: the metric that selects the best checkpoint.
+        best: index of the best validation in ``curve``; None: there was no validation.
         curve: its validations.
-        settings: of the merged recipe, one key a path with dots.
-        tokenizers: hashes of their files.
+        settings: settings of the merged recipe by dotted keys.
+        tokenizers: hashes of the tokenizer files.
     """
 
     name: str
@@ -68,19 +68,19 @@ class Learned:
 
     @property
     def reached(self) -> Validation | None:
-        """The best validation."""
+        """Return the best validation."""
         return None if self.best is None else self.curve[self.best]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several runs.
+    """A comparison of runs.
 
     Args:
-        runs: in the order that was asked for.
-        differences: for each setting that is not the same in all runs, its value in each; ``ABSENT`` where a
-            run has no such key.
-        notes: what makes figures not comparable.
+        runs: the runs, in the given order.
+        differences: for each setting that is not the same in all runs, its value in each; ``ABSENT`` if a run
+            has no such key.
+        notes: reasons why scores are not comparable.
     """
 
     runs: Sequence[Learned]
@@ -88,11 +88,11 @@ class Comparison:
     notes: Sequence[str]
 
     def metrics(self) -> list[str]:
-        """The names of what was measured in any of the runs, in the order of their first appearance."""
+        """Return the names of the metrics of all runs, in the order of their first appearance."""
         return list(dict.fromkeys(name for run in self.runs for v in run.curve for name in v.metrics))
 
     def shared_metric(self, wanted: str | None = None) -> str:
-        """The metric to draw: the one asked for, or that by which the first run chooses its best checkpoint.
+        """Return the metric to plot: ``wanted``, or the one that selects the first run's best checkpoint.
 
         Raises:
             RequestError: no run has it.
@@ -109,13 +109,16 @@ class Comparison:
         return name
 
     def to_dict(self) -> JsonObject:
-        """As ``docs/schemas/comparison.schema.json`` has it; what a run does not have is null."""
+        """Return the object of ``docs/schemas/comparison.schema.json``; what a run does not have is null."""
         runs = []
         for number, run in enumerate(self.runs):
             plain = asdict(run)
-            del plain["settings"], plain["tokenizers"]
-            own = {key: _plain(values[number]) for key, values in self.differences.items()}
-            runs.append({**plain, "settings": own})
+            del plain["settings"], plain["tokenizers"]  # the former is written last
+            plain["settings"] = {
+                key: None if values[number] is ABSENT else values[number]
+                for key, values in self.differences.items()
+            }
+            runs.append(plain)
         return {"version": 1, "runs": runs, "notes": list(self.notes)}
 
 
@@ -125,15 +128,15 @@ class _Absent:
 
 
 ABSENT = _Absent()
-"""The value of a setting that a run's task or model does not have."""
+"""Value of a setting that a run's task or model does not have."""
 
 
 def compare(paths: Sequence[Path]) -> Comparison:
-    """Read runs and put them side by side.
+    """Read and compare runs.
 
     Raises:
-        RequestError: if one is not a run, or a run is given twice.
-        DamagedError: what one keeps is not what was written.
+        RequestError: a folder is not a run, or a run is given twice.
+        DamagedError: a file of a run is damaged.
     """
     resolved = [path.resolve() for path in paths]
     if twice := [path for i, path in enumerate(resolved) if path in resolved[:i]]:
@@ -148,7 +151,7 @@ def compare(paths: Sequence[Path]) -> Comparison:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """As many of the last parts of each path as distinguish all of them."""
+    """Return as many of the last parts of each path as distinguish all of them."""
     depth = 1
     while True:
         names = ["/".join(path.parts[-depth:]) for path in paths]
@@ -186,7 +189,7 @@ def _learned(path: Path, name: str) -> Learned:
 
 
 def _events(path: Path) -> list[JsonObject]:
-    """The lines of ``metrics.jsonl``; a last one that is not yet written to its end is left out."""
+    """Return the lines of ``metrics.jsonl``, without a last one that is still being written."""
     if not path.is_file():
         return []
     try:
@@ -197,7 +200,7 @@ def _events(path: Path) -> list[JsonObject]:
 
 
 def flattened(tree: JsonMapping, before: str = "") -> JsonObject:
-    """``{"a": {"b": 1}}`` as ``{"a.b": 1}``; lists are values."""
+    """Return ``{"a.b": 1}`` for ``{"a": {"b": 1}}``; lists are values."""
     flat: JsonObject = {}
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
@@ -211,7 +214,12 @@ def _notes(runs: Sequence[Learned]) -> list[str]:
     notes = []
     if len({run.task for run in runs}) > 1:
         notes.append("the runs have different tasks: their figures are of different things")
-    validated = {json.dumps(_part(run.settings, "data.valid"), default=str) for run in runs}
+    validated = {
+        json.dumps(
+            {key: value for key, value in run.settings.items() if key.startswith("data.valid.")}, default=str
+        )
+        for run in runs
+    }
     if len(validated) > 1:
         notes.append("the runs were validated on different data")
     if len({tuple(run.tokenizers) for run in runs}) > 1 and any(
@@ -219,11 +227,3 @@ def _notes(runs: Sequence[Learned]) -> list[str]:
     ):
         notes.append("the tokenizers differ, and with them the tokens that losses and perplexities are of")
     return notes
-
-
-def _part(settings: JsonMapping, section: str) -> JsonObject:
-    return {key: value for key, value in settings.items() if key.startswith(f"{section}.")}
-
-
-def _plain(value: Any) -> Any:
-    return None if value is ABSENT else value

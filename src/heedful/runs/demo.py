@@ -1,4 +1,4 @@
-"""What ``heedful demo`` does before it draws: train the phrasebook translator, or find it, and score it."""
+"""The work of ``heedful demo``: train the phrasebook translator, or reuse it, and score it."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,9 +13,8 @@ from heedful.data.sources import BuiltInSource
 from heedful.errors import RequestError
 from heedful.recipes.schema import Recipe
 from heedful.runs.evaluate import evaluate
-from heedful.runs.reading import read_recipe
+from heedful.runs.reading import read_recipe, saved_recipe
 from heedful.runs.run import Run
-from heedful.runs.saved import saved_recipe
 from heedful.runs.train import Trained, train_run
 from heedful.tasks.evaluation import EvaluationOptions
 from heedful.tasks.metrics.score import Score
@@ -39,15 +38,15 @@ QUICK = (
 )
 QUICK_SENTENCES = 40
 MODEL = "model"
-# A German one whose words change places; as for Tamil, it is not in the training data.
+# A sentence with another word order in German; like the one for Tamil, it is not in the training data.
 _DRAWN_IN_GERMAN = "she read the newspaper yesterday ."
 
 
 def language_of(code: str) -> Language:
-    """The code, if there is a phrasebook for it.
+    """Return the language of a code.
 
     Raises:
-        RequestError: there is none.
+        RequestError: there is no phrasebook for it.
     """
     for language in NAMES:
         if code == language:
@@ -56,15 +55,15 @@ def language_of(code: str) -> Language:
 
 
 def recipe_of(language: Language, quick: bool) -> Recipe:
-    """The recipe of the demo; a quick one is for trying the command and not the model."""
+    """Return the recipe of the demo; a quick one tests the command, not the model."""
     return read_recipe(f"phrasebook-{language}", QUICK if quick else ())[0]
 
 
 def beginning(folder: Path, recipe: Recipe) -> Beginning:
-    """How far the demo's run in ``folder`` is.
+    """Return the state of the demo's run in ``folder``.
 
     Raises:
-        RequestError: the folder holds something else.
+        RequestError: the folder contains another run.
     """
     own = RunFolder(folder)
     if not own.recipe.is_file():
@@ -84,7 +83,7 @@ def train(
     device: str = "auto",
     callbacks: Callable[[RunFolder], Sequence[Callback]] = lambda folder: (),
 ) -> Trained:
-    """Train from the beginning, or go on with what was interrupted, by its own recipe."""
+    """Train from the beginning, or resume an interrupted training with its own recipe."""
     resume = start == "interrupted"
     own = saved_recipe(RunFolder(folder)) if resume else recipe
     return train_run(own, folder, resume=resume, device=device, callbacks=callbacks)
@@ -92,10 +91,10 @@ def train(
 
 @dataclass(frozen=True)
 class Comparison:
-    """The model and what can be had without attention, on the same test sentences.
+    """The model and baselines without attention, on the same test sentences.
 
     Args:
-        evaluation: of the model, sentence by sentence.
+        rows: sources, references and translations of the model.
         scores: BLEU and chrF of each translator, the model first.
     """
 
@@ -104,12 +103,12 @@ class Comparison:
 
     @property
     def exact(self) -> float:
-        """The share of the model's translations that are the reference, word for word."""
+        """Return the share of the model's translations that equal the reference."""
         return sum(row["text"] == row["reference"] for row in self.rows) / len(self.rows)
 
 
 def compare(run: Run, language: Language, limit: int | None = None) -> Comparison:
-    """Score the run on held-out sentences, beside two translators that keep the order of the source."""
+    """Score the run on held-out sentences, and two baselines that keep the order of the source."""
     source = run.recipe.data.test["test"]
     assert isinstance(source, BuiltInSource)
     own = evaluate(run, "test", source, EvaluationOptions(limit=limit))
@@ -129,12 +128,12 @@ def _chosen(scores: Iterable[Score]) -> list[Score]:
 
 
 def drawn_pair(language: Language) -> Pair:
-    """The sentence whose alignment is drawn, and its translation: the lectures' own for Tamil."""
+    """Return the sentence whose alignment is plotted, and its translation: for Tamil that of the lectures."""
     if language == "ta":
         return LECTURE_SENTENCE
     return next(pair for pair in phrasebook(language, "test") if pair.source == _DRAWN_IN_GERMAN)
 
 
 def judged_pairs(language: Language, limit: int) -> tuple[Pair, ...]:
-    """Validation sentences with gold alignments, to choose among layers and heads by."""
+    """Return validation sentences with gold alignments, which select a layer and head."""
     return phrasebook(language, "valid")[:limit]

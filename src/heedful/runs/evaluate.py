@@ -1,4 +1,4 @@
-"""Score a run: choose the data sets, and evaluate its task on each."""
+"""Score a run: select the data sets, and evaluate its task on each."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -27,12 +27,12 @@ _GIVEN: dict[OwnData, str] = {
 
 
 def as_options(forms: Sequence[OwnData]) -> str:
-    """How the command is given one's own data in one of these forms."""
+    """Return the options of the command for data in these forms."""
     return " or ".join(_GIVEN[form] for form in forms)
 
 
 def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[str, SourceConfig]:
-    """The data sets to score: ``test`` stands for all test sets of the recipe, ``files`` for themselves.
+    """Return the data sets to score by name: ``files`` if given, else a split; ``test`` is all test sets.
 
     Raises:
         RequestError: there is no such split, or the run was imported and no files are given.
@@ -62,11 +62,11 @@ def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[st
 
 
 def with_evaluation(run: Run, overrides: Sequence[str]) -> Run:
-    """The same run with other settings in the section ``evaluation`` of its recipe.
+    """Return a copy of the run with other settings in the section ``evaluation`` of its recipe.
 
     Args:
-        run: stays as it is.
-        overrides: ``language=ja``, as a training takes ``evaluation.language=ja``.
+        run: the run; it does not change.
+        overrides: settings such as ``language=ja`` for ``evaluation.language=ja``.
 
     Raises:
         RequestError: recipes of the task have no such setting, or the value is not allowed.
@@ -85,9 +85,9 @@ def evaluate(
 
     Args:
         run: the run.
-        split: what to call the data set.
-        source: where its rows are.
-        how: by which decoding, and how much of it.
+        split: the name of the data set in the result.
+        source: the source of its rows.
+        how: decoding, and number of rows.
 
     Returns:
         Scores, with a record for each row.

@@ -1,4 +1,4 @@
-"""Whether this machine has room: for a model, before any work is done, and for the widest micro-batch."""
+"""Check that a model, before any work is done, and the widest micro-batch fit in memory."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,16 +16,16 @@ from heedful.runs.warm_start import freeze, rate_shares
 from heedful.tasks.registry import task_for
 from heedful.tasks.vectors import check_vectors
 from heedful.text.specials import SPECIALS
-from heedful.training.feed import PlannedData
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import build_optimizer, fewest_states
+from heedful.training.update import PlannedData
 
 TOO_LARGE = "model: does not fit in memory"
 WAY_OUT = "lower its sizes (`heedful describe` shows what it takes)"
 
 
 def fewest_sizes(recipe: Recipe) -> tuple[int, ...]:
-    """The smallest sizes that any data could give the recipe's model."""
+    """Return the smallest sizes that any data could give the recipe's model."""
     return task_for(recipe).sizes((len(SPECIALS) + 1,) * len(SIZES[recipe.model.kind]))
 
 
@@ -33,9 +33,9 @@ def check_model(recipe: Recipe, device: torch.device, *, is_new: bool) -> None:
     """Refuse settings that do not fit the model, before the data are read: it is built without memory.
 
     Args:
-        recipe: of the training.
-        device: where the model would be trained.
-        is_new: whether the model gets first weights, rather than those of a checkpoint.
+        recipe: the recipe.
+        device: the training device.
+        is_new: whether the model is newly initialised, not restored from a checkpoint.
 
     Raises:
         RequestError: with the key. Memory is too small, the objective, optimizer or learning rates need
@@ -52,21 +52,22 @@ def check_model(recipe: Recipe, device: torch.device, *, is_new: bool) -> None:
 
 
 def require_room(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> Model:
-    """Refuse a model of which not even what every training keeps has room on the device.
+    """Refuse a model whose weights, gradients and optimizer state do not fit on the device.
 
-    It is asked before the data are read, with `fewest_sizes`, so that nobody waits for them in vain, and once
-    more with the sizes that they gave. Either takes tenths of a second.
+    This is checked before the data are read, with `fewest_sizes`, and again with the sizes that they
+    determine. Either takes tenths of a second.
 
     Args:
-        recipe: of the training.
-        sizes: of the processor, as `Task.build_model` takes them.
-        device: where it would be trained.
+        recipe: the recipe.
+        sizes: sizes of the processor (`Task.build_model`).
+        device: the training device.
 
     Returns:
         The model, without memory.
 
     Raises:
-        RequestError: it has none (the message has both numbers), or the sizes do not suit the configuration.
+        RequestError: it does not fit (the message has both numbers), or the sizes do not suit the
+            configuration.
     """
     try:
         with torch.device("meta"), room_for(f"{TOO_LARGE}; {WAY_OUT}"):
@@ -74,7 +75,9 @@ def require_room(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> 
     except ValueError as error:
         raise RequestError(f"model: {error}") from None
     freeze(recipe, model)
-    needed, there = least_memory(recipe, model), memory_of(device)
+    needed, there = least_memory(recipe, model), machine_memory()
+    if device.type == "cuda":
+        there = torch.cuda.get_device_properties(device).total_memory
     if there is not None and needed > there:
         whose = "this machine" if device.type == "cpu" else "the GPU"
         raise RequestError(
@@ -85,9 +88,9 @@ def require_room(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> 
 
 
 def least_memory(recipe: Recipe, model: nn.Module) -> int:
-    """Bytes that training holds between any two updates.
+    """Return the bytes that training holds between two updates.
 
-    Weights, and for each that is trained its gradient and what the optimizer keeps of it; no activations.
+    These are the weights, and gradient and optimizer state of each trained one; no activations.
     """
     states = fewest_states(recipe.optimizer)
     return sum(
@@ -95,22 +98,15 @@ def least_memory(recipe: Recipe, model: nn.Module) -> int:
     )
 
 
-def memory_of(device: torch.device) -> int | None:
-    """Bytes that the device has; None where that is not known."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).total_memory
-    return machine_memory()
-
-
 def too_wide(recipe: Recipe, longest: Longest | None, held: str) -> str:
-    """What to say of a micro-batch that has no room.
+    """Return the error message for a micro-batch that does not fit in memory.
 
     The longest row is named first if it is longer than an update.
 
     Args:
-        recipe: of the training.
-        longest: of the training rows, where it is known.
-        held: what the micro-batch holds.
+        recipe: the recipe.
+        longest: the longest training row, if known.
+        held: description of the content of the micro-batch.
     """
     info, budget = task_for(recipe).info, recipe.training.tokens_per_update
     words = (
@@ -130,10 +126,10 @@ def too_wide(recipe: Recipe, longest: Longest | None, held: str) -> str:
 def rehearse(
     module: ModelWithLoss, data: PlannedData, n_parts: int, device: torch.device, words: Callable[[str], str]
 ) -> None:
-    """Run the widest micro-batch forward and backward first, so that memory runs out now or never.
+    """Run the widest micro-batch forward and backward, so that memory runs out before the training or never.
 
     It is the widest one of the update that is the widest before it is split into ``n_parts``. ``words``
-    say that it has no room, given what it holds (`too_wide`).
+    returns the error message for a description of its content (`too_wide`).
     """
 
     def rectangle(samples: Any) -> int:

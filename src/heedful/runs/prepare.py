@@ -1,4 +1,4 @@
-"""From a recipe's sources to what training reads: tokenizers, token ids, and a report of what was kept."""
+"""Prepare the data of a training: fit tokenizers, store token ids, report which rows were kept."""
 
 import shutil
 from collections.abc import Iterator
@@ -29,19 +29,19 @@ _OF_FILES = {
     "beside",
     "chain",
 }
-"""Sources whose files are looked for when they are opened, and cost nothing until they are read."""
+"""Sources that check their files when they are opened, at no further cost until they are read."""
 
 
 def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> Iterator[LocatedRow]:
-    """The rows of a source, each with all the columns that the recipe's task reads.
+    """Yield the rows of a source, each with all columns that the recipe's task reads.
 
     Args:
         recipe: the recipe.
-        source: of the rows.
-        training: whether they are trained on, for which a recipe may need more columns.
+        source: the source.
+        training: whether they are training data, which may need more columns.
 
     Raises:
-        DataError: a row lacks a column, or holds a list where there can only be one thing.
+        DataError: a row lacks a column, or has a list in a column of single values.
     """
     columns, root = task_for(recipe).columns, recipe.folder
     required = columns.required + (columns.training if training else ())
@@ -72,7 +72,7 @@ def _joined(row: LocatedRow[Row], columns: Columns) -> LocatedRow[Row]:
 
 
 def find_sources(recipe: Recipe, root: Path) -> None:
-    """Look for every file that the recipe names, those of the test sets too, before any work.
+    """Check before any work that every file of the recipe exists, including those of test sets.
 
     Raises:
         DataError: one is missing; the message has the recipe's key.
@@ -86,7 +86,7 @@ def find_sources(recipe: Recipe, root: Path) -> None:
 
 @contextmanager
 def _naming(key: str) -> Iterator[None]:
-    """Put the recipe's key before what is wrong with its data."""
+    """Prefix errors of data with the recipe's key."""
     try:
         yield
     except RequestError as error:
@@ -96,8 +96,8 @@ def _naming(key: str) -> Iterator[None]:
 def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     """Fit or load the processor, tokenise the data once, and write the data report.
 
-    What is in the run's folder already, and belongs to the same recipe, is used as it is: so a resumed
-    run sees the tokens that it saw before.
+    Files of the same recipe that are already in the run's folder are reused, so a resumed run reads the same
+    tokens as before.
 
     Raises:
         DataError: if the data cannot be used, or are not those that the run was started with.
@@ -130,7 +130,7 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
         report, digest, training = task.new_report(), RowDigest(), part == "train"
         rows = digest.through(rows_of(recipe, source, training=training))
         if part == "valid" and task.keeps_rows:
-            rows = _noting(rows, valid_rows)
+            rows = _collecting(rows, valid_rows)
         kept = task.encode(rows, report)
         with _naming(f"data.{part}"):
             ids = (row.row for row in kept)
@@ -150,7 +150,7 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
 
 
 def _refuse_others(part: str, digest: RowDigest, report: Any) -> None:
-    """Compare rows that were read again with those of the run's own data report, if it has one."""
+    """Compare rows that were read again with the data report of the run, if it has one."""
     if report is not None and report[part]["sha256"] != digest.hexdigest():
         raise DataError(
             f"data.{part}: its rows are not those that the run was started with; "
@@ -158,7 +158,8 @@ def _refuse_others(part: str, digest: RowDigest, report: Any) -> None:
         )
 
 
-def _noting(rows: Iterator[LocatedRow], into: list[Row]) -> Iterator[LocatedRow]:
+def _collecting(rows: Iterator[LocatedRow], into: list[Row]) -> Iterator[LocatedRow]:
+    """Yield the rows and append them to a list."""
     for row in rows:
         into.append(row.row)
         yield row

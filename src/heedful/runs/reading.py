@@ -1,4 +1,4 @@
-"""From a tree, a name or a path to a validated recipe of the right task."""
+"""Read recipes: from a tree, a name or a path to the validated recipe of its task."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ from heedful.tasks.registry import TaskConfig, task_class, task_for
 
 
 class _OfSomeTask(BaseModel):
-    """A recipe of which only the task is looked at."""
+    """Root for the validation of a recipe's task alone."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
@@ -31,10 +31,10 @@ class _OfSomeTask(BaseModel):
 
 
 def recipe_from(tree: Tree) -> Any:
-    """The recipe that a tree describes, of the class that its task asks for.
+    """Return the recipe that a tree describes, of the class of its task.
 
     Raises:
-        RequestError: with file and line of every problem.
+        RequestError: lists every problem with file and line.
     """
     recipe = validate(tree, _task_class(tree).Recipe)
     _refuse_unknown_columns(tree, task_for(recipe).columns.required)
@@ -42,10 +42,10 @@ def recipe_from(tree: Tree) -> Any:
 
 
 def _refuse_unknown_columns(tree: Tree, columns: Sequence[str]) -> None:
-    """Refuse a limit on the length of a column that there is not: it would limit nothing.
+    """Refuse a length limit of a column that does not exist, which would have no effect.
 
     Raises:
-        RequestError: with file and line.
+        RequestError: names file and line.
     """
     limits = tree.find(("data", "filter", "max_length"))
     if limits is None or not isinstance(limits.value, dict):
@@ -59,12 +59,12 @@ def _refuse_unknown_columns(tree: Tree, columns: Sequence[str]) -> None:
 
 
 def _refuse_columns_that_nobody_reads(tree: Tree, columns: Sequence[str]) -> None:
-    """Refuse a source that gives a column which the task never reads: most often a name is misspelt.
+    """Refuse a source with a column that the task never reads: most often a misspelt name.
 
-    Of recipes that are read to be trained; a run that was made of such a one is still loaded.
+    Only recipes to be trained are checked; a run with such a recipe is still loaded.
 
     Raises:
-        RequestError: with file and line of every such column.
+        RequestError: lists every such column with file and line.
     """
     task = tree.data["task"]["kind"]
     *others, last = columns
@@ -79,7 +79,7 @@ def _refuse_columns_that_nobody_reads(tree: Tree, columns: Sequence[str]) -> Non
 
 
 def _columns_of(tree: Tree) -> Iterator[tuple[KeyPath, Tree]]:
-    """Every column that the recipe names for a source of the data, by its key in the recipe."""
+    """Yield every column that the recipe names for a source of the data, with its key in the recipe."""
     tests = tree.find(("data", "test"))
     named: list[KeyPath] = [("data", "train"), ("data", "valid")]
     if tests is not None and isinstance(tests.value, dict):
@@ -94,7 +94,7 @@ def _columns_of(tree: Tree) -> Iterator[tuple[KeyPath, Tree]]:
 
 
 def _entries(tree: Tree | None) -> Iterator[tuple[Part, Tree]]:
-    """The entries of a map or a list, by key or number."""
+    """Return the entries of a map or a list, by key or index."""
     if tree is not None and isinstance(tree.value, dict):
         yield from tree.value.items()
     elif tree is not None and isinstance(tree.value, list):
@@ -102,10 +102,10 @@ def _entries(tree: Tree | None) -> Iterator[tuple[Part, Tree]]:
 
 
 def _task_class(tree: Tree) -> type[Task]:
-    """The class of the task that a tree names.
+    """Return the class of the task that a tree names.
 
     Raises:
-        RequestError: if it names none.
+        RequestError: it names none.
     """
     kind = tree.find(("task", "kind"))
     if kind is None or not is_reference(kind.value):
@@ -117,13 +117,13 @@ def _task_class(tree: Tree) -> type[Task]:
 
 
 def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Any, Tree]:
-    """The validated recipe, and the merged tree it was made of.
+    """Return the validated recipe and its merged tree.
 
     Relative paths of the data start at the folder of the recipe's file; those of a shipped recipe at
     the current folder, unless ``root`` (relative to the same folder) is set.
 
     Raises:
-        RequestError: with file and line of every problem.
+        RequestError: lists every problem with file and line.
     """
     presets = preset_table({"model": preset_trees()})
     path = Path(name_or_path)
@@ -148,10 +148,10 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Any, 
 
 
 def _below(root: Path, written: str) -> Path:
-    """The path that a recipe calls ``written``.
+    """Return the path of ``written`` in a recipe.
 
     Raises:
-        RequestError: it names a variable that is not set.
+        RequestError: it names an environment variable that is not set.
     """
     try:
         return (root / expand_path(written)).resolve()
@@ -160,7 +160,9 @@ def _below(root: Path, written: str) -> Path:
 
 
 def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[Any, Tree]] | None:
-    """Where the recipe names a run that it starts from, and that run's model and tokenizer, for its own task.
+    """Return the entry ``start.run``, and model and tokenizer of that run, adapted to the recipe's task.
+
+    None if the recipe does not start from a run.
 
     Raises:
         RequestError: there is no such run.
@@ -191,7 +193,7 @@ def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[Any, Tree]] | None:
 
 
 def _refuse_another_family(tree: Tree, below: dict[Any, Tree], start: Tree) -> None:
-    """Refuse a run whose model the task cannot take: each of its settings would be called unknown."""
+    """Refuse a run whose model does not suit the task; else each of its settings would be unknown."""
     taken, theirs = tree.find(("model", "kind")), below["model"].find(("kind",))
     task = _task_class(tree)
     needed = {*kinds_of(task.Recipe, "model"), *task.warm_start.kinds}
@@ -210,3 +212,16 @@ def _refuse_another_tokenizer(tree: Tree, below: dict[Any, Tree], start: Tree) -
             f"{start.mark}: start.run: the run uses the tokenizer of {start.value}; remove the section "
             "tokenizer, which differs"
         )
+
+
+def saved_tree(path: Path | str) -> Tree:
+    """Return the recipe that a run was made from, as a tree."""
+    folder = RunFolder(path)
+    if not folder.recipe.exists():
+        raise RequestError(f"{folder.path} is not a run: it has no {folder.recipe.name}")
+    return read_yaml(read_text(folder.recipe), str(folder.recipe))
+
+
+def saved_recipe(folder: RunFolder, overrides: Sequence[str] = ()) -> Any:
+    """Return the recipe that a run was made from, with overrides."""
+    return recipe_from(merge(saved_tree(folder.path), overrides_tree(overrides)))

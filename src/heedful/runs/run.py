@@ -1,45 +1,48 @@
 """A run: a folder with everything needed to predict, score and explain, on any machine."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from operator import index
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 
 from heedful.artifacts.environment import choose_device
-from heedful.artifacts.run_folder import RunFolder, read_json
+from heedful.artifacts.run_folder import RunFolder
 from heedful.artifacts.weights import load_tensors, load_weights
-from heedful.decoding.config import DecodingConfig
+from heedful.config import Config
+from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, SampleConfig, check_streaming
 from heedful.engine.choosing import Inference
 from heedful.errors import DamagedError, RequestError
-from heedful.files import is_intact, sha256
+from heedful.files import is_unicode
 from heedful.memory import room_for
 from heedful.models.base import Model
 from heedful.plugins import allow_plugins
-from heedful.runs.questions import at_least_one, decoding_of, inputs_of, streaming, with_beam
-from heedful.runs.saved import saved_recipe
-from heedful.tasks.base import Predictor, Task
+from heedful.recipes.problems import validate
+from heedful.recipes.trees import Mark, Tree
+from heedful.runs.reading import saved_recipe
+from heedful.tasks.base import Columns, Predictor, Task
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.registry import task_for
-from heedful.tasks.streaming import Pieces
+from heedful.tasks.streaming import Pieces, Streaming
 from heedful.training import checkpoints
-from heedful.training.averaging import final_weights
+from heedful.training.checkpoints import final_weights
 from heedful.typing import JsonMapping, JsonObject
 
 _preparing = Lock()
-"""Held while an `Inference` is made: one thread makes it for all."""
+"""Held while an `Inference` is prepared: one thread prepares it for all."""
 
 _is_used = False
-"""Whether this process has a run."""
+"""Whether this process has created a run."""
 
 
 def _after_fork() -> None:
-    """Let a process that was forked from one with a run compute, on one thread.
+    """Make a process that was forked from one with a run compute on one thread.
 
-    The threads that torch and the native engine compute on do not exist in the new process: whatever is
-    spread over several would wait for them forever.
+    The threads of torch and of the native engine do not exist in the new process, so work that is divided
+    among several would wait for them forever.
     """
     global _preparing
     _preparing = Lock()
@@ -55,9 +58,9 @@ class Run:
     """A trained run. Several threads may use it at the same time; a forked process computes on one thread.
 
     Args:
-        folder: where it is.
-        task: with its recipe and its processor.
-        model: with its weights; put into evaluation mode here.
+        folder: its folder.
+        task: its task, with recipe and processor.
+        model: its model, with weights; set to evaluation mode.
     """
 
     def __init__(self, folder: RunFolder, task: Task, model: Model) -> None:
@@ -68,12 +71,12 @@ class Run:
 
     @property
     def recipe(self) -> Any:
-        """What it was made from."""
+        """Return the recipe of the run."""
         return self.task.recipe
 
     @property
     def processor(self) -> Any:
-        """Its tokenizers, and what else encodes inputs."""
+        """Return the processor, which encodes inputs and decodes outputs."""
         return self.task.processor
 
     def predict(
@@ -89,31 +92,29 @@ class Run:
         precision: str = "auto",
         **options: Any,
     ) -> list[Prediction]:
-        """The run's task on each text: as many predictions as texts, in their order.
+        """Predict for each text; return as many predictions as texts, in order.
 
         Args:
-            texts: the inputs, in a list or whatever gives one after the other; of a task that reads pairs, a
-                tuple of both for each; of one that reads images, paths, arrays
-                (`heedful.data.images.LazyImage`) or images of Pillow's.
-            beam: hypotheses kept in the search; 1 is greedy. By default as the recipe says.
-            n_best: how many answers to give; those after the first are ``alternatives``.
-            decoding: a whole configuration, instead of the recipe's; or a map, as recipes write one.
-            alignment: also return the attention over the source.
-            first: the number of the first text, where more were predicted before; samples are drawn
-                anew for each number.
-            progress: called with the number of texts just done.
-            precision: of the weights while decoding: fp32, bf16, int8, or auto, which is fp32
+            texts: the inputs, in any iterable; for a task that reads pairs, a tuple of both for each; for
+                images, paths, arrays (`heedful.data.images.LazyImage`) or Pillow images.
+            beam: beam size; 1 is greedy; default: that of the recipe.
+            n_best: number of answers per text; those after the first are ``alternatives``.
+            decoding: a complete configuration that replaces the recipe's, or a map as in recipes.
+            alignment: whether to return the attention over the source.
+            first: number of the first text, if others were predicted before; each number has its own samples.
+            progress: called with the number of texts that were just predicted.
+            precision: precision of the weights during decoding: fp32, bf16, int8, or auto, which is fp32
                 (`heedful.engine.choosing`).
-            **options: of a language model, ``max_new_tokens``, ``stop`` (a list of texts) and ``prefix``, a
-                text that is read before every prompt.
+            **options: for a language model, ``max_new_tokens``, ``stop`` (a list of texts) and ``prefix``, a
+                text before every prompt.
 
-        A classifier's answer is a label, with its log-probability as the score; a tagger's has ``words`` and
-        ``tags`` too (its input may be a list of words), a regression's a ``value``, and an answer that is cut
-        out of a passage the characters where it has its ``start`` and ``end``.
+        The answer of a classifier is a label, with its log-probability as the score; that of a tagger also
+        has ``words`` and ``tags`` (its input may be a list of words), that of a regression a ``value``, and
+        an answer from a passage the indices ``start`` and ``end`` of its characters.
 
         Raises:
-            RequestError: the task cannot do what is asked for, or an input is none that it reads; nothing is
-                answered then. An image that cannot be read has an ``error`` in its place instead.
+            RequestError: the task does not support an option, or an input has the wrong type; then nothing is
+                predicted. For an image that cannot be read, the prediction has an ``error`` instead.
         """
         inputs = inputs_of(self.task.columns, texts)
         predictor = self.predictor(
@@ -130,13 +131,13 @@ class Run:
         precision: str = "auto",
         **options: Any,
     ) -> Predictor:
-        """What `predict` asks, made once for many calls; its arguments are the same.
+        """Return a predictor for many calls; the arguments are those of `predict`.
 
         Raises:
-            RequestError: the task cannot do what is asked for.
+            RequestError: the task does not support an option.
         """
         beam, n_best = at_least_one("beam", beam), at_least_one("n_best", n_best)
-        # Some tasks have several answers without a search; for others it is the search's business.
+        # Some tasks have several answers without a search.
         if "n_best" in self.task.info.options:
             options["n_best"], n_best = n_best, None
         settings = with_beam(decoding_of(decoding, self.recipe.decoding), beam, n_best)
@@ -147,29 +148,28 @@ class Run:
         return self.task.predictor(self.model, settings, inference, **given)
 
     def stream(self, text: Any, *, first: int = 0, **asked: Any) -> Pieces:
-        """The answer to one input, a piece at a time, as soon as it is written.
+        """Yield the answer to one input piece by piece, as soon as each is generated.
 
-        The pieces together are the text that `predict` answers; in the end, the generator returns the whole
-        prediction.
+        The pieces together are the text of `predict`; at the end, the generator returns the whole prediction.
 
         Args:
             text: the input.
             first: its number; see `predict`.
-            **asked: as of `predictor`; of a search, a ``beam`` of 1.
+            **asked: arguments of `predictor`; a beam search needs ``beam=1``.
 
         Raises:
-            RequestError: the task, or the decoding, shows nothing before it is done.
-            DataError: the input, an image, cannot be read.
+            RequestError: the task or the decoding does not support streaming.
+            DataError: the input is an image that cannot be read.
         """
         (text,) = inputs_of(self.task.columns, [text])
         predictor = streaming(self.predictor(**asked), self.recipe.task.kind)
         return predictor.stream(text, ordinal=first)
 
     def inference(self, precision: str = "auto") -> Inference:
-        """The model made ready for decoding; kept for the next call.
+        """Return the model prepared for decoding, which is kept for further calls.
 
         Raises:
-            RequestError: the precision cannot be had for this model here.
+            RequestError: the precision is not available for this model on this machine.
         """
         with _preparing:
             if precision not in self._inferences:
@@ -183,13 +183,12 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins
     Args:
         path: its folder.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        verify: compare the files' hashes with those on the run's card.
-        plugins: packages from which classes that the run's recipe names may be imported
-            (`heedful.plugins`).
+        verify: whether to compare the hashes of the files with those on the run's card.
+        plugins: packages from which classes in the run's recipe may be imported (`heedful.plugins`).
 
     Raises:
-        RequestError: the folder is no run.
-        DamagedError: a file is not what was written.
+        RequestError: the folder is not a run.
+        DamagedError: a file is damaged.
     """
     allow_plugins(plugins)
     folder = RunFolder(path)
@@ -197,9 +196,9 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins
     unfinished = not folder.has_ended and folder.has_checkpoints
     card = None if unfinished else folder.require()
     if verify:
-        check_started(folder)
+        folder.check_started()
         if card is not None:
-            check_files(folder, card)
+            folder.check_files(card)
     recipe = saved_recipe(folder)
     task = task_for(recipe)
     task.load(folder)
@@ -214,7 +213,7 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins
 
 
 def _refuse_damaged_checkpoints(folder: RunFolder) -> None:
-    """Refuse to predict with an older checkpoint than the newest, unasked.
+    """Refuse to predict with an older checkpoint than the newest.
 
     Raises:
         DamagedError: the newest is damaged.
@@ -226,51 +225,141 @@ def _refuse_damaged_checkpoints(folder: RunFolder) -> None:
         raise DamagedError(f"{damaged[0]}; there is no other good checkpoint")
 
 
-def check_started(folder: RunFolder) -> None:
-    """Compare the files that a training under way, or interrupted, is made from with what was written.
+# Arguments of predictions -----------------------------------------------------------------------------------
+
+
+def inputs_of(columns: Columns, given: Any) -> list[Any]:
+    """Return the inputs after checking that a task with these columns reads them.
+
+    Images are not checked here; if one cannot be read, its prediction has an error.
 
     Raises:
-        DamagedError: a file, or the list of them, is not what was written.
+        RequestError: they are not a list, or one has the wrong type; the message has its number, from 1.
     """
-    if not folder.started.exists():
-        return
-    record = read_json(folder.started)
-    if not isinstance(record, dict) or not is_intact(record) or not isinstance(record.get("files"), dict):
-        raise DamagedError(
-            f"{folder.started}: damaged: its content is not what was written; restore it from a copy"
+    images = bool(columns.images)
+    if isinstance(given, str | bytes | Mapping | Set) or not isinstance(given, Iterable):
+        one = "image" if images else "text"
+        raise RequestError(f"expected a list of {one}s, got {_found(given)}; put a single {one} into a list")
+    inputs = list(given)
+    if not images:
+        names, more = columns.inputs, columns.optional_inputs
+        for number, each in enumerate(inputs, 1):
+            own = (*names, *more) if more and isinstance(each, list | tuple) else names
+            _check(each, own, f"input {number}", words=columns.input_lists)
+    return inputs
+
+
+def _check(given: Any, names: Sequence[str], which: str, *, words: bool) -> None:
+    """Check that an input is a text or, if the run reads these, a list of words or a tuple of texts."""
+    several = isinstance(given, list | tuple)
+    if len(names) > 1:
+        if not several or len(given) != len(names):
+            wanted = f"a tuple of {len(names)} texts ({', '.join(names)})"
+            raise RequestError(f"{which}: expected {wanted}, got {_found(given)}")
+        for name, part in zip(names, given, strict=True):
+            _check_text(part, f"{which}: {name}", "a text")
+    elif words and several:
+        for number, word in enumerate(given, 1):
+            _check_text(word, f"{which}: word {number}", "a text")
+    else:
+        _check_text(given, which, "a text or a list of words" if words else "a text")
+
+
+def _check_text(given: Any, which: str, wanted: str) -> None:
+    if not isinstance(given, str):
+        raise RequestError(f"{which}: expected {wanted}, got {_found(given)}")
+    if not is_unicode(given):
+        raise RequestError(f"{which}: not valid Unicode (half of a surrogate pair)")
+
+
+def _found(given: Any) -> str:
+    """Describe a value for messages."""
+    if given is None:
+        return "None"
+    if isinstance(given, list | tuple):
+        return f"a {type(given).__name__} of {len(given)}"
+    return "a text" if isinstance(given, str) else f"a value of type {type(given).__name__}"
+
+
+def at_least_one(name: str, given: Any) -> int | None:
+    """Return a number of hypotheses or answers, or None if none is given.
+
+    Raises:
+        RequestError: it is not a whole number of at least 1.
+    """
+    if given is None:
+        return None
+    whole = isinstance(given, SupportsIndex) and not isinstance(given, bool)
+    if not whole or index(given) < 1:
+        raise RequestError(f"{name}: expected a whole number of at least 1, got {given!r}")
+    return index(given)
+
+
+def decoding_of(
+    given: DecodingConfig | JsonMapping | None, own: DecodingConfig | None
+) -> DecodingConfig | None:
+    """Return the decoding to use: the given one, a configuration or a map as in recipes, or the run's.
+
+    Raises:
+        RequestError: it is invalid, or the run generates no text.
+    """
+    if given is None:
+        return own
+    if own is None:
+        raise RequestError("decoding is not supported by this run: its task generates no text")
+    if isinstance(given, Mapping):
+        return decoding_from(Tree.of({"decoding": given}, Mark("the request")))
+    if not isinstance(given, GreedyConfig | BeamConfig | SampleConfig):
+        raise RequestError(
+            f"decoding: expected a configuration, or a map such as {{'kind': 'greedy'}}, got {_found(given)}"
         )
-    check_files(folder, record)
+    return given
 
 
-def check_files(folder: RunFolder, card: JsonObject) -> None:
-    """Compare the run's files with the sizes and hashes on its card."""
-    for name, wanted in card["files"].items():
-        path = folder.path / name
-        if not _is_entry(name, wanted):
-            raise DamagedError(
-                f"{folder.card}: damaged: of {name!r} it has no number of bytes and no SHA-256"
-            )
-        if not path.is_file():
-            raise DamagedError(f"{path}: missing, though it belongs to the run; {_advice(folder, path)}")
-        size = path.stat().st_size
-        if size != wanted["bytes"]:
-            raise DamagedError(
-                f"{path}: damaged: it has {size} bytes, and {wanted['bytes']} were written; "
-                f"{_advice(folder, path)}"
-            )
-        if sha256(path) != wanted["sha256"]:
-            raise DamagedError(
-                f"{path}: damaged: its content is not what was written; {_advice(folder, path)}"
-            )
+def with_beam(decoding: DecodingConfig | None, beam: int | None, n_best: int | None) -> DecodingConfig | None:
+    """Return the decoding with another beam size or number of answers.
+
+    Greedy decoding becomes a beam search; for sampling, ``n_best`` is the number of samples.
+
+    Raises:
+        RequestError: there are more answers than the beam size, a beam for sampling, or nothing is decoded.
+    """
+    if beam is None and n_best is None:
+        return decoding
+    if decoding is None:
+        asked = f"n_best={n_best}" if beam is None else f"beam={beam}"
+        raise RequestError(f"{asked} is not supported by this run: its task generates no text")
+    if decoding.kind == "sample":
+        if beam is not None:
+            raise RequestError(f"beam={beam} is not supported by sampling; set kind=beam")
+        changes: JsonObject = {"n": n_best}
+    else:
+        changes = {"kind": "beam", "beam": beam, "n_best": n_best}
+        if decoding.kind == "greedy":
+            changes["beam"] = beam or n_best
+    plain = decoding.model_dump(mode="json")
+    plain |= {key: value for key, value in changes.items() if value is not None}
+    return decoding_from(Tree.of({"decoding": plain}, Mark("the request")))
 
 
-def _is_entry(name: str, wanted: Any) -> bool:
-    """Whether this is a valid entry of a card for a file in the run's own folder."""
-    known = isinstance(wanted, dict) and isinstance(wanted.get("sha256"), str)
-    return known and isinstance(wanted.get("bytes"), int) and Path(name).name == name
+def streaming(predictor: Predictor, task: str) -> Streaming:
+    """Return the predictor as one that streams.
+
+    Raises:
+        RequestError: it generates no text, or its decoding knows the text only at the end.
+    """
+    if not isinstance(predictor, Streaming):
+        raise RequestError(f"the task {task} does not support streaming")
+    check_streaming(predictor.decoding)
+    return predictor
 
 
-def _advice(folder: RunFolder, path: Path) -> str:
-    """How a damaged file comes back: training writes only the weights anew, from checkpoints."""
-    again = path == folder.weights and folder.has_checkpoints
-    return "restore it from a copy" + (", or train with --resume to write it again" if again else "")
+class _Decoding(Config):
+    """Root for the validation of a decoding alone."""
+
+    decoding: DecodingConfig
+
+
+def decoding_from(tree: Tree) -> DecodingConfig:
+    """Return the decoding configuration in a tree with the one key ``decoding``."""
+    return validate(tree, _Decoding).decoding

@@ -1,9 +1,8 @@
-"""How long an update takes on this machine, and what it takes of memory: measured by making some.
+"""Time and memory of an update on this machine, measured by making some.
 
-No formula foretells either within a few percent for every chip and model, and a few updates take seconds.
-They are made by the very parts that ``heedful train`` puts together, with weights that are thrown away: on
-the recipe's own data, prepared as for a training, for their vocabulary and their lengths decide both; on
-made-up tokens where the data are not at hand, or where sizes were asked for.
+No formula predicts either within a few percent for every chip and model, and a few updates take seconds. They
+use the code of ``heedful train``, and their weights are discarded. The data are those of the recipe, since
+their vocabulary and lengths determine both; or random tokens if there are no data, or sizes are given.
 """
 
 import statistics
@@ -33,25 +32,24 @@ from heedful.runs.train import choose_fast_path, new_module
 from heedful.runs.warm_start import rate_shares
 from heedful.tasks.base import PreparedData
 from heedful.tasks.registry import task_for
-from heedful.training.feed import PlannedData
 from heedful.training.optimizers import build_optimizer
-from heedful.training.update import update_weights
+from heedful.training.update import PlannedData, update_weights
 from heedful.typing import JsonObject
 
 WARM_UP = 2
 FEWEST, SECONDS = 3, 3.0
-"""So many updates are timed, and more until so many seconds are over."""
+"""Minimum number of timed updates, and of seconds in which they are made."""
 
 ENOUGH, PATIENCE = 20, 12.0
-"""Of slow updates so many, if they take no longer than that: a machine is not equally fast all the time."""
+"""Number of slow updates to time, if they take at most so many seconds: the speed of a machine varies."""
 
 RATE = 1e-6
-"""Of the learning: the weights do not matter, but they should stay finite."""
+"""Learning rate: the weights do not matter, but they should stay finite."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What updates took.
+    """Time and memory of updates.
 
     Args:
         device, precision, threads, compiled: how training would run, and so how this ran.
@@ -95,7 +93,7 @@ class Timing:
         return min(limits, default=None)
 
     def to_dict(self) -> JsonObject:
-        """JSON-ready; a part of ledger.schema.json."""
+        """Return the JSON object, a part of ``ledger.schema.json``."""
         return {
             **asdict(self),
             "tokens_per_second": self.tokens_per_second,
@@ -105,7 +103,7 @@ class Timing:
 
 @contextmanager
 def own_data(recipe: Recipe, log: Callable[[str], None]) -> Iterator[PreparedData | None]:
-    """The recipe's data, in a folder that goes again; None, and it is told why, where there are none."""
+    """Yield the recipe's data, in a temporary folder; None, after logging why, if there are none."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             prepared = prepare(recipe, RunFolder(Path(folder)), log)
@@ -125,46 +123,44 @@ def time_updates(
     device: str = "auto",
     log: Callable[[str], None] = lambda line: None,
 ) -> Timing:
-    """Make a few updates as the recipe's training would, and time them.
+    """Time a few updates of the recipe's training.
 
     Args:
         recipe: what would be trained.
         sizes: of the vocabularies, and of what else the data decide.
         length: tokens of a made-up target sentence, on average; a language model reads its context.
         source_length: of a source sentence; ``length`` by default.
-        prepared: the data; None: tokens are made up.
+        prepared: the data; None: random tokens.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        log: is told what one waits for.
+        log: called with lines about the preparation.
     """
     keep_freed_memory()
     place, settings = choose_device(device), recipe.training
     peak = _Peak(place)
-    module = new_module(task_for(recipe), sizes, place).to(place)
+    module = new_module(task_for(recipe), sizes, place).to(place).train()
     if prepared is None:
-        data, updates = _made_up(recipe, sizes, length, source_length or length)
+        data, updates = _synthetic_data(recipe, sizes, length, source_length or length)
     else:
-        data, updates = _own(prepared)
-    optimizer = build_optimizer(recipe.optimizer, module.model, rate_shares(recipe, module.model))
-    module.train()
-    if prepared is not None:
+        data = prepared.task.training_data(prepared)
+        updates = data.epoch(0)
         rehearse(module, data, settings.accumulate, place, partial(too_wide, recipe, prepared.longest))
-
-    with tempfile.TemporaryDirectory() as nowhere:
-        order, tokens = cycle(updates), list[int]()
+    optimizer = build_optimizer(recipe.optimizer, module.model, rate_shares(recipe, module.model))
+    order, tokens = cycle(updates), list[int]()
+    with tempfile.TemporaryDirectory() as run:
 
         def work() -> None:
             samples = next(order)
             update_weights(
-                module, optimizer, data, settings, samples, epoch=0, update=1, rate=RATE, run=Path(nowhere)
+                module, optimizer, data, settings, samples, epoch=0, update=1, rate=RATE, run=Path(run)
             )
-            tokens.append(_target_tokens(data.lengths, samples))
+            lengths = data.lengths[np.asarray(samples)]
+            tokens.append(int((lengths[:, -1] if lengths.ndim > 1 else lengths).sum()))  # targets are last
 
-        _warm_up(work)
+        for _ in range(WARM_UP):
+            work()
         memory = peak.read()  # before there is a compiler, whose memory is not the update's
         choose_fast_path(recipe, module, data, place, log)
-        _warm_up(work)
         seconds = list(_timed(work, place))
-        process = peak.of_process()
     return Timing(
         device=place.type,
         precision=module.precision,
@@ -175,23 +171,15 @@ def time_updates(
         seconds=statistics.median(seconds),
         updates_timed=len(seconds),
         memory=memory,
-        process=process,
-        max_updates=settings.max_updates,
-        max_epochs=settings.max_epochs,
-        max_minutes=settings.max_minutes,
+        process=peak.of_process(),
+        **settings.model_dump(include={"max_updates", "max_epochs", "max_minutes"}),
     )
 
 
-def _own(prepared: PreparedData) -> tuple[PlannedData, list[Any]]:
-    """The recipe's data, and the updates of a first epoch."""
-    data = prepared.task.training_data(prepared)
-    return data, data.epoch(0)
-
-
-def _made_up(
+def _synthetic_data(
     recipe: Recipe, sizes: Sequence[int], length: int, source_length: int
 ) -> tuple[PlannedData, list[Any]]:
-    """Data of one update, of sequences of about these lengths."""
+    """Return data of one update, of sequences of about these lengths, and the samples of that update."""
     task, settings = task_for(recipe), recipe.training
 
     def make(samples: Sequence[int], epoch: int) -> Batch:
@@ -204,19 +192,10 @@ def _made_up(
     return PlannedData(lengths, make, settings.tokens_per_update, settings.seed), [samples]
 
 
-def _target_tokens(lengths: Any, samples: Any) -> int:
-    """Of some samples; their targets are the last column."""
-    chosen = lengths[np.asarray(samples)]
-    return int((chosen[:, -1] if chosen.ndim > 1 else chosen).sum())
-
-
-def _warm_up(work: Callable[[], Any]) -> None:
+def _timed(work: Callable[[], Any], device: torch.device) -> Iterator[float]:
+    """Repeat the work: first `WARM_UP` times, then yielding the seconds of each time."""
     for _ in range(WARM_UP):
         work()
-
-
-def _timed(work: Callable[[], Any], device: torch.device) -> Iterator[float]:
-    """Seconds of the work, several times over."""
     begun, n = time.perf_counter(), 0
     while n < FEWEST or time.perf_counter() - begun < (SECONDS if n >= ENOUGH else PATIENCE):
         start = time.perf_counter()
@@ -228,7 +207,7 @@ def _timed(work: Callable[[], Any], device: torch.device) -> Iterator[float]:
 
 
 class _Peak:
-    """How far memory rises from here on."""
+    """The increase of memory from here on."""
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.before = device, 0
@@ -242,19 +221,19 @@ class _Peak:
             self.before = _status("VmRSS")
 
     def read(self) -> int | None:
-        """Bytes; None where the system does not tell."""
+        """Return the bytes; None if the system does not report them."""
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device) - self.before
         highest = _status("VmHWM")
         return max(0, highest - self.before) if self.before and highest else None
 
     def of_process(self) -> int | None:
-        """Bytes that the process has had at most; None where the system does not tell."""
+        """Return the maximum of bytes of the process; None if the system does not report it."""
         return max(self.earlier, _status("VmHWM")) or None
 
 
 def _status(key: str) -> int:
-    """A size of this process in bytes, from Linux; 0 where it does not tell."""
+    """Return a size of this process in bytes, as reported by Linux; 0 if it is not."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -12,50 +12,31 @@ import torch
 from torch import nn
 
 from heedful import __version__
-from heedful.artifacts.environment import choose_device, environment
-from heedful.artifacts.run_folder import (
-    FORMAT,
-    RunFolder,
-    emptied_on_failure,
-    locked,
-    write_card,
-    write_json,
-    write_text,
-)
+from heedful.artifacts.environment import choose_device
+from heedful.artifacts.run_folder import FORMAT, RunFolder, emptied_on_failure, write_card
 from heedful.artifacts.weights import load_tensors, save_weights
-from heedful.errors import DamagedError, RequestError
-from heedful.files import is_temporary, remove_temporaries
+from heedful.errors import RequestError
 from heedful.memory import keep_freed_memory, room_for
+from heedful.nn.norms import PowerNorm
 from heedful.recipes.schema import Recipe
-from heedful.recipes.yaml import dump_yaml
-from heedful.runs.completed import at_its_end
 from heedful.runs.memory_budget import TOO_LARGE, WAY_OUT, check_model, rehearse, require_room, too_wide
 from heedful.runs.prepare import prepare
-from heedful.runs.run import check_files, check_started
-from heedful.runs.saved import saved_recipe
+from heedful.runs.resuming import at_its_end, begun, held, settled
 from heedful.runs.warm_start import freeze, rate_shares, take_weights
-from heedful.runs.warm_up import check_warm_up, log_warm_up
 from heedful.tasks.base import Log, Task
 from heedful.tasks.registry import task_for
 from heedful.tasks.vectors import frozen_tables
 from heedful.training import checkpoints, distribution
-from heedful.training.averaging import average, final_weights
 from heedful.training.callbacks import Callback
+from heedful.training.checkpoints import average, final_weights
+from heedful.training.distribution import launched, with_threads
 from heedful.training.fast_paths import choose_compile, choose_precision, choose_processes
-from heedful.training.feed import PlannedData
-from heedful.training.launch import launched, with_threads
-from heedful.training.loop import TrainingResult, Validate, fit
+from heedful.training.loop import Training, TrainingResult
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import build_optimizer
 from heedful.training.schedules import build_schedule, is_better
-from heedful.training.settings import TrainingConfig
-from heedful.training.update import seed_of
+from heedful.training.update import PlannedData, seed_of
 from heedful.typing import JsonMapping
-
-# What may differ between a recipe and the run that it resumes: how long and how to look, not what is made.
-_MAY_CHANGE = {"training", "validation", "decoding", "evaluation", "expected", "description", "root"}
-# The metric too: what was best by one cannot be compared with what another measures.
-_MUST_STAY = (("training", "seed"), ("training", "metric"), ("training", "direction"))
 
 
 @dataclass(frozen=True)
@@ -89,7 +70,7 @@ def train_run(
     """
     keep_freed_memory()
     if not resume:
-        check_warm_up(recipe)
+        _check_warm_up(recipe)
     task_for(recipe).check_requirements()
     with ExitStack() as stack:
         stack.enter_context(_threads(recipe.training.threads))
@@ -97,59 +78,27 @@ def train_run(
         folder = RunFolder(out)
         quiet = log if distribution.is_first() else lambda line: None
         if distribution.is_first():
-            stack.enter_context(_own(folder, resume))
+            stack.enter_context(held(folder, resume))
         ended = at_its_end(folder, recipe) if resume else None
         if ended is not None:
             return Trained(folder, ended, distribution.is_first())
         cleans_up = distribution.is_first() and not resume
         with emptied_on_failure(folder.path) if cleans_up else nullcontext():
-            ready = _set_up(recipe, folder, place, stack, resume=resume, log=quiet)
-            observers = callbacks(folder)
-        recipe, module = ready.recipe, ready.module
-        result = fit(
-            module,
-            ready.data,
-            ready.optimizer,
-            _schedule(recipe),
-            recipe.training,
-            folder.path,
-            validate=ready.validate,
-            callbacks=observers,
-            resume=resume,
-            frozen=ready.frozen,
-        )
+            recipe, training = _set_up(recipe, folder, place, stack, resume=resume, log=quiet)
+            training.callbacks = callbacks(folder)
+        result = training.fit(resume=resume)
         if distribution.is_first():
-            load_tensors(*final_weights(folder.path, recipe.training), module.model, "the final weights")
-            _keep_the_better(folder, recipe.training, module.model, ready.validate, result, quiet)
-            log_warm_up(module.model, quiet)
-            finish(folder, recipe, module.model, result)
+            model = training.module.model
+            load_tensors(*final_weights(folder.path, recipe.training), model, "the final weights")
+            _keep_the_better(training, result, quiet)
+            _log_warm_up(recipe, model, quiet)
+            finish(folder, recipe, model, result)
         return Trained(folder, result, distribution.is_first())
-
-
-@dataclass(frozen=True)
-class _Ready:
-    """What the training loop needs.
-
-    Args:
-        recipe: with the number of processes.
-        module: the model with its first weights, and its objective.
-        data: batches to train on.
-        optimizer: of the model's parameters.
-        validate: measures the model.
-        frozen: parameters that are frozen for the first updates, and for how many.
-    """
-
-    recipe: Recipe
-    module: ModelWithLoss
-    data: PlannedData
-    optimizer: torch.optim.Optimizer
-    validate: Validate
-    frozen: dict[nn.Parameter, int]
 
 
 def _set_up(
     recipe: Recipe, folder: RunFolder, place: torch.device, stack: ExitStack, *, resume: bool, log: Log
-) -> _Ready:
+) -> tuple[Recipe, Training]:
     """Prepare data, model and optimizer; whatever does not fit is refused here, before the first update.
 
     Args:
@@ -159,11 +108,14 @@ def _set_up(
         stack: ends the other processes.
         resume: whether the run goes on from a checkpoint.
         log: reports what is prepared.
+
+    Returns:
+        The recipe with the number of processes, and the training.
     """
-    begun = resume and bool(checkpoints.paths(folder.path))
-    check_model(recipe, place, is_new=not begun)
+    has_weights = resume and bool(checkpoints.paths(folder.path))
+    check_model(recipe, place, is_new=not has_weights)
     if distribution.is_first():
-        recipe = _open(folder, recipe, resume, place)
+        recipe = begun(folder, recipe, resume, place)
         prepared = prepare(recipe, folder, log)
     distribution.barrier()
     if not distribution.is_first():
@@ -171,10 +123,10 @@ def _set_up(
     task = prepared.task
     for note in task.data_notes(prepared):
         log(note)
-    module, data = build_module(task, place, None if begun else log), task.training_data(prepared)
-    _schedule(recipe)  # refuses a warm-up that does not fit
+    module, data = build_module(task, place, None if has_weights else log), task.training_data(prepared)
+    schedule = _schedule(recipe)
     n_processes = choose_processes(recipe.training, module.model, _n_tokens(recipe, data), place)
-    recipe = _settled(folder, recipe, n_processes)
+    recipe = settled(folder, recipe, n_processes)
     n_threads = torch.get_num_threads()
     stack.enter_context(launched(n_processes, folder.path, recipe.training.threads))
     choose_fast_path(recipe, module, data, place, log)
@@ -184,34 +136,58 @@ def _set_up(
     validate = with_threads(n_threads, task.validator(prepared, module))
     frozen = {p: n for p, n in frozen_tables(recipe, module.model).items() if n is not None}
     optimizer = build_optimizer(recipe.optimizer, module.model, rate_shares(recipe, module.model), frozen)
-    return _Ready(recipe, module, data, optimizer, validate, frozen)
+    return recipe, Training(module, data, optimizer, schedule, recipe.training, folder.path, validate, frozen)
 
 
-def _keep_the_better(
-    folder: RunFolder,
-    settings: TrainingConfig,
-    model: nn.Module,
-    validate: Validate,
-    result: TrainingResult,
-    log: Log,
-) -> None:
-    """Where the model holds an average, measure it; a better single checkpoint takes its place.
+def _keep_the_better(training: Training, result: TrainingResult, log: Log) -> None:
+    """Validate a model that holds an average of checkpoints; a better single one replaces it.
 
     An average helps a training that has settled, and harms one that still learns.
     """
+    settings, model = training.settings, training.module.model
     if settings.average < 2 or not result.state.best or result.stopped == "signal":
         return
+    assert training.validate is not None
     model.eval()
     with torch.no_grad():
-        metric = float(validate(model)[settings.metric])
+        metric = float(training.validate(model)[settings.metric])
     best = result.state.best[0]
     better = is_better(best.metric, metric, settings.direction)
     if better:
-        path = checkpoints.path_of(folder.path, best.update)
+        path = checkpoints.path_of(training.run, best.update)
         load_tensors(*average([path / "model.safetensors"]), model, str(path))
     log(
         f"validation {settings.metric}: {metric:.4g} of the average of checkpoints, {best.metric:.4g} of the "
         f"best one (update {best.update:,}); the run keeps the {'best one' if better else 'average'}"
+    )
+
+
+def _check_warm_up(recipe: Recipe) -> None:
+    """Check that power normalisation leaves its warm-up; recipes check it for a number of updates.
+
+    Raises:
+        RequestError: patience may end the training before.
+    """
+    batches = recipe.batches_within_warm_up(recipe.training.fewest_updates)
+    if batches is not None and recipe.norm_warmup is not None:
+        key, warmup = recipe.norm_warmup
+        raise RequestError(
+            f"{key}.warmup={warmup}: training.patience may end the run after "
+            f"{batches} batches, when power normalisation has hardly left its warm-up; set it to at most "
+            f"{batches // 2}, or set training.max_updates"
+        )
+
+
+def _log_warm_up(recipe: Recipe, model: nn.Module, log: Log) -> None:
+    """Log if the time limit, or the end of the data, came within the warm-up of power normalisation."""
+    norms = [part for part in model.modules() if isinstance(part, PowerNorm)]
+    if not norms or (n_batches := int(norms[0].n_batches)) >= norms[0].warmup:
+        return
+    key = recipe.norm_warmup[0] if recipe.norm_warmup is not None else "model.layer.norm"
+    log(
+        f"power normalisation is still in its warm-up ({n_batches:,} of {norms[0].warmup:,} batches): it was "
+        "trained on statistics of single batches, and predicts by running ones; lower "
+        f"{key}.warmup, or train longer"
     )
 
 
@@ -278,132 +254,6 @@ def _threads(wanted: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _settled(folder: RunFolder, recipe: Recipe, n_processes: int) -> Recipe:
-    """The recipe with the number of processes, which the run keeps: its results depend on it.
-
-    From here on ``started.json`` vouches for the recipe and what was prepared with it.
-    """
-    settings = recipe.training.model_copy(update={"processes": n_processes})
-    settled = recipe.model_copy(update={"training": settings})
-    if distribution.is_first():
-        write_text(folder.recipe, dump_yaml(settled.model_dump(mode="json")))
-        made_from = [folder.recipe, *task_for(recipe).Processor.files(folder)]
-        write_card(folder.started, {"version": FORMAT, "files": folder.hashes(made_from)})
-    return settled
-
-
-def _with_processes_of(folder: RunFolder, recipe: Recipe) -> Recipe:
-    """The recipe of a resumed run: by ``auto`` it goes on with as many processes as it began with."""
-    settings = recipe.training
-    if settings.processes != "auto" or distribution.world() > 1:
-        return recipe
-    before = saved_recipe(folder).training.processes
-    return recipe.model_copy(update={"training": settings.model_copy(update={"processes": before})})
-
-
-@contextmanager
-def _own(folder: RunFolder, resume: bool) -> Iterator[None]:
-    """Hold the folder of the run that is to be made or resumed.
-
-    Raises:
-        RequestError: it cannot be made there, there is none to resume, or another process trains it.
-    """
-    if resume:
-        _require_begun(folder)
-    else:
-        _refuse_what_saved_nothing(folder)
-        _refuse_to_overwrite(folder)
-    with locked(folder.path):
-        if not resume:
-            _refuse_to_overwrite(folder)  # what another made in between
-        remove_temporaries(folder.path)
-        yield
-
-
-def _require_begun(folder: RunFolder) -> None:
-    if not folder.recipe.exists():
-        raise RequestError(f"{folder.path}: there is no run to resume; leave --resume away to start one")
-
-
-def _open(folder: RunFolder, recipe: Recipe, resume: bool, device: torch.device) -> Recipe:
-    """Begin the run's folder, or check that it is the one to resume; the recipe as it holds for this run."""
-    if not resume:
-        write_json(folder.environment, environment(device))
-    else:
-        check_started(folder)
-        _prepare_card(folder)
-        same_recipe(folder, recipe)
-        recipe = _with_processes_of(folder, recipe)
-        folder.started.unlink(missing_ok=True)
-    write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
-    return recipe
-
-
-def _prepare_card(folder: RunFolder) -> None:
-    """Let the card of a finished run no longer vouch for the recipe, which is about to change.
-
-    The run can then be used, with its old weights, until training is over, and also if that fails.
-    """
-    if not folder.has_ended:
-        return
-    if not folder.has_checkpoints:
-        raise RequestError(
-            f"{folder.path}: is finished and has no checkpoints to go on from; train into another folder"
-        )
-    try:
-        card = folder.require()
-    except (RequestError, DamagedError):
-        return  # it is missing or damaged, and written at the end
-    kept = {name: entry for name, entry in card["files"].items() if name != folder.weights.name}
-    check_files(folder, {"files": kept})
-    card["files"].pop(folder.recipe.name, None)
-    write_card(folder.card, card)
-
-
-def _refuse_what_saved_nothing(folder: RunFolder) -> None:
-    """Tell a training that ended before its first checkpoint from a run, unless another process is at it."""
-    if folder.recipe.exists() and not (folder.has_ended or folder.has_checkpoints):
-        with locked(folder.path):
-            raise RequestError(
-                f"{folder.path}: a training was begun here, and nothing of it was saved; delete the folder, "
-                "or choose another with --out (--resume begins the same training again)"
-            )
-
-
-def _refuse_to_overwrite(folder: RunFolder) -> None:
-    if folder.path.exists() and not folder.path.is_dir():
-        raise RequestError(f"{folder.path}: is a file; choose another folder with --out")
-    if folder.recipe.exists():
-        raise RequestError(
-            f"{folder.path}: there is a run already; go on with it with --resume, "
-            "or choose another folder with --out"
-        )
-    # What a process leaves that was killed as it began is no reason to refuse.
-    found = folder.path.iterdir() if folder.path.exists() else ()
-    strange = [path.name for path in found if path != folder.environment and not is_temporary(path)]
-    if strange:
-        raise RequestError(
-            f"{folder.path}: is not empty (it has {sorted(strange)[0]!r}); choose another folder with --out"
-        )
-
-
-def same_recipe(folder: RunFolder, recipe: Recipe) -> None:
-    """Refuse to resume a run with a recipe that would have made another one."""
-    old, new = (r.model_dump(mode="json") for r in (saved_recipe(folder), recipe))
-    keys = [key for key in dict.fromkeys((*old, *new)) if key not in _MAY_CHANGE]
-    changed = [key for key in keys if old.get(key) != new.get(key)]  # another task has other sections
-    if old["training"]["metric"] in recipe.decoded_metrics and old["validation"] != new["validation"]:
-        # What is decoded, and how, decides what "best" means.
-        changed.append("validation")
-    changed += [".".join(path) for path in _MUST_STAY if old[path[0]][path[1]] != new[path[0]][path[1]]]
-    if "task" in changed:
-        changed = ["task"]  # all else follows
-    if changed:
-        raise RequestError(
-            f"{folder.path}: cannot be resumed with another {', '.join(changed)} than it was started with"
-        )
 
 
 def _schedule(recipe: Recipe) -> Any:

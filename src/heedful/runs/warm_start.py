@@ -22,18 +22,18 @@ TABLES = ("embedding.", "source_embedding.", "target_embedding.")
 
 @dataclass(frozen=True)
 class TransferReport:
-    """What became of the weights of another run.
+    """Which weights of another run were used.
 
     Args:
-        fresh: names of heads, and of other parts, that are newly initialised.
-        left: what was not taken.
+        fresh: names of newly initialised heads and other parts.
+        left: names of unused parts of the other run.
     """
 
     fresh: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """For people, behind the name of the run."""
+        """Return the text that follows the name of the run in messages."""
         heads = "heads" if all(name.startswith(HEADS) for name in self.fresh) else "parts"
         names = ", ".join(name.removeprefix(HEADS) for name in self.fresh)
         fresh = f"; newly initialised {heads}: {names}" if names else ""
@@ -45,19 +45,19 @@ MapWeights = Callable[[Mapping[str, torch.Tensor]], MappedWeights]
 
 
 def take_weights(recipe: Recipe, model: nn.Module, adopt: MapWeights = MappedWeights) -> TransferReport:
-    """Give the model the weights of the run that the recipe starts from, by their names.
+    """Copy the weights of the run that the recipe starts from into the model, by name.
 
     Args:
-        recipe: with a start, or without one: then nothing is done.
-        model: is given the weights.
-        adopt: maps their names.
+        recipe: the recipe; without a start, nothing is copied.
+        model: the model to change.
+        adopt: maps the names.
 
     Returns:
-        What is newly initialised, and what was not used.
+        The newly initialised parts, and the unused ones.
 
     Raises:
-        RequestError: if the run's model has no such part, or one of another size; or if a newly initialised
-            part is frozen.
+        RequestError: the run's model lacks a part, or has another size of it; or a newly initialised part is
+            frozen.
     """
     folder = folder_of(recipe)
     if folder is None:
@@ -88,13 +88,13 @@ def take_weights(recipe: Recipe, model: nn.Module, adopt: MapWeights = MappedWei
 
 
 def _part(name: str) -> str:
-    """The head, or the part of the model, that a tensor belongs to."""
+    """Return the head, or the part of the model, that a tensor belongs to."""
     head = HEADS if name.startswith(HEADS) else ""
     return head + name.removeprefix(head).split(".")[0]
 
 
 def _heads(names: Iterable[str]) -> set[str]:
-    """The heads that some of these tensors belong to."""
+    """Return the heads that some of these tensors belong to."""
     return {_part(name).removeprefix(HEADS) for name in names if name.startswith(HEADS)}
 
 
@@ -109,13 +109,13 @@ def _refuse_frozen_new_parts(recipe: Any, adopted: MappedWeights) -> None:
 
 
 def _unused(held: Mapping[str, torch.Tensor], model: nn.Module) -> list[str]:
-    """Parts of a body that have no place in the model: blocks above its last, say."""
+    """Return the parts of a body that the model does not have, such as further blocks."""
     names = {name for name in held if not name.startswith(HEADS)} - model.state_dict().keys()
     return sorted({".".join(name.split(".")[:3]) for name in names})
 
 
 def _other_grids(held: Mapping[str, torch.Tensor], model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tables of the places of patches in an image, where the run's images have another size."""
+    """Yield the resized position tables of patches, if the run's images have another size."""
     for name, part in model.named_modules():
         key = f"{name}.positions.positions.weight"
         if not isinstance(part, PatchEmbedding) or key not in held:
@@ -135,10 +135,10 @@ def _size(tensor: torch.Tensor) -> str:
 
 
 def freeze(recipe: Recipe, model: nn.Module) -> None:
-    """Freeze the parameters that the recipe says.
+    """Freeze parameters as the recipe requires.
 
     Raises:
-        RequestError: nothing would be left to train.
+        RequestError: no parameter would be left to train.
     """
     frozen = "none" if recipe.start is None else recipe.start.frozen
     tables = frozen_tables(recipe, model)
@@ -162,7 +162,7 @@ def freeze(recipe: Recipe, model: nn.Module) -> None:
 
 
 def rate_shares(recipe: Recipe, model: nn.Module) -> dict[nn.Parameter, float]:
-    """The share of the learning rate of each parameter that has not all of it."""
+    """Return the factor of the learning rate of each parameter whose factor is not 1."""
     share = 1.0 if recipe.start is None else recipe.start.layer_share
     if share == 1.0:
         return {}

@@ -46,9 +46,9 @@ from heedful.tasks.prediction import Prediction, Predictor, Progress, TaskInput
 from heedful.tasks.processor import TaskProcessor
 from heedful.tasks.validation import Batches, means, micro_batch
 from heedful.tasks.warm_start import WarmStart
-from heedful.training.feed import PlannedData
 from heedful.training.loop import Validate
 from heedful.training.model_with_loss import ModelWithLoss
+from heedful.training.update import PlannedData
 from heedful.typing import JsonMapping
 
 Log = Callable[[str], None]

@@ -8,8 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from heedful.models.mixers import AttentionConfig
-from heedful.models.patches import PatchesConfig
-from heedful.models.vision import VisionConfig
+from heedful.models.vision import PatchesConfig, VisionConfig
 from heedful.recipes.schema import Recipe
 from heedful.recipes.trees import Tree
 from heedful.tasks.images import ImageReader

@@ -1,7 +1,8 @@
-"""Events of a training, and the callbacks that log them: ``metrics.jsonl``, a progress bar, TensorBoard."""
+"""Events of a training, and callbacks for them: ``metrics.jsonl``, progress, TensorBoard, warnings."""
 
 import json
 import math
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -10,8 +11,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from heedful.errors import RequestError, WorkError, escaped
 from heedful.files import is_unicode, require_end, write_text
+from heedful.training import distribution
+from heedful.training.fast_paths import FEWEST_TOKENS
 from heedful.typing import JsonObject
 
 VERSION = 1
@@ -119,20 +124,20 @@ class JsonLines:
         """Append the event; raise `WorkError` if the file cannot be written."""
         if isinstance(event, Saved) or (isinstance(event, Updated) and event.update % self.every):
             return
-        if isinstance(event, Started):
-            self._truncate(event)
+        if isinstance(event, Started) and self.path.exists():
+            last = {"validated": event.validated}
+            kept = [
+                json.dumps(line) + "\n"
+                for line in read_metrics(self.path)
+                if int(line["update"]) <= last.get(str(line.get("event")), event.update)
+            ]
+            write_text(self.path, "".join(kept))
         values = {"version": VERSION, "event": type(event).__name__.lower(), **asdict(event)}
         try:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(_finite(values), allow_nan=False) + "\n")
         except OSError as error:
             raise WorkError(f"{self.path}: cannot be written: {error.strerror or error}") from error
-
-    def _truncate(self, event: Started) -> None:
-        if not self.path.exists():
-            return
-        kept = [json.dumps(line) + "\n" for line in read_metrics(self.path) if _is_kept(line, event)]
-        write_text(self.path, "".join(kept))
 
 
 def read_metrics(path: Path) -> Iterator[JsonObject]:
@@ -146,11 +151,6 @@ def read_metrics(path: Path) -> Iterator[JsonObject]:
                 continue
             if isinstance(values, dict) and "update" in values:
                 yield values
-
-
-def _is_kept(line: JsonObject, start: Started) -> bool:
-    last = start.validated if line.get("event") == "validated" else start.update
-    return int(line["update"]) <= last
 
 
 def _finite(value: Any) -> Any:
@@ -173,7 +173,8 @@ class Progress:
         self._bar: Any = None
         self._task: Any = None
         self._max_updates: int | None = None
-        self._speed = _Speed()
+        # Exponential moving sums (half-life 14 updates) of the seconds, the tokens and the number of updates.
+        self._seconds = self._tokens = self._weight = 0.0
         self._written = -math.inf
 
     def __call__(self, event: Event) -> None:
@@ -186,13 +187,16 @@ class Progress:
             case Started():
                 self._start(event)
             case Updated():
-                self._speed.observe(event)
                 self._update(event)
             case Validated():
                 metrics = ", ".join(f"{name} {value:.4g}" for name, value in event.metrics.items())
                 self._print(f"update {event.update}: validation: {metrics}{' (best)' if event.best else ''}")
             case Stopped():
-                self._stop(event)
+                if self._bar is not None:
+                    self._bar.stop()
+                    self._bar = None
+                duration = _duration(event.elapsed)
+                self._print(f"stopped after update {event.update} ({event.reason}), {duration}")
 
     def _start(self, event: Started) -> None:
         self._max_updates = event.max_updates
@@ -206,6 +210,9 @@ class Progress:
             self._bar.start()
 
     def _update(self, event: Updated) -> None:
+        self._tokens = 0.95 * self._tokens + event.tokens
+        self._seconds = 0.95 * self._seconds + event.seconds
+        self._weight = 0.95 * self._weight + 1
         if self._bar is not None:
             self._bar.update(self._task, completed=event.update, description=self._summary(event))
         elif time.monotonic() - self._written >= self.seconds:
@@ -214,17 +221,12 @@ class Progress:
             self._print(f"update {event.update}{total}: epoch {event.epoch}, {self._summary(event)}")
 
     def _summary(self, event: Updated) -> str:
-        summary = f"loss {event.loss:.4f}, rate {event.rate:.2e}, {self._speed.tokens:,.0f} tokens/s"
+        tokens = self._tokens / max(self._seconds, 1e-9)
+        summary = f"loss {event.loss:.4f}, rate {event.rate:.2e}, {tokens:,.0f} tokens/s"
         if self._max_updates is None:
             return summary
-        left = (self._max_updates - event.update) * self._speed.seconds
+        left = (self._max_updates - event.update) * self._seconds / self._weight
         return f"{summary}, {_duration(left)} left"
-
-    def _stop(self, event: Stopped) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
-        self._print(f"stopped after update {event.update} ({event.reason}), {_duration(event.elapsed)}")
 
     def _print(self, message: str) -> None:
         text = escaped(message)
@@ -232,26 +234,6 @@ class Progress:
             self._bar.console.print(text, markup=False, highlight=False)
         else:
             print(text, file=self.stream, flush=True)
-
-
-class _Speed:
-    """Exponential moving averages of seconds per update and tokens per second (half-life 14 updates)."""
-
-    def __init__(self) -> None:
-        self._tokens = self._seconds = self._weight = 0.0
-
-    def observe(self, event: Updated) -> None:
-        self._tokens = 0.95 * self._tokens + event.tokens
-        self._seconds = 0.95 * self._seconds + event.seconds
-        self._weight = 0.95 * self._weight + 1
-
-    @property
-    def seconds(self) -> float:
-        return self._seconds / self._weight
-
-    @property
-    def tokens(self) -> float:
-        return self._tokens / max(self._seconds, 1e-9)
 
 
 def _duration(seconds: float) -> str:
@@ -311,3 +293,124 @@ class TensorBoard:
     def _write(self, group: str, scalars: dict[str, float], update: int) -> None:
         for name, value in scalars.items():
             self._writer.add_scalar(f"{group}/{name}", value, update)
+
+
+WINDOW = 30.0
+"""Seconds over which the waiting time is measured."""
+
+SHARE = 0.1
+"""Share of the time a thread may wait without a warning; measured: 0.01 alone, 0.45 beside a program."""
+
+
+AVERAGED = 10
+"""Number of first and last updates over which the loss is averaged."""
+
+RISE = 0.02
+"""Relative rise of the loss that is considered noise."""
+
+
+class LossNotice:
+    """Warn at the end of training if the loss is higher than at the beginning.
+
+    Means over several updates are compared, since single losses are noisy. Divergence within these first
+    updates is detected by the loss of the first one: all of the last losses are more than twice as large.
+
+    Args:
+        log: called with the warning.
+    """
+
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self.log = log
+        self.losses: list[float] = []
+        self.first: list[float] = []
+
+    def __call__(self, event: Event) -> None:
+        """See `heedful.training.callbacks.Callback`."""
+        if isinstance(event, Updated):
+            self.first = [*self.first, event.loss] if len(self.first) < AVERAGED else self.first
+            self.losses = [*self.losses[1 - AVERAGED :], event.loss]
+        elif isinstance(event, Stopped) and event.reason not in ("failed", "signal"):
+            self._compare()
+
+    def _compare(self) -> None:
+        if len(self.first) < 2:
+            return
+        half = len(self.first) if len(self.first) == AVERAGED else len(self.first) // 2
+        first, last = statistics.fmean(self.first[:half]), statistics.fmean(self.losses[-half:])
+        initial = min(first, self.first[0])
+        if last > first + RISE * abs(first) or min(self.losses[-half:]) > 2 * abs(self.first[0]):
+            self.log(
+                f"warning: training diverged: the loss ended at {last:,.4g} and began at {initial:,.4g}; "
+                "lower schedule.peak, raise schedule.warmup or set training.clip_norm"
+            )
+
+
+class ContentionNotice:
+    """Warn once if the threads of a training wait for the processor, and name the better settings.
+
+    There is no warning for one thread or several processes, which lose only the time that other programs
+    take, nor on systems that do not measure the waiting time.
+
+    Args:
+        log: called with the warning.
+        tokens_per_update: the setting in the recipe.
+        clock: returns the elapsed seconds.
+        waited: returns the seconds in which threads were ready but did not run; None if unknown.
+    """
+
+    def __init__(
+        self,
+        log: Callable[[str], None],
+        tokens_per_update: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        waited: Callable[[], float | None] = lambda: seconds_waited(),
+    ) -> None:
+        self.log, self.clock, self.waited = log, clock, waited
+        self.tokens_per_update = tokens_per_update
+        self.begin: tuple[float, float] | None = None
+        self.done = torch.get_num_threads() == 1 or distribution.world() > 1
+
+    def __call__(self, event: Event) -> None:
+        """See `heedful.training.callbacks.Callback`."""
+        if isinstance(event, Validated):
+            self.begin = None  # do not measure validation
+        if self.done or not isinstance(event, Updated):
+            return
+        waited, now = self.waited(), self.clock()
+        if waited is None:
+            self.done = True
+        elif self.begin is None:
+            self.begin = now, waited
+        elif now - self.begin[0] >= WINDOW:
+            share = (waited - self.begin[1]) / (now - self.begin[0]) / torch.get_num_threads()
+            self.begin = now, waited
+            if share > SHARE:
+                self.done = True
+                self.log(_message(share, self.tokens_per_update))
+
+
+def _message(share: float, tokens_per_update: int) -> str:
+    threads = torch.get_num_threads()
+    remedy = (
+        f"set training.processes={threads} in a new run: processes of one thread lose less time"
+        if tokens_per_update >= threads * FEWEST_TOKENS
+        else "set training.threads=1, also with --resume: with few tokens per update, it loses least time"
+    )
+    return (
+        f"other programs use the processor: each thread waited for it {share:.0%} of the time, and the other "
+        f"threads waited for that thread; {remedy}"
+    )
+
+
+def seconds_waited(tasks: Path = Path("/proc/self/task")) -> float | None:
+    """Return the seconds in which threads of this process were ready but did not run, or None if unknown.
+
+    All threads are counted: the calling thread spins at the barrier while another one waits.
+    """
+    files = list(tasks.glob("*/schedstat"))
+    waits = []
+    for file in files:
+        with suppress(OSError, ValueError, IndexError):  # a thread that has ended
+            waits.append(int(file.read_text("ascii").split()[1]))
+    return sum(waits) / 1e9 if waits else None

@@ -1,4 +1,4 @@
-"""Save, verify, load and prune checkpoints: one folder each, written atomically, without pickle.
+"""Save, verify, load, prune and average checkpoints: one folder each, written atomically, without pickle.
 
 ``<run>/checkpoints/step-00000123/`` holds
 
@@ -12,22 +12,34 @@
 A folder is written under a temporary name, it and its files are synced, it is renamed, and the parent
 is synced. Only then are older folders removed, and they are renamed first. A folder named ``step-…``
 is therefore complete even if the process is killed at any point.
+
+The final weights of a run are those of the last or best checkpoint, or an average of several: Vaswani et al.
+2017 (section 6.1) average the last 5 checkpoints of their base models and the last 20 of the big ones; the
+lectures omit this step.
 """
 
 import json
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from heedful.artifacts.weights import load_tensors, named_tensors, read_tensors, write_tensors
+from heedful.artifacts.weights import (
+    load_tensors,
+    named_tensors,
+    opened,
+    read_aliases,
+    read_tensors,
+    write_tensors,
+)
 from heedful.errors import DamagedError, DataError, RequestError, WorkError
 from heedful.files import is_intact, parse_json, require_end, sha256, stamped, sync
 from heedful.training.optimizers import load_state_tensors, state_tensors
+from heedful.training.settings import TrainingConfig
 from heedful.training.signals import fault_point
 from heedful.typing import JsonMapping, JsonObject
 
@@ -333,3 +345,71 @@ def _verify(path: Path, expected: JsonObject) -> None:
     for key, value in found.items():
         if value != expected.get(key):
             raise DamagedError(f"{path}: file is damaged: expected {key} {expected.get(key)}, got {value}")
+
+
+Weights = tuple[dict[str, Tensor], dict[str, str]]
+"""Tensors by name, and the aliases of tied tensors."""
+
+
+def average(files: Sequence[Path]) -> Weights:
+    """Return the element-wise mean of the weights in several files, summed in fp64.
+
+    Integer tensors (counters) are taken from the last file. Besides the result, only one tensor is in
+    memory at a time.
+
+    Raises:
+        RequestError: ``files`` is empty, or the files differ in tensor names or shapes.
+    """
+    if not files:
+        raise RequestError("expected at least one weights file to average, got none")
+    with opened(files[-1]) as file:
+        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+    for path in files:
+        _compare(path, shapes, files[-1])
+    return {name: _mean(files, name) for name in shapes}, read_aliases(files[-1])
+
+
+def _compare(path: Path, shapes: dict[str, list[int]], reference: Path) -> None:
+    with opened(path) as file:
+        found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+    differing = sorted(name for name in found.keys() | shapes.keys() if found.get(name) != shapes.get(name))
+    if differing:
+        raise RequestError(f"{path} and {reference} differ in {differing[0]}; they cannot be averaged")
+
+
+def _mean(files: Sequence[Path], name: str) -> Tensor:
+    total = None
+    for path in files:
+        with opened(path) as file:
+            tensor = file.get_tensor(name)
+        if tensor.is_floating_point():
+            total = tensor.double() if total is None else total.add_(tensor.double())
+    return tensor if total is None else (total / len(files)).to(tensor.dtype)
+
+
+def chosen(run: Path, settings: TrainingConfig) -> list[Path]:
+    """Return the checkpoints that the final weights of a run come from.
+
+    If ``settings.average`` is above 0, these are that many of the last or best checkpoints, or as many
+    as exist; otherwise the checkpoint with the best validation, or the last one if none was validated.
+
+    Raises:
+        RequestError: the run has no checkpoint.
+        DamagedError: a selected checkpoint is damaged.
+    """
+    newest, _ = latest_good(run)
+    if newest is None:
+        raise RequestError(f"{run}: no checkpoint to load weights from")
+    best = [path_of(run, scored.update) for scored in newest.state.best]
+    if settings.average and settings.average_of == "last":
+        found = paths(run)
+        intact = found[: found.index(newest.path) + 1]  # later checkpoints are damaged
+        selected = intact[-settings.average :]
+    else:
+        selected = best[: max(settings.average, 1)] or [newest.path]
+    return [load(path).path for path in selected]
+
+
+def final_weights(run: Path, settings: TrainingConfig) -> Weights:
+    """Return the weights of the checkpoints selected by `chosen`, averaged if there are several."""
+    return average([path / "model.safetensors" for path in chosen(run, settings)])

@@ -1,9 +1,9 @@
-"""The training loop: stop, validate, save, update, log."""
+"""The training loop: stop, evaluate, save a checkpoint, update, log."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -22,12 +22,11 @@ from heedful.training.callbacks import (
     Validated,
 )
 from heedful.training.checkpoints import Scored, TrainingState
-from heedful.training.feed import PlannedData
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.schedules import Schedule, is_better
 from heedful.training.settings import TrainingConfig
 from heedful.training.signals import StopRequest, fault_point, stop_signals
-from heedful.training.update import update_weights
+from heedful.training.update import PlannedData, update_weights
 
 Validate = Callable[[nn.Module], Mapping[str, float]]
 """Computes metrics of a model in evaluation mode, without gradients; called in the first process only."""
@@ -35,7 +34,7 @@ Validate = Callable[[nn.Module], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """Result of `fit`.
+    """Result of `Training.fit`.
 
     Args:
         stopped: why training ended.
@@ -48,26 +47,9 @@ class TrainingResult:
     before: int = 0
 
 
-def fit(
-    module: ModelWithLoss,
-    data: PlannedData,
-    optimizer: torch.optim.Optimizer,
-    schedule: Schedule,
-    settings: TrainingConfig,
-    run: Path,
-    *,
-    validate: Validate | None = None,
-    callbacks: Sequence[Callback] = (),
-    resume: bool = False,
-    frozen: Mapping[nn.Parameter, int] | None = None,
-) -> TrainingResult:
-    """Train until a limit is reached, the data end, validation stops improving, or a signal arrives.
-
-    An update is one optimizer step; it may accumulate several micro-batches. Afterwards the model has the
-    weights of the last update; `heedful.training.averaging.final_weights` returns the final weights of the
-    run. After SIGINT, SIGTERM or SIGHUP, the update is finished and a checkpoint is written; a second signal
-    ends the process at once. With ``resume``, training continues from the newest intact checkpoint (or the
-    beginning, if there is none); on the same CPU the result is bit for bit that of an uninterrupted run.
+@dataclass
+class Training:
+    """A training: the parts that `fit` puts together.
 
     Args:
         module: the model, on its device, and its loss; call `ModelWithLoss.compile` first to compile it.
@@ -75,111 +57,190 @@ def fit(
         optimizer: over the model's parameters; see `heedful.training.optimizers.build_optimizer`.
         schedule: provides the learning rate of every update.
         settings: limits, intervals and numbers of checkpoints. ``tokens_per_update``, ``precision``,
-            ``average`` and ``log_every`` are not used here, but by the code that builds the other arguments.
+            ``average`` and ``log_every`` are not used here, but by the code that builds the other parts.
         run: the run folder; checkpoints go to its subfolder ``checkpoints``.
         validate: evaluates the model; must return the metric named by ``settings.metric``.
-        callbacks: called with every event, in the first process only.
-        resume: continue from the newest intact checkpoint of the run.
         frozen: for each frozen parameter, the number of first updates in which it does not change.
-
-    Raises:
-        RequestError: if the run has checkpoints and ``resume`` is not set, if the checkpoint does not match
-            the model or the optimizer, or if validation does not return ``settings.metric``.
-        DamagedError: if ``resume`` is set and no checkpoint is intact.
-        WorkError: if the loss is NaN or infinite, or a checkpoint cannot be written.
+        callbacks: called with every event, in the first process only.
+        state: where the training stands; `fit` restores it when it resumes.
     """
-    state, damaged = _initial_state(run, module.model, optimizer, schedule, resume)
-    n_before, began = state.update, time.monotonic() - state.seconds
-    callbacks = callbacks if distribution.is_first() else ()
-    _log(
-        callbacks, Started(state.update, state.validated, settings.max_updates, distribution.world(), damaged)
-    )
-    module.train()
-    forward, updates = distribution.wrap(module), data.updates(state.cursor)
-    with stop_signals() as signals, _failure_logged(callbacks, state):
-        unsaved = False
-        while True:
-            # Stop, validate and save: what is due after the last update, also that of an interrupted run.
-            upcoming = next(updates, None)
-            stopped = "data" if upcoming is None else _stop_reason(state, settings, signals)
-            validated = False
-            if validate is not None and _is_validation_due(state, settings, stopped):
-                metrics = _metrics(validate, module.model, settings.metric)
-                is_best = _record_metric(metrics[settings.metric], state, schedule, settings)
+
+    module: ModelWithLoss
+    data: PlannedData
+    optimizer: torch.optim.Optimizer
+    schedule: Schedule
+    settings: TrainingConfig
+    run: Path
+    validate: Validate | None = None
+    frozen: Mapping[nn.Parameter, int] = field(default_factory=dict)
+    callbacks: Sequence[Callback] = ()
+    state: TrainingState = field(default_factory=TrainingState)
+
+    def fit(self, *, resume: bool = False) -> TrainingResult:
+        """Train until a limit is reached, the data end, validation stops improving, or a signal arrives.
+
+        An update is one optimizer step; it may accumulate several micro-batches. Afterwards the model has the
+        weights of the last update; `heedful.training.checkpoints.final_weights` returns the final weights of
+        the run. After SIGINT, SIGTERM or SIGHUP, the update is finished and a checkpoint is written; a second
+        signal ends the process at once. With ``resume``, training continues from the newest intact checkpoint
+        (or the beginning, if there is none); on the same CPU the result is bit for bit that of an
+        uninterrupted run.
+
+        Raises:
+            RequestError: if the run has checkpoints and ``resume`` is not set, if the checkpoint does not
+                match the model or the optimizer, or if validation does not return ``settings.metric``.
+            DamagedError: if ``resume`` is set and no checkpoint is intact.
+            WorkError: if the loss is NaN or infinite, or a checkpoint cannot be written.
+        """
+        self._begin(resume=resume)
+        state, before, began = self.state, self.state.update, time.monotonic() - self.state.seconds
+        forward, updates = distribution.wrap(self.module), self.data.updates(state.cursor)
+        self.module.train()
+        is_unsaved = False
+        with stop_signals() as signals, self._failure_logged():
+            while True:
+                # What is due after the last update, also that of an interrupted run.
+                upcoming = next(updates, None)
+                stopped = "data" if upcoming is None else self._stop_reason(signals)
+                if is_evaluated := self._is_evaluation_due(stopped):
+                    metrics, is_best = self._evaluate()
+                    state.seconds = time.monotonic() - began
+                    self._log(Validated(state.update, metrics, is_best, state.seconds))
+                    stopped = stopped or _out_of_patience(state, self.settings)
+                is_due = stopped or state.update % self.settings.save_every == 0
+                if is_evaluated or (is_unsaved and is_due):
+                    self._checkpoint()
+                    is_unsaved = False
+                if upcoming is None or stopped:
+                    break
+
+                samples, cursor = upcoming
+                rate, seconds_before = self.schedule.rate(state.update + 1), state.seconds
+                stats = update_weights(
+                    forward, self.optimizer, self.data, self.settings, samples, epoch=state.epoch,
+                    update=state.update + 1, rate=rate, run=self.run, frozen=self.frozen,
+                )  # fmt: skip
+                state.advance(cursor, len(samples), stats.tokens)
                 state.seconds = time.monotonic() - began
-                _log(callbacks, Validated(state.update, metrics, is_best, state.seconds))
-                stopped = stopped or _out_of_patience(state, settings)
-                validated = True
-            if validated or (unsaved and (stopped or state.update % settings.save_every == 0)):
-                if distribution.is_first():
-                    path = _save(
-                        run, module.model, optimizer, schedule, state, settings, validate is not None
-                    )
-                    _log(callbacks, Saved(state.update, path))
-                unsaved = False
-            if upcoming is None or stopped:
-                break
+                is_unsaved = True
+                updated = Updated(
+                    state.update, state.epoch, stats.loss, stats.terms, rate, stats.norm, stats.tokens,
+                    state.seconds - seconds_before, state.seconds,
+                )  # fmt: skip
+                self._log(updated)
+                fault_point("after-update")
+            self._log(Stopped(state.update, stopped or "data", state.seconds))
+        return TrainingResult(stopped or "data", state, before)
 
-            # Update: forward and backward passes of the micro-batches, clipping, an optimizer step.
-            samples, cursor = upcoming
-            rate, seconds_before = schedule.rate(state.update + 1), state.seconds
-            stats = update_weights(
-                forward, optimizer, data, settings, samples,
-                epoch=state.epoch, update=state.update + 1, rate=rate, run=run, frozen=frozen,
-            )  # fmt: skip
-            state.advance(cursor, len(samples), stats.tokens)
-            state.seconds = time.monotonic() - began
-            unsaved = True
-            updated = Updated(
-                state.update, state.epoch, stats.loss, stats.terms, rate, stats.norm, stats.tokens,
-                state.seconds - seconds_before, state.seconds,
-            )  # fmt: skip
-            _log(callbacks, updated)
-            fault_point("after-update")
-        _log(callbacks, Stopped(state.update, stopped or "data", state.seconds))
-    return TrainingResult(stopped or "data", state, n_before)
+    def _begin(self, *, resume: bool) -> None:
+        """Restore everything from the newest intact checkpoint, if there is one."""
+        if distribution.is_first():
+            checkpoints.clean(self.run)
+        distribution.barrier()
+        if not resume and checkpoints.paths(self.run):
+            raise RequestError(
+                f"{self.run}: already has checkpoints; resume the run, or train into another folder"
+            )
+        found, damaged = checkpoints.latest_good(self.run)
+        if found is not None:
+            found.restore(self.module.model, self.optimizer)
+            self.schedule.load_state_dict(found.state.schedule)
+            self.state = found.state
+        elif damaged:
+            raise DamagedError(f"{self.run}: all checkpoints are damaged; the newest: {damaged[0]}")
+        self._log(
+            Started(
+                self.state.update,
+                self.state.validated,
+                self.settings.max_updates,
+                distribution.world(),
+                tuple(str(error) for error in damaged),
+            )
+        )
 
+    def _log(self, event: Event) -> None:
+        for callback in self.callbacks if distribution.is_first() else ():
+            callback(event)
 
-def _initial_state(
-    run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, schedule: Schedule, resume: bool
-) -> tuple[TrainingState, tuple[str, ...]]:
-    """Return a new state, or that of the newest intact checkpoint after restoring everything from it.
+    @contextmanager
+    def _failure_logged(self) -> Iterator[None]:
+        """Pass an error on to the callbacks as `Stopped`, then re-raise it."""
+        try:
+            yield
+        except BaseException:
+            for callback in self.callbacks if distribution.is_first() else ():
+                with suppress(Exception):  # do not hide the original error
+                    callback(Stopped(self.state.update, "failed", self.state.seconds))
+            raise
 
-    The second value are the errors of damaged checkpoints that were skipped.
-    """
-    if distribution.is_first():
-        checkpoints.clean(run)
-    distribution.barrier()
-    if not resume and checkpoints.paths(run):
-        raise RequestError(f"{run}: already has checkpoints; resume the run, or train into another folder")
-    found, damaged = checkpoints.latest_good(run)
-    if found is None:
-        if damaged:
-            raise DamagedError(f"{run}: all checkpoints are damaged; the newest: {damaged[0]}")
-        return TrainingState(), ()
-    found.restore(model, optimizer)
-    schedule.load_state_dict(found.state.schedule)
-    return found.state, tuple(str(error) for error in damaged)
+    def _stop_reason(self, signals: StopRequest) -> StopReason | None:
+        """Return why to stop now ("signal", or a limit), or None; the same on all ranks."""
+        local = [int(signals.received), int(_is_late(self.state, self.settings))]
+        has_signal, is_late = distribution.sum_over_ranks(torch.tensor(local)).tolist()
+        return "signal" if has_signal else reached_limit(self.state, self.settings, is_late=bool(is_late))
 
+    def _is_evaluation_due(self, stopped: StopReason | None) -> bool:
+        """Return whether to validate: at regular intervals, and at the end of training.
 
-def _log(callbacks: Sequence[Callback], event: Event) -> None:
-    for callback in callbacks:
-        callback(event)
+        After a signal, validation is skipped; the resumed run does it.
+        """
+        is_due = self.state.update % self.settings.validate_every == 0 or stopped is not None
+        is_new = self.state.validated < self.state.update
+        return self.validate is not None and is_due and stopped != "signal" and is_new
 
+    def _evaluate(self) -> tuple[dict[str, float], bool]:
+        """Validate in the first process; return the metrics, and whether the model is the best of the run.
 
-@contextmanager
-def _failure_logged(callbacks: Sequence[Callback], state: TrainingState) -> Iterator[None]:
-    """Pass an error on to the callbacks as `Stopped`, then re-raise it."""
-    try:
-        yield
-    except BaseException:
-        for callback in callbacks:
-            with suppress(Exception):  # do not hide the original error
-                callback(Stopped(state.update, "failed", state.seconds))
-        raise
+        The validation at the end of training may not be a regular one, and may find the best model of the
+        run. It is not counted for patience, the schedule or the ranking of regular checkpoints, and a resumed
+        run discards it, so that all of these are the same as in an uninterrupted run.
+        """
+        metrics: dict[str, float] = {}
+        if distribution.is_first():
+            assert self.validate is not None
+            self.module.model.eval()
+            with torch.no_grad():
+                metrics = {name: float(value) for name, value in self.validate(self.module.model).items()}
+            self.module.model.train()
+            fault_point("during-validation")
+        metrics = distribution.from_first(metrics)
+        if (name := self.settings.metric) not in metrics:
+            raise RequestError(
+                f"training.metric: validation has no metric {name!r}{nearest(name, metrics)}; "
+                f"available: {', '.join(metrics) or 'none'}"
+            )
+        state, metric, direction = self.state, metrics[name], self.settings.direction
+        is_regular = state.update % self.settings.validate_every == 0
+        is_best = is_better(metric, state.best[0].metric if state.best else None, direction)
+        state.best = _ranked([*state.best, Scored(state.update, metric, in_turn=is_regular)], self.settings)
+        state.validated = state.update
+        if is_regular:
+            if is_better(metric, state.best_in_turn, direction):
+                state.best_in_turn, state.bad_validations = metric, 0
+            else:
+                state.bad_validations += 1
+            self.schedule.observe(metric)
+        return metrics, is_best
 
-
-# Stopping ---------------------------------------------------------------------------------------------------
+    def _checkpoint(self) -> None:
+        """Write a checkpoint in the first process, then remove obsolete ones."""
+        if not distribution.is_first():
+            return
+        state, settings = self.state, self.settings
+        state.schedule = self.schedule.state_dict()
+        path = checkpoints.save(self.run, self.module.model, self.optimizer, state)
+        intervals = (
+            [settings.save_every] if self.validate is None else [settings.save_every, settings.validate_every]
+        )
+        checkpoints.prune(
+            self.run,
+            now=state.update,
+            last=settings.n_last,
+            best=[scored.update for scored in state.best],
+            # Whether an uninterrupted run saves a checkpoint after this update.
+            in_turn=lambda update: any(update % interval == 0 for interval in intervals),
+        )
+        self._log(Saved(state.update, path))
 
 
 def reached_limit(
@@ -211,63 +272,6 @@ def _out_of_patience(state: TrainingState, settings: TrainingConfig) -> StopReas
     return "patience" if ends else None
 
 
-def _stop_reason(state: TrainingState, settings: TrainingConfig, signals: StopRequest) -> StopReason | None:
-    """Return why to stop now ("signal", or a limit), or None; the same on all ranks."""
-    local = [int(signals.received), int(_is_late(state, settings))]
-    flags = distribution.sum_over_ranks(torch.tensor(local)).tolist()
-    return "signal" if flags[0] else reached_limit(state, settings, is_late=bool(flags[1]))
-
-
-# Validation -------------------------------------------------------------------------------------------------
-
-
-def _is_validation_due(state: TrainingState, settings: TrainingConfig, stopped: StopReason | None) -> bool:
-    """Return whether to validate: at regular intervals, and at the end of training.
-
-    After a signal, validation is skipped; the resumed run does it.
-    """
-    is_due = state.update % settings.validate_every == 0 or stopped is not None
-    return is_due and stopped != "signal" and state.validated < state.update
-
-
-def _metrics(validate: Validate, model: nn.Module, name: str) -> dict[str, float]:
-    """Return the metrics computed by the first process, after checking that the one named exists."""
-    found: dict[str, float] = {}
-    if distribution.is_first():
-        model.eval()
-        with torch.no_grad():
-            found = {metric: float(value) for metric, value in validate(model).items()}
-        model.train()
-        fault_point("during-validation")
-    found = distribution.from_first(found)
-    if name not in found:
-        raise RequestError(
-            f"training.metric: validation has no metric {name!r}{nearest(name, found)}; "
-            f"available: {', '.join(found) or 'none'}"
-        )
-    return found
-
-
-def _record_metric(metric: float, state: TrainingState, schedule: Schedule, settings: TrainingConfig) -> bool:
-    """Record the metric of a validation in the state; return whether it is the best of the run.
-
-    The validation at the end of training may not be a regular one, and may find the best model of the run. It
-    is not counted for patience, the schedule or the ranking of regular checkpoints, and a resumed run
-    discards it, so that all of these are the same as in an uninterrupted run.
-    """
-    is_regular = state.update % settings.validate_every == 0
-    is_best = is_better(metric, state.best[0].metric if state.best else None, settings.direction)
-    state.best = _ranked([*state.best, Scored(state.update, metric, in_turn=is_regular)], settings)
-    state.validated = state.update
-    if is_regular:
-        if is_better(metric, state.best_in_turn, settings.direction):
-            state.best_in_turn, state.bad_validations = metric, 0
-        else:
-            state.bad_validations += 1
-        schedule.observe(metric)
-    return is_best
-
-
 def _ranked(scored: list[Scored], settings: TrainingConfig) -> list[Scored]:
     """Return the best regular entries and all others, finite ones only, best first, ties by update."""
     sign = 1 if settings.direction == "lower" else -1
@@ -275,27 +279,3 @@ def _ranked(scored: list[Scored], settings: TrainingConfig) -> list[Scored]:
     ranked = sorted(finite, key=lambda s: (sign * s.metric, s.update))
     kept = [s for s in ranked if s.in_turn][: settings.n_best]
     return [s for s in ranked if s in kept or not s.in_turn]
-
-
-def _save(
-    run: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    schedule: Schedule,
-    state: TrainingState,
-    settings: TrainingConfig,
-    validates: bool,
-) -> Path:
-    """Write a checkpoint, then remove obsolete ones; return its folder."""
-    state.schedule = schedule.state_dict()
-    path = checkpoints.save(run, model, optimizer, state)
-    intervals = [settings.save_every, *([settings.validate_every] if validates else [])]
-    checkpoints.prune(
-        run,
-        now=state.update,
-        last=settings.n_last,
-        best=[scored.update for scored in state.best],
-        # Whether an uninterrupted run saves a checkpoint after this update.
-        in_turn=lambda update: any(update % interval == 0 for interval in intervals),
-    )
-    return path

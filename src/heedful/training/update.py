@@ -10,23 +10,67 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from heedful.data.batch import Batch
+from heedful.data.plan import Cursor, Lengths, Samples, plan, split, updates
 from heedful.errors import WorkError
 from heedful.files import write_text
 from heedful.nn.layout import Tokens
 from heedful.training import distribution
-from heedful.training.feed import PlannedData
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import clip, gradient_norm, set_rate
 from heedful.training.settings import TrainingConfig
+from heedful.typing import JsonMapping
+
+
+@dataclass(frozen=True)
+class PlannedData:
+    """Samples of known lengths, grouped into updates by `heedful.data.plan`.
+
+    Args:
+        lengths: ``[N]`` or ``[N, columns]``, number of tokens of each sample on each side.
+        make: builds a batch from sample indices and an epoch.
+        tokens_per_update: the token budget of an update.
+        seed: seed of the sample order.
+    """
+
+    lengths: Lengths
+    make: Callable[[Sequence[int], int], Batch]
+    tokens_per_update: int
+    seed: int
+
+    def epoch(self, number: int) -> list[Samples]:
+        """Return all updates of an epoch."""
+        return plan(self.lengths, tokens_per_update=self.tokens_per_update, seed=self.seed, epoch=number)
+
+    def updates(self, cursor: JsonMapping | None) -> Iterator[tuple[Sequence[int], JsonMapping]]:
+        """Yield the samples of each update from ``cursor`` on (None: the beginning), and the cursor after it.
+
+        A cursor is a JSON object with an ``epoch``; after the last update of an epoch it is the start of the
+        next one. No update has samples of two epochs. Resuming from a cursor yields the same updates as an
+        uninterrupted iteration.
+        """
+        start = Cursor() if cursor is None else Cursor.from_dict(cursor)
+        for samples, after in updates(self.lengths, start, self.tokens_per_update, self.seed):
+            yield samples.tolist(), after.to_dict()
+
+    def split(self, samples: Sequence[int], n_parts: int) -> Sequence[Sequence[int]]:
+        """Split the samples of an update into micro-batches; some are empty if there are too few samples."""
+        # numpy also accepts a list of sample indices.
+        return [part.tolist() for part in split(samples, self.lengths, n_parts)]  # type: ignore[arg-type]
+
+    def collate(self, samples: Sequence[int], epoch: int) -> Batch:
+        """Build a batch on the CPU; its randomness depends only on seed, epoch and sample."""
+        return self.make(samples, epoch)
 
 
 @dataclass(frozen=True)
@@ -92,7 +136,7 @@ def update_weights(
         WorkError: the loss or the gradients are not finite. The weights are unchanged, and the samples are
             saved to ``bad_batch.json`` in the run folder.
     """
-    module: ModelWithLoss = distribution.unwrap(forward)
+    module: Any = forward.module if isinstance(forward, DistributedDataParallel) else forward
     micro_batches = _micro_batches(data, samples, epoch, settings.accumulate)
     counts = _counts(module, micro_batches)
     sums, weights = _accumulate_gradients(forward, micro_batches, counts, settings.seed, update)

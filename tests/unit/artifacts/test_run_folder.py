@@ -6,7 +6,6 @@ import pytest
 
 from heedful.artifacts.run_folder import RunFolder, read_entry, read_json, read_labels, write_json
 from heedful.errors import DamagedError, DataError, RequestError
-from heedful.runs.run import check_files
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.callbacks import read_metrics
 
@@ -46,14 +45,14 @@ def test_an_entry_of_another_kind_is_damage(tmp_path):
 def test_a_card_that_says_nothing_of_a_file_is_damaged(tmp_path, entry):
     (tmp_path / "labels.json").write_text("{}\n")
     with pytest.raises(DamagedError, match=r"run\.json: damaged: of 'labels\.json'"):
-        check_files(RunFolder(tmp_path), {"files": {"labels.json": entry}})
+        RunFolder(tmp_path).check_files({"files": {"labels.json": entry}})
 
 
 def test_a_card_speaks_of_its_own_folder(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "other").write_text("abc")
     with pytest.raises(DamagedError, match=r"run\.json: damaged"):
-        check_files(RunFolder(tmp_path / "run"), {"files": {"../other": {"bytes": 3, "sha256": "x"}}})
+        RunFolder(tmp_path / "run").check_files({"files": {"../other": {"bytes": 3, "sha256": "x"}}})
 
 
 @pytest.mark.parametrize("has_checkpoint", [False, True])
@@ -65,7 +64,7 @@ def test_only_weights_with_checkpoints_can_be_written_anew(tmp_path, has_checkpo
     if content is not None:
         (tmp_path / name).write_text(content)
     with pytest.raises(DamagedError) as raised:
-        check_files(RunFolder(tmp_path), {"files": {name: {"bytes": 3, "sha256": "x"}}})
+        RunFolder(tmp_path).check_files({"files": {name: {"bytes": 3, "sha256": "x"}}})
     assert str(raised.value).startswith(f"{tmp_path / name}: ")
     assert "from a copy" in str(raised.value)
     assert ("--resume" in str(raised.value)) == (has_checkpoint and name == "weights.safetensors")

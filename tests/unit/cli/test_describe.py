@@ -34,7 +34,7 @@ training: {max_updates: 3, tokens_per_update: 1010, accumulate: 5}
 def verb():
     app = typer.Typer()
     app.callback()(lambda: None)  # with it, one command alone keeps its name
-    describe.register(app)
+    app.command("describe")(describe.describe)
     return app
 
 

@@ -21,7 +21,7 @@ SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "lab.schema.json"
 def invoke(*arguments):
     app = typer.Typer()
     app.callback()(lambda: None)  # with it, one command alone keeps its name
-    lab.register(app)
+    app.command("lab")(lab.lab)
     return CliRunner().invoke(app, ["lab", *map(str, arguments)])
 
 

@@ -20,7 +20,7 @@ NAMES = list(shipped_recipes())
 def invoke(*arguments):
     app = typer.Typer()
     app.callback()(lambda: None)  # with it, one command alone keeps its name
-    recipes.register(app)
+    app.command("recipes")(recipes.recipes)
     return CliRunner().invoke(app, ["recipes", *arguments])
 
 

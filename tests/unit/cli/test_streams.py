@@ -40,10 +40,7 @@ def test_a_name_that_is_not_utf_8_stands_in_a_message(tmp_path):
 
 @pytest.mark.parametrize("name", [b"na\xffme", "nämé".encode()])
 def test_a_name_comes_back_as_it_is(name):
-    program = (
-        "import sys; from heedful.cli import output, streams;"
-        "streams.open_streams(); output.result(sys.argv[1])"
-    )
+    program = "import sys; from heedful.cli import output;output.open_streams(); output.result(sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", program, name], capture_output=True, check=True, timeout=200)
     assert done.stdout == name + b"\n"
 
@@ -93,8 +90,8 @@ def test_a_failure_keeps_its_status_when_nobody_reads(unread):
 
 WRITER = """
 import os
-from heedful.cli import output, streams
-streams.open_streams()
+from heedful.cli import output
+output.open_streams()
 os.set_blocking({number}, False)
 for _ in range(200):
     output.{way}("x" * 999)
@@ -115,9 +112,9 @@ def test_a_stream_that_does_not_block_is_waited_for(number, way):
 TEXTS = """
 import sys
 from types import SimpleNamespace
-from heedful.cli import streams
+from heedful.cli import output
 from heedful.cli.explain import Inputs
-streams.open_streams()
+output.open_streams()
 from heedful.tasks.base import Columns
 run = SimpleNamespace(task=SimpleNamespace(columns=Columns((), ("a",), ("b",))))
 print(ascii(Inputs([sys.argv[1]], pair=sys.argv[2]).read(run)))

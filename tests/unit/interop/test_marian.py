@@ -11,8 +11,8 @@ from heedful.config import merged
 from heedful.errors import RequestError
 from heedful.interop.conversion import export_run, import_run
 from heedful.interop.marian import in_halves, load_weights
+from heedful.models.positions import SinusoidalConfig
 from heedful.models.registry import build_model
-from heedful.models.sections import SinusoidalConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.layout import Tokens
 from heedful.runs.run import load

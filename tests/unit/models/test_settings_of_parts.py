@@ -8,7 +8,8 @@ from torch import nn
 
 from heedful.models import sections
 from heedful.models.mixers import MIXERS, CrossAttentionConfig, MixerSection, StackSizes
-from heedful.models.sections import CHANNELS, NORMS, POSITIONS, SCORES
+from heedful.models.positions import POSITIONS, NoPositionsConfig, PositionsSection
+from heedful.models.sections import CHANNELS, NORMS, SCORES
 from heedful.models.stacks import StackConfig
 from heedful.nn import experts, feedforward, mixers, norms, positions, recurrent
 from heedful.nn.attention import scores
@@ -136,10 +137,10 @@ def build(section):
     match section:
         case sections.ScoreSection():
             return section.build(4, 4)
-        case sections.PositionsSection():
+        case PositionsSection():
             return section.build(5, 8)
         case MixerSection():
-            return section.build(StackSizes(8, 5, causal=False, positions=sections.NoPositionsConfig()))
+            return section.build(StackSizes(8, 5, causal=False, positions=NoPositionsConfig()))
         case _:
             return section.build(8)
 
@@ -200,7 +201,7 @@ def described(part):
 
 
 def built_of(section):
-    inside = section.inside(4, 2) if isinstance(section, sections.PositionsSection) else {}
+    inside = section.inside(4, 2) if isinstance(section, PositionsSection) else {}
     return described(build(section)), {name: described(part) for name, part in inside.items()}
 
 

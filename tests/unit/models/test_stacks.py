@@ -7,8 +7,8 @@ from pydantic import ValidationError
 from heedful.config import Config, merged
 from heedful.errors import RequestError
 from heedful.models import captioner, encoder, language_model, transformer, vision
+from heedful.models.positions import POSITIONS
 from heedful.models.registry import PRESETS, preset_trees
-from heedful.models.sections import POSITIONS
 from heedful.models.stacks import LayerConfig
 from heedful.nn.attention.scores import CosineScore, ScaledDotScore
 from heedful.nn.experts import MixtureOfExperts

@@ -10,7 +10,8 @@ from torch import nn
 
 from heedful.config import merged
 from heedful.models import transformer
-from heedful.models.sections import ACTIVATIONS, CHANNELS, NORMS, POSITIONS, SCORES
+from heedful.models.positions import POSITIONS
+from heedful.models.sections import ACTIVATIONS, CHANNELS, NORMS, SCORES
 from heedful.models.stacks import decoder_stack, stack
 from heedful.models.transformer import PRESETS, TransformerConfig, build
 from heedful.nn.layout import Layout, Tokens

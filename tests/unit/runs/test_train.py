@@ -20,9 +20,8 @@ from heedful.recipes.resolve import overrides_tree
 from heedful.recipes.trees import merge
 from heedful.runs import train as module
 from heedful.runs.evaluate import evaluate, with_evaluation
-from heedful.runs.reading import recipe_from
+from heedful.runs.reading import recipe_from, saved_tree
 from heedful.runs.run import load
-from heedful.runs.saved import saved_tree
 from heedful.runs.train import train_run
 from heedful.tasks import base
 from heedful.tasks.base import PreparedData
@@ -36,12 +35,11 @@ from heedful.tasks.translation import (
     TranslationRecipe,
 )
 from heedful.text.configuration import WordConfig
-from heedful.training.averaging import average
 from heedful.training.callbacks import TensorBoard
-from heedful.training.checkpoints import TrainingState, path_of, paths
-from heedful.training.feed import PlannedData
+from heedful.training.checkpoints import TrainingState, average, path_of, paths
 from heedful.training.loop import TrainingResult
 from heedful.training.schedules import ConstantConfig, LinearConfig
+from heedful.training.update import PlannedData
 
 
 def recipe(**training):
@@ -378,7 +376,7 @@ def test_a_run_stays_usable_when_going_on_with_it_fails(run, monkeypatch):
         raise RequestError("failed")
 
     before = load(run, device="cpu").model.state_dict()
-    monkeypatch.setattr(module, "fit", fails)
+    monkeypatch.setattr(module.Training, "fit", fails)
     with pytest.raises(RequestError, match="failed"):
         train_run(recipe(max_updates=3), run, resume=True, device="cpu")
     after = load(run, device="cpu")

@@ -4,8 +4,7 @@ from toy_training import Toy, ToyModel, same
 
 from heedful.artifacts.weights import load_weights, save_tensors, save_weights
 from heedful.errors import DamagedError, RequestError
-from heedful.training.averaging import average, chosen, final_weights
-from heedful.training.checkpoints import path_of
+from heedful.training.checkpoints import average, chosen, final_weights, path_of
 from heedful.training.settings import TrainingConfig
 
 

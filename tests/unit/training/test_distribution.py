@@ -18,8 +18,8 @@ from heedful.models.registry import build_model
 from heedful.objectives.cross_entropy import NextToken
 from heedful.training import checkpoints, distribution
 from heedful.training.callbacks import Updated
-from heedful.training.feed import PlannedData
 from heedful.training.model_with_loss import ModelWithLoss
+from heedful.training.update import PlannedData
 
 SETTINGS = {"max_updates": 9, "validate_every": 4, "accumulate": 1}
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from heedful.errors import WorkError
-from heedful.training import launch
+from heedful.training import distribution
 
 
 @pytest.fixture
@@ -17,17 +17,17 @@ def threads():
 
 def test_one_process_alone_is_left_as_it_is(tmp_path, threads):
     threads(2)
-    with launch.launched(1, tmp_path):
+    with distribution.launched(1, tmp_path):
         assert torch.get_num_threads() == 2
     assert list(tmp_path.iterdir()) == []
 
 
 def test_work_while_the_others_wait_has_all_threads(threads):
     threads(1)
-    assert launch.with_threads(2, lambda x, y: (x, y, torch.get_num_threads()))(3, 5) == (3, 5, 2)
+    assert distribution.with_threads(2, lambda x, y: (x, y, torch.get_num_threads()))(3, 5) == (3, 5, 2)
     assert torch.get_num_threads() == 1
     with pytest.raises(ZeroDivisionError):
-        launch.with_threads(2, lambda: 1 // 0)()
+        distribution.with_threads(2, lambda: 1 // 0)()
     assert torch.get_num_threads() == 1
 
 
@@ -36,7 +36,7 @@ def test_a_process_that_cannot_start_is_named_with_its_error(tmp_path, threads):
     threads(2)
     with (
         pytest.raises(Exception, match=r"process 2 of 2 ended \(exit status 2\): .*no such run") as caught,
-        launch.launched(2, tmp_path / "nowhere"),
+        distribution.launched(2, tmp_path / "nowhere"),
     ):
         pass
     assert type(caught.value).__name__ == "WorkError"
@@ -51,7 +51,7 @@ def test_a_process_imports_what_this_one_imports(tmp_path, threads, monkeypatch)
     monkeypatch.chdir(tmp_path)
     with (
         pytest.raises(WorkError, match="no such run"),
-        launch.launched(2, tmp_path / "nowhere"),
+        distribution.launched(2, tmp_path / "nowhere"),
     ):
         pass
 
@@ -69,9 +69,9 @@ def test_threads_per_process_are_set_or_shared(tmp_path, threads, monkeypatch, o
         assert torch.get_num_threads() == got
         raise WorkError
 
-    monkeypatch.setattr(launch, "_start", start)
-    monkeypatch.setattr(launch, "_wait_until_ready", stop)
-    with pytest.raises(WorkError), launch.launched(2, tmp_path, of_each):
+    monkeypatch.setattr(distribution, "_start", start)
+    monkeypatch.setattr(distribution, "_wait_until_ready", stop)
+    with pytest.raises(WorkError), distribution.launched(2, tmp_path, of_each):
         pass
     assert begun == [(1, 2, got)]
     assert torch.get_num_threads() == 4
@@ -90,6 +90,6 @@ def test_the_process_that_failed_first_is_named(tmp_path):
             started.append(subprocess.Popen([sys.executable, "-c", code], stderr=errors))
     with (
         pytest.raises(WorkError, match=r"process 3 of 3 ended \(exit status 1\): MemoryError: its own"),
-        launch._explain_failures(started, tmp_path),
+        distribution._explain_failures(started, tmp_path),
     ):
         raise RuntimeError(LOST)

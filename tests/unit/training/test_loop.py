@@ -11,11 +11,11 @@ from toy_training import LENGTHS, Toy, in_process, make_batch, run_toy, same, to
 
 from heedful.errors import DamagedError, RequestError, WorkError
 from heedful.training import checkpoints
-from heedful.training.averaging import chosen, final_weights
 from heedful.training.callbacks import JsonLines, Saved, Started, Stopped, Updated, Validated
-from heedful.training.feed import PlannedData
+from heedful.training.checkpoints import chosen, final_weights
 from heedful.training.settings import TrainingConfig
 from heedful.training.signals import POINTS
+from heedful.training.update import PlannedData
 
 
 def _steps(run):

@@ -1,0 +1,174 @@
+"""Begin or resume a run in its folder: what may be there, whether it fits the recipe, what the run keeps."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from heedful.artifacts.environment import environment
+from heedful.artifacts.run_folder import FORMAT, RunFolder, locked, write_card, write_json, write_text
+from heedful.errors import DamagedError, RequestError
+from heedful.files import is_temporary, remove_temporaries
+from heedful.recipes.schema import Recipe
+from heedful.recipes.yaml import dump_yaml
+from heedful.runs.reading import saved_recipe
+from heedful.tasks.registry import task_for
+from heedful.training import checkpoints, distribution
+from heedful.training.loop import TrainingResult, reached_limit
+from heedful.typing import JsonObject
+
+# What may differ between a recipe and the run that it resumes: how long and how to look, not what is made.
+_MAY_CHANGE = {"training", "validation", "decoding", "evaluation", "expected", "description", "root"}
+# The metric too: what was best by one cannot be compared with what another measures.
+_MUST_STAY = (("training", "seed"), ("training", "metric"), ("training", "direction"))
+# What the final weights are made by, when no update is made any more; all else says how updates are made.
+_OF_FINAL_WEIGHTS = ("average", "average_of")
+
+
+@contextmanager
+def held(folder: RunFolder, resume: bool) -> Iterator[None]:
+    """Lock the folder of the run that is to be made or resumed.
+
+    Raises:
+        RequestError: it cannot be made there, there is none to resume, or another process trains it.
+    """
+    if resume:
+        if not folder.recipe.exists():
+            raise RequestError(f"{folder.path}: there is no run to resume; leave --resume away to start one")
+    else:
+        _refuse_what_saved_nothing(folder)
+        _refuse_to_overwrite(folder)
+    with locked(folder.path):
+        if not resume:
+            _refuse_to_overwrite(folder)  # what another made in between
+        remove_temporaries(folder.path)
+        yield
+
+
+def _refuse_what_saved_nothing(folder: RunFolder) -> None:
+    """Refuse the folder of a training that ended before its first checkpoint."""
+    if folder.recipe.exists() and not (folder.has_ended or folder.has_checkpoints):
+        with locked(folder.path):  # another message if a process trains there
+            raise RequestError(
+                f"{folder.path}: a training was begun here, and nothing of it was saved; delete the folder, "
+                "or choose another with --out (--resume begins the same training again)"
+            )
+
+
+def _refuse_to_overwrite(folder: RunFolder) -> None:
+    if folder.path.exists() and not folder.path.is_dir():
+        raise RequestError(f"{folder.path}: is a file; choose another folder with --out")
+    if folder.recipe.exists():
+        raise RequestError(
+            f"{folder.path}: there is a run already; go on with it with --resume, "
+            "or choose another folder with --out"
+        )
+    # What a process leaves that was killed as it began is no reason to refuse.
+    found = folder.path.iterdir() if folder.path.exists() else ()
+    strange = [path.name for path in found if path != folder.environment and not is_temporary(path)]
+    if strange:
+        raise RequestError(
+            f"{folder.path}: is not empty (it has {sorted(strange)[0]!r}); choose another folder with --out"
+        )
+
+
+def begun(folder: RunFolder, recipe: Recipe, resume: bool, device: torch.device) -> Recipe:
+    """Begin the run's folder, or check that it is the one to resume; return the recipe as this run has it.
+
+    By ``processes: auto``, a resumed run continues with as many processes as it began with.
+    """
+    if not resume:
+        write_json(folder.environment, environment(device))
+    else:
+        folder.check_started()
+        _prepare_card(folder)
+        before = saved_recipe(folder)
+        _refuse_another_recipe(folder, before, recipe)
+        if recipe.training.processes == "auto" and distribution.world() == 1:
+            recipe = _with_processes(recipe, before.training.processes)
+        folder.started.unlink(missing_ok=True)
+    write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
+    return recipe
+
+
+def _prepare_card(folder: RunFolder) -> None:
+    """Remove the recipe, which is about to change, from the card of a finished run.
+
+    The run can then be used, with its old weights, until training is over, and also if that fails.
+    """
+    if not folder.has_ended:
+        return
+    if not folder.has_checkpoints:
+        raise RequestError(
+            f"{folder.path}: is finished and has no checkpoints to go on from; train into another folder"
+        )
+    try:
+        card = folder.require()
+    except (RequestError, DamagedError):
+        return  # it is missing or damaged, and written at the end
+    kept = {name: entry for name, entry in card["files"].items() if name != folder.weights.name}
+    folder.check_files({"files": kept})
+    card["files"].pop(folder.recipe.name, None)
+    write_card(folder.card, card)
+
+
+def _refuse_another_recipe(folder: RunFolder, before: Recipe, recipe: Recipe) -> None:
+    """Refuse to resume a run with a recipe that would have made another one."""
+    old, new = (r.model_dump(mode="json") for r in (before, recipe))
+    keys = [key for key in dict.fromkeys((*old, *new)) if key not in _MAY_CHANGE]
+    changed = [key for key in keys if old.get(key) != new.get(key)]  # another task has other sections
+    if old["training"]["metric"] in recipe.decoded_metrics and old["validation"] != new["validation"]:
+        # What is decoded, and how, decides what "best" means.
+        changed.append("validation")
+    changed += [".".join(path) for path in _MUST_STAY if old[path[0]][path[1]] != new[path[0]][path[1]]]
+    if "task" in changed:
+        changed = ["task"]  # all else follows
+    if changed:
+        raise RequestError(
+            f"{folder.path}: cannot be resumed with another {', '.join(changed)} than it was started with"
+        )
+
+
+def settled(folder: RunFolder, recipe: Recipe, n_processes: int) -> Recipe:
+    """Keep the recipe with the number of processes, on which results depend; return it.
+
+    From here on ``started.json`` has the hashes of the recipe and of what was prepared with it.
+    """
+    recipe = _with_processes(recipe, n_processes)
+    if distribution.is_first():
+        write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
+        made_from = [folder.recipe, *task_for(recipe).Processor.files(folder)]
+        write_card(folder.started, {"version": FORMAT, "files": folder.hashes(made_from)})
+    return recipe
+
+
+def _with_processes(recipe: Recipe, n: int) -> Recipe:
+    settings = recipe.training.model_copy(update={"processes": n})
+    return recipe.model_copy(update={"training": settings})
+
+
+def at_its_end(folder: RunFolder, recipe: Recipe) -> TrainingResult | None:
+    """Return the result of a finished run that has all that its recipe asks for; None if there is work left.
+
+    There is none if the folder is what its card says, the card is of the newest checkpoint, a limit of the
+    recipe is reached there, and the recipe asks for no other weights, decoding, root … than the run has.
+    """
+    try:
+        card = folder.require()
+        folder.check_files(card)
+        if folder.recipe.name not in card["files"] or _asked(saved_recipe(folder)) != _asked(recipe):
+            return None
+    except (DamagedError, RequestError):
+        return None  # it is mended, or refused, as it is resumed
+    found, _ = checkpoints.latest_good(folder.path)
+    if found is None or found.state.update != card.get("updates") or card.get("stopped") == "signal":
+        return None
+    stopped = reached_limit(found.state, recipe.training)
+    return None if stopped is None else TrainingResult(stopped, found.state, found.state.update)
+
+
+def _asked(recipe: Recipe) -> JsonObject:
+    """Return what a recipe asks for, apart from how updates are made, and how many."""
+    plain = recipe.model_dump(mode="json")
+    plain["training"] = {key: plain["training"][key] for key in _OF_FINAL_WEIGHTS}
+    return plain
