@@ -79,7 +79,7 @@ Pair = tuple[str, str, frozenset[Link]]
 
 def words(texts: Iterable[str], language: str) -> list[str]:
     """Lower case, Moses tokens; French as the gold sentences have it."""
-    apply = PreprocessingConfig(lowercase=True, moses=language).build().apply
+    apply = PreprocessingConfig(lowercase=True, moses=language).apply
     found = (apply(text).replace("’", "'").split() for text in texts)
     if language != "fr":
         return [" ".join(text) for text in found]

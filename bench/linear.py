@@ -83,7 +83,7 @@ def remembering(n: int) -> Callable[[], object]:
 
 def works() -> dict[str, Work]:
     """All that is measured."""
-    moses = PreprocessingConfig(moses="en").build()
+    moses = PreprocessingConfig(moses="en")
     stops = Stops(TOKENIZER, ("the end", "\n\n"))
     plain = Spelling(TOKENIZER, str, str, is_local=True)
     stopping = Spelling(TOKENIZER, stops.before, stops.certain, is_local=True)

@@ -62,7 +62,7 @@ class ChangesOf:
 
 
 class CustomSection(Section):
-    """A custom class in a model or recipe: ``kind`` is its import path, further keys are its arguments.
+    """A custom part: ``kind`` is the import path of a class, and further keys are its arguments.
 
     A parameter of the class that has the name of a size (``sizes``) gets it from the model.
     """
