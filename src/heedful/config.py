@@ -124,6 +124,8 @@ def by_kind(*classes: type[Section], own: type[CustomSection] | None = None) -> 
     members = [Annotated[each, Tag(get_args(each.model_fields["kind"].annotation)[0])] for each in classes]
     if own is not None:
         members.append(Annotated[own, Tag(OWN)])
+    if len(members) == 1:  # pydantic 2.10 refuses a discriminator without a union
+        return Annotated[members[0], BeforeValidator(as_section)]
     default = str(classes[0].model_fields["kind"].default)
     tag = Discriminator(ByKind(default, own is not None))
     return Annotated[Union[tuple(members)], tag, BeforeValidator(as_section)]  # noqa: UP007

@@ -197,7 +197,7 @@ def values(schema: JsonMapping, links: Mapping[str, Table]) -> str:
     match schema["type"]:
         case "array":
             return f"a list: {values(schema['items'], links)}"
-        case "object" if schema["additionalProperties"] is True:
+        case "object" if schema.get("additionalProperties", True) is True:
             return "a map of settings"
         case "object":
             return f"a map of names: {values(schema['additionalProperties'], links)}"
