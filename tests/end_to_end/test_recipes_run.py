@@ -47,7 +47,9 @@ ONE_TEXT = "model.kind=language-model: Marian's model is a transformer"
 RECURRENT = "model.layer.mixer.kind=recurrent: not supported by GPT-2: it uses attention"
 WORDS = "tokenizer.subwords.kind=word: not supported by GPT-2"
 CHARACTERS = "tokenizer.subwords.kind=character: not supported by GPT-2"
-SEES_ALL = "model.kind=encoder: not supported by GPT-2: each of its tokens sees those before it alone"
+SEES_ALL = (
+    "model.kind=encoder: not supported by GPT-2: each of its tokens sees only itself and earlier tokens"
+)
 # Why the format for its task (of labels and numbers: BERT) refuses the run of a recipe; those whose tasks no
 # format holds are not named.
 WRITTEN = {

@@ -21,5 +21,5 @@ def _shapes_are_not_checked():
 @pytest.fixture
 def kernel(request, monkeypatch):
     """Attention takes this kernel wherever it can; by itself it takes the explicit one for short rows."""
-    monkeypatch.setattr(kernels, "CPU_FUSED_FROM", 0 if request.param == "fused" else 1 << 30)
+    monkeypatch.setattr(kernels, "CPU_SDPA_FROM", 0 if request.param == "fused" else 1 << 30)
     return request.param

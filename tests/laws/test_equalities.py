@@ -112,12 +112,12 @@ def test_the_fused_kernel_equals_the_explicit_path(name, monkeypatch):
     Batch statistics divide by deviations that may be small, and magnify the rounding of fp32 by as much, on
     some instruction sets beyond the tolerance: such models are compared in fp64.
     """
-    monkeypatch.setattr(kernels, "CPU_FUSED_FROM", 0)
+    monkeypatch.setattr(kernels, "CPU_SDPA_FROM", 0)
     model = model_of(name)
     model = model.double() if "couples_batch" in declared(model) else model
     attentions = attention_parts(model)
     products = [a for a in attentions.values() if a.score.product_scale(a.d_k) is not None]
-    with mock.patch.object(kernels, "_fused", wraps=kernels._fused) as fused:
+    with mock.patch.object(kernels, "_sdpa", wraps=kernels._sdpa) as fused:
         fast = outputs_and_gradients(model)
         assert fused.call_count == len(products)
         with recording(model, [f"{name}.weights" for name in attentions]) as weights:

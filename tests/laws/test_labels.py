@@ -51,7 +51,7 @@ def outputs(model, batch):
 @every_labelled
 @pytest.mark.parametrize("fused_from", [0, 1 << 30])
 def test_batched_equals_single(name, fused_from, monkeypatch):
-    monkeypatch.setattr(kernels, "CPU_FUSED_FROM", fused_from)
+    monkeypatch.setattr(kernels, "CPU_SDPA_FROM", fused_from)
     model = labelled_model(name)
     together = outputs(model, labelled_batch(name))
     alone = [outputs(model, labelled_batch(name, [i])) for i in range(len(LABELS))]

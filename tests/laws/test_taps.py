@@ -63,8 +63,8 @@ def counting():
     """How often the kernels that show no weights were called."""
     calls = {}
     with (
-        mock.patch.object(kernels, "_fused", wraps=kernels._fused) as fused,
-        mock.patch.object(kernels, "_by_products", wraps=kernels._by_products) as products,
+        mock.patch.object(kernels, "_sdpa", wraps=kernels._sdpa) as fused,
+        mock.patch.object(kernels, "_matmul", wraps=kernels._matmul) as products,
     ):
         yield calls
     calls.update(fused=fused.call_count, products=products.call_count)

@@ -256,19 +256,22 @@ def _check_supported(config: LanguageModelConfig) -> None:
         RequestError: it does not; the message names the key.
     """
     others = {
-        "kind": ("language-model", "each of its tokens sees those before it alone"),
+        "kind": ("language-model", "each of its tokens sees only itself and earlier tokens"),
         **ALIKE,
         "layer.norm_placement": ("pre", "its norms precede the sublayers (pre-norm)"),
         "positions.kind": ("learned", "its positions are learned"),
     }
     if config.scale_embedding:
-        raise RequestError("model.scale_embedding=true: GPT-2 does not multiply its embeddings")
+        raise RequestError(
+            "model.scale_embedding=true: not supported by GPT-2: it does not multiply embeddings by "
+            "sqrt(d_model)"
+        )
     require(config, "GPT-2", others)
     mixer = config.layer.mixer
     assert isinstance(mixer, AttentionConfig)
     if (score := mixer.score.kind) not in ("scaled-dot", "dot"):
         raise RequestError(
-            f"model.layer.mixer.score.kind={score}: GPT-2 compares queries and keys by products"
+            f"model.layer.mixer.score.kind={score}: not supported by GPT-2, which has dot-product scores"
         )
 
 

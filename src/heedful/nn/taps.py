@@ -184,8 +184,9 @@ def _taps_named(model: nn.Module, names: Iterable[str]) -> dict[str, Tap]:
     return {name: known[name] for name in names}
 
 
+# Registries are not annotated as `ByThread`, as in `_in_this_thread`.
 @contextmanager
-def _attaching(pairs: Sequence[tuple[ByThread[Any], Any]]) -> Iterator[None]:
+def _attaching(pairs: Sequence[tuple[Any, Any]]) -> Iterator[None]:
     """Attach each callable to its registry in this thread; detach on exit, also after an exception."""
     thread = get_ident()
     for registry, attachment in pairs:

@@ -82,7 +82,7 @@ class Visibility:
         return self.keys.is_rectangular and all(q >= self.key_stride * (k + n - 1) for q, k, n in rows)
 
     @lazy
-    def hides_nonpadding(self) -> bool:
+    def masks_real_keys(self) -> bool:
         """Whether a real key may be invisible to a query of its row."""
         if self.window is not None or self.block is not None or self.allowed is not None:
             return True
@@ -125,6 +125,6 @@ class Visibility:
         return seen
 
     @lazy
-    def hidden(self) -> Bool[Tensor, "B Q K"]:
+    def masked(self) -> Bool[Tensor, "B Q K"]:
         """Inverse of `mask`: true if the query does not see the key."""
         return ~self.mask

@@ -109,13 +109,16 @@ class AnswerOptions:
         """
         assert self.target is not None
         if self.alternative:
-            raise RequestError(f"alternative {self.alternative} and a target are given; remove one of them")
+            raise RequestError(
+                f"alternative={self.alternative} is not supported if a target is given (it selects a "
+                "predicted answer); remove one of them"
+            )
         return Prediction(self.target, tokens=tokenizer.tokens(ids), note=GIVEN)
 
 
 @dataclass(frozen=True)
 class Questions:
-    """n questions that the model answers at positions of an axis, each with C possible answers.
+    """What the model predicts for an input: n questions, each with C possible answers.
 
     Args:
         axis: name of the axis.
@@ -195,6 +198,17 @@ class Questions:
             lambda hidden: iter([class_logits(hidden, heads, layout.to(hidden.device))]),
             lambda i, number: labels[number],
         )
+
+    @classmethod
+    def of_number(cls, predicted: Callable[[Tensor], Tensor], text: str) -> "Questions":
+        """Return the question for a number about the whole input.
+
+        Args:
+            predicted: maps hidden states ``[T, d]`` to the number, ``[1]``.
+            text: the number as it is shown.
+        """
+        answer = torch.zeros(1, dtype=torch.int64)
+        return cls(INPUT, (), answer, lambda hidden: iter(()), lambda i, n: text, numbers=predicted)
 
 
 def in_chunks(head: Any, batch: Batch) -> Callable[[Tensor], Iterator[Tensor]]:

@@ -2,11 +2,17 @@
 
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
 
 from heedful.artifacts.run_folder import RunFolder, read_entry, read_labels, write_json
 from heedful.tasks.images import ImageReader
 from heedful.text.tokenizer import Tokenizer
+
+Numbers = TypeVar("Numbers", float, NDArray[np.float64], Tensor)
 
 
 @dataclass(frozen=True)
@@ -20,6 +26,14 @@ class Scale:
 
     mean: float
     deviation: float
+
+    def standardised(self, numbers: Numbers) -> Numbers:
+        """Return z, given numbers."""
+        return (numbers - self.mean) / self.deviation
+
+    def restored(self, standardised: Numbers) -> Numbers:
+        """Return the numbers, given z."""
+        return self.mean + self.deviation * standardised
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,13 @@
-"""Regression: a number for a text, or for a pair of texts.
+"""Regression: a number y for a text, or for a pair of texts.
 
-row -> token ids, bytes of the number -> batch with standardised values -> model -> loss
-text -> token ids -> hidden states -> value -> number
+    z = (y - mean) / deviation,   of the training labels; the model predicts z, and y is computed from it
+
+row -> token ids, label -> batch with standardised labels -> model -> loss
+    `processor_with` (once), `answer_ids` (each row), `with_answers` (each batch), `heads` (the model)
+text -> token ids -> hidden states -> z -> y
+    `predict`
+
+A data store holds integers, so a label is stored as the eight bytes of a float64.
 """
 
 import math
@@ -13,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import PositiveFloat
-from torch import nn
+from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.data.sources import LocatedRow, Row
@@ -27,7 +33,7 @@ from heedful.tasks.base import Log, Rows, TaskInfo
 from heedful.tasks.labels import LABEL
 from heedful.tasks.metrics.regression import regression_scores
 from heedful.tasks.metrics.score import Score
-from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions
+from heedful.tasks.model_input import AnswerOptions, ModelInput, Questions
 from heedful.tasks.prediction import Prediction, Progress, TaskInput
 from heedful.tasks.processor import Scale, TextProcessor
 from heedful.tasks.text_task import WholeTextConfig, WholeTextRecipe, WholeTextTask, synthetic_texts
@@ -43,12 +49,11 @@ class RegressionConfig(WholeTextConfig):
 
 
 class ObjectiveConfig(schema.ObjectiveConfig):
-    """The loss on the number, which is standardised by the training data; ``chunk`` is not used.
+    """The loss on the standardised label. The inherited key ``chunk`` has no effect.
 
     Args:
-        loss: by its name in `heedful.objectives.registry`; there are ``squared-error``, ``absolute-error``
-            and ``huber``.
-        huber_delta: for ``huber``: the error from which the loss is linear, in standard deviations of the
+        loss: a name in `heedful.objectives.registry`: ``squared-error``, ``absolute-error`` or ``huber``.
+        huber_delta: for ``huber``: the error beyond which the loss is linear, in standard deviations of the
             training labels.
     """
 
@@ -80,7 +85,7 @@ class Estimate(Prediction):
     value: float = 0.0
 
 
-def number(row: LocatedRow[Row]) -> float:
+def label_of(row: LocatedRow[Row]) -> float:
     """Parse the label of a row as a number.
 
     Raises:
@@ -89,12 +94,14 @@ def number(row: LocatedRow[Row]) -> float:
     text = row.row[LABEL]
     try:
         # Python also reads the digits of other scripts, and 1_000, as numbers; other programs do not.
-        found = float(text if text.isascii() and "_" not in text else "")
+        if not text.isascii() or "_" in text:
+            raise ValueError(text)
+        value = float(text)
     except ValueError:
-        raise DataError(f"{row.where}: the label {text!r} is not a number") from None
-    if not math.isfinite(found):
+        raise DataError(f"{row.where}: the label {text!r} is not a number; correct it") from None
+    if not math.isfinite(value):
         raise DataError(f"{row.where}: the label {text!r} is not a finite number; leave the row out")
-    return found
+    return value
 
 
 @dataclass(frozen=True)
@@ -130,27 +137,26 @@ class Regression(WholeTextTask):
         Raises:
             DataError: if a label is not a number, or all are equal.
         """
-        numbers = np.array([number(row) for row in rows()])
+        numbers = np.array([label_of(row) for row in rows()])
         if len(numbers) == 0 or np.ptp(numbers) == 0:
-            found = f"all labels are {numbers[0]:g}" if len(numbers) else "there are no rows"
-            raise DataError(f"{found}; at least two different numbers are needed")
+            problem = f"all labels are {numbers[0]:g}" if len(numbers) else "there are no rows"
+            raise DataError(f"data.train: {problem}; at least two different numbers are needed")
         return NumberProcessor(tokenizer, Scale(float(numbers.mean()), float(numbers.std())))
 
     def answer_ids(self, row: LocatedRow[Row]) -> list[int]:
         """The eight bytes of the number as a float64."""
-        ids: list[int] = np.array([number(row)], dtype="<f8").view(np.uint8).tolist()
+        ids: list[int] = np.array([label_of(row)], dtype="<f8").view(np.uint8).tolist()
         return ids
 
     @property
     def n_answers(self) -> int:
-        """256: an id is a byte."""
+        """256: each id is a byte."""
         return 256
 
     def with_answers(self, batch: Batch, answers: Sequence[NDArray[np.integer]]) -> Batch:
-        """The batch with the standardised numbers."""
-        scale = self.processor.scale
-        numbers = np.concatenate([np.asarray(answer, dtype=np.uint8).view("<f8") for answer in answers])
-        return replace(batch, values=torch.from_numpy((numbers - scale.mean) / scale.deviation).float())
+        """The batch with the standardised labels."""
+        labels = np.concatenate([np.asarray(answer, dtype=np.uint8).view("<f8") for answer in answers])
+        return replace(batch, values=torch.from_numpy(self.processor.scale.standardised(labels)).float())
 
     def initialise(self, model: nn.Module, log: Log) -> None:
         """Log the scale of the numbers, too."""
@@ -159,7 +165,7 @@ class Regression(WholeTextTask):
         log(f"labels: mean {scale.mean:.6g}, standard deviation {scale.deviation:.6g}")
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
-        """Texts that differ by a token or two in length."""
+        """Random texts of about ``length`` tokens, with labels from -1 to 1."""
         batch = synthetic_texts(sizes[0], n, length, len(self.texts), self.recipe.template)
         return replace(batch, values=torch.linspace(-1, 1, n))
 
@@ -167,47 +173,43 @@ class Regression(WholeTextTask):
         self, model: Model, inputs: Sequence[TaskInput], progress: Progress = lambda n: None, **options: Any
     ) -> list[Prediction]:
         """Predict a number for each input, a text or a pair of texts."""
-        scale, found = self.processor.scale, self.read(model, inputs, values, progress)
-        numbers = [scale.mean + scale.deviation * each.answer.item() for each in found]
+        outputs = self.read(model, inputs, values, progress)
+        numbers = [self.processor.scale.restored(output.answer.item()) for output in outputs]
         return [
-            Estimate(f"{value:.6g}", note=each.note, cut=each.cut, value=value)
-            for value, each in zip(numbers, found, strict=True)
+            Estimate(f"{value:.6g}", note=output.note, cut=output.cut, value=value)
+            for value, output in zip(numbers, outputs, strict=True)
         ]
 
     def model_input(
         self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
-        """Prepare a text or pair of texts; the question has no probability."""
+        """Prepare a text or pair of texts; the answer is a number, which has no probability."""
         options.refuse_target(self.recipe.task.kind, "the answer is a number")
         batch, axes = self.text_input(given)
-        answer, scale, layout = predict(), self.processor.scale, batch.inputs.layout
-        questions = Questions(
-            INPUT,
-            (),
-            torch.zeros(1, dtype=torch.int64),
-            lambda hidden: iter([]),
-            lambda i, number: answer.text,
-            numbers=lambda hidden: (
-                scale.mean + scale.deviation * values(hidden, model.heads, layout.to(hidden.device))
-            ),
-        )
-        return ModelInput(batch, axes, answer, questions)
+        answer, restored, layout = predict(), self.processor.scale.restored, batch.inputs.layout
+
+        def predicted(hidden: Tensor) -> Tensor:
+            return restored(values(hidden, model.heads, layout.to(hidden.device)))
+
+        return ModelInput(batch, axes, answer, Questions.of_number(predicted, answer.text))
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
-        """Every label must be a number."""
+        """Check that every label is a number."""
         for row in rows:
-            number(row)
+            label_of(row)
 
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Estimate]
     ) -> tuple[list[Score], list[str]]:
         """Pearson and Spearman correlation, and the mean squared error."""
-        scores = regression_scores([each.value for each in predictions], [number(row) for row in rows])
+        scores = regression_scores(
+            [prediction.value for prediction in predictions], [label_of(row) for row in rows]
+        )
         return scores, unknown_in(self.processor.text, self.texts_of(rows))
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Estimate]
     ) -> Iterator[JsonMapping]:
         """The texts, the right number and the prediction."""
-        for row, texts, found in zip(rows, self.texts_of(rows), predictions, strict=True):
-            yield {**texts, "label": number(row), "prediction": found.value}
+        for row, texts, prediction in zip(rows, self.texts_of(rows), predictions, strict=True):
+            yield {**texts, "label": label_of(row), "prediction": prediction.value}

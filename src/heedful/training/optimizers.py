@@ -158,7 +158,10 @@ def fewest_states(config: OptimizerConfig) -> int:
 def _muon(config: MuonConfig, model: nn.Module, parameters: list[nn.Parameter], fused: bool | None) -> "Muon":
     slices = dict(hidden_matrices(model))
     if not slices:
-        raise RequestError("optimizer.kind: muon needs linear layers between embeddings and heads; use adamw")
+        raise RequestError(
+            "optimizer.kind=muon: the model has no trainable weight matrix between the embedding and the "
+            "output layers; set optimizer.kind=adamw"
+        )
     rest = [p for p in parameters if p not in slices]
     groups = [
         {"params": list(slices), "orthogonal": True, "weight_decay": config.weight_decay},

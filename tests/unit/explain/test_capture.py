@@ -493,7 +493,7 @@ def test_what_was_cut_of_the_input_is_told_with_every_answer(explained, options)
             "translation",
             "red",
             {"options": AnswerOptions(alternative=1, target="dog")},
-            "alternative 1 and a target are given; remove one",
+            "alternative=1 is not supported if a target is given",
         ),
         ("translation", "red", {"views": ["lense"]}, r"unknown view 'lense' \(did you mean 'lens'\?\)"),
         ("masked", "", {}, "the input is empty"),

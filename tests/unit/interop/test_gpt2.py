@@ -272,7 +272,7 @@ def test_all_but_the_rows_that_are_never_used_come_back(own_run, tmp_path, split
         ),
         ({"layer": {"norm": "batch"}}, "model.layer.norm.kind=batch: "),
         ({"positions": "none"}, "model.positions.kind=none: "),
-        ({"scale_embedding": True}, "model.scale_embedding=true: GPT-2 does not multiply"),
+        ({"scale_embedding": True}, "model.scale_embedding=true: not supported by GPT-2"),
         ({"layer": {"norm": {"bias": False}}}, "model.layer.norm.bias=false: "),
         ({"layer": {"mixer": {"bias": False}}}, "model.layer.mixer.bias=false: "),
         ({"layer": {"mixer": {"n_kv_heads": 1}}}, "model.layer.mixer.n_kv_heads=1: "),

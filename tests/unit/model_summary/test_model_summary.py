@@ -717,7 +717,7 @@ MEASURED = (
 @pytest.mark.parametrize("case", MEASURED)
 def test_the_memory_of_an_update_is_what_the_allocator_hands_out(case):
     model = build_model(CONFIGS[case], *vocabularies(CONFIGS[case]))
-    with mock.patch.object(kernels, "CPU_FUSED_FROM", 4):  # as for long sequences
+    with mock.patch.object(kernels, "CPU_SDPA_FROM", 4):  # as for long sequences
         found, _ = update_memory(a_step(model), adam, a_batch(model, 40))
         measured = allocated(a_step(model), lambda: a_batch(model, 40))
     assert found.total() == pytest.approx(measured, rel=0.05)

@@ -56,9 +56,9 @@ class Covered(RecurrentAttention):
 
     def forward(self, query, memory, history):
         scores = self.score(query.unflatten(0, (len(memory.keys), -1)), memory.keys).flatten(0, 1) - history
-        if memory.hidden is not None:
+        if memory.masked is not None:
             width = len(query) // len(memory.keys)
-            scores = scores.masked_fill(memory.hidden[:, 0].repeat_interleave(width, 0), -1e9)
+            scores = scores.masked_fill(memory.masked[:, 0].repeat_interleave(width, 0), -1e9)
         weights = scores.softmax(-1)
         return Attended(self.blend(weights, memory), weights, history + 3 * weights)
 
@@ -317,8 +317,8 @@ def test_memories_follow_their_sentences():
     )
     full = Annotations(torch.zeros(2, 1, D_A), torch.zeros(2, 1, D_H), None)
     assert full.first(2) is full
-    assert full.first(1).hidden is None
-    assert full.select(torch.tensor([1])).hidden is None
+    assert full.first(1).masked is None
+    assert full.select(torch.tensor([1])).masked is None
 
 
 def test_bridges():

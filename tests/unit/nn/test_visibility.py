@@ -65,7 +65,7 @@ def test_hints_and_promises_agree_with_the_mask(case):
     if view.hint == "causal":
         lower = torch.ones(mask.shape[1:]).tril().bool().expand(mask.shape)
         assert torch.equal(mask[real_queries], lower[real_queries])
-    if not view.hides_nonpadding:
+    if not view.masks_real_keys:
         assert torch.equal(mask[real_queries], real[real_queries])
     if view.every_query_sees_a_key:
         assert mask[real_queries].any(-1).all()

@@ -16,7 +16,7 @@ SOURCES, TARGETS = [[7, 8, 9], [], [10, 11, 12, 13]], [[11, 12], [13, 14, 15], [
 @pytest.mark.parametrize("fused_from", [0, 1 << 30], ids=["fused", "products"])
 @torch.no_grad()
 def test_alignments_are_the_weights_of_the_explicit_path(translator, fused_from, monkeypatch):
-    monkeypatch.setattr(kernels, "CPU_FUSED_FROM", fused_from)
+    monkeypatch.setattr(kernels, "CPU_SDPA_FROM", fused_from)
     model, batch = translator, TWO_SIDES.collate(SOURCES, TARGETS)
     with mock.patch.object(kernels, "weighted_sum", wraps=kernels.weighted_sum) as explicitly:
         results = forced(model, batch, alignment=True)

@@ -39,8 +39,8 @@ class Compression(nn.Module):
 
     | parameter | shape | |
     |---|---|---|
-    | ``weight`` | heads x (factor d) x d | the filters of each head, stacked from earliest to latest token |
-    | ``bias`` | heads d | ordered by head |
+    | ``weight`` | heads x (factor d) x d | C_1ᵀ ... C_cᵀ of each head, stacked from earliest to latest
+    token | | ``bias`` | heads d | ordered by head |
     """
 
     def __init__(self, n_heads: int, d: int, factor: int, *, bias: bool) -> None:
@@ -70,8 +70,8 @@ class CompressedCache:
 
     Args:
         memory: the slots.
-        tail_keys, tail_values: projections of the last tokens, ``[N, G, factor - 1, d]``; the length of each
-            hypothesis determines how many are valid.
+        tail_keys, tail_values: projections of the last tokens, ``[N, G, P, d]`` with P = factor - 1; the
+            length of each hypothesis determines how many are valid.
     """
 
     memory: KeyValueCache = field(default_factory=KeyValueCache)

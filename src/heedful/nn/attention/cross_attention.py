@@ -25,7 +25,14 @@ class AttentionMemory:
 
 
 class CrossAttention(MultiHead):
-    """Multi-head attention of one sequence (queries) over another (keys and values).
+    """Multi-head attention of one sequence ``x: [T, d_model]`` over another, ``encoded: [T_s, d_memory]``.
+
+        Q_i = X W_Q^i,  K_i = E W_K^i,  V_i = E W_V^i,  head_i = softmax(Q_i K_iᵀ / √d_k) V_i
+        output = concat(head_1, ..., head_h) W_O
+
+    with X the queries' sequence and E the encoded source: the sentence, or the patches of an image.
+
+    Source: Vaswani et al. 2017, section 3.2.3, first item.
 
     Errors in the lectures: S0 titles it "Masked", but no causal mask belongs here (the whole source is
     known), and drops the factor 1 / sqrt(d_k); the padding of the source must still be masked.
@@ -48,7 +55,7 @@ class CrossAttention(MultiHead):
         init_layer(self.q, self.sizes[:1])
         init_layer(self.kv, self.sizes[1:])
 
-    def remember(self, encoded: Float[Tensor, "T_s d_s"], layout: Layout) -> AttentionMemory:
+    def remember(self, encoded: Float[Tensor, "T_s d_memory"], layout: Layout) -> AttentionMemory:
         """Project the encoded sentences to keys and values, once for all queries."""
         k, v = layout.pad(self.kv(encoded)).split(self.sizes[1:], dim=-1)
         return AttentionMemory(*self._keys_and_values(k, v), layout)
@@ -56,7 +63,10 @@ class CrossAttention(MultiHead):
     def forward(
         self, x: Float[Tensor, "T d"], layout: Layout, memory: AttentionMemory
     ) -> Float[Tensor, "T d"]:
-        """Attend to the memory; sequences that share a sentence are merged into one row of queries."""
+        """Attend to the memory. All hypotheses of a source are one row of queries, so keys are not copied.
+
+        ``layout`` has N sequences for the B sources of the memory, N / B of each source in turn.
+        """
         if memory.layout.n_sequences:
             layout = layout.merge(layout.n_sequences // memory.layout.n_sequences)
         queries = split_heads(layout.pad(self.q(x)), self.n_heads)

@@ -1,18 +1,18 @@
 """Multi-head attention: several attentions in parallel, each on its own slice of the projections.
 
-    head_i = Attention(Q W_Q^i, K W_K^i, V W_V^i)
+    head_i = Attention(Q W_Q^i, K W_K^i, V W_V^i),   Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V
     MultiHead(Q, K, V) = Concat(head_1 ... head_h) W_O
 
 | lectures | here | shape |
 |---|---|---|
 | W_Q^i | ``q_heads[i]`` of a `SelfAttention` | d_model x d_k |
 | W_K^i, W_V^i | ``k_heads[i]``, ``v_heads[i]`` | d_model x d_k, d_model x d_v |
-| W_O | ``out.weight`` transposed | n_heads d_v x d_model |
+| W_O | ``out.weight`` transposed | (n_heads · d_v) x d_model |
 | h | ``n_heads`` | |
 
 Split heads have d_k = d_v = d_model / n_heads (Vaswani et al. 2017, section 3.2.2): the cost does not
-depend on the number of heads. Full-width heads (d_k = d_v = d_model, as Keras reads S1's figure) cost
-n_heads times as much. Both use the same code with different widths.
+depend on the number of heads. Full-width heads (d_k = d_v = d_model, as in the Keras code beside S1's
+figure) cost n_heads times as much. Both use the same code with different widths.
 
 Errors in the lectures. S0 prints 64 x 512 = 32,178 three times: it is 32,768. S1 gives head matrices
 as N x d/H (they are d x d/H) and says that the original paper has d = 768 and H = 10 (512 and 8; ten

@@ -1,12 +1,17 @@
 """Attention kernels, and the choice between them.
 
-Three kernels give the same results. *Explicit* computes scores and weights by separate operations, supports
-every score and exposes its weights. *Products* supports scores that are scaled products, as one operation
-with a custom gradient: fewer passes over the weights, softmax in fp32. *Fused*
-(``scaled_dot_product_attention``) never materializes the weights. Only `choose` decides.
+Three kernels compute the same, up to rounding:
 
-For every kernel, invisible keys and values have no effect, even if they hold NaN, and a query with no
-visible key gets output 0 and gradient 0.
+| kernel | scores | computes |
+|---|---|---|
+| ``explicit`` | all | scores and weights by separate operations; taps can replace them |
+| ``matmul`` | scaled dot products | one operation with its own gradient, softmax in fp32, no dropout |
+| ``sdpa`` | scaled dot products | torch's ``scaled_dot_product_attention``, without storing the weights |
+
+`choose` chooses between them. For every kernel, invisible keys and values have no effect, even if they hold
+NaN, and a query with no visible key gets output 0 and gradient 0. For that, NaN and infinity are replaced by
+0 in all queries, keys and values wherever the mask hides a real token, visible ones included; a diverging
+model is still seen in the residual stream.
 """
 
 from typing import Any, Literal
@@ -23,12 +28,12 @@ from heedful.nn.dropout import Dropout
 from heedful.nn.taps import Heads, Tap
 from heedful.nn.visibility import Visibility
 
-Kernel = Literal["explicit", "products", "fused"]
+Kernel = Literal["explicit", "matmul", "sdpa"]
 
-# On a CPU, batched products are faster than the fused kernel for short sequences and for all bf16 training
-# (forward and backward at 16 tokens, bf16: products 2 ms, fused 18 ms, fused in fp32 4 ms; products are
-# faster at 24, 256 and 512 tokens in bf16 too). Fused saves memory for long fp32 sequences.
-CPU_FUSED_FROM = 256
+# On a CPU, matmul is faster than sdpa for short sequences and for all bf16 training (forward and backward at
+# 16 tokens, bf16: matmul 2 ms, sdpa 18 ms, sdpa in fp32 4 ms; matmul is faster at 24, 256 and 512 tokens in
+# bf16 too). For long fp32 sequences, sdpa needs less RAM. The limit is for the geometric mean of Q and K.
+CPU_SDPA_FROM = 256
 
 
 def choose(
@@ -44,21 +49,21 @@ def choose(
 
     Args:
         queries: ``[B, H, Q, d_k]``.
-        keys: ``[B, G, K, d_k]``.
-        is_product: the score is a scaled product.
-        wants_weights: a tap intervenes on scores or weights.
+        keys: prepared, ``[B, G, K, d_p]``.
+        is_product: the score is a scaled dot product.
+        wants_weights: a hook may replace scores or weights.
         learned_bias: the bias of the scores requires a gradient (every kernel supports a constant bias).
         drops: attention dropout is active.
     """
     if not is_product or wants_weights or learned_bias:
         return "explicit"
     if queries.device.type != "cpu":
-        return "fused"
+        return "sdpa"
     # torch.compile fuses the explicit operations itself.
-    by_products: Kernel = "explicit" if drops or torch.compiler.is_compiling() else "products"
+    separate: Kernel = "explicit" if drops or torch.compiler.is_compiling() else "matmul"
     if queries.dtype == torch.bfloat16 and queries.requires_grad:
-        return by_products
-    return "fused" if queries.shape[2] * keys.shape[2] >= CPU_FUSED_FROM**2 else by_products
+        return separate
+    return "sdpa" if queries.shape[2] * keys.shape[2] >= CPU_SDPA_FROM**2 else separate
 
 
 def attend(
@@ -79,19 +84,20 @@ def attend(
     Args:
         queries: padding rows may hold any finite values.
         keys: prepared by ``score.prepare``; G heads, each shared by H / G query heads.
-        values: same number as keys.
+        values: as many heads and rows as keys.
         visibility: which keys each query sees.
         score: score function of queries and keys.
         dropout: applied to the weights.
         scores_tap: receives the scores, without the bias.
         weights_tap: receives the weights, before dropout. A hook that can replace scores or weights forces
-            the explicit kernel; `compute_for_taps` serves read-only observers, beside any kernel.
+            the explicit kernel. If they are only observed, any kernel runs, and `compute_for_taps` computes
+            them separately.
         bias: added to the scores (relative positions, ALiBi); broadcasts to [B, H, Q, K]. It is cast to the
-            dtype of the scores: half precision rounds only large biases noticeably, and keys with such a bias
-            get almost no weight.
+            dtype of the scores. Half precision rounds large biases, which does not matter: such keys get
+            almost no weight.
         kernel: force a kernel; by default `choose` decides.
     """
-    if visibility.hides_nonpadding:
+    if visibility.masks_real_keys:
         queries, keys, values = (finite(x) for x in (queries, keys, values))
     scale = score.product_scale(queries.shape[-1])
     wants = scores_tap.active or weights_tap.active
@@ -106,15 +112,15 @@ def attend(
         )
     if kernel != "explicit" and (scores_tap.observed or weights_tap.observed):
         compute_for_taps(queries, keys, visibility, score, bias, scores_tap, weights_tap)
-    if kernel == "fused":
+    if kernel == "sdpa":
         assert scale is not None
-        return _fused(queries, keys, values, visibility, scale, dropout, bias)
+        return _sdpa(queries, keys, values, visibility, scale, dropout, bias)
     groups = queries.shape[1] // keys.shape[1]
     if groups > 1:
         keys, values = (x.repeat_interleave(groups, dim=1) for x in (keys, values))
-    if kernel == "products":
+    if kernel == "matmul":
         assert scale is not None
-        return _by_products(queries, keys, values, visibility, scale, bias)
+        return _matmul(queries, keys, values, visibility, scale, bias)
     scores = scores_tap(score(queries, keys))
     biased = scores if bias is None else scores + bias.to(scores.dtype)
     weights = weights_tap(attention_weights(biased, visibility))
@@ -145,7 +151,7 @@ def compute_for_taps(
         own = queries if heads is None else queries[:, list(heads)]
         shared = keys if heads is None and groups == 1 else keys[:, [head // groups for head in chosen]]
         if not is_product:  # its weights have the dtype of the queries
-            return (score if heads is None else score.of_heads(heads))(own, shared)
+            return (score if heads is None else score.for_heads(heads))(own, shared)
         with torch.autocast(queries.device.type, enabled=False):
             return score(own.to(wide), shared.to(wide))
 
@@ -173,7 +179,7 @@ def finite(x: Tensor) -> Tensor:
 CAUSAL_ROWS = 128
 
 
-class _Products(torch.autograd.Function):
+class _MatmulAttention(torch.autograd.Function):
     """softmax(scale · q kᵀ + bias) v; saves the inputs and the weights for the backward pass.
 
     With W the weights, Z = W V and G the gradient of Z:
@@ -189,7 +195,7 @@ class _Products(torch.autograd.Function):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        hidden: Tensor | None,
+        masked: Tensor | None,
         has_empty_rows: bool,
         scale: float,
         ends: list[tuple[int, int]],
@@ -201,7 +207,7 @@ class _Products(torch.autograd.Function):
             scores = (q[:, :, start:end] @ k[:, :, :seen].mT).to(wide).mul_(scale)
             if bias is not None:
                 scores += bias[..., start:end, :seen]
-            unseen = None if hidden is None else hidden[:, :, start:end, :seen]
+            unseen = None if masked is None else masked[:, :, start:end, :seen]
             if unseen is not None:
                 scores.masked_fill_(unseen, torch.finfo(wide).min)
             weights = scores.softmax(-1)
@@ -236,7 +242,7 @@ class _Products(torch.autograd.Function):
         return d_q, d_k, d_v, None, None, None, None, None
 
 
-def _by_products(
+def _matmul(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -244,20 +250,20 @@ def _by_products(
     scale: float,
     bias: Tensor | None,
 ) -> Tensor:
-    hidden: Bool[Tensor, "B 1 Q K"] | None = None
+    masked: Bool[Tensor, "B 1 Q K"] | None = None
     if visibility.hint != "all":
-        hidden = visibility.hidden[:, None]
+        masked = visibility.masked[:, None]
     has_empty_rows = not visibility.every_query_sees_a_key
     n_queries, n_keys = queries.shape[2], keys.shape[2]
     ends = [(n_queries, n_keys)]
     if visibility.hint == "causal":  # query i sees no key after i
         steps = range(CAUSAL_ROWS, n_queries, CAUSAL_ROWS)
         ends = [*((end, end) for end in steps), *ends]
-    out: Tensor = _Products.apply(queries, keys, values, hidden, has_empty_rows, scale, ends, bias)
+    out: Tensor = _MatmulAttention.apply(queries, keys, values, masked, has_empty_rows, scale, ends, bias)
     return out
 
 
-def _fused(
+def _sdpa(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,

@@ -2,12 +2,13 @@
 
     e_ti = score(s, h_i),   alpha_ti = softmax_i e_ti,   c_t = sum_i alpha_ti h_i
 
-S0 asks what can run in parallel: alpha_ti over i at one t can; over t it cannot, since s depends on the
-previous context. Attention that uses past alignments therefore loses no parallelism, and the interface
-supports it: ``attend(query, memory, history) -> (context, weights, history)``.
+with s the decoder state that the decoder passes: s_{t-1} (Bahdanau et al. 2015, section A.1.2) or s_t (Luong
+et al. 2015, section 3.1). Within a step, all alpha_ti are computed in parallel. Steps cannot be, since s
+depends on the previous context. So attention that also reads past alignments costs no parallelism, and the
+interface has a place for them: ``forward(query, memory, history) -> Attended``.
 
 Error in the lectures: S0 calls the encoder's final state "annotation". Bahdanau's annotations are
-all the h_i (Bahdanau et al. 2014, section 3.2); the final state is the fixed-length vector that
+all the h_i (Bahdanau et al. 2015, section 3.2); the final state is the fixed-length vector that
 attention replaces.
 """
 
@@ -41,7 +42,7 @@ class Annotations:
     """Source memory of attention: all h_i of each sentence, and their keys, prepared for the score.
 
     Multi-head attention stores the values of the heads instead of h_i. Padding is zero and marked in
-    ``hidden`` (None: no padding). The width S does not change when sentences are removed, so that a history
+    ``masked`` (None: no padding). The width S does not change when sentences are removed, so that a history
     can have one column per source position.
     """
 
@@ -49,22 +50,22 @@ class Annotations:
         self,
         vectors: Float[Tensor, "B *H S d_annotation"],
         keys: Float[Tensor, "B *H S d_key"],
-        hidden: Bool[Tensor, "B 1 S"] | None,
+        masked: Bool[Tensor, "B 1 S"] | None,
     ) -> None:
-        self.vectors, self.keys, self.hidden = vectors, keys, hidden
+        self.vectors, self.keys, self.masked = vectors, keys, masked
 
     def select(self, sentences: Int[Tensor, " M"]) -> "Annotations":
         """Select sentences."""
-        hidden = None if self.hidden is None else self.hidden.index_select(0, sentences)
+        masked = None if self.masked is None else self.masked.index_select(0, sentences)
         return Annotations(
-            self.vectors.index_select(0, sentences), self.keys.index_select(0, sentences), hidden
+            self.vectors.index_select(0, sentences), self.keys.index_select(0, sentences), masked
         )
 
     def first(self, n: int) -> "Annotations":
         """Return the first ``n`` sentences, as a view."""
         if n == len(self.vectors):
             return self
-        return Annotations(self.vectors[:n], self.keys[:n], None if self.hidden is None else self.hidden[:n])
+        return Annotations(self.vectors[:n], self.keys[:n], None if self.masked is None else self.masked[:n])
 
 
 class ContextVector:
@@ -95,14 +96,14 @@ class Attended(NamedTuple):
 
 
 def masked_softmax(
-    scores: Float[Tensor, "*rows S"], hidden: Bool[Tensor, "*visible S"] | None
+    scores: Float[Tensor, "*rows S"], masked: Bool[Tensor, "*visible S"] | None
 ) -> Float[Tensor, "*rows S"]:
     """Compute softmax over visible entries; fully masked rows are exactly zero."""
-    if hidden is None:
+    if masked is None:
         return torch.softmax(scores, dim=-1)
     # The lowest finite number instead of -inf: a sentence without tokens must stay finite.
     lowest = torch.finfo(scores.dtype).min
-    return torch.softmax(scores.masked_fill(hidden, lowest), dim=-1).masked_fill(hidden, 0.0)
+    return torch.softmax(scores.masked_fill(masked, lowest), dim=-1).masked_fill(masked, 0.0)
 
 
 class RecurrentAttention(nn.Module):
@@ -123,8 +124,8 @@ class RecurrentAttention(nn.Module):
         """Pad the annotations and prepare the keys, once per sentence."""
         layout, annotations = encoded.layout, encoded.annotations
         keys = layout.pad(self.score.prepare(annotations))
-        hidden = None if layout.is_rectangular else ~layout.real[:, None]
-        return Annotations(layout.pad(annotations), keys, hidden)
+        masked = None if layout.is_rectangular else ~layout.real[:, None]
+        return Annotations(layout.pad(annotations), keys, masked)
 
     def begin(self, memory: SourceMemory) -> Tensor | None:
         """Return the initial history of B hypotheses."""
@@ -140,7 +141,7 @@ class RecurrentAttention(nn.Module):
     def weigh(self, query: Float[Tensor, "N d_query"], memory: Annotations) -> Float[Tensor, "N S"]:
         """Compute the weights over the source."""
         scores = self.score(query.unflatten(0, (len(memory.keys), -1)), memory.keys)
-        return masked_softmax(scores, memory.hidden).flatten(0, 1)
+        return masked_softmax(scores, memory.masked).flatten(0, 1)
 
     def blend(self, weights: Float[Tensor, "N S"], memory: Annotations) -> Float[Tensor, "N d_annotation"]:
         """Compute the weighted sum of the annotations."""

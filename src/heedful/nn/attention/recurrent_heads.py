@@ -1,18 +1,19 @@
 """Multi-head additive attention for recurrent decoders, optionally location-aware.
 
-    e_th,i = g_h' tanh(W_q^h s + b^h + W_k^h h_i + f_th,i),       alpha_th = softmax_i(scale e_th,i)
+    e_th,i = g_hᵀ tanh(W_q^h s + b^h + W_k^h h_i + f_th,i),       alpha_th = softmax_i(scale e_th,i)
     c_t = W_o [sum_i alpha_t1,i W_v^1 h_i; ...; sum_i alpha_tH,i W_v^H h_i]
 
 | lecture S2 | ``location`` | ``scale`` | f_th,i |
 |---|---|---|---|
 | multi-head additive | None | 1 / sqrt(d_k) | 0 |
-| multi-head location-aware | filters of one width | 2 | U_h (F_h * alpha_{t-1,h})_i |
+| multi-head location-aware | filters of one width | 2 (ESPnet's constant) | U_h (F_h * alpha_{t-1,h})_i |
 | multi-head multi-resolution | one width per head | 1 / sqrt(d_k) | the same |
 
-The second is that of Chorowski et al. 2015 with separate filters per head: F_h * alpha is a convolution
-along the source, so an alignment can continue from its previous position. It depends on the previous step
-and has no parallel form, so it is available in recurrent decoders only. Before the first step, every head
-has uniform weights over the real tokens.
+The second row is that of Chorowski et al. 2015 (section 2.1) with separate filters per head: F_h * alpha is a
+convolution (as in neural networks, without flipping the filter) along the source, so an alignment can
+continue from its previous position. It depends on the previous step and has no parallel form, so it is
+available in recurrent decoders only. Before the first step, every head has uniform weights over the real
+tokens.
 
 Source: the lecture names them without equations. The equations follow ESPnet (``AttMultiHeadAdd``,
 ``AttMultiHeadLoc``, ``AttMultiHeadMultiResLoc``), whose g_h also has a bias, which softmax ignores. Its
@@ -33,8 +34,8 @@ from heedful.nn.attention.recurrent import Annotations, Attended, Encoded, Sourc
 class LocationFeatures(nn.Module):
     """``f_h = U_h (F_h * alpha_h)``: features of each head's last alignment, with the width of its keys.
 
-    F_h has ``channels`` centred filters of width 2 w_h + 1; U_h is d_k x channels. Neither has a bias, so
-    padding, with alignment zero, has no effect.
+    F_h has ``channels`` centred filters of width 2 w_h + 1; U_h is d_k x channels, and ``weight[h]`` its
+    transpose. Neither has a bias, so padding, with alignment zero, has no effect.
 
     Args:
         half_widths: w_h of every head.
@@ -79,8 +80,9 @@ class MultiHeadAdditiveAttention(nn.Module):
     location, the weights are the history.
 
     The parallel counterpart is `CrossAttention` with an `AdditiveScore` that has a vector per head: there
-    all heads share one W_q and W_k, on top of each head's own projections. The two are equal if those are
-    identities and every g_h is divided by sqrt(d_k). With a location there is no parallel form.
+    all heads share one W_q and W_k, on top of each head's own projections. The two are equal if the
+    shared W_q and W_k are identities, v_h = g_h / sqrt(d_k), and the projection of the queries has the bias
+    b^h. With a location there is no parallel form.
 
     Args:
         d_query: width of s.
@@ -134,7 +136,7 @@ class MultiHeadAdditiveAttention(nn.Module):
         assert isinstance(memory, Annotations)
         n, _, length, _ = memory.keys.shape
         wide = torch.promote_types(memory.keys.dtype, torch.float32)
-        uniform = masked_softmax(memory.keys.new_zeros(n, 1, length, dtype=wide), memory.hidden)
+        uniform = masked_softmax(memory.keys.new_zeros(n, 1, length, dtype=wide), memory.masked)
         return uniform.expand(n, self.n_heads, length)
 
     def forward(
@@ -151,8 +153,8 @@ class MultiHeadAdditiveAttention(nn.Module):
                 sums = sums + features.unflatten(0, (n, -1)).transpose(1, 2)
         shape = sums.shape[:-1]
         scores = self.scale * (torch.tanh(sums).flatten(2, 3) @ self.vector).view(shape)
-        hidden = None if memory.hidden is None else memory.hidden[:, :, None]
-        weights = masked_softmax(scores, hidden)
+        masked = None if memory.masked is None else memory.masked[:, :, None]
+        weights = masked_softmax(scores, masked)
         context = self.out(merge_heads(weights @ memory.vectors).flatten(0, 1))
         weights = weights.transpose(1, 2).flatten(0, 1)
         return Attended(context, weights, None if self.location is None else weights)

@@ -32,7 +32,7 @@ class Rotary(nn.Module):
     The two are equivalent up to the order of the rows of W_Q and W_K. Angles are computed in double
     precision, products at least in fp32.
 
-    Source: Su et al. 2021 (RoFormer), section 3.2.2, equation 34.
+    Source: Su et al. 2021 (RoFormer), section 3.2.2, computed as in section 3.4.2, equation 34.
 
     Args:
         d_k: width of the vectors.
@@ -55,7 +55,7 @@ class Rotary(nn.Module):
             raise ValueError(f"base of rotary positions must be above 1, got {base}")
 
     def forward(self, x: Float[Tensor, "B H S d_k"], layout: Layout) -> Float[Tensor, "B H S d_k"]:
-        """Rotate the vectors of every head by the positions of ``layout``; padding stays zero."""
+        """Rotate the vectors of every head by the positions of ``layout``."""
         wide = torch.promote_types(x.dtype, torch.float32)
         key = ("rotary", self.d_rotated, self.base, wide)
         cosines, sines = layout._memo(key, lambda: self._cos_sin(layout, wide))

@@ -1,22 +1,23 @@
 """Attention score functions; attention weights are the softmax of the scores.
 
-All share one interface. `Score.prepare` transforms keys once per memory; `Score.forward` takes queries and
-*prepared* keys. Leading axes broadcast, so a score accepts ``[B, Q, d]`` (one head) and ``[B, H, Q, d]``.
+All share one interface. `Score.prepare` transforms keys once, before they are cached, padded or rotated;
+`Score.forward` takes queries and *prepared* keys, of width d_p. Leading axes broadcast, so a score accepts
+``[B, Q, d]`` (one head) and ``[B, H, Q, d]``.
 
-| class | score of q and k | ``prepare(k)`` | scaled product |
+| class | score of q and k | ``prepare(k)`` | ``product_scale`` |
 |---|---|---|---|
 | `DotScore` | q·k | k | 1 |
 | `ScaledDotScore` | q·k / √d_k | k | 1/√d_k |
 | `BilinearScore` | qᵀ W k | W k | 1 |
-| `AdditiveScore` | vᵀ tanh(W_q q + W_k k) | W_k k | no |
-| `CosineScore` | β cos(q, k) | k / ‖k‖ | no |
+| `AdditiveScore` | vᵀ tanh(W_q q + W_k k) | W_k k | None |
+| `CosineScore` | β cos(q, k) | k / ‖k‖ | None |
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -25,24 +26,40 @@ from torch.nn import functional
 
 
 class Score(nn.Module, ABC):
-    """Base class of scores: ``score(queries, score.prepare(keys))`` is ``[..., Q, K]``."""
+    """Base class of scores: ``score(queries, score.prepare(keys))`` is ``[..., Q, K]``.
 
-    ignores_rotation: ClassVar[bool] = False
+    A subclass defines `forward`, and `prepare` if a part of the score depends on the keys alone.
+    """
+
+    is_rotation_invariant: ClassVar[bool] = False
     """Whether rotating a query and a prepared key by the same rotation keeps their score."""
 
-    def product_scale(self, d_k: int) -> float | None:
-        """Return s if the score is s q·k', with k' the *prepared* key of width ``d_k``.
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # What a base class says of its formula is not true of a subclass with another one, for which fast
+        # kernels would then never call `forward`.
+        if "forward" in vars(cls):
+            for name in ("product_scale", "is_rotation_invariant"):
+                if name not in vars(cls):
+                    setattr(cls, name, vars(Score)[name])
 
-        Return None if the score is not a scaled product; a fused kernel cannot compute it then.
+    def product_scale(self, d_p: int) -> float | None:
+        """Return s if the score is s q·k', with k' the prepared key of width ``d_p``; None for other scores.
+
+        If it is a number, fast kernels compute the scores from it, and **do not call** `forward`. It holds
+        for the `forward` of the same class: a subclass that overrides `forward` alone has None again.
         """
         return None
 
     def prepare(self, keys: Float[Tensor, "*axes d_k"]) -> Float[Tensor, "*axes d_p"]:
-        """Compute what depends only on the keys, once per memory; by default the keys themselves."""
+        """Compute what depends only on the keys, for each key separately; by default the keys themselves."""
         return keys
 
-    def of_heads(self, heads: Sequence[int]) -> Callable[[Tensor, Tensor], Tensor]:
-        """Return the score function for inputs that contain only these heads."""
+    def for_heads(self, heads: Sequence[int]) -> Callable[[Tensor, Tensor], Tensor]:
+        """Return the score function for inputs that contain only these heads.
+
+        Scores with different parameters for each head override it; explanations ask for single heads.
+        """
         return self
 
     @abstractmethod
@@ -58,9 +75,9 @@ class DotScore(Score):
     Source: Luong et al. 2015, section 3.1, "dot"; lecture S0.
     """
 
-    ignores_rotation = True
+    is_rotation_invariant = True
 
-    def product_scale(self, d_k: int) -> float:
+    def product_scale(self, d_p: int) -> float:
         """1, at every width."""
         return 1.0
 
@@ -74,25 +91,25 @@ class DotScore(Score):
 class ScaledDotScore(Score):
     """score(q, k) = q·k / √d_k, for queries and keys of the same width d_k.
 
-    If components have mean 0 and variance 1, q·k has variance d_k; the division makes it 1. Lecture S0
-    prints √n, with n the number of words: it must be the width of the vectors. Lecture S3 divides by d/h in
-    its text and by √(d/h) in its formula; the formula is correct (d_k = d/h).
+    If components are independent with mean 0 and variance 1, q·k has variance d_k; the division makes it 1.
+    Lecture S0 prints √n, with n the number of words: it must be the width of the vectors. Lecture S3
+    divides by d/h in its text and by √(d/h) in its formula; the formula is correct (d_k = d/h).
 
     Source: Vaswani et al. 2017, section 3.2.1, equation 1.
     """
 
-    ignores_rotation = True
+    is_rotation_invariant = True
 
-    def product_scale(self, d_k: int) -> float:
-        """1/√d_k."""
-        return 1.0 / math.sqrt(d_k)
+    def product_scale(self, d_p: int) -> float:
+        """1/√d_k; prepared keys are the keys themselves."""
+        return 1.0 / math.sqrt(d_p)
 
     def forward(
         self, queries: Float[Tensor, "*axes Q d"], keys: Float[Tensor, "*keyaxes K d"]
     ) -> Float[Tensor, "*out Q K"]:
         """Compute q·k / √d_k for every pair."""
         # Scale the queries instead of the scores: they have fewer elements.
-        return (queries * self.product_scale(queries.shape[-1])) @ keys.mT
+        return (queries * (1.0 / math.sqrt(queries.shape[-1]))) @ keys.mT
 
 
 class BilinearScore(Score):
@@ -100,21 +117,23 @@ class BilinearScore(Score):
 
     A prepared key is W k, of width d_q, and the score is its dot product with q.
 
+    All heads share W (``key.weight``), on top of each head's own projections. The score is not scaled.
+
     Source: Luong et al. 2015, section 3.1, "general"; lecture S3, "multiplicative".
 
     Args:
-        d_q: width of the queries.
-        d_k: width of the keys.
+        d_q: width of the queries of a head.
+        d_k: width of the keys of a head.
     """
 
-    ignores_rotation = True
+    is_rotation_invariant = True
 
     def __init__(self, d_q: int, d_k: int) -> None:
         super().__init__()
         self.key = nn.Linear(d_k, d_q, bias=False)
         nn.init.xavier_uniform_(self.key.weight)
 
-    def product_scale(self, d_k: int) -> float:
+    def product_scale(self, d_p: int) -> float:
         """1, at every width."""
         return 1.0
 
@@ -138,7 +157,9 @@ class AdditiveScore(Score):
     Memory: the sums and their tanh are ``[..., Q, K, d_attention]`` each, so this score suits one query at
     a time (a recurrent decoder) better than all positions at once.
 
-    All heads share W_q and W_k, on top of each head's own projections.
+    W_q is ``query.weight`` [d_attention, d_q], W_k is ``key.weight`` [d_attention, d_k], and v_h is row h of
+    ``vector.weight`` [n_heads, d_attention]. All heads share W_q and W_k, on top of each head's own
+    projections. Bahdanau et al. call them W_a (of the decoder state, our query) and U_a (of the annotation).
 
     All matrices are initialized Xavier-uniform, each v as a one-row matrix. (Bahdanau et al. initialize v
     to zero, so that W_q and W_k have no gradient in the first update.)
@@ -146,9 +167,9 @@ class AdditiveScore(Score):
     Source: Bahdanau et al. 2015, section A.1.2.
 
     Args:
-        d_q: width of the queries.
-        d_k: width of the keys.
-        d_attention: width of the sum.
+        d_q: width of the queries of a head.
+        d_k: width of the keys of a head.
+        d_attention: width of W_q q + W_k k.
         bias: add a learned bias inside the tanh (part of the prepared keys).
         n_heads: number of vectors v_h, for inputs ``[..., n_heads, Q, d]``; 1: all inputs share one v.
     """
@@ -172,25 +193,26 @@ class AdditiveScore(Score):
         self, queries: Float[Tensor, "*axes Q d_q"], keys: Float[Tensor, "*keyaxes K d_a"]
     ) -> Float[Tensor, "*out Q K"]:
         """Compute vᵀ tanh(W_q q + prepared key) for every pair."""
-        return self._compare(self.vector.weight, queries, keys)
+        return self._score(self.vector.weight, queries, keys)
 
-    def of_heads(self, heads: Sequence[int]) -> Callable[[Tensor, Tensor], Tensor]:
+    def for_heads(self, heads: Sequence[int]) -> Callable[[Tensor, Tensor], Tensor]:
         """Return the score function that uses the vectors v_h of these heads."""
         weight = self.vector.weight
-        return self if self.n_heads == 1 else partial(self._compare, weight[list(heads)])
+        return self if self.n_heads == 1 else partial(self._score, weight[list(heads)])
 
-    def _compare(self, vectors: Float[Tensor, "H d_a"], queries: Tensor, keys: Tensor) -> Tensor:
-        units = torch.tanh(self.query(queries)[..., :, None, :] + keys[..., None, :, :])
+    def _score(self, vectors: Float[Tensor, "H d_a"], queries: Tensor, keys: Tensor) -> Tensor:
+        activations = torch.tanh(self.query(queries)[..., :, None, :] + keys[..., None, :, :])
         if self.n_heads == 1:
-            return functional.linear(units, vectors).squeeze(-1)
-        return (units.flatten(-3, -2) @ vectors[..., None]).view(units.shape[:-1])
+            return functional.linear(activations, vectors).squeeze(-1)
+        return (activations.flatten(-3, -2) @ vectors[..., None]).view(activations.shape[:-1])
 
 
 class CosineScore(Score):
     """score(q, k) = β q·k / (‖q‖ ‖k‖), for queries and keys of the same width.
 
-    Without a key strength, β is 1 and scores lie in [-1, 1], so their softmax is nearly uniform: over n
-    keys no weight exceeds e²/(e² + n - 1). With one, β > 0 is learned, as softplus of a parameter.
+    Without a key strength, β is 1 and scores lie in [-1, 1], so their softmax over many keys is nearly
+    uniform: over n keys no weight exceeds e²/(e² + n - 1). With one, β > 0 is learned, as softplus of a
+    parameter.
 
     The score of a zero vector is 0. Its gradient is computed with norm 1, hence finite.
 
@@ -204,7 +226,7 @@ class CosineScore(Score):
         ValueError: the key strength is not positive and finite.
     """
 
-    ignores_rotation = True
+    is_rotation_invariant = True
 
     def __init__(self, key_strength: float | None = None) -> None:
         super().__init__()

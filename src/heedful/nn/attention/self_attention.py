@@ -25,12 +25,19 @@ from heedful.nn.visibility import Visibility
 #        256     512        186          161              150
 MIN_WINDOWS_FOR_BLOCKS = 2
 
-# Passed for blocks, which are not whole sequences; it is in no model, so no hook can be attached.
+# Passed for blocks, whose values are not those of whole sequences: taps receive these later (`_notify_taps`).
 _UNUSED_TAP = Tap()
 
 
 class SelfAttention(MultiHead):
-    """Multi-head self-attention: queries, keys and values from the same tokens.
+    """Multi-head self-attention: queries, keys and values from the same tokens, ``x: [T, d_model]``.
+
+        Q_i = X W_Q^i,  K_i = X W_K^i,  V_i = X W_V^i                       i = 1, ..., h
+        head_i = softmax(Q_i K_iᵀ / √d_k + bias, over visible keys) V_i      (any `Score` in place of the dot)
+        output = concat(head_1, ..., head_h) W_O
+
+    Source: Vaswani et al. 2017, equation 1 and section 3.2.2. `MultiHead` has the shapes and views of the
+    matrices, `heedful.nn.attention.weights` the softmax over visible keys.
 
     Args:
         d_model: model dimension.
@@ -38,22 +45,24 @@ class SelfAttention(MultiHead):
         causal: a token sees only itself and earlier tokens.
         window, block, earlier_blocks: see `Visibility`. Local attention (Liu et al. 2018, section 4.2.3) is
             causal with a block: a token sees its own block, up to itself. With one earlier block it also
-            sees the whole previous block, as in the authors' released code. Sliding windows (Beltagy et
-            al. 2020, section 3.1; causal: Jiang et al. 2023, section 2) are a window of w: a token sees
-            itself, w - 1 tokens before it, and, if not causal, w - 1 tokens after it.
+            sees the whole previous block, as in the authors' released code. With ``window=w``, a sliding
+            window (causal: Jiang et al. 2023, section 2), a token sees itself, w - 1 tokens before it, and,
+            if not causal, w - 1 tokens after it; Beltagy et al. 2020 (section 3.1) call the total of both
+            sides w.
         rotary: rotates queries and prepared keys by their positions.
         score_bias: bias of the scores that depends on the distance of query and key.
         options: head sizes, score, biases and dropout: see `HeadOptions`.
 
-    Cost: 4 d_model^2 parameters with split heads and no bias. Tokens are packed; attention may pad
-    internally, and padding is masked. How windows and blocks are computed:
+    Cost: 4 d_model^2 parameters with split heads, no bias, as many key heads as heads, and a score without
+    parameters. Tokens are packed; attention may pad internally, and padding is masked. How windows and
+    blocks are computed:
 
     | setting | computed |
     |---|---|
     | blocks | as separate sequences, with the keys of earlier blocks: cost depends on the block length |
     | causal windows of w in long sequences | in blocks of w, with one earlier block each |
-    | windows with a cache, or not causal | on whole sequences, with a mask |
-    | either, if a hook can replace values | on whole sequences, with a mask |
+    | windows that are not causal, or in sequences of at most two windows | on whole sequences, with a mask |
+    | either with a cache, or with a hook that can replace values | on whole sequences, with a mask |
 
     Taps receive whole sequences in every case.
     """
@@ -74,10 +83,10 @@ class SelfAttention(MultiHead):
         **options: Unpack[HeadOptions],
     ) -> None:
         super().__init__(d_model, n_heads, **options)
-        if rotary is not None and not self.score.ignores_rotation:
+        if rotary is not None and not self.score.is_rotation_invariant:
             raise ValueError(
                 "rotary positions require a score that does not change if queries and keys are rotated alike "
-                f"(scaled dot, dot, cosine), got {type(self.score).__name__}"
+                f"(scaled dot, dot, bilinear, cosine), got {type(self.score).__name__}"
             )
         if block is None and earlier_blocks:
             raise ValueError(f"earlier_blocks={earlier_blocks} requires block, the length of a block")
@@ -103,8 +112,8 @@ class SelfAttention(MultiHead):
 
     @property
     def eager(self) -> bool:
-        """Run eagerly even if the model is compiled: lengths are read one by one, so that each batch would
-        trace a new graph.
+        """Run eagerly even if the model is compiled: Python reads the lengths, so torch.compile would compile
+        again for every batch.
         """
         return self.block is not None or (self.window is not None and self.causal)
 

@@ -1,6 +1,10 @@
-"""Attention weights from scores, and weighted sums of values: common to all attention modules.
+"""Attention weights from scores, and weighted sums of values, for self- and cross-attention.
 
-    alpha_ij = exp(e_ij) / sum_{r in S_i} exp(e_ir),   z_i = sum_{j in S_i} alpha_ij v_j
+    alpha_ij = exp(e_ij) / sum_{r in S_i} exp(e_ir) for j in S_i, else 0
+    z_i = sum_{j in S_i} alpha_ij v_j;  0 if S_i is empty
+
+As matrices, with all keys visible: Z = softmax(Q Kᵀ / √d_k) V (Vaswani et al. 2017, equation 1). Attention in
+recurrent decoders has its own softmax (`heedful.nn.attention.recurrent`).
 
 | lectures | here |
 |---|---|
@@ -29,12 +33,12 @@ def attention_weights(scores: Float[Tensor, "B H Q K"], visibility: Visibility) 
     """
     if visibility.hint == "all":
         return torch.softmax(scores, dim=-1)
-    hidden = visibility.hidden[:, None]
+    masked = visibility.masked[:, None]
     # The lowest finite number instead of -inf: rows without keys and their gradients must stay finite.
-    weights = torch.softmax(scores.masked_fill(hidden, torch.finfo(scores.dtype).min), dim=-1)
+    weights = torch.softmax(scores.masked_fill(masked, torch.finfo(scores.dtype).min), dim=-1)
     if visibility.every_query_sees_a_key:
         return weights
-    return weights.masked_fill(hidden, 0.0)
+    return weights.masked_fill(masked, 0.0)
 
 
 def weighted_sum(

@@ -1,4 +1,8 @@
-"""Windows over blocks: the keys visible to each block of queries in local attention."""
+"""Keys of each block of queries in local attention: its own block and the ``earlier`` blocks before it.
+
+With blocks of b tokens, queries of block i attend to the w = (earlier + 1) b keys of blocks i - earlier to i
+(Liu et al. 2018, section 4.2.3). Axes: n blocks, h heads, b queries, w keys.
+"""
 
 from dataclasses import dataclass
 
@@ -11,7 +15,7 @@ from heedful.nn.layout import Layout
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """Blocks of tokens (`Layout.cut`), each with a window of keys over itself and earlier blocks.
+    """Blocks of queries (`Layout.cut`), each at the end of its window of keys.
 
     Args:
         queries: the blocks, each at the end of its window.
@@ -27,7 +31,7 @@ class Window:
 
     @classmethod
     def of(cls, layout: Layout, block: int, earlier: int) -> "Window":
-        """Build the windows of ``layout``, which has sequences longer than a block."""
+        """Build the windows of ``layout``, at least one of whose sequences is longer than a block."""
         cut = layout.cut(block)
         index = torch.tensor([i for n in layout.lengths for i in range(-(-n // block))], device=layout.device)
         missing = index[:, None] < torch.arange(earlier, 0, -1, device=layout.device)

@@ -14,7 +14,7 @@ from heedful.nn.layout import Layout
 from heedful.nn.taps import Tap, capture, recording
 
 H, G, D_K, D_V = 6, 2, 5, 7
-KERNELS = ["explicit", "products", "fused"]
+KERNELS = ["explicit", "matmul", "sdpa"]
 
 
 def run(q, k, v, view, kernel, score=None, bias=None, tap=None):
@@ -102,8 +102,8 @@ def test_fast_kernels_equal_the_explicit_one_in_gradients(name, fast):
 @pytest.mark.parametrize("name", ["causal", "window", "square"])
 def test_products_in_blocks_of_queries_equal_the_explicit_kernel(name, rows, monkeypatch):
     monkeypatch.setattr(kernels, "CAUSAL_ROWS", rows)
-    test_equals_a_plain_loop(name, "products")
-    test_fast_kernels_equal_the_explicit_one_in_gradients(name, "products")
+    test_equals_a_plain_loop(name, "matmul")
+    test_fast_kernels_equal_the_explicit_one_in_gradients(name, "matmul")
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -151,7 +151,7 @@ def test_weights_are_shown_without_changing_the_result():
     with recording(nn.Sequential(tap), ["0"]) as seen:
         out = run(q, k, v, view, None, tap=tap)
     real = view.queries.real[:, None, :, None]
-    torch.testing.assert_close(out * real, run(q, k, v, view, "fused") * real)
+    torch.testing.assert_close(out * real, run(q, k, v, view, "sdpa") * real)
     (weights,) = seen["0"]
     torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
     assert not weights[~view.mask[:, None].expand_as(weights)].any()
@@ -224,7 +224,7 @@ def test_a_bias_that_learns_gets_its_gradient():
 def test_products_pass_the_check_of_gradients():
     view = views()["ragged"] if "ragged" in views() else next(iter(views().values()))
     inputs = [x.detach().double().requires_grad_() for x in tensors(view)]
-    assert torch.autograd.gradcheck(lambda q, k, v: run(q, k, v, view, "products"), inputs)
+    assert torch.autograd.gradcheck(lambda q, k, v: run(q, k, v, view, "matmul"), inputs)
 
 
 def test_products_keep_weights_apart_that_bf16_would_make_equal():
@@ -233,21 +233,21 @@ def test_products_keep_weights_apart_that_bf16_would_make_equal():
     q, k = torch.randn(1, 1, 3, D_K).bfloat16(), torch.randn(1, 1, 300, D_K).bfloat16()
     v = torch.ones(1, 1, 300, 1).bfloat16()
     view = Layout.of([3]).sees(Layout.of([300]))
-    summed = run(q, k, v, view, "products").float()
+    summed = run(q, k, v, view, "matmul").float()
     torch.testing.assert_close(summed, torch.ones_like(summed), rtol=0, atol=2**-8)
 
 
 def test_the_choice_in_training_on_a_cpu():
     q, k = (torch.randn(2, 2, 9, 4, dtype=torch.bfloat16, requires_grad=True) for _ in range(2))
     ask = {"is_product": True, "wants_weights": False}
-    assert choose(q, k, **ask) == "products"
+    assert choose(q, k, **ask) == "matmul"
     assert choose(q, k, **ask, drops=True) == "explicit"
     assert choose(q, k, **ask, learned_bias=True) == "explicit"
 
 
 def test_only_scaled_products_can_be_fused():
     q, k = torch.randn(1, 2, 1000, 4), torch.randn(1, 2, 1000, 4)
-    assert choose(q, k, is_product=True, wants_weights=False) == "fused"
+    assert choose(q, k, is_product=True, wants_weights=False) == "sdpa"
     assert choose(q, k, is_product=False, wants_weights=False) == "explicit"
     assert choose(q, k, is_product=True, wants_weights=True) == "explicit"
     assert AdditiveScore(3, 4, 5).product_scale(3) is None
@@ -308,10 +308,10 @@ def test_a_watcher_does_not_change_the_choice_of_the_kernel(monkeypatch):
     view = views()["square"]
     q, k, v = tensors(view)
     called = []
-    for name in ("_fused", "_by_products"):
+    for name in ("_sdpa", "_matmul"):
         kernel = getattr(kernels, name)
         monkeypatch.setattr(kernels, name, lambda *a, n=name, f=kernel: (called.append(n), f(*a))[1])
     told(q, k, v, view, None, None)
-    monkeypatch.setattr(kernels, "CPU_FUSED_FROM", 0)
+    monkeypatch.setattr(kernels, "CPU_SDPA_FROM", 0)
     told(q, k, v, view, None, None)
-    assert called == ["_by_products", "_fused"]
+    assert called == ["_matmul", "_sdpa"]

@@ -144,7 +144,7 @@ def test_a_score_says_truly_whether_it_ignores_rotation():
         keys = score.prepare(vectors(2, 1, 3, 6, seed=5))
         before = score(x, keys).diagonal(dim1=-2, dim2=-1)
         after = score(rotate(x, layout), rotate(keys, layout)).diagonal(dim1=-2, dim2=-1)
-        assert torch.allclose(before, after, atol=1e-5) == score.ignores_rotation
+        assert torch.allclose(before, after, atol=1e-5) == score.is_rotation_invariant
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from heedful.nn.attention.scores import (
     DotScore,
     ScaledDotScore,
 )
+from heedful.nn.attention.self_attention import SelfAttention
+from heedful.nn.layout import Layout
 
 Q, K, D_Q, D_K, D_A = 3, 5, 7, 11, 13
 
@@ -103,8 +105,8 @@ def test_every_head_is_compared_by_its_own_vector_and_so_is_each_that_is_asked_f
         one.load_state_dict({**state, "vector.weight": state["vector.weight"][head : head + 1]})
         torch.testing.assert_close(found[:, head], one(q[:, head], one.prepare(k[:, head])))
     some = [2, 0]
-    torch.testing.assert_close(part.of_heads(some)(q[:, some], part.prepare(k)[:, some]), found[:, some])
-    assert DotScore().of_heads(some)(q[:, some], q[:, some]).shape == (2, 2, 5, 5)
+    torch.testing.assert_close(part.for_heads(some)(q[:, some], part.prepare(k)[:, some]), found[:, some])
+    assert DotScore().for_heads(some)(q[:, some], q[:, some]).shape == (2, 2, 5, 5)
 
 
 def test_the_vector_of_every_head_starts_as_the_matrix_it_is():
@@ -226,3 +228,33 @@ def test_gradients_are_those_of_finite_differences(score):
     score = score.double()
     q, k = (x.double().requires_grad_() for x in _pair(D_Q, D_Q))
     assert torch.autograd.gradcheck(lambda a, b: score(a, score.prepare(b)), (q, k))
+
+
+def test_a_subclass_with_another_forward_is_not_computed_by_fast_kernels():
+    """What its base class declares is about the formula of the base class."""
+
+    class Sharp(ScaledDotScore):
+        def forward(self, queries, keys):
+            return 100 * super().forward(queries, keys)
+
+    class Doubled(ScaledDotScore):
+        def product_scale(self, d_p):
+            return 2 * super().product_scale(d_p)
+
+        def forward(self, queries, keys):
+            return 2 * super().forward(queries, keys)
+
+    assert (Sharp().product_scale(4), Doubled().product_scale(4)) == (None, 1.0)
+    assert not Sharp().is_rotation_invariant
+    torch.manual_seed(3)
+    x, layout = torch.randn(11, 14), Layout.of([7, 4])
+    plain, sharp = SelfAttention(14, 2).eval(), SelfAttention(14, 2, score=Sharp()).eval()
+    sharp.load_state_dict(plain.state_dict())
+    with torch.no_grad():
+        q, k, v = (plain.qkv(x).unflatten(-1, (3, 2, 7)).permute(1, 2, 0, 3)).unbind(0)
+        parts = []
+        for rows in (slice(0, 7), slice(7, 11)):
+            weights = (100 * q[:, rows] @ k[:, rows].mT / 7**0.5).softmax(-1)
+            parts.append((weights @ v[:, rows]).transpose(0, 1).flatten(1))
+        torch.testing.assert_close(sharp(x, layout), plain.out(torch.cat(parts)), atol=1e-5, rtol=1e-5)
+        assert not torch.allclose(sharp(x, layout), plain(x, layout), atol=1e-2)
