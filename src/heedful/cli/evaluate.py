@@ -158,14 +158,19 @@ class AlignmentOptions:
                 why = missing if self.alignments is None else "is not supported with --alignments"
                 raise RequestError(f"{option} {why}")
 
-    def scoring(self, limit: int | None) -> "error_rates.AlignmentScoring":
-        """Return the settings for `heedful.explain.error_rates.evaluate_alignments`."""
+    def evaluate(
+        self, run: "Run", name: str, source: "SourceConfig", limit: int | None
+    ) -> "error_rates.Evaluation":
+        """Evaluate the attention of a run on a data set."""
         from heedful.explain.alignment import STEPS, Choice
-        from heedful.explain.error_rates import AlignmentScoring
+        from heedful.explain.error_rates import evaluate_alignments
 
         assert self.alignments is not None
         steps = STEPS if self.step is None else (self.step,)
-        return AlignmentScoring(
+        return evaluate_alignments(
+            run,
+            name,
+            source,
             self.alignments,
             first=self.first_word,
             development=self.dev,
@@ -243,8 +248,6 @@ def _score_alignments(
     run: "Run", sources: Sources, extent: Extent, alignment_options: AlignmentOptions, *, shown: bool
 ) -> "Evaluation":
     """Score attention on one data set, print a table of all heads and write the links of the selected one."""
-    from heedful.explain.error_rates import evaluate_alignments
-
     chosen = sources.chosen(run)
     if len(chosen) > 1:
         known = ", ".join(chosen)
@@ -254,7 +257,7 @@ def _score_alignments(
     ((name, source),) = chosen.items()
     with _to(extent.output) as write:
         log(f"{name}: computing attention")
-        found = evaluate_alignments(run, name, source, alignment_options.scoring(extent.limit))
+        found = alignment_options.evaluate(run, name, source, extent.limit)
         write(found.pharaoh())
     if alignment_options.head is None:
         alignment_options.remember(run, found)

@@ -266,8 +266,7 @@ def _log_unavailable_views(seen: "Explanation") -> None:
 def _write(seen: "Explanation", out: Path, tokens: bool, exact: "Sequence[Choice]") -> None:
     """Write the explanation in the format given by the suffix of `out`."""
     if out.suffix.lower() in IMAGES:
-        from heedful.explain.figure import figure_of
-        from heedful.explain.heat_map import save
+        from heedful.explain.heat_map import figure_of, save
 
         save(figure_of(seen, tokens=tokens), out)
         return

@@ -12,19 +12,17 @@ W hypotheses of each, t generated tokens, C candidates, S tracked source positio
 """
 
 from bisect import insort
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
 from pydantic import model_validator
-from torch import Tensor
 
 from heedful.config import Config
 from heedful.decoding.probabilities import no_token_left, ranked
-from heedful.decoding.protocol import Hypothesis, MaxLength, OnToken, Request, StepFunction, StepOutput, Width
+from heedful.decoding.protocol import Hypothesis, MaxLength, Request, Width
 from heedful.decoding.scoring import GnmtLength, LengthPenalty, NotNegative, coverage_penalty, score
 from heedful.errors import RequestError
 
@@ -86,29 +84,11 @@ def beam_search(request: Request, config: BeamConfig) -> list[list[Hypothesis]]:
     """
     if request.on_token is not None and config.beam > 1:
         raise ValueError(f"on_token requires beam=1, got {config.beam}: the tokens are only known at the end")
-    n_tracked: Sequence[int] = [0] * len(request.max_lengths)  # source positions whose attention is summed
-    if config.coverage:
-        if request.source_lengths is None:
-            raise ValueError("a coverage penalty requires source_lengths for all sentences")
-        n_tracked = request.source_lengths
-    results = [_SentenceResult(config, most) for most in request.max_lengths]
-    sentences, output = request.begin()
-    running = Running.empty(sentences, n_tracked)
-    while running.sentences:
-        if config.coverage:
-            running = running.attending(output.attention)
-        candidates = candidates_of(
-            output.logits, request.banned, running.sums, 2 * config.beam, running.position
-        )
-        _collect_finished(running, candidates, results, config.beam, request.end)
-        extended, parents = running.extend(candidates, config.beam, request.end)
-        still = _still_running(extended, results)
-        if request.on_token is not None:
-            _report_tokens(extended, results, request.on_token)
-        if still:
-            output = _advance(request.step, output, extended, parents, still)
-        running = extended.keep(still)
-    return [each.hypotheses() for each in results]
+    if config.coverage and request.source_lengths is None:
+        raise ValueError("a coverage penalty requires source_lengths for all sentences")
+    search = _Search(request, config)
+    search.run()
+    return [each.hypotheses() for each in search.results]
 
 
 @dataclass
@@ -159,61 +139,6 @@ class _SentenceResult:
         return every[: self.config.n_best]
 
 
-def _collect_finished(
-    running: "Running", candidates: "Candidates", results: list[_SentenceResult], beam: int, end: int
-) -> None:
-    """Collect hypotheses that end among the best ``beam`` candidates of each sentence."""
-    ends = candidates.ids == end
-    if not ends.any():
-        return
-    ends &= candidates.sums > NEVER
-    for i, c in np.argwhere(ends[:, :beam]).tolist():
-        row = int(candidates.rows[i, c])
-        log_probs = [*running.log_probs[i, row].tolist(), float(candidates.log_probs[i, c])]
-        ids = running.ids[i, row].tolist()
-        results[running.sentences[i]].add(ids, log_probs, True, running.attended_of(i, row))
-
-
-def _still_running(running: "Running", results: list[_SentenceResult]) -> list[int]:
-    """Return the indices within ``running`` of sentences to continue; complete the others."""
-    still = []
-    for i, (b, best_sum) in enumerate(zip(running.sentences, running.sums[:, 0].tolist(), strict=True)):
-        if not results[b].settled(best_sum, running.position):
-            still.append(i)
-        elif running.position == results[b].most:
-            for row in np.flatnonzero(running.sums[i] > NEVER).tolist():
-                ids, log_probs = running.ids[i, row].tolist(), running.log_probs[i, row].tolist()
-                results[b].add(ids, log_probs, False, running.attended_of(i, row))
-    return still
-
-
-def _report_tokens(running: "Running", results: list[_SentenceResult], on_token: OnToken) -> None:
-    """Report the newest token of each sentence unless its only hypothesis has just finished."""
-    for b, token in zip(running.sentences, running.ids[:, 0, -1].tolist(), strict=True):
-        if not results[b].finished:
-            on_token(b, token)
-
-
-def _advance(
-    step: StepFunction,
-    output: StepOutput,
-    running: "Running",
-    parents: Int[np.ndarray, "A W"],
-    still: list[int],
-) -> StepOutput:
-    """Remove finished sentences, and pass the last token of every other hypothesis to the model."""
-    state, device = output.state, output.logits.device
-    n, width, ids = len(still), parents.shape[1], running.ids[:, :, -1]
-    if n < len(running.sentences):
-        state, ids, parents = state.keep(still), ids[still], parents[still]
-    tokens = torch.from_numpy(ids.reshape(-1)).to(device)
-    if running.position == 1:
-        return step(tokens, state.widen(width) if width > 1 else state, None)
-    own = np.arange(n * width).reshape(n, width)
-    rows = parents + own[:, :1]
-    return step(tokens, state, None if (rows == own).all() else torch.from_numpy(rows.reshape(-1)).to(device))
-
-
 class Candidates(NamedTuple):
     """One-token continuations of the hypotheses of each sentence, best first."""
 
@@ -226,85 +151,107 @@ class Candidates(NamedTuple):
     """Log-probability of the token."""
 
 
-def candidates_of(
-    logits: Float[Tensor, "N V"],
-    forbidden: Int[Tensor, " F"],
-    sums: Float[np.ndarray, "A W"],
-    n: int,
-    position: int,
-) -> Candidates:
-    """Return the best ``n`` continuations of each sentence (or all, if fewer), N = A * W.
-
-    They are among the best ``n`` of each hypothesis, so only those are added up and sorted. Ties are ordered
-    by hypothesis, then by token.
-    """
-    log_probs, ids = ranked(logits, forbidden, n, position)
-    totals = (sums.reshape(-1, 1) + log_probs).reshape(len(sums), -1)
-    order = (-totals).argsort(axis=1, kind="stable")[:, :n]
-    indices = order + np.arange(0, totals.size, totals.shape[1])[:, None]
-    return Candidates(totals.take(indices), order // ids.shape[1], ids.take(indices), log_probs.take(indices))
-
-
-@dataclass(frozen=True, eq=False)
-class Running:
-    """Running hypotheses of the active sentences, best first.
+class _Search:
+    """The running hypotheses of the active sentences, best first, and the results of all sentences.
 
     Missing hypotheses are copies of the first one with a sum of minus infinity, so that their continuations
     are never selected.
 
     Args:
-        sentences: indices of the sentences in the request.
-        sums: log-probability of each hypothesis.
-        ids: tokens of each hypothesis.
-        log_probs: log-probabilities of the tokens.
-        attended: attention weights of each source position, summed over the tokens.
-        source_lengths: number of real positions, out of S, of each sentence.
+        request: the sentences.
+        config: the configuration.
+
+    Attributes:
+        results: for each sentence of the request.
+        output: newest output of the model for the running hypotheses.
+        sentences: indices in the request of the active sentences.
+        source_lengths: number of real positions, out of S, of each; 0 without a coverage penalty.
+        sums: ``[A, W]``, log-probability of each hypothesis.
+        ids: ``[A, W, t]``, tokens of each hypothesis.
+        log_probs: ``[A, W, t]``, log-probabilities of the tokens.
+        attended: ``[A, W, S]``, attention weights of each source position, summed over the tokens.
     """
 
-    sentences: list[int]
-    sums: Float[np.ndarray, "A W"]
-    ids: Int[np.ndarray, "A W t"]
-    log_probs: Float[np.ndarray, "A W t"]
-    attended: Float[np.ndarray, "A W S"]
-    source_lengths: list[int]
-
-    @classmethod
-    def empty(cls, sentences: list[int], source_lengths: Sequence[int]) -> "Running":
-        """Return an empty hypothesis for each of ``sentences``, given all source lengths."""
-        n, lengths = len(sentences), [source_lengths[b] for b in sentences]
-        return cls(
-            sentences,
-            np.zeros((n, 1)),
-            np.zeros((n, 1, 0), np.int64),
-            np.zeros((n, 1, 0), np.float32),
-            np.zeros((n, 1, max(lengths, default=0))),
-            lengths,
-        )
+    def __init__(self, request: Request, config: BeamConfig) -> None:
+        self.request, self.config = request, config
+        self.results = [_SentenceResult(config, most) for most in request.max_lengths]
+        self.sentences, self.output = request.begin()
+        lengths = request.source_lengths if config.coverage else None
+        self.source_lengths = [0 if lengths is None else lengths[b] for b in self.sentences]
+        n = len(self.sentences)
+        self.sums = np.zeros((n, 1))
+        self.ids = np.zeros((n, 1, 0), np.int64)
+        self.log_probs = np.zeros((n, 1, 0), np.float32)
+        self.attended = np.zeros((n, 1, max(self.source_lengths, default=0)))
 
     @property
     def position(self) -> int:
         """Number of generated tokens, t."""
         return self.ids.shape[2]
 
-    def attending(self, attention: Float[Tensor, "N S2"] | None) -> "Running":
+    def run(self) -> None:
+        """Extend the hypotheses until all sentences are done."""
+        while self.sentences:
+            if self.config.coverage:
+                self._add_attention()
+            candidates = self._candidates()
+            self._collect_finished(candidates)
+            parents = self._extend(candidates)
+            still = self._still_running()
+            if self.request.on_token is not None:
+                for b, token in zip(self.sentences, self.ids[:, 0, -1].tolist(), strict=True):
+                    if not self.results[b].finished:  # otherwise the end token was chosen
+                        self.request.on_token(b, token)
+            if not still:
+                return
+            self._advance(parents, still)
+
+    def _add_attention(self) -> None:
         """Add the attention weights of one more token; weights of padding are ignored."""
+        attention, longest = self.output.attention, max(self.source_lengths)
         if attention is None:
             raise RequestError(
                 "a coverage penalty requires attention over the source, which this model does not provide; "
                 "set 'coverage' to 0"
             )
-        longest = max(self.source_lengths)
         if attention.shape[1] < longest:
             raise ValueError(f"attention must cover {longest} source positions, got {attention.shape[1]}")
         more = attention[:, :longest].cpu().double().numpy().reshape(*self.sums.shape, longest)
-        return replace(self, attended=self.attended[:, :, :longest] + more)
+        self.attended = self.attended[:, :, :longest] + more
 
-    def extend(
-        self, candidates: Candidates, beam: int, end: int
-    ) -> tuple["Running", Int[np.ndarray, "A W2"]]:
-        """Return the best ``beam`` candidates that do not end, and the row that each continues."""
-        n, n_candidates = candidates.ids.shape
-        continues = (candidates.ids != end) & (candidates.sums > NEVER)
+    def _candidates(self) -> Candidates:
+        """Return the best ``2 * beam`` continuations of each sentence (or all, if fewer).
+
+        They are among the best of each hypothesis, so only those are added up and sorted. Ties are ordered by
+        hypothesis, then by token.
+        """
+        n = 2 * self.config.beam
+        log_probs, ids = ranked(self.output.logits, self.request.banned, n, self.position)
+        totals = (self.sums.reshape(-1, 1) + log_probs).reshape(len(self.sums), -1)
+        order = (-totals).argsort(axis=1, kind="stable")[:, :n]
+        indices = order + np.arange(0, totals.size, totals.shape[1])[:, None]
+        rows = order // ids.shape[1]
+        return Candidates(totals.take(indices), rows, ids.take(indices), log_probs.take(indices))
+
+    def _collect_finished(self, candidates: Candidates) -> None:
+        """Collect hypotheses that end among the best ``beam`` candidates of each sentence."""
+        ends = candidates.ids == self.request.end
+        if not ends.any():
+            return
+        ends &= candidates.sums > NEVER
+        for i, c in np.argwhere(ends[:, : self.config.beam]).tolist():
+            self._collect(i, int(candidates.rows[i, c]), [float(candidates.log_probs[i, c])])
+
+    def _collect(self, i: int, row: int, end: list[float]) -> None:
+        """Add a hypothesis to the results, with the log-probability of its end token, if it has one."""
+        ids, log_probs = self.ids[i, row].tolist(), [*self.log_probs[i, row].tolist(), *end]
+        attended = self.attended[i, row, : self.source_lengths[i]]
+        self.results[self.sentences[i]].add(ids, log_probs, bool(end), attended)
+
+    def _extend(self, candidates: Candidates) -> Int[np.ndarray, "A W"]:
+        """Continue with the best ``beam`` candidates that do not end; return the row that each continues."""
+        beam, (n, n_candidates) = self.config.beam, candidates.ids.shape
+        continues = (candidates.ids != self.request.end) & (candidates.sums > NEVER)
         indices = (~continues).argsort(axis=1, kind="stable")[:, :beam]
         if (missing := beam - indices.shape[1]) > 0:
             indices = np.pad(indices, ((0, 0), (0, missing)), constant_values=n_candidates - 1)
@@ -314,32 +261,43 @@ class Running:
         indices = indices + np.arange(0, n * n_candidates, n_candidates)[:, None]
         rows, sums = candidates.rows.take(indices), candidates.sums.take(indices)
         parents = rows + np.arange(0, self.sums.size, self.sums.shape[1])[:, None]
-        extended = Running(
-            self.sentences,
-            sums if full else np.where(live, sums, NEVER),
-            _continued(self.ids, parents, candidates.ids.take(indices)),
-            _continued(self.log_probs, parents, candidates.log_probs.take(indices)),
-            _rows(self.attended, parents),
-            self.source_lengths,
-        )
-        return extended, rows
+        self.sums = sums if full else np.where(live, sums, NEVER)
+        self.ids = _continued(self.ids, parents, candidates.ids.take(indices))
+        self.log_probs = _continued(self.log_probs, parents, candidates.log_probs.take(indices))
+        self.attended = _rows(self.attended, parents)
+        return rows
 
-    def keep(self, still: list[int]) -> "Running":
-        """Keep only these sentences."""
-        if len(still) == len(self.sentences):
-            return self
-        return Running(
-            [self.sentences[i] for i in still],
-            self.sums[still],
-            self.ids[still],
-            self.log_probs[still],
-            self.attended[still],
-            [self.source_lengths[i] for i in still],
-        )
+    def _still_running(self) -> list[int]:
+        """Return the indices within ``sentences`` of those to continue; complete the others."""
+        still = []
+        for i, (b, best_sum) in enumerate(zip(self.sentences, self.sums[:, 0].tolist(), strict=True)):
+            if not self.results[b].settled(best_sum, self.position):
+                still.append(i)
+            elif self.position == self.results[b].most:
+                for row in np.flatnonzero(self.sums[i] > NEVER).tolist():
+                    self._collect(i, row, [])
+        return still
 
-    def attended_of(self, i: int, row: int) -> Float[np.ndarray, " S"]:
-        """Return the summed attention weights of one hypothesis over the real source positions."""
-        return self.attended[i, row, : self.source_lengths[i]]
+    def _advance(self, parents: Int[np.ndarray, "A W"], still: list[int]) -> None:
+        """Remove finished sentences, and pass the last token of every other hypothesis to the model."""
+        state, device = self.output.state, self.output.logits.device
+        if len(still) < len(self.sentences):
+            state, parents = state.keep(still), parents[still]
+            self.sentences = [self.sentences[i] for i in still]
+            self.source_lengths = [self.source_lengths[i] for i in still]
+            self.sums, self.ids = self.sums[still], self.ids[still]
+            self.log_probs, self.attended = self.log_probs[still], self.attended[still]
+        n, width = parents.shape
+        tokens = torch.from_numpy(self.ids[:, :, -1].reshape(-1)).to(device)
+        rows = None
+        if self.position == 1:
+            state = state.widen(width) if width > 1 else state
+        else:
+            own = np.arange(n * width).reshape(n, width)
+            continued = parents + own[:, :1]
+            if not (continued == own).all():
+                rows = torch.from_numpy(continued.reshape(-1)).to(device)
+        self.output = self.request.step(tokens, state, rows)
 
 
 def _continued(

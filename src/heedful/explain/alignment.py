@@ -14,7 +14,7 @@ the step that predicts it (``output``), and the row of the next step, which read
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ from heedful.tasks.sequence_formats import TWO_SIDES, ConcatenatedFormat, Encode
 from heedful.tasks.source_target import Tokenizers
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import surface_words
+from heedful.typing import JsonObject
 
 READ_AS_INPUT = ", at the input step"
 """Suffix of the name of a head whose rows are those of the steps that read the target words."""
@@ -69,6 +70,11 @@ class Choice:
                 f"{option} must be LAYER.HEAD, or LAYER for the mean of its heads, from 1 (3.1), got {text}"
             )
         return cls(int(layer) - 1, int(head) - 1 if dot else None, step)
+
+    def to_dict(self) -> JsonObject:
+        """Return the JSON form, counted from 1; ``head`` is null for a mean of heads."""
+        head = None if self.head is None else self.head + 1
+        return {"layer": self.layer + 1, "head": head, "step": self.step}
 
     def __str__(self) -> str:
         """Return the name, counted from 1: ``layer 3, head 1``."""
@@ -177,7 +183,7 @@ def between_ids(
         yield from find(model, pairing.scored(*own).to(device), *own)
 
 
-def _over_source(model: Model, batch: Batch, *_: Any) -> Iterator[Weights]:
+def _over_source(model: Model, batch: Batch, *_: object) -> Iterator[Weights]:
     if not getattr(model, "alignment_taps", None):
         raise RequestError("the model must have attention over a source; this one has none")
     for result in forced(model, batch, alignment=True):

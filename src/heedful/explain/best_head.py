@@ -60,9 +60,7 @@ def keep(run: Run, table: Sequence[Rated], pairs: int) -> ShownHead | None:
     choice = best.choice
     value = {
         "version": VERSION,
-        "layer": choice.layer + 1,
-        "head": None if choice.head is None else choice.head + 1,
-        "step": choice.step,
+        **choice.to_dict(),
         "rate": best.rate,
         "pairs": pairs,
         "weights": weights,

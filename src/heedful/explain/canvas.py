@@ -10,6 +10,7 @@ from io import BytesIO
 from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
@@ -69,14 +70,14 @@ def blank(width: float, height: float) -> Figure:
     return figure
 
 
-def quiet(axes: Any) -> None:
+def quiet(axes: Axes) -> None:
     """Remove tick marks, and draw the frame in light grey."""
     axes.tick_params(which="both", length=0)
     for spine in axes.spines.values():
         spine.set_color("0.6")
 
 
-def without_ticks(axes: Any, title: str) -> None:
+def without_ticks(axes: Axes, title: str) -> None:
     """Set a title, and remove ticks and their labels."""
     axes.set_title(printable(title), fontsize=10, parse_math=False)
     axes.set_xticks([])
@@ -84,14 +85,14 @@ def without_ticks(axes: Any, title: str) -> None:
     quiet(axes)
 
 
-def draw_photo(axes: Any, image: bytes, rows: int, columns: int) -> None:
+def draw_photo(axes: Axes, image: bytes, rows: int, columns: int) -> None:
     """Draw a PNG at the size of a grid of patches."""
     pixels = imread(BytesIO(image), format="png")
     axes.imshow(pixels, cmap="gray", vmin=0, vmax=1, extent=(-0.5, columns - 0.5, rows - 0.5, -0.5))
     without_ticks(axes, "the image")
 
 
-def label_rows(axes: Any, tokens: Sequence[str]) -> None:
+def label_rows(axes: Axes, tokens: Sequence[str]) -> None:
     """Label rows with tokens."""
     axes.set_yticks(range(len(tokens)), [printable(token) for token in tokens], fontsize=9)
     for label in axes.get_yticklabels():
@@ -100,7 +101,7 @@ def label_rows(axes: Any, tokens: Sequence[str]) -> None:
     quiet(axes)
 
 
-def label_heads(axes: Any, layers: Any, heads: Any) -> None:
+def label_heads(axes: Axes, layers: Any, heads: Any) -> None:
     """Label a table of layers by heads; both are ticks and their labels."""
     axes.set_xticks(*heads, fontsize=8)
     axes.set_yticks(*layers, fontsize=8)

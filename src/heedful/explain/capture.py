@@ -44,12 +44,12 @@ BEST_ANSWER = AnswerOptions()
 
 def explain_input(
     run: Run,
-    input: Any,
+    input: object,
     *,
     maps: Selection = EVERY_MAP,
     options: AnswerOptions = BEST_ANSWER,
     views: Sequence[str] = (),
-    others: Iterable[Any] = (),
+    others: Iterable[object] = (),
     limit: int = LIMIT,
 ) -> Explanation:
     """Explain one input of a run.
@@ -77,33 +77,26 @@ def explain_input(
     refuse_text("views", views)
     check_names(views)
     sites = _selected_sites(run, maps)
-    is_all = ALL in views
+    others, is_all = list(others), ALL in views
     names = views_of(run) if is_all else views
-    refuse_absent(run, names)
-    others = list(others)
-    if others and not any(VIEWS[name].is_over_inputs for name in names):
-        together = " and ".join(name for name, view in VIEWS.items() if view.is_over_inputs)
-        raise RequestError(
-            f"only the views {together} support several inputs, got {1 + len(others)} inputs; add one of "
-            "these views, or give one input (put a text with spaces in quotes)"
-        )
+    refuse_absent(run, names, 1 + len(others))
     prepared = prepare_input(run, input, options)
     explanation = capture_maps(run, input, prepared, sites, limit)
-    if options.target is not None:
-        explanation = _scored(explanation)
+    if options.target is not None and explanation.log_probs:
+        (log_probs,) = explanation.log_probs.values()
+        own = [value for value in log_probs if value is not None]
+        explanation = replace(explanation, answer={**explanation.answer, "log_probs": own, "score": sum(own)})
     if maps.layers is None and maps.heads is None:
         explanation = replace(explanation, best=_best(run, explanation.maps))
     explanations = [explanation]
     for number, other in enumerate(others, 2):
-        taken = sum(own.weights.nbytes for each in explanations for own in each.maps)
+        taken = sum(each.weights.nbytes for done in explanations for each in done.maps)
         try:
             made = prepare_input(run, other, AnswerOptions(options.decoding))
             explanations.append(capture_maps(run, other, made, sites, limit, taken))
         except RequestError as error:
             raise type(error)(f"input {number}: {error}") from None
-    whole = [replace(each, maps=[own for own in each.maps if not own.is_part]) for each in explanations]
-    values, unavailable = _views(run, prepared, whole, names, is_all)
-    return replace(explanation, views=values, unavailable=unavailable)
+    return _with_views(run, prepared, explanations, names, is_all)
 
 
 def _selected_sites(run: Run, maps: Selection) -> list[AttentionSite]:
@@ -126,7 +119,7 @@ def _selected_sites(run: Run, maps: Selection) -> list[AttentionSite]:
     return chosen(sites, maps)
 
 
-def prepare_input(run: Run, input: Any, options: AnswerOptions = BEST_ANSWER) -> ModelInput:
+def prepare_input(run: Run, input: object, options: AnswerOptions = BEST_ANSWER) -> ModelInput:
     """Prepare and answer one input, on the device of the model.
 
     Raises:
@@ -138,7 +131,7 @@ def prepare_input(run: Run, input: Any, options: AnswerOptions = BEST_ANSWER) ->
     return replace(made, batch=made.batch.to(next(run.model.parameters()).device))
 
 
-def _predicted(run: Run, input: Any, options: AnswerOptions, **given: Any) -> Prediction:
+def _predicted(run: Run, input: object, options: AnswerOptions, **given: Any) -> Prediction:
     """Return the answer predicted by `Run.predict`, given options of the predictor.
 
     Raises:
@@ -173,7 +166,7 @@ def _predicted(run: Run, input: Any, options: AnswerOptions, **given: Any) -> Pr
 
 @torch.no_grad()
 def capture_maps(
-    run: Run, input: Any, prepared: ModelInput, sites: Sequence[AttentionSite], limit: int, taken: int = 0
+    run: Run, input: object, prepared: ModelInput, sites: Sequence[AttentionSite], limit: int, taken: int = 0
 ) -> Explanation:
     """Run the model once with the taps of the sites captured; return the explanation without views.
 
@@ -234,14 +227,6 @@ def _log_probs(
     return {questions.axis: found}
 
 
-def _scored(explanation: Explanation) -> Explanation:
-    """Return the explanation of a given text with its scores under the model in the answer."""
-    for log_probs in explanation.log_probs.values():
-        own = [value for value in log_probs if value is not None]
-        return replace(explanation, answer={**explanation.answer, "log_probs": own, "score": sum(own)})
-    return explanation
-
-
 def _best(run: Run, maps: Sequence[Map]) -> Best | None:
     """Return the value of `Explanation.best`."""
     choice = best_head(run)
@@ -251,20 +236,22 @@ def _best(run: Run, maps: Sequence[Map]) -> Best | None:
     return next((Best(each.tap, choice.head, choice.step) for each in own), None)
 
 
-def _views(
+def _with_views(
     run: Run, prepared: ModelInput, explanations: Sequence[Explanation], names: Sequence[str], is_all: bool
-) -> tuple[JsonObject, dict[str, str]]:
-    """Return the requested views by name and, if all were requested, why views are missing.
+) -> Explanation:
+    """Return the first explanation with the requested views and, if all were requested, why some are missing.
 
     Raises:
         RequestError: a view that was requested by name is not available for the input.
     """
-    found, unavailable = {}, {}
+    whole = [replace(each, maps=[own for own in each.maps if not own.is_part]) for each in explanations]
+    views: JsonObject = {}
+    unavailable = {}
     for name in names:
         try:
-            found[name] = view_module(name).compute(run, prepared, explanations)
+            views[name] = view_module(name).compute(run, prepared, whole)
         except RequestError as error:
             if not is_all:
                 raise
             unavailable[name] = str(error)
-    return found, unavailable
+    return replace(explanations[0], views=views, unavailable=unavailable)

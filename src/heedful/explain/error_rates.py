@@ -33,7 +33,6 @@ from heedful.runs.run import Run
 from heedful.tasks import evaluation
 from heedful.tasks.metrics.alignment import (
     Alignment,
-    Gold,
     Link,
     alignment_error_rate,
     check_alignments,
@@ -73,7 +72,7 @@ class Rated:
     def to_dict(self) -> JsonObject:
         """Return the JSON form, with layers and heads from 1; ``head`` is null for a mean of heads."""
         return {
-            **named(self.choice),
+            **self.choice.to_dict(),
             "development": None if self.development is None else _finite(self.development.value),
             "value": _finite(self.score.value),
             **self.score.details,
@@ -117,11 +116,25 @@ class Evaluation(evaluation.Evaluation):
             yield f"  {layer:>5}  {name:>4}  {rated.choice.step:>6}  {rates}{mark}"
 
 
-@dataclass(frozen=True)
-class AlignmentScoring:
-    """Options for the evaluation of attention on gold alignments.
+def evaluate_alignments(
+    run: Run,
+    split: str,
+    source: SourceConfig,
+    gold: str,
+    *,
+    first: int = 0,
+    development: int = 0,
+    choice: Choice | None = None,
+    by: Direction = "target",
+    steps: Sequence[DecoderStep] = STEPS,
+    limit: int | None = None,
+) -> Evaluation:
+    """Evaluate the attention of a run, with teacher forcing, on gold alignments.
 
     Args:
+        run: the run.
+        split: name of the data set.
+        source: location of the sources and targets, with words separated by spaces.
         gold: file of gold alignments (`heedful.tasks.metrics.alignment.read_gold`), plain or ``.gz``.
         first: index of the first word in this file, 0 or 1.
         development: number of pairs, from the first, to select the head on; the others are reported.
@@ -129,25 +142,6 @@ class AlignmentScoring:
         by: how words are linked (`heedful.explain.alignment.links`).
         steps: decoder steps whose rows are used for target words (`heedful.explain.alignment.at_step`).
         limit: maximum number of pairs.
-    """
-
-    gold: str
-    first: int = 0
-    development: int = 0
-    choice: Choice | None = None
-    by: Direction = "target"
-    steps: Sequence[DecoderStep] = STEPS
-    limit: int | None = None
-
-
-def evaluate_alignments(run: Run, split: str, source: SourceConfig, how: AlignmentScoring) -> Evaluation:
-    """Evaluate the attention of a run, with teacher forcing, on gold alignments.
-
-    Args:
-        run: the run.
-        split: name of the data set.
-        source: location of the sources and targets, with words separated by spaces.
-        how: gold alignments and options.
 
     Raises:
         RequestError: the run has no attention between texts, or there are too few pairs.
@@ -158,50 +152,44 @@ def evaluate_alignments(run: Run, split: str, source: SourceConfig, how: Alignme
         raise RequestError(
             "--alignments: the model must have attention between source and target; this run's has none"
         )
-    if how.development and how.choice is not None:
+    if development and choice is not None:
         raise RequestError("--dev and --head exclude each other; remove one of them")
     rows = [row.row for row in rows_of(run.recipe, source)]
     sources, targets = ([blank_words(row[column]) for row in rows] for column in (SOURCE, TARGET))
-    gold = gold_of(how.gold, sources, targets, how.first).alignments[: how.limit]
-    kept, development = len(gold), how.development
+    alignments = _gold(gold, sources, targets, first)[:limit]
+    kept = len(alignments)
     if development >= kept:
         raise RequestError(
             f"--dev must be less than the number of sentence pairs ({kept:,}), got {development}"
         )
     words = sources[:kept], targets[:kept]
-    found = links_of(between_words(run.model, run.processor, *words, run.recipe.pairing, how.steps), how.by)
-    table = rated(found, gold, development)
-    if how.choice is not None:
-        chosen, chosen_by = _named(table, how.choice), "given"
+    found = links_of(between_words(run.model, run.processor, *words, run.recipe.pairing, steps), by)
+    table = rated(found, alignments, development)
+    if choice is not None:
+        chosen, chosen_by = _row(table, choice), "given"
     else:
         chosen, chosen_by = most_accurate(table), f"first-{development}" if development else "these-pairs"
-    scores = [_score(chosen, how.by, chosen_by, table), *_of_the_guided(run, how, table)]
-    judged = sum(bool(each.possible) for each in gold[: development or kept])
+    scores = [_score(chosen, by, chosen_by, table)]
+    if guided := getattr(run.recipe.objective, "guided", None):
+        layers = 1 + max(each.choice.layer for each in table)
+        step = guided.step if guided.step in steps else steps[0]
+        head = _row(table, Choice(guided.place(layers), guided.head - 1, step))
+        scores.append(replace(_score(head, by, "guided"), name=f"{head.score.name} of the guided head"))
+    judged = sum(bool(each.possible) for each in alignments[: development or kept])
     return Evaluation(split, scores, table, chosen, development, judged, found[chosen.choice])
 
 
-def _of_the_guided(run: Run, how: AlignmentScoring, table: Sequence[Rated]) -> Iterator[Score]:
-    """Yield the score of the head trained with alignment supervision, if there is one."""
-    guided = getattr(run.recipe.objective, "guided", None)
-    if guided is None:
-        return
-    layers = 1 + max(each.choice.layer for each in table)
-    step = guided.step if guided.step in how.steps else how.steps[0]
-    head = _named(table, Choice(guided.place(layers), guided.head - 1, step))
-    yield replace(_score(head, how.by, "guided"), name=f"{head.score.name} of the guided head")
-
-
-def gold_of(gold: str, sources: Sequence[Words], targets: Sequence[Words], first: int) -> Gold:
+def _gold(path: str, sources: Sequence[Words], targets: Sequence[Words], first: int) -> Sequence[Alignment]:
     """Read gold alignments and check that they match the words.
 
     Raises:
         DataError: they cannot be read, or do not match.
     """
-    file = find(gold, Path())
-    read = read_gold(lines(file), file.name, first=first, n_pairs=len(sources))
+    file = find(path, Path())
+    gold = read_gold(lines(file), file.name, first=first, n_pairs=len(sources))
     words = [(len(s), len(t)) for s, t in zip(sources, targets, strict=True)]
-    check_alignments(read, words, file.name)
-    return read
+    check_alignments(gold, words, file.name)
+    return gold.alignments
 
 
 def links_of(attentions: Iterable[Attention], by: Direction = "target") -> LinksByHead:
@@ -256,14 +244,14 @@ def _refuse_longer(
         RequestError: it is too long.
     """
     if isinstance(pairing, ConcatenatedFormat):
-        length, room, where = source + target, pairing.context - 2, "on both sides"
+        length, most, where = source + target, pairing.context - 2, "on both sides"
     elif pairing.longest is not None:
-        length, room, where = max(source, target), pairing.longest - 1, "on one side"
+        length, most, where = max(source, target), pairing.longest - 1, "on one side"
     else:
         return
-    if length > room:
+    if length > most:
         raise RequestError(
-            f"sentence pair {number} must have at most {room} tokens {where}, got {length}; remove it"
+            f"sentence pair {number} must have at most {most} tokens {where}, got {length}; remove it"
         )
 
 
@@ -325,13 +313,7 @@ def _shown(rate: float | None) -> str:
     return "-" if rate is None or isnan(rate) else f"{rate:.4f}"
 
 
-def named(choice: Choice) -> dict[str, int | str | None]:
-    """Return the JSON form of a choice, counted from 1."""
-    head = None if choice.head is None else choice.head + 1
-    return {"layer": choice.layer + 1, "head": head, "step": choice.step}
-
-
-def _named(table: Sequence[Rated], choice: Choice) -> Rated:
+def _row(table: Sequence[Rated], choice: Choice) -> Rated:
     """Return the row of a head; for a layer with one head, the head is also the mean."""
     own = [each for each in table if (each.choice.layer, each.choice.step) == (choice.layer, choice.step)]
     if not own:
@@ -350,7 +332,7 @@ def _named(table: Sequence[Rated], choice: Choice) -> Rated:
 
 def _score(one: Rated, by: Direction, how: str, table: Sequence[Rated] = ()) -> Score:
     """Return the score of a head, with its settings in the signature, and the table in the details."""
-    details = {**one.score.details, **named(one.choice)}
+    details = {**one.score.details, **one.choice.to_dict()}
     if table:
         details["table"] = [each.to_dict() for each in table]
     signature = f"{one.score.signature}|links:{by}|step:{one.choice.step}|head:{how}"

@@ -1,4 +1,4 @@
-"""Draw attention as heat maps, between words or over an image, and write figures as PNG or SVG.
+"""Draw explanations, attention as heat maps of words or over an image, and write figures as PNG or SVG.
 
 Between words, rows are target words and columns are source words, as in Bahdanau et al. 2015, figure 3; each
 row sums to 1. The figure in the paper is white on black; here large weights are dark on white.
@@ -15,11 +15,25 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
 from heedful.errors import RequestError
-from heedful.explain.canvas import blank, colours, draw_photo, finished, quiet, without_ticks, wrapped
+from heedful.explain.canvas import (
+    blank,
+    check_size,
+    colours,
+    draw_photo,
+    finished,
+    quiet,
+    without_ticks,
+    wrapped,
+)
 from heedful.explain.matrix import Numbers, checked, printable
+from heedful.explain.summary import AttentionMatrix, mean_of, over_patches
+from heedful.explain.view import Explanation
+from heedful.explain.views import VIEWS, check_image, view_module
 from heedful.files import write_bytes
 
 SUFFIXES = (".png", ".svg")
@@ -37,7 +51,7 @@ SETTINGS: Any = {"svg.hashsalt": "heedful", "svg.fonttype": "path"}
 def heat_map(
     source: Sequence[str],
     target: Sequence[str],
-    weights: Any,
+    weights: ArrayLike,
     *,
     title: str = "",
     note: str = "",
@@ -61,9 +75,9 @@ def heat_map(
     top = max(1, math.ceil(round(10 * matrix.max(initial=0.0), DIGITS))) / 10
     across, down = (max(1, len(words)) * INCHES for words in (source, target))
     columns, rows = ([printable(word) for word in words] for words in (source, target))
-    room = 0.085 * max(map(len, [*rows, ""])), 0.06 * max(map(len, [*columns, ""]))
-    lines = wrapped(title, int(13 * (across + room[0] + 1.2)))
-    size = (max(across + room[0] + 1.4, 3.2), down + room[1] + 1.0 + 0.22 * (1 + lines.count("\n")))
+    margins = 0.085 * max(map(len, [*rows, ""])), 0.06 * max(map(len, [*columns, ""]))
+    lines = wrapped(title, int(13 * (across + margins[0] + 1.2)))
+    size = (max(across + margins[0] + 1.4, 3.2), down + margins[1] + 1.0 + 0.22 * (1 + lines.count("\n")))
     figure = blank(*size)
     axes = figure.add_subplot()
     image = axes.imshow(matrix, cmap=colours(), vmin=0, vmax=top, aspect="equal", interpolation="nearest")
@@ -85,7 +99,7 @@ def heat_map(
     return finished(figure)
 
 
-def _label(axes: Any, columns: Sequence[str], rows: Sequence[str]) -> None:
+def _label(axes: Axes, columns: Sequence[str], rows: Sequence[str]) -> None:
     """Label rows and columns with words, those of columns above and slanted; draw lines between cells."""
     axes.xaxis.tick_top()
     axes.set_xticks(range(len(columns)), columns, rotation=45, ha="left", rotation_mode="anchor")
@@ -100,7 +114,7 @@ def _label(axes: Any, columns: Sequence[str], rows: Sequence[str]) -> None:
 
 
 def attention_panels(
-    maps: Sequence[tuple[str, Any]],
+    maps: Sequence[tuple[str, ArrayLike]],
     image: bytes | None = None,
     *,
     among: int | None = None,
@@ -152,12 +166,53 @@ def attention_panels(
     return finished(figure, title, "\n".join(filter(None, notes)))
 
 
-def _grid(values: Any) -> Numbers:
+def _grid(values: ArrayLike) -> Numbers:
     weights = np.asarray(values, dtype=float)
     # NaN fails the comparison.
     if weights.ndim != 2 or not weights.size or not bool((weights >= 0).all()):
         raise ValueError(f"attention must be a matrix of non-negative weights, got shape {weights.shape}")
     return weights
+
+
+def figure_of(explanation: Explanation, *, tokens: bool = False) -> Figure:
+    """Draw the requested view; without a view, the mean attention or the head with the best known alignment.
+
+    Args:
+        explanation: the explanation.
+        tokens: draw attention between tokens instead of words.
+
+    Raises:
+        RequestError: there are several views, or neither a view nor attention, or the figure would be too
+            large to read.
+    """
+    drawn = [name for name in explanation.views if name in VIEWS]
+    check_image(drawn)
+    if drawn:
+        return view_module(drawn[0]).figure(explanation, explanation.views[drawn[0]])
+    shown = mean_of(explanation)
+    shown = shown if tokens else shown.in_words()
+    if shown.keys.grid is not None:
+        return _in_image(shown, explanation.text)
+    check_size(*shown.weights.shape)
+    return heat_map(
+        shown.keys.tokens, shown.queries.tokens, shown.weights, title=explanation.text, note=shown.title
+    )
+
+
+def _in_image(shown: AttentionMatrix, answer: str) -> Figure:
+    """Draw attention to image patches: one panel, or one per word of a text that attends to the image.
+
+    Raises:
+        RequestError: there are too many words.
+    """
+    side = shown.keys
+    if shown.queries.grid is not None:
+        name = "class token" if shown.queries.before else "mean of all patches"
+        maps = [(name, over_patches(shown))]
+    else:
+        check_size(len(shown.queries.tokens), 1)
+        maps = [(word, over_patches(shown, n)) for n, word in enumerate(shown.queries.tokens)]
+    return attention_panels(maps, side.image, among=len(side.tokens), title=answer, note=shown.title)
 
 
 def save(figure: Figure, path: Path | str) -> None:

@@ -9,13 +9,12 @@ import math
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heedful.explain.summary import alignment_of
-from heedful.explain.view import Explanation, Map, Weights
+from heedful.explain.view import Explanation, Weights
 from heedful.files import is_unicode
 from heedful.tasks.model_input import Axis
 from heedful.typing import JsonObject
@@ -58,7 +57,7 @@ def pieces(explanation: Explanation) -> Iterator[str]:
     yield "}"
 
 
-def _map_in_pieces(plain: Any, weights: Weights, text: Callable[[Any], str]) -> Iterator[str]:
+def _map_in_pieces(plain: JsonObject, weights: Weights, text: Callable[[object], str]) -> Iterator[str]:
     """Yield the JSON of a map: its other fields, then its weights."""
     yield f'{text(plain)[:-1]}, "weights": '
     yield from _listed(_listed([text(_rounded(row).tolist())] for row in head) for head in weights)
@@ -86,7 +85,18 @@ def _but_weights(explanation: Explanation) -> JsonObject:
         "sides": [
             _axis(name, axis, explanation.log_probs.get(name)) for name, axis in explanation.axes.items()
         ],
-        "maps": [_map(each) for each in explanation.maps],
+        "maps": [
+            {
+                "tap": each.tap,
+                "kind": each.kind,
+                "layer": each.layer + 1,
+                "queries": each.queries,
+                "keys": each.keys,
+                "heads": [head + 1 for head in each.heads],
+                **({"part": True} if each.is_part else {}),
+            }
+            for each in explanation.maps
+        ],
         "more": dict(explanation.views),
     }
     if (best := explanation.best) is not None:
@@ -97,7 +107,7 @@ def _but_weights(explanation: Explanation) -> JsonObject:
     return plain
 
 
-def _input(given: Any) -> str | list[str] | None:
+def _input(given: object) -> str | list[str] | None:
     """Return a text, the path of an image, or a list of texts; None if the input has no JSON form."""
     if isinstance(given, list | tuple):
         return [str(part) for part in given]
@@ -120,19 +130,6 @@ def _axis(name: str, axis: Axis, log_probs: Sequence[float | None] | None) -> Js
         finite = [None if value is None or not math.isfinite(value) else value for value in log_probs]
         plain["written"] = [None if value is None else round(value, DIGITS) for value in finite]
     return plain
-
-
-def _map(each: Map) -> JsonObject:
-    """Return all fields of a map except its weights, which are written last."""
-    return {
-        "tap": each.tap,
-        "kind": each.kind,
-        "layer": each.layer + 1,
-        "queries": each.queries,
-        "keys": each.keys,
-        "heads": [head + 1 for head in each.heads],
-        **({"part": True} if each.is_part else {}),
-    }
 
 
 def _rounded(weights: Weights) -> NDArray[np.float64]:

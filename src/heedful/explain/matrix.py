@@ -1,10 +1,10 @@
-"""Check matrices of weights, arrange them on grids, and replace unprintable characters, for all drawings."""
+"""Check, rescale and arrange matrices of weights, and replace unprintable characters, for all drawings."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
     from heedful.tasks.model_input import Axis
@@ -18,7 +18,7 @@ THUMBNAIL = 48
 """Maximum rows and columns of a thumbnail."""
 
 
-def checked(source: Sequence[str], target: Sequence[str], weights: Any) -> Numbers:
+def checked(source: Sequence[str], target: Sequence[str], weights: ArrayLike) -> Numbers:
     """Return the weights ``[target, source]`` in fp64, clipped to 0 to 1.
 
     Raises:
@@ -38,7 +38,7 @@ def printable(word: str) -> str:
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in word)
 
 
-def on_grid(values: Any, axis: "Axis") -> Numbers:
+def on_grid(values: ArrayLike, axis: "Axis") -> Numbers:
     """Arrange values of image tokens on the patch grid; values of tokens before the patches are dropped.
 
     Args:
@@ -60,6 +60,12 @@ def on_grid(values: Any, axis: "Axis") -> Numbers:
     return numbers[axis.before :].reshape(rows, columns)
 
 
+def unit_rows(w: Numbers) -> Numbers:
+    """Rescale rows along the last axis to sum 1; rows of zeros are unchanged."""
+    sums = w.sum(axis=-1, keepdims=True)
+    return np.divide(w, sums, out=np.zeros_like(w), where=sums > 0)
+
+
 def mosaic(maps: Numbers) -> Numbers:
     """Join maps ``[rows, columns, h, w, ...]`` into one, separated by lines of NaN.
 
@@ -67,9 +73,9 @@ def mosaic(maps: Numbers) -> Numbers:
         ``[rows (h + 1) - 1, columns (w + 1) - 1, ...]``.
     """
     rows, columns, h, w = maps.shape[:4]
-    framed = np.full((rows, columns, h + 1, w + 1, *maps.shape[4:]), np.nan)
-    framed[:, :, :h, :w] = maps
-    joined = framed.swapaxes(1, 2).reshape(rows * (h + 1), columns * (w + 1), *maps.shape[4:])
+    padded = np.full((rows, columns, h + 1, w + 1, *maps.shape[4:]), np.nan)
+    padded[:, :, :h, :w] = maps
+    joined = padded.swapaxes(1, 2).reshape(rows * (h + 1), columns * (w + 1), *maps.shape[4:])
     return joined[:-1, :-1]
 
 

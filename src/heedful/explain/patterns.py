@@ -47,10 +47,18 @@ import numpy as np
 
 from heedful.errors import RequestError
 from heedful.explain.classes import CLASSES
-from heedful.explain.matches import Match, head_scores, sums
-from heedful.explain.relations import COPY, NEIGHBOUR, AttentionContext, Relation, attention_context
+from heedful.explain.relations import (
+    COPY,
+    NEIGHBOUR,
+    AttentionContext,
+    Match,
+    Relation,
+    attention_context,
+    head_scores,
+    sums,
+)
 from heedful.explain.view import Explanation, Kind, Map
-from heedful.typing import JsonMapping, JsonObject
+from heedful.typing import JsonObject
 
 THRESHOLD = 0.5
 """Minimum score of a pattern that names a head."""
@@ -172,18 +180,18 @@ class Census:
 
     def table(self) -> tuple[Share, ...]:
         """Return the number of heads of each class, for each kind of attention in the model."""
-        kinds = dict.fromkeys(head.kind for head in self.heads)
-        return tuple(self._share(kind, pattern) for kind in kinds for pattern in CLASSES)
-
-    def _share(self, kind: Kind, pattern: str) -> Share:
-        heads = [head for head in self.heads if head.kind == kind]
-        own = sum(head.pattern == pattern for head in heads)
-        beside = sum(pattern in head.others for head in heads)
-        return Share(kind, pattern, own, own / len(heads), beside)
+        rows = []
+        for kind in dict.fromkeys(head.kind for head in self.heads):
+            heads = [head for head in self.heads if head.kind == kind]
+            for pattern in CLASSES:
+                n = sum(head.pattern == pattern for head in heads)
+                beside = sum(pattern in head.others for head in heads)
+                rows.append(Share(kind, pattern, n, n / len(heads), beside))
+        return tuple(rows)
 
     def to_dict(self) -> JsonObject:
         """Return the JSON form described by ``docs/schemas/census.schema.json``; layers and heads from 1."""
-        found = recurrence(self)
+        recurrent = recurrence(self)
         return {
             "version": 1,
             "task": self.task,
@@ -191,31 +199,13 @@ class Census:
             "inputs": self.inputs,
             "threshold": self.threshold,
             "table": [asdict(share) for share in self.table()],
-            "recurrence": None if found is None else asdict(found),
+            "recurrence": None if recurrent is None else asdict(recurrent),
             # Through JSON, because asdict keeps tuples.
             "heads": [
                 {**json.loads(json.dumps(asdict(head))), "layer": head.layer + 1, "head": head.head + 1}
                 for head in self.heads
             ],
         }
-
-    @classmethod
-    def from_dict(cls, value: JsonMapping) -> "Census":
-        """Return a census from the result of `to_dict`."""
-        heads = tuple(_head(each) for each in value["heads"])
-        return cls(value["task"], value["run"], value["inputs"], value["threshold"], heads)
-
-
-def _head(plain: JsonMapping) -> HeadPattern:
-    """Return a head from its JSON form."""
-    made = {
-        "layer": plain["layer"] - 1,
-        "head": plain["head"] - 1,
-        "others": tuple(plain["others"]),
-        "evidence": tuple(Example(**{**each, "tokens": tuple(each["tokens"])}) for each in plain["evidence"]),
-        "matches": {name: Match(**match) for name, match in plain["matches"].items()},
-    }
-    return HeadPattern(**{**plain, **made})
 
 
 def recurrence(of: Census) -> Recurrence | None:
@@ -257,11 +247,11 @@ def census(explanations: Sequence[Explanation], *, threshold: float = THRESHOLD)
         raise RequestError(f"all explanations of a census must be of one run, got {' and '.join(runs)}")
     taps: dict[str, list[_LayerInput]] = {}
     for number, explanation in enumerate(explanations):
-        for seen in _layers(number, explanation):
-            taps.setdefault(seen.map.tap, []).append(seen)
+        for each in _layers(number, explanation):
+            taps.setdefault(each.map.tap, []).append(each)
     if not taps:
         raise RequestError("a census needs attention weights; the explanations contain none")
-    heads = tuple(head for seen in taps.values() for head in _heads(seen, threshold))
+    heads = tuple(head for inputs in taps.values() for head in _heads(inputs, threshold))
     return Census(explanations[0].task, runs[0], len(explanations), threshold, heads)
 
 
@@ -295,34 +285,36 @@ def _layers(number: int, explanation: Explanation) -> Iterator[_LayerInput]:
             yield _LayerInput(number, each, contexts[pair])
 
 
-def _heads(seen: Sequence[_LayerInput], threshold: float) -> Iterator[HeadPattern]:
+def _heads(inputs: Sequence[_LayerInput], threshold: float) -> Iterator[HeadPattern]:
     """Yield the heads of one layer.
 
     Raises:
         RequestError: the inputs have different heads.
     """
-    first = seen[0].map
-    if any(each.map.heads != first.heads for each in seen):
+    first = inputs[0].map
+    if any(each.map.heads != first.heads for each in inputs):
         raise RequestError(f"{first.tap}: all inputs must have the same heads")
-    found = head_scores([sums(each.map.weights, each.context) for each in seen])
-    for row, (head, own) in enumerate(zip(first.heads, found, strict=True)):
-        pattern, others = named(own.matches, own.evenness, threshold)
-        match = own.matches.get(pattern)
+    scores = head_scores([sums(each.map.weights, each.context) for each in inputs])
+    for row, (head, (matches, position, evenness, confidence)) in enumerate(
+        zip(first.heads, scores, strict=True)
+    ):
+        pattern, others = named(matches, evenness, threshold)
+        match = matches.get(pattern)
         broad = pattern == "broad"
         yield HeadPattern(
             layer=first.layer,
             kind=first.kind,
             head=head,
             pattern=pattern,
-            score=match.score if match else own.evenness if broad else None,
+            score=match.score if match else evenness if broad else None,
             chance=match.chance if match else 1.0 if broad else None,
-            evidence=_evidence(seen, row, pattern, own.position),
+            evidence=_evidence(inputs, row, pattern, position),
             tap=first.tap,
             others=others,
-            position=own.position if "fixed position" in (pattern, *others) else None,
-            entropy=own.evenness,
-            confidence=own.confidence,
-            matches=own.matches,
+            position=position if "fixed position" in (pattern, *others) else None,
+            entropy=evenness,
+            confidence=confidence,
+            matches=matches,
         )
 
 
@@ -358,11 +350,11 @@ def named(
 
 
 def _evidence(
-    seen: Sequence[_LayerInput], row: int, pattern: str, position: int | None
+    inputs: Sequence[_LayerInput], row: int, pattern: str, position: int | None
 ) -> tuple[Example, ...]:
     """Return the largest weights on the keys of a pattern, one per query; of equal weights the first."""
     found = []
-    for each in seen:
+    for each in inputs:
         own = np.where(each.keys(pattern, position), each.map.weights[row], -1.0)
         best = own.argmax(axis=1)
         greatest = own[np.arange(len(own)), best]

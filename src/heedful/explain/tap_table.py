@@ -7,8 +7,8 @@ a letter. To update the page, run
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.recurrent import RecurrentConfig
-from heedful.models.registry import build_model
+from heedful.models.registry import SIZES, build_model
 from heedful.models.resnet import ResNetConfig
 from heedful.models.sections import AdditiveConfig
 from heedful.models.transformer import TransformerConfig
@@ -205,34 +205,26 @@ FAMILIES = [
 
 
 def rows(family: Family) -> list[Row]:
-    """Return the taps of a family, in the order of the forward pass."""
-    passed = shapes_of(family.config)
+    """Return the taps of a family, in the order of the forward pass; a star where copies differ."""
     groups: dict[Row, list[tuple[int, ...]]] = {}
-    for name, (tap, part, shape) in passed.items():
-        groups.setdefault(Row(_pattern(name), part, (), tap.description, tap.read_only), []).append(shape)
-    return [
-        Row(row.name, row.part, tuple(_axes(family, copies)), row.description, row.read_only)
-        for row, copies in groups.items()
-    ]
-
-
-def _pattern(name: str) -> str:
-    """Replace the first index in a dotted name by ``<i>`` and the second by ``<j>``."""
-    letters = iter("ij")
-    return re.sub(r"(?<=\.)\d+(?=\.)", lambda _: f"<{next(letters)}>", name)
-
-
-def _axes(family: Family, copies: Sequence[tuple[int, ...]]) -> Iterator[str]:
-    """Yield the letter of each axis; a star if copies differ."""
-    for numbers in zip(*copies, strict=True):
-        yield family.letter(numbers[0]) if len({*numbers}) == 1 else "*"
+    for name, (tap, part, shape) in shapes_of(family.config).items():
+        # The first index is <i>, the second <j>.
+        letters = iter("ij")
+        pattern = re.sub(r"(?<=\.)\d+(?=\.)", lambda _, left=letters: f"<{next(left)}>", name)
+        groups.setdefault(Row(pattern, part, (), tap.description, tap.read_only), []).append(shape)
+    found = []
+    for row, copies in groups.items():
+        axes = zip(*copies, strict=True)
+        letters_of_axes = (family.letter(sizes[0]) if len({*sizes}) == 1 else "*" for sizes in axes)
+        found.append(replace(row, shape=tuple(letters_of_axes)))
+    return found
 
 
 def shapes_of(config: Any) -> dict[str, tuple[Tap, str, tuple[int, ...]]]:
     """Return the taps of a model in the order of the forward pass, with module class and shape."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(1)
-        model = build_model(config, *_vocabularies(config)).eval()
+        model = build_model(config, *[VOCABULARY] * len(SIZES[config.kind])).eval()
         inputs = inputs_of(config)
         found: dict[str, tuple[Tap, str, tuple[int, ...]]] = {}
 
@@ -246,11 +238,6 @@ def shapes_of(config: Any) -> dict[str, tuple[Tap, str, tuple[int, ...]]]:
     if missing := known.keys() - found:
         raise ValueError(f"tap {sorted(missing)[0]} of {type(model).__name__} received no value")
     return found
-
-
-def _vocabularies(config: Any) -> tuple[int, ...]:
-    sides = {"transformer": 2, "recurrent": 2, "vision": 0, "resnet": 0}
-    return (VOCABULARY,) * sides.get(config.kind, 1)
 
 
 def inputs_of(config: Any) -> tuple[Any, ...]:
@@ -267,23 +254,23 @@ def inputs_of(config: Any) -> tuple[Any, ...]:
 
 def page() -> str:
     """Return the whole page."""
-    return "\n".join([WORDS, _table(("letter", "axis"), LETTERS.items()), *map(_section, FAMILIES)])
-
-
-def _section(family: Family) -> str:
-    lines = (
-        (
-            f"`{row.name}`",
-            f"`[{', '.join(row.shape)}]`",
-            f"`{row.part}`",
-            row.description + " (read only)" * row.read_only,
+    sections = [WORDS, _table(("letter", "axis"), LETTERS.items())]
+    for family in FAMILIES:
+        lines = (
+            (
+                f"`{row.name}`",
+                f"`[{', '.join(row.shape)}]`",
+                f"`{row.part}`",
+                row.description + " (read only)" * row.read_only,
+            )
+            for row in rows(family)
         )
-        for row in rows(family)
-    )
-    return f"## {family.title}\n\n" + _table(("tap", "shape", "module", "value"), lines)
+        table = _table(("tap", "shape", "module", "value"), lines)
+        sections.append(f"## {family.title}\n\n{table}")
+    return "\n".join(sections)
 
 
-def _table(head: Sequence[str], lines: Any) -> str:
+def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     rule = ["---"] * len(head)
     return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, rule, *lines))
 

@@ -8,8 +8,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TextIO
 
+from numpy.typing import ArrayLike
 from rich.cells import cell_len, set_cell_size
 
 from heedful.explain.matrix import checked, printable
@@ -64,7 +65,7 @@ SHADES = Style(tuple(sign * CELL for sign in BLOCKS), "│", "…", _scale(BLOCK
 ASCII = Style(tuple(sign.center(CELL) for sign in DIGITS), "|", "~", _scale(DIGITS))
 
 
-def choose_style(stream: Any, environment: Mapping[str, str] = os.environ) -> Style:
+def choose_style(stream: TextIO, environment: Mapping[str, str] = os.environ) -> Style:
     """Return colours if the terminal supports 256 colours, otherwise block characters, otherwise ASCII.
 
     A non-empty ``NO_COLOR`` turns colours off (no-color.org).
@@ -83,7 +84,7 @@ def choose_style(stream: Any, environment: Mapping[str, str] = os.environ) -> St
 def heat_map(
     source: Sequence[str],
     target: Sequence[str],
-    weights: Any,
+    weights: ArrayLike,
     *,
     style: Style = SHADES,
     width: int = 80,
@@ -114,10 +115,10 @@ def heat_map(
     return "\n".join([*drawn, f"{' ' * margin}{style.legend}"])
 
 
-def _parts(source: Sequence[str], room: int, style: Style) -> list[range]:
+def _parts(source: Sequence[str], space: int, style: Style) -> list[range]:
     """Split the columns into parts of nearly equal size that fit, with space for the last word's name."""
-    longest = min(max((cell_len(printable(word)) for word in source), default=0), room // 3)
-    fit = max(1, (room - longest) // CELL)
+    longest = min(max((cell_len(printable(word)) for word in source), default=0), space // 3)
+    fit = max(1, (space - longest) // CELL)
     count = -(-len(source) // fit)
     edges = [len(source) * i // count for i in range(count + 1)] if count else []
     return [range(*edge) for edge in pairwise(edges)]
@@ -128,16 +129,16 @@ def _stairs(words: Sequence[str], margin: int, width: int, style: Style) -> list
     lines = []
     for i, word in enumerate(words):
         before = "".join(f" {style.line} " for _ in range(i))
-        room = width - margin - CELL * i - 1
-        lines.append(f"{' ' * margin}{before} {_cut(word, room, style.ellipsis)}")
+        space = width - margin - CELL * i - 1
+        lines.append(f"{' ' * margin}{before} {_cut(word, space, style.ellipsis)}")
     return lines
 
 
-def _cut(word: str, room: int, ellipsis: str) -> str:
-    """Return a word, truncated with an ellipsis to at most ``room`` columns."""
-    if cell_len(word) <= room:
+def _cut(word: str, space: int, ellipsis: str) -> str:
+    """Return a word, truncated with an ellipsis to at most ``space`` columns."""
+    if cell_len(word) <= space:
         return word
-    return set_cell_size(word, max(room - 1, 0)).rstrip() + ellipsis
+    return set_cell_size(word, max(space - 1, 0)).rstrip() + ellipsis
 
 
 def link_lines(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> list[str]:

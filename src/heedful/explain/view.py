@@ -6,7 +6,7 @@ the attention of one layer, from the tokens of one axis (queries) to those of th
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,7 +98,7 @@ class Explanation:
 
     task: str
     run: str
-    input: Any
+    input: object
     answer: JsonMapping
     axes: Mapping[str, Axis]
     maps: Sequence[Map]

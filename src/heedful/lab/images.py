@@ -18,7 +18,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
-from heedful.explain.flow import Numbers, image_distance, patch_distances
+from heedful.explain.matrix import Numbers
+from heedful.explain.views.distances import image_distance, patch_distances
 from heedful.lab.drawing import Curves, Matrix, of_rows
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import cache, generator_from, seeded

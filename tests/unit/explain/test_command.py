@@ -15,7 +15,7 @@ from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
 from heedful.explain.capture import explain_input
 from heedful.explain.classes import CLASSES
-from heedful.explain.figure import figure_of
+from heedful.explain.heat_map import figure_of
 from heedful.explain.jsonable import jsonable
 from heedful.explain.page import build
 from heedful.explain.summary import mean_of

@@ -12,7 +12,6 @@ from heedful.data.corpora.phrasebook import phrasebook
 from heedful.errors import DataError, RequestError
 from heedful.explain.alignment import Attention, Choice, between_ids, links, teacher_forced
 from heedful.explain.error_rates import (
-    AlignmentScoring,
     Evaluation,
     between_words,
     evaluate_alignments,
@@ -169,7 +168,7 @@ def files(tmp_path):
 def judge(run, files, gold, **asked):
     (files / "gold").write_text("".join(line + "\n" for line in gold), "utf-8")
     ((name, source),) = chosen_splits(run, "test", [files / "src", files / "tgt"]).items()
-    return evaluate_alignments(run, name, source, AlignmentScoring(str(files / "gold"), **asked))
+    return evaluate_alignments(run, name, source, str(files / "gold"), **asked)
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,7 @@ from heedful.data.sources import LocatedRow, Location
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
 from heedful.explain.capture import EVERY_MAP, explain_input
-from heedful.explain.figure import figure_of
-from heedful.explain.heat_map import save
+from heedful.explain.heat_map import figure_of, save
 from heedful.explain.jsonable import jsonable
 from heedful.explain.page import page
 from heedful.explain.views import ALL

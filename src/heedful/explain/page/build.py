@@ -15,7 +15,6 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,7 +100,7 @@ def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"
 
 
-def as_script(value: Any) -> str:
+def as_script(value: object) -> str:
     """Return JSON that is safe inside a script element: ASCII, without ``<``.
 
     Raises:
@@ -305,7 +304,7 @@ def _number(probability: float) -> str:
     return f"{probability:.4f}" if probability >= 1e-4 or probability == 0 else f"{probability:.1e}"
 
 
-def _input_text(value: Any) -> str:
+def _input_text(value: object) -> str:
     """Return an input as text."""
     if isinstance(value, str | Path | int | float):
         return str(value)

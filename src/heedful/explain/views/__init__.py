@@ -159,8 +159,8 @@ def views_of(run: "Run") -> list[str]:
     return [name for name in VIEWS if view_module(name).has(run)]
 
 
-def refuse_absent(run: "Run", names: Sequence[str]) -> None:
-    """Check that a run supports the views.
+def refuse_absent(run: "Run", names: Sequence[str], n_inputs: int = 1) -> None:
+    """Check that a run supports the views, and one of the views the number of inputs.
 
     Raises:
         RequestError: it does not; the message reports what the view needs, and which views are supported.
@@ -173,3 +173,9 @@ def refuse_absent(run: "Run", names: Sequence[str]) -> None:
                 f"view {name} needs {view.needs}, which this run does not have; {view.by}use another view "
                 f"(available: {others})"
             )
+    if n_inputs > 1 and not any(VIEWS[name].is_over_inputs for name in names):
+        together = " and ".join(name for name, view in VIEWS.items() if view.is_over_inputs)
+        raise RequestError(
+            f"only the views {together} support several inputs, got {n_inputs} inputs; add one of "
+            "these views, or give one input (put a text with spaces in quotes)"
+        )

@@ -1,6 +1,6 @@
 """View ``census``: the class of each head (`heedful.explain.patterns`)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -8,8 +8,7 @@ import numpy as np
 from heedful.explain.attention_sites import find_sites
 from heedful.explain.classes import CLASSES
 from heedful.explain.matrix import printable
-from heedful.explain.patterns import Census, HeadPattern, recurrence
-from heedful.explain.patterns import census as census_of
+from heedful.explain.patterns import census
 from heedful.explain.summary import NAMES
 from heedful.explain.view import MEMORY, Explanation
 from heedful.explain.views.shared import Figure
@@ -29,70 +28,73 @@ def has(run: Run) -> bool:
 def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation]) -> JsonObject:
     """Return the census of the selected heads over all inputs, without attention to memory slots."""
     kept = [replace(each, maps=[m for m in each.maps if m.keys != MEMORY]) for each in explanations]
-    return census_of(kept).to_dict()
+    return census(kept).to_dict()
 
 
 def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     """Return the number of heads of each class, then a line per head."""
-    census = Census.from_dict(values)
-    inputs = "1 input" if census.inputs == 1 else f"{census.inputs:,} inputs"
-    output = [f"census of {len(census.heads):,} heads over {inputs}"]
-    if census.inputs == 1:
+    n, heads = values["inputs"], values["heads"]
+    output = [f"census of {len(heads):,} heads over {'1 input' if n == 1 else f'{n:,} inputs'}"]
+    if n == 1:
         output.append(
             "  patterns that do not occur in the input cannot be scored; use several inputs (--inputs FILE)"
         )
-    for share in census.table():
-        if share.heads:
-            name = f"{NAMES[share.kind]}: {share.pattern}"
-            meaning = CLASSES[share.pattern].meaning
-            output.append(f"  {name:<38} {share.heads:>4} {share.share:>5.0%}  {meaning}")
-    if (found := recurrence(census)) is not None:
+    for row in values["table"]:
+        if row["heads"]:
+            name, meaning = f"{NAMES[row['kind']]}: {row['pattern']}", CLASSES[row["pattern"]].meaning
+            output.append(f"  {name:<38} {row['heads']:>4} {row['share']:>5.0%}  {meaning}")
+    if recurrent := values["recurrence"]:
         output.append(
-            f"  of {found.heads} self-attention heads, {found.previous:.0%} attend to the previous token, "
-            f"{found.next:.0%} to the next token, {found.either:.0%} to both together"
+            f"  of {recurrent['heads']} self-attention heads, {recurrent['previous']:.0%} attend to the "
+            f"previous token, {recurrent['next']:.0%} to the next token, {recurrent['either']:.0%} to both "
+            "together"
         )
     output += [
         "",
         f"  {'kind':<6} {'layer':>5} {'head':>4}  {'class':<14} {'share':>5} {'score':>6}  evidence",
     ]
-    for head in census.heads:
-        score = "" if head.score is None else f"{head.score:.2f}"
-        where = f"{head.kind:<6} {head.layer + 1:>5} {head.head + 1:>4}"
-        what = f"{_class(head):<14} {_mass(head):>5} {score:>6}"
-        output.append(f"  {where}  {what}  {_evidence(head)}")
+    for head in heads:
+        score = "" if head["score"] is None else f"{head['score']:.2f}"
+        beside = [f"also {', '.join(head['others'])}"] if head["others"] else []
+        evidence = "; ".join([*_examples(head), *beside])
+        if head["confidence"] is None:
+            evidence = "no tokens to score"
+        where = f"{head['kind']:<6} {head['layer']:>5} {head['head']:>4}"
+        output.append(f"  {where}  {_class(head):<14} {_mass(head):>5} {score:>6}  {evidence}")
     return output
 
 
 def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return two tables: the number of heads of each class, and all heads; clicking a row opens the head."""
-    census = Census.from_dict(values)
     shares = [
         [
-            NAMES[share.kind],
-            share.pattern,
-            share.heads,
-            f"{share.share:.0%}",
-            CLASSES[share.pattern].meaning,
+            NAMES[row["kind"]],
+            row["pattern"],
+            row["heads"],
+            f"{row['share']:.0%}",
+            CLASSES[row["pattern"]].meaning,
         ]
-        for share in census.table()
-        if share.heads
+        for row in values["table"]
+        if row["heads"]
     ]
     heads = [
         [
-            {"text": f"{head.layer + 1}.{head.head + 1}", "tap": head.tap, "head": head.head},
-            head.kind,
+            {"text": f"{head['layer']}.{head['head']}", "tap": head["tap"], "head": head["head"] - 1},
+            head["kind"],
             _class(head),
             _mass(head) or None,
-            None if head.score is None else {"text": f"{head.score:.2f}", "share": max(0.0, head.score)},
+            None
+            if head["score"] is None
+            else {"text": f"{head['score']:.2f}", "share": max(0.0, head["score"])},
             "; ".join(_examples(head)) or None,
-            ", ".join(head.others) or None,
+            ", ".join(head["others"]) or None,
         ]
-        for head in census.heads
+        for head in values["heads"]
     ]
-    inputs = "one input" if census.inputs == 1 else f"{census.inputs:,} inputs"
+    n = values["inputs"]
     return [
         {
-            "title": f"Head classes over {inputs}",
+            "title": f"Head classes over {'one input' if n == 1 else f'{n:,} inputs'}",
             "kind": "table",
             "columns": ["attention", "class", "heads", "share", "meaning"],
             "rows": shares,
@@ -117,57 +119,49 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
 
     from heedful.explain.canvas import blank, finished, label_heads, legible
 
-    census = Census.from_dict(values)
-    stacks: dict[str, list[HeadPattern]] = {}
-    for head in census.heads:
-        stacks.setdefault(head.kind, []).append(head)
-    layers = [max(head.layer for head in heads) + 1 for heads in stacks.values()]
-    across = max(head.head for head in census.heads) + 1
+    stacks: dict[str, list[JsonMapping]] = {}
+    for head in values["heads"]:
+        stacks.setdefault(head["kind"], []).append(head)
+    layers = [max(head["layer"] for head in heads) for heads in stacks.values()]
+    across = max(head["head"] for head in values["heads"])
     drawn = blank(max(across * 0.34, 2.0) + 2.6, sum(layers) * 0.34 + 0.9 * len(stacks))
     panels = drawn.subplots(len(stacks), 1, squeeze=False, height_ratios=layers)[:, 0]
     for axes, (kind, heads), down in zip(panels, stacks.items(), layers, strict=True):
         colours = np.ones((down, across, 4))
         for head in heads:
-            own = CLASSES[head.pattern]
-            colours[head.layer, head.head] = to_rgba(own.colour)
-            ink = legible(colours[head.layer, head.head])
-            axes.text(head.head, head.layer, own.sign, ha="center", va="center", color=ink)
+            row, column, shown = head["layer"] - 1, head["head"] - 1, CLASSES[head["pattern"]]
+            colours[row, column] = to_rgba(shown.colour)
+            ink = legible(colours[row, column])
+            axes.text(column, row, shown.sign, ha="center", va="center", color=ink)
         axes.imshow(colours, interpolation="nearest", aspect="equal")
         label_heads(axes, (range(down), range(1, down + 1)), (range(across), range(1, across + 1)))
         axes.set_title(f"{kind} attention", fontsize=10)
-    occurring = {head.pattern for head in census.heads}
+    occurring = {head["pattern"] for head in values["heads"]}
     handles = [
-        Patch(facecolor=own.colour, edgecolor="0.6", label=f"{own.sign}  {name}")
-        for name, own in CLASSES.items()
+        Patch(facecolor=each.colour, edgecolor="0.6", label=f"{each.sign}  {name}")
+        for name, each in CLASSES.items()
         if name in occurring
     ]
     drawn.legend(handles=handles, loc="outside right upper", fontsize=9, frameon=False)
     return finished(drawn)
 
 
-def _class(head: HeadPattern) -> str:
+def _class(head: JsonMapping) -> str:
     """Return the name of the class; a fixed position with its index from 1."""
-    if head.pattern == "fixed position" and head.position is not None:
-        return f"position {head.position + 1}"
-    return head.pattern
+    if head["pattern"] == "fixed position" and head["position"] is not None:
+        return f"position {head['position'] + 1}"
+    return str(head["pattern"])
 
 
-def _mass(head: HeadPattern) -> str:
+def _mass(head: JsonMapping) -> str:
     """Return the share of attention on the keys of the class; empty for classes without keys."""
-    match = head.matches.get(head.pattern)
-    return "" if match is None else f"{match.mass:.0%}"
+    match = head["matches"].get(head["pattern"])
+    return "" if match is None else f"{match['mass']:.0%}"
 
 
-def _examples(head: HeadPattern) -> Iterator[str]:
-    """Yield the largest weights that belong to the class."""
-    for example in head.evidence[:SHOWN]:
-        query, key = (printable(token) for token in example.tokens)
-        yield f"{query} → {key} {example.weight:.2f}"
-
-
-def _evidence(head: HeadPattern) -> str:
-    """Return the examples of a head and the patterns beside its class."""
-    if head.confidence is None:
-        return "no tokens to score"
-    beside = [f"also {', '.join(head.others)}"] if head.others else []
-    return "; ".join([*_examples(head), *beside])
+def _examples(head: JsonMapping) -> list[str]:
+    """Return the largest weights that belong to the class."""
+    return [
+        " → ".join(map(printable, example["tokens"])) + f" {example['weight']:.2f}"
+        for example in head["evidence"][:SHOWN]
+    ]

@@ -1,12 +1,11 @@
 """View ``class-token``: attention of the class token of an image, by layer."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from heedful.explain.attention_sites import find_sites
-from heedful.explain.matrix import on_grid
+from heedful.explain.matrix import Numbers, on_grid
 from heedful.explain.view import Explanation
 from heedful.explain.views.shared import Figure, rounded_all
 from heedful.nn.patches import PatchEmbedding
@@ -66,6 +65,6 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     return attention_panels(list(_layers(values)), axis.image, among=len(axis.tokens), title=TITLE, note=note)
 
 
-def _layers(values: JsonMapping) -> Iterator[tuple[str, Any]]:
+def _layers(values: JsonMapping) -> Iterator[tuple[str, Numbers]]:
     for each in values["layers"]:
         yield f"layer {each['layer']}", np.asarray(each["weights"], dtype=float)

@@ -1,14 +1,14 @@
 """View ``distances``: mean attention distance by layer (Dosovitskiy et al. 2021, figures 7 and 11)."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import find_sites
-from heedful.explain.flow import image_distance, token_distance
-from heedful.explain.matrix import Numbers
+from heedful.explain.matrix import Numbers, unit_rows
 from heedful.explain.summary import NAMES
 from heedful.explain.view import MEMORY, Explanation, Map
 from heedful.explain.views.shared import Figure, head_lines, head_table, headline, rounded, two_places
@@ -37,14 +37,14 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
         RequestError: no self-attention was selected.
     """
     patch = getattr(run.recipe.model, "patch_size", 1)
-    means: dict[str, _Mean] = {}
-    even: dict[str, _Mean] = {}
+    means: defaultdict[str, list[tuple[Numbers, int]]] = defaultdict(list)
+    even: defaultdict[str, list[tuple[Numbers, int]]] = defaultdict(list)
     for explanation in explanations:
         for each in _own_maps(explanation):
             axis = explanation.axes[each.keys]
             queries = each.weights.shape[1] - axis.before
-            means.setdefault(each.tap, _Mean()).add(_distance(each.weights, axis, patch), queries)
-            even.setdefault(each.keys, _Mean()).add(_distance(_even(each), axis, patch), queries)
+            means[each.tap].append((_distance(each.weights, axis, patch), queries))
+            even[each.keys].append((_distance(_even(each), axis, patch), queries))
     if not means:
         raise RequestError("view distances needs self-attention; select some, or remove the selection")
     stacks: dict[tuple[str, str], JsonObject] = {}
@@ -53,13 +53,13 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
             "layer": each.layer + 1,
             "tap": each.tap,
             "heads": [head + 1 for head in each.heads],
-            "distances": means[each.tap].plain,
+            "distances": _mean(means[each.tap]),
         }
         stack: JsonObject = {
             "side": each.keys,
             "kind": each.kind,
             "unit": "tokens" if explanations[0].axes[each.keys].grid is None else "pixels",
-            "even": even[each.keys].plain[0],
+            "even": _mean(even[each.keys])[0],
             "layers": [],
         }
         stacks.setdefault((each.keys, each.kind), stack)["layers"].append(layer)
@@ -73,27 +73,18 @@ def _own_maps(explanation: Explanation) -> Iterator[Map]:
             yield each
 
 
-class _Mean:
-    """Mean over inputs of ``[H]`` values, weighted by the number of queries; NaN is ignored."""
+def _mean(inputs: Sequence[tuple[Numbers, int]]) -> list[float | None]:
+    """Return the mean over inputs of the distance of each head, weighted by the number of queries.
 
-    def __init__(self) -> None:
-        self.total: Any = 0.0
-        self.weight: Any = 0.0
-
-    def add(self, values: Numbers, queries: int) -> None:
-        """Add one input."""
-        there = np.isfinite(values)
-        self.total = self.total + np.where(there, values, 0.0) * queries
-        self.weight = self.weight + there * queries
-
-    @property
-    def plain(self) -> list[float | None]:
-        """The mean of each head, JSON-ready; None for a head without values."""
-        pairs = zip(self.total, self.weight, strict=True)
-        return [rounded(float(total / weight)) if weight else None for total, weight in pairs]
+    None for a head without attention to patches, whose distances are NaN.
+    """
+    far = np.stack([each for each, _ in inputs])
+    weights = np.isfinite(far) * np.array([[queries] for _, queries in inputs])
+    totals = zip((np.nan_to_num(far) * weights).sum(axis=0), weights.sum(axis=0), strict=True)
+    return [rounded(float(total / weight)) if weight else None for total, weight in totals]
 
 
-def _distance(weights: Any, axis: Axis, patch: int) -> Numbers:
+def _distance(weights: ArrayLike, axis: Axis, patch: int) -> Numbers:
     if axis.grid is None:
         return token_distance(weights)
     return image_distance(weights, axis.grid, patch, axis.before)
@@ -104,6 +95,65 @@ def _even(each: Map) -> Numbers:
     ones = np.ones(each.weights.shape[1:])
     visible = np.tril(ones) if each.kind == "causal" else ones
     return (visible / visible.sum(axis=1, keepdims=True))[None]
+
+
+def patch_distances(grid: tuple[int, int], patch: int) -> Numbers:
+    """Return the distances in pixels between patch centres, ``[N, N]``, in row-major order.
+
+    Args:
+        grid: rows and columns.
+        patch: P, the side of a patch in pixels.
+    """
+    rows, columns = np.divmod(np.arange(grid[0] * grid[1], dtype=float), grid[1])
+    return patch * np.hypot(rows[:, None] - rows, columns[:, None] - columns)
+
+
+def mean_distance(weights: ArrayLike, distances: ArrayLike) -> Numbers:
+    """Return the mean attention distance of each head: ``mean_i sum_j w_ij D_ij``.
+
+    Rows of w are first rescaled to sum 1. Queries without weight on these keys are excluded from the mean; a
+    head without other queries gets NaN.
+
+    Args:
+        weights: ``[H, Q, K]``.
+        distances: D, ``[Q, K]``.
+
+    Returns:
+        ``[H]``, in the unit of the distances.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    w, far = np.asarray(weights, dtype=float), np.asarray(distances, dtype=float)
+    if w.ndim != 3 or w.shape[1:] != far.shape:
+        raise ValueError(f"weights of shape {w.shape} do not match distances of shape {far.shape}")
+    counted = w.sum(axis=2) > 0
+    total = (unit_rows(w) * far).sum(axis=(1, 2))
+    return np.divide(total, counted.sum(axis=1), out=np.full(len(w), np.nan), where=counted.any(axis=1))
+
+
+def token_distance(weights: ArrayLike) -> Numbers:
+    """Return the `mean_distance` in tokens, ``|i - j|``, of self-attention heads ``[H, T, T]``."""
+    places = np.arange(np.shape(weights)[-1], dtype=float)
+    return mean_distance(weights, np.abs(places[:, None] - places))
+
+
+def image_distance(weights: ArrayLike, grid: tuple[int, int], patch: int, before: int = 0) -> Numbers:
+    """Return the `mean_distance` in pixels between patches (Dosovitskiy et al. 2021, figures 7 and 11).
+
+    Tokens before the patches (the class token) are excluded as queries and keys; the remaining weights are
+    rescaled to sum 1. The paper averages over 128 images; average over yours.
+
+    Args:
+        weights: ``[H, before + N, before + N]``.
+        grid: rows and columns; N of them.
+        patch: P, the side of a patch in pixels.
+        before: number of tokens before the patches.
+    """
+    return mean_distance(np.asarray(weights)[:, before:, before:], patch_distances(grid, patch))
+
+
+# Output
 
 
 def lines(explanation: Explanation, values: JsonMapping) -> list[str]:

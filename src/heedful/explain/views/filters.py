@@ -3,9 +3,9 @@
 from base64 import b64encode
 from collections.abc import Sequence
 from io import BytesIO
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from heedful.errors import RequestError
 from heedful.explain.matrix import Numbers, mosaic
@@ -64,7 +64,7 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
     }
 
 
-def patch_filters(weight: Any, patch: int, count: int = MOST) -> tuple[Numbers, Numbers]:
+def patch_filters(weight: ArrayLike, patch: int, count: int = MOST) -> tuple[Numbers, Numbers]:
     """Return the principal components of the patch projection (Dosovitskiy et al. 2021, figure 7, left).
 
     The components v_1, v_2, ... are the right singular vectors of the d filters (vectors of C P² values),
@@ -80,7 +80,8 @@ def patch_filters(weight: Any, patch: int, count: int = MOST) -> tuple[Numbers, 
     Returns:
         Tiles ``[count, P, P, C]`` with values from 0 to 1, and the share of the variance that each explains.
     """
-    filters = np.asarray(weight, dtype=float).reshape(len(weight), -1)
+    filters = np.asarray(weight, dtype=float)
+    filters = filters.reshape(len(filters), -1)
     _, strengths, components = np.linalg.svd(filters - filters.mean(axis=0), full_matrices=False)
     real = strengths > strengths.max(initial=0) * max(filters.shape) * np.finfo(float).eps
     components = components[real][:count]
@@ -141,7 +142,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     return finished(drawn, f"{TITLE}: {sum(values['shares']):.0%} of the variance")
 
 
-def tiled(tiles: Any) -> Numbers:
+def tiled(tiles: ArrayLike) -> Numbers:
     """Arrange tiles ``[n, P, P, C]`` in rows, left to right, with NaN between them and in empty cells."""
     given = np.asarray(tiles, dtype=float)
     columns = min(COLUMNS, len(given))

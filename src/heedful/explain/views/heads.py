@@ -1,7 +1,7 @@
 """View ``heads``: thumbnails and sharpness of all heads."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from heedful.explain.views.shared import Figure, head_lines, head_table, headlin
 from heedful.runs.run import Run
 from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Stack = tuple[str, str, str]
 """Kind of attention, name of the axis of the queries, name of the axis of the keys."""
@@ -141,7 +144,7 @@ def _thumbnails(maps: Sequence[Map]) -> Numbers:
     return cells
 
 
-def _draw(axes: Any, name: str, maps: Sequence[Map], cells: Numbers, aspect: float) -> Any:
+def _draw(axes: "Axes", name: str, maps: Sequence[Map], cells: Numbers, aspect: float) -> Any:
     """Draw the thumbnails of a stack as one image with lines between them, each of about `THUMBNAIL` pixels.
 
     The aspect is the width of a thumbnail divided by its height.

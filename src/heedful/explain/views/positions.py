@@ -4,10 +4,10 @@ Source: Dosovitskiy et al. 2021, figure 7, centre.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import nn
 
 from heedful.explain.matrix import Numbers, mosaic
@@ -59,7 +59,7 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
     return {"sides": found}
 
 
-def position_similarity(table: Any) -> Numbers:
+def position_similarity(table: ArrayLike) -> Numbers:
     """Return the cosine similarity ``<p_i, p_j> / (|p_i| |p_j|)`` of each pair of rows of a table ``[N, d]``.
 
     The similarities of a zero vector are 0.
@@ -83,7 +83,7 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     return output
 
 
-def _patch_lines(cosines: Any) -> list[str]:
+def _patch_lines(cosines: Numbers) -> list[str]:
     rows, columns = (np.arange(n) for n in cosines.shape[:2])
     same_row = rows[:, None, None, None] == rows[None, None, :, None]
     same_column = columns[None, :, None, None] == columns[None, None, None, :]
@@ -124,7 +124,7 @@ def _title(name: str) -> str:
     return f"Cosine similarity of {name} positions"
 
 
-def _tables(explanation: Explanation, values: JsonMapping) -> Iterator[tuple[str, Any]]:
+def _tables(explanation: Explanation, values: JsonMapping) -> Iterator[tuple[str, Numbers]]:
     """Yield the similarities of each axis, ``[n, n]``, or ``[rows, columns, rows, columns]`` for images."""
     for each in values["sides"]:
         cosines = np.asarray(each["similarity"], dtype=float)
@@ -133,6 +133,6 @@ def _tables(explanation: Explanation, values: JsonMapping) -> Iterator[tuple[str
         yield each["name"], cosines.reshape(*grid, *grid) if is_whole and grid else cosines
 
 
-def _flat(cosines: Any) -> Any:
+def _flat(cosines: Numbers) -> Numbers:
     """Return a matrix, with NaN between the small maps of an image."""
     return cosines if cosines.ndim == 2 else mosaic(cosines)

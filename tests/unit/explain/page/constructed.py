@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 from PIL import Image
 
-from heedful.explain.flow import rollouts
 from heedful.explain.patterns import census
 from heedful.explain.view import Axis, Explanation, Map
+from heedful.explain.views.rollout import rollouts
 
 Weights = np.ndarray
 

@@ -6,8 +6,8 @@ import pytest
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import NO_MAPS, Selection
 from heedful.explain.capture import explain_input
-from heedful.explain.figure import figure_of
-from heedful.explain.patterns import Census, census
+from heedful.explain.heat_map import figure_of
+from heedful.explain.patterns import census
 from heedful.explain.view import Axis, Explanation, Map
 from heedful.explain.views import view_module
 
@@ -95,7 +95,7 @@ def test_several_inputs_of_a_run_are_one_census(explained, name):
     run, _ = explained(name)
     found = explain_input(run, TEXTS[0], views=["census"], others=TEXTS[1:])
     wanted = census([explain_input(run, text) for text in TEXTS])
-    assert Census.from_dict(found.views["census"]) == wanted
+    assert found.views["census"] == wanted.to_dict()
     assert wanted.inputs == 3
     assert found.maps[0].weights.shape == explain_input(run, TEXTS[0]).maps[0].weights.shape
 

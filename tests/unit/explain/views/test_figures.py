@@ -522,5 +522,5 @@ def test_what_could_not_be_read_is_refused():
 
 @pytest.mark.slow
 def test_pyplot_is_not_needed():
-    code = "import sys, heedful.explain.figure; sys.exit('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, heedful.explain.heat_map; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-W", "error", "-c", code], check=False).returncode == 0

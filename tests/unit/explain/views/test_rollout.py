@@ -6,9 +6,9 @@ import pytest
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
 from heedful.explain.capture import explain_input
-from heedful.explain.figure import figure_of
-from heedful.explain.flow import rollout, rollout_across
+from heedful.explain.heat_map import figure_of
 from heedful.explain.views import view_module
+from heedful.explain.views.rollout import rollout, rollout_across
 
 ROUNDED = 5.1e-7
 ENCODERS = ["one text", "language model", "masked", "classification", "pairs", "pairs, to their end"]
