@@ -150,7 +150,7 @@ def nothing_to_do(settings: "TrainingConfig", outcome: "TrainingResult") -> str 
         "minutes": (f"{state.seconds / 60:.1f} minutes", state.seconds / 60, "max_minutes"),
         "patience": (f"{state.bad_validations} validations without improvement", 0, "patience"),
     }.get(outcome.stopped)
-    if reached is None or not outcome.before or state.update > outcome.before:
+    if reached is None or not outcome.resumed_at or state.update > outcome.resumed_at:
         return None
     words, number, key = reached
     limit = getattr(settings, key)

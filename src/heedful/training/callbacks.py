@@ -57,7 +57,7 @@ class Updated:
         rate: the learning rate.
         norm: the gradient norm before clipping.
         tokens: number of tokens in the update, over all ranks.
-        seconds: duration of the update.
+        seconds: since the previous update or validation, checkpoints and waiting for data included.
         elapsed: total training time in seconds, including earlier parts of a resumed run.
     """
 

@@ -1,5 +1,6 @@
-"""The training loop: stop, evaluate, save a checkpoint, update, log."""
+"""The training loop: finish the last update (stop, evaluate, save a checkpoint), then make the next one."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -39,17 +40,17 @@ class TrainingResult:
     Args:
         stopped: why training ended.
         state: the final state.
-        before: number of updates at which this call resumed; 0 for a new run.
+        resumed_at: number of updates at which this call resumed; 0 for a new run.
     """
 
     stopped: StopReason
     state: TrainingState
-    before: int = 0
+    resumed_at: int = 0
 
 
 @dataclass
 class Training:
-    """A training: the parts that `fit` puts together.
+    """One training run: its parts, and the loop `fit` that puts them together.
 
     Args:
         module: the model, on its device, and its loss; call `ModelWithLoss.compile` first to compile it.
@@ -60,7 +61,7 @@ class Training:
             ``average`` and ``log_every`` are not used here, but by the code that builds the other parts.
         run: the run folder; checkpoints go to its subfolder ``checkpoints``.
         validate: evaluates the model; must return the metric named by ``settings.metric``.
-        frozen: for each frozen parameter, the number of first updates in which it does not change.
+        frozen: for each frozen parameter, the number of initial updates in which it does not change.
         callbacks: called with every event, in the first process only.
         state: where the training stands; `fit` restores it when it resumes.
     """
@@ -93,44 +94,48 @@ class Training:
             WorkError: if the loss is NaN or infinite, or a checkpoint cannot be written.
         """
         self._begin(resume=resume)
-        state, before, began = self.state, self.state.update, time.monotonic() - self.state.seconds
-        forward, updates = distribution.wrap(self.module), self.data.updates(state.cursor)
+        state, resumed_at = self.state, self.state.update
+        start_time = time.monotonic() - state.seconds
+        wrapped, updates = distribution.wrap(self.module), self.data.updates(state.cursor)
         self.module.train()
         is_unsaved = False
         with stop_signals() as signals, self._failure_logged():
             while True:
-                # What is due after the last update, also that of an interrupted run.
-                upcoming = next(updates, None)
-                stopped = "data" if upcoming is None else self._stop_reason(signals)
+                # First finish the previous update: validate, save, stop. On resume, this makes up for what a
+                # signal had skipped. `next` looks whether another update follows: data may end.
+                following = next(updates, None)
+                stopped = "data" if following is None else self._stop_reason(signals)
                 if is_evaluated := self._is_evaluation_due(stopped):
                     metrics, is_best = self._evaluate()
-                    state.seconds = time.monotonic() - began
+                    state.seconds = time.monotonic() - start_time
                     self._log(Validated(state.update, metrics, is_best, state.seconds))
+                    # This validation may have been the one too many without improvement.
                     stopped = stopped or _out_of_patience(state, self.settings)
                 is_due = stopped or state.update % self.settings.save_every == 0
                 if is_evaluated or (is_unsaved and is_due):
                     self._checkpoint()
                     is_unsaved = False
-                if upcoming is None or stopped:
+                if following is None or stopped:
                     break
 
-                samples, cursor = upcoming
+                # Then make the next one: forward, backward, clip, step (`update_weights`).
+                samples, cursor = following
                 rate, seconds_before = self.schedule.rate(state.update + 1), state.seconds
                 stats = update_weights(
-                    forward, self.optimizer, self.data, self.settings, samples, epoch=state.epoch,
+                    wrapped, self.optimizer, self.data, self.settings, samples, epoch=state.epoch,
                     update=state.update + 1, rate=rate, run=self.run, frozen=self.frozen,
                 )  # fmt: skip
                 state.advance(cursor, len(samples), stats.tokens)
-                state.seconds = time.monotonic() - began
+                state.seconds = time.monotonic() - start_time
                 is_unsaved = True
                 updated = Updated(
                     state.update, state.epoch, stats.loss, stats.terms, rate, stats.norm, stats.tokens,
                     state.seconds - seconds_before, state.seconds,
                 )  # fmt: skip
                 self._log(updated)
-                fault_point("after-update")
+                fault_point("after-update")  # tests end the process here
             self._log(Stopped(state.update, stopped or "data", state.seconds))
-        return TrainingResult(stopped or "data", state, before)
+        return TrainingResult(stopped or "data", state, resumed_at)
 
     def _begin(self, *, resume: bool) -> None:
         """Restore everything from the newest intact checkpoint, if there is one."""
@@ -139,7 +144,7 @@ class Training:
         distribution.barrier()
         if not resume and checkpoints.paths(self.run):
             raise RequestError(
-                f"{self.run}: already has checkpoints; resume the run, or train into another folder"
+                f"{self.run}: already has checkpoints; resume it (--resume), or train into another folder"
             )
         found, damaged = checkpoints.latest_good(self.run)
         if found is not None:
@@ -191,9 +196,10 @@ class Training:
     def _evaluate(self) -> tuple[dict[str, float], bool]:
         """Validate in the first process; return the metrics, and whether the model is the best of the run.
 
-        The validation at the end of training may not be a regular one, and may find the best model of the
-        run. It is not counted for patience, the schedule or the ranking of regular checkpoints, and a resumed
-        run discards it, so that all of these are the same as in an uninterrupted run.
+        The validation at the end of training may fall between two regular ones. Its model can become the best
+        of the run, but it does not count for patience, the schedule or the ranking of regular checkpoints. If
+        training is resumed later, `TrainingState.advance` drops it, so that all of these are the same as in
+        an uninterrupted run.
         """
         metrics: dict[str, float] = {}
         if distribution.is_first():
@@ -273,9 +279,9 @@ def _out_of_patience(state: TrainingState, settings: TrainingConfig) -> StopReas
 
 
 def _ranked(scored: list[Scored], settings: TrainingConfig) -> list[Scored]:
-    """Return the best regular entries and all others, finite ones only, best first, ties by update."""
+    """Return the ``n_best`` regular validations and any other, best first, without NaN and infinity."""
     sign = 1 if settings.direction == "lower" else -1
-    finite = [s for s in scored if is_better(s.metric, None, settings.direction)]
+    finite = [s for s in scored if math.isfinite(s.metric)]
     ranked = sorted(finite, key=lambda s: (sign * s.metric, s.update))
     kept = [s for s in ranked if s.in_turn][: settings.n_best]
     return [s for s in ranked if s in kept or not s.in_turn]

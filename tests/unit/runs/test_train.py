@@ -626,9 +626,9 @@ def test_a_run_at_its_end_that_is_not_whole_is_made_whole(run, resumed, name):
 def test_what_ends_a_run_is_named(stopped, told):
     settings = recipe(max_epochs=3, max_minutes=0.5, patience=4).training
     state = TrainingState(update=7, cursor={"epoch": 3}, bad_validations=4, seconds=90.0)
-    said = nothing_to_do(settings, TrainingResult(stopped, state, before=7))
+    said = nothing_to_do(settings, TrainingResult(stopped, state, resumed_at=7))
     assert said is None if told is None else told in said
-    assert nothing_to_do(settings, TrainingResult(stopped, state, before=6)) is None
+    assert nothing_to_do(settings, TrainingResult(stopped, state, resumed_at=6)) is None
 
 
 def test_a_folder_without_a_checkpoint_says_so(run):
