@@ -7,7 +7,7 @@ added to a table is available in recipes, in its documentation (``docs/settings.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from torch import nn
 
 from heedful.config import CustomSection, Section, by_kind
@@ -348,9 +348,13 @@ class _CustomModule(CustomSection):
 class CustomNorm(_CustomModule, NormSection):
     """A custom norm: a module ``[T, d_model] -> [T, d_model]``."""
 
+    model_config = ConfigDict(extra="allow")  # pydantic takes it from the last base class
+
 
 class CustomChannels(_CustomModule, ChannelSection):
     """A custom channel mixer: a module ``[T, d_model] -> [T, d_model]`` that mixes no tokens."""
+
+    model_config = ConfigDict(extra="allow")  # as above
 
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -90,7 +89,7 @@ class StackConfig(Config):
         sections = {key: merged(value, given.get(key, {})) for key, value in cls.default_sections.items()}
         return {**given, **sections}
 
-    @cached_property
+    @property
     def layers(self) -> tuple[LayerConfig, ...]:
         """Configurations of all layers, the first one first."""
         if self.pattern is None:
@@ -213,7 +212,7 @@ class DecoderConfig(StackConfig):
     decoder_layer: LayerChanges = {}  # noqa: RUF012
     cross_attention: CrossAttentionConfig | None = None
 
-    @cached_property
+    @property
     def decoder_layers(self) -> tuple[LayerConfig, ...]:
         """Configurations of the decoder's layers."""
         return (self.layer.changed(**self.decoder_layer),) * (self.n_decoder_layers or self.n_layers)
