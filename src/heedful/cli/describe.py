@@ -41,10 +41,11 @@ def describe(
 ) -> None:
     """Count parameters, FLOPs and memory of each part of a model; with --time, also time an update."""
     from heedful.model_summary import summary
+    from heedful.model_summary.described_model import Extent
 
     changes = overrides or []
     if time:
-        extent = summary.Extent(length, source_length, batch)
+        extent = Extent(length, source_length, batch)
         found = summary.timed(what, extent, changes, device=device, log=log)
     else:
         found = summary.describe(

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from heedful.model_summary.measuring import Operations, Product
 from heedful.model_summary.parts import (
-    CELLS,
     LEAVES,
     attention_note,
     attention_title,
@@ -213,18 +212,15 @@ class _Lines:
 
     def how(self, module: nn.Module, title: str, product: Product) -> str:
         """Return the formula of products without a parameter."""
-        heads = getattr(module, "n_heads", 1)
-        if title == "scores":
-            return "2 FLOPs * " + formula(
-                [(("keys", product.last), ("n_heads", heads), ("d_k", product.inner))]
-            )
-        if title == "weighted sum":
-            return "2 FLOPs * " + formula(
-                [(("keys", product.inner), ("n_heads", heads), ("d_v", product.last))]
-            )
-        if title == "Fourier transform":
-            sizes = (("positions", product.inner), ("d_model", product.last))
-            return f"5 FLOPs * N * log2 N, N = {formula([sizes])}"
+        heads = ("n_heads", getattr(module, "n_heads", 1))
+        match title:
+            case "scores":
+                return f"2 FLOPs * {formula([(('keys', product.last), heads, ('d_k', product.inner))])}"
+            case "weighted sum":
+                return f"2 FLOPs * {formula([(('keys', product.inner), heads, ('d_v', product.last))])}"
+            case "Fourier transform":
+                sizes = (("positions", product.inner), ("d_model", product.last))
+                return f"5 FLOPs * N * log2 N, N = {formula([sizes])}"
         return ""
 
     def leaf(self, module: nn.Module, name: str, symbols: Sequence[str], flops: int = 0) -> list[Line]:
@@ -340,13 +336,13 @@ class _Lines:
         products = self.take(module)
         titles = ("weighted sum",) if explicit else ("scores", "weighted sum")
         scoring = self.with_products(module, scoring, products, titles)
-        lines += [self.noted(module, line, tokens) for line in scoring]
+        lines += [self.with_keys(module, line, tokens) for line in scoring]
         out = self.leaf(module.out, "W_O", ("n_heads * d_v", "d_model"))
         sizes = f"{module.n_heads} * {module.d_v}"
         lines += [replace(out[0], how=out[0].how.replace(f"= {module.out.in_features} ", f"= {sizes} "))]
         return grouped(attention_title(module), lines, 1)
 
-    def noted(self, module: MultiHead, line: Line, tokens: int) -> Line:
+    def with_keys(self, module: MultiHead, line: Line, tokens: int) -> Line:
         """Return the line of scores or of the weighted sum with a note on hidden keys."""
         if line.name not in {"scores", "weighted sum"} or not line.how:
             return line
@@ -387,7 +383,7 @@ class _Lines:
             times=gates,
         )
         apart = Line("not shared", own=0 if whole else sum(p.numel() for p in fresh))
-        return grouped(CELLS.get(type(module), name), [gate, apart, *self.parameters(module, {})])
+        return grouped(part_of(module).title or name, [gate, apart, *self.parameters(module, {})])
 
     @of.register
     def _(self, module: Gate, name: str) -> list[Line]:
@@ -419,3 +415,46 @@ def _sum_of_work(lines: Sequence[Line]) -> Line:
     parts = tuple(map(_sum_of_work, zip(*(line.parts for line in lines), strict=True)))
     first, flops = lines[0], sum(line.own_flops for line in lines)
     return replace(first, own=0, own_flops=flops, how="" if first.own else first.how, parts=parts)
+
+
+# Notes on numbers that a lecture or a paper prints differently, or rounded.
+# Only lines with exactly the sizes of the lecture or paper have one.
+
+_SLIP = "lecture S0 prints 32,178, which is wrong"
+_ENCODER_LAYER = "lecture S0: about 3 million"
+_ENCODER = "lecture S0: 6 x 3 million, about 18 million"
+_DECODER_LAYER = "lecture S0: about 4 million"
+_TABLE = "lecture S0 (W_D): about 19 of 65 million"
+_ONE_MILLION = "lecture S0: about 1 million"
+
+# By the name of a line, and its formula or, for a sum of parts, the parameters of one. For the matrices of
+# one head, lecture S0 counts those of the encoder.
+_NOTES: dict[tuple[str, str | int], str] = {
+    ("W_Q", "d_model * d_k = 512 * 64"): _SLIP,
+    ("W_K", "d_model * d_k = 512 * 64"): _SLIP,
+    ("W_V", "d_model * d_v = 512 * 64"): _SLIP,
+    ("self-attention", 1_048_576): "4 d_model^2 for any number of split heads",
+    ("causal self-attention", 1_048_576): _ONE_MILLION,
+    ("cross-attention", 1_048_576): _ONE_MILLION,
+    ("feed-forward", 2_099_712): "lecture S0: about 2 million",
+    ("encoder layer", 3_150_336): _ENCODER_LAYER,
+    ("encoder layer", 3_152_384): f"{_ENCODER_LAYER}; 3,150,336 without biases",
+    ("encoder", 18_902_016): _ENCODER,
+    ("encoder", 18_914_304): _ENCODER,
+    ("decoder layer", 4_199_936): _DECODER_LAYER,
+    ("decoder layer", 4_204_032): f"{_DECODER_LAYER}; 4,199,936 without biases",
+    ("source embedding", "V * d_model = 37000 * 512"): _TABLE,
+    ("output layer", "d_model * V = 512 * 37000"): _TABLE,
+    ("total", 63_045_632): "lecture S0 and the paper: 65 million",
+    ("total", 214_171_648): "the paper: 213 million",
+}
+_MATRICES = {"W_Q", "W_K", "W_V"}
+
+
+def noted(line: Line, above: str = "") -> Line:
+    """Return the line and its parts with the notes for their numbers."""
+    parts = tuple(noted(part, line.name) for part in line.parts)
+    note = _NOTES.get((line.name, line.each if line.parts else line.how), "")
+    if line.name in _MATRICES and above != "self-attention":
+        note = ""
+    return replace(line, parts=parts, note="; ".join(text for text in (line.note, note) if text))

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.flop_counter import flop_registry
+from torch.utils.hooks import RemovableHandle
 
 from heedful.models.base import Model
 from heedful.models.resnet import ResNet
@@ -87,19 +88,20 @@ class Operations:
         products: the products of each module, in order.
         tokens: length of the first axis of the first argument of each module, in its last call.
         shapes: shape of the result of each module, in its last call.
+        running: the modules that are running, the innermost last.
     """
 
     products: dict[nn.Module, list[Product]] = field(default_factory=lambda: defaultdict(list))
     tokens: dict[nn.Module, int] = field(default_factory=dict)
     shapes: dict[nn.Module, torch.Size] = field(default_factory=dict)
+    running: list[nn.Module] = field(default_factory=list)
 
-    @property
-    def flops(self) -> int:
-        """FLOPs of all modules."""
-        return sum(product.flops for each in self.products.values() for product in each)
+    def add(self, *products: Product) -> None:
+        """Add products of the innermost running module."""
+        self.products[self.running[-1]] += products
 
 
-def _transform(x: Tensor, dims: Sequence[int], *args: Any, **kwargs: Any) -> int:
+def _transform(x: Tensor, dims: Sequence[int], *args: object, **kwargs: object) -> int:
     """Count 5 N log2 N FLOPs for a fast Fourier transform of N numbers.
 
     For complex numbers, N a power of two and radix 2 (Cooley and Tukey 1965; Van Loan 1992, "Computational
@@ -113,59 +115,59 @@ _TRANSFORMS = {aten._fft_c2c: _transform, aten._fft_r2c: _transform}
 
 
 class _Counting(Values):
-    """Count the FLOPs of every operation for the module on top of the stack."""
+    """Count the FLOPs of every operation."""
 
-    def __init__(self, stack: list[nn.Module], found: Operations) -> None:
+    def __init__(self, found: Operations) -> None:
         super().__init__()
-        self.stack, self.found = stack, found
+        self.found = found
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         out = func(*args, **kwargs)
         packet = func._overloadpacket
         if packet in _TRANSFORMS:
             flops = _TRANSFORMS[packet](*args, **kwargs)
-            self.found.products[self.stack[-1]].append(Product(flops, *out.shape[-2:]))
+            self.found.add(Product(flops, *out.shape[-2:]))
         elif packet in flop_registry:
             flops = flop_registry[packet](*args, **kwargs, out_val=out)
             inner = args[1 if packet is aten.addmm else 0].shape[-1]
-            self.found.products[self.stack[-1]].append(Product(flops, inner, out.shape[-1]))
+            self.found.add(Product(flops, inner, out.shape[-1]))
         return out
 
 
 class _Attention(TorchFunctionMode):
     """Count ``scaled_dot_product_attention`` as two products, of all queries and keys, hidden or not."""
 
-    def __init__(self, stack: list[nn.Module], found: Operations) -> None:
+    def __init__(self, found: Operations) -> None:
         super().__init__()
-        self.stack, self.found = stack, found
+        self.found = found
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is not nn.functional.scaled_dot_product_attention:
             return func(*args, **(kwargs or {}))
         q, k, v = args[:3]
         pairs = math.prod(q.shape[:-1]) * k.shape[-2]
-        self.found.products[self.stack[-1]] += [
+        self.found.add(
             Product(2 * pairs * q.shape[-1], q.shape[-1], k.shape[-2]),
             Product(2 * pairs * v.shape[-1], k.shape[-2], v.shape[-1]),
-        ]
+        )
         return q.new_empty(*q.shape[:-1], v.shape[-1])
 
 
 @contextmanager
-def _followed(model: nn.Module, stack: list[nn.Module], found: Operations) -> Iterator[None]:
-    """Keep the module that is running on top of the stack."""
+def _followed(model: nn.Module, found: Operations) -> Iterator[None]:
+    """Record which modules are running, and the sizes of their arguments and results."""
 
-    def enter(module: nn.Module, args: Any) -> None:
-        stack.append(module)
+    def enter(module: nn.Module, args: tuple[object, ...]) -> None:
+        found.running.append(module)
         if args and isinstance(args[0], Tensor) and args[0].dim():
             found.tokens[module] = len(args[0])
 
-    def leave(module: nn.Module, args: Any, out: Any) -> None:
-        stack.pop()
+    def leave(module: nn.Module, args: object, out: object) -> None:
+        found.running.pop()
         if isinstance(out, Tensor):
             found.shapes[module] = out.shape
 
-    handles: list[Any] = []
+    handles: list[RemovableHandle] = []
     for module in model.modules():
         handles += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
     try:
@@ -176,11 +178,10 @@ def _followed(model: nn.Module, stack: list[nn.Module], found: Operations) -> It
 
 
 @torch.no_grad()
-def count_operations(model: nn.Module, run: Callable[[nn.Module], Any]) -> Operations:
+def count_operations(model: nn.Module, run: Callable[[nn.Module], object]) -> Operations:
     """Count the FLOPs of ``run(model)`` with a model on the meta device (`without_values`)."""
-    found = Operations()
-    stack = [model]
-    with _followed(model, stack, found), _Attention(stack, found), _Counting(stack, found):
+    found = Operations(running=[model])
+    with _followed(model, found), _Attention(found), _Counting(found):
         run(model)
     return found
 
@@ -218,14 +219,6 @@ def images_of(part: PatchEmbedding | ResNet) -> tuple[tuple[int, int, int], int]
     meta: Any = without_values(part, lambda x: torch.empty_like(x, device="meta"))
     out = meta.blocks(meta.root(torch.empty(1, *shape, device="meta")))
     return shape, out.shape[2] * out.shape[3]
-
-
-def run_with_heads(
-    model: Model, batch: tuple[Any, Any], of_sequences: set[str] | None = None
-) -> list[Tensor]:
-    """Run a model and all of its heads (`apply_heads`) on inputs and source, and return the results."""
-    inputs, source = batch
-    return apply_heads(model(inputs, source), inputs.layout, model.heads, of_sequences)
 
 
 def apply_heads(

@@ -8,6 +8,8 @@ import copy
 import weakref
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,10 +19,21 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
 from heedful.data.batch import Batch
-from heedful.model_summary.measuring import Values, without_values
+from heedful.model_summary.described_model import DescribedModel, Extent
+from heedful.model_summary.measuring import Values, apply_heads, inputs_of, without_values
+from heedful.models.registry import SIZES
+from heedful.objectives.cross_entropy import NextToken
+from heedful.objectives.terms import Term
+from heedful.recipes.schema import Recipe
+from heedful.text.specials import SPECIALS
 from heedful.training.model_with_loss import ModelWithLoss
-from heedful.training.optimizers import clip, gradient_norm
+from heedful.training.optimizers import AdamConfig, build_optimizer, clip, gradient_norm
 
+LENGTH = 32
+"""Tokens of a sequence, if neither the request nor the model determines them."""
+CHUNK = 1024
+MOST_TOKENS = 1 << 17
+"""Tokens of the largest batch that is measured; larger batches are extrapolated."""
 KINDS = ("weights", "gradients", "optimizer", "activations", "loss")
 """Kinds of storages; ``loss`` are all that are neither kept for the backward pass nor between updates."""
 
@@ -91,7 +104,7 @@ def update_memory(
         p.register_post_accumulate_grad_hook(lambda p: live.label(p.grad, "gradients"))
     of_sequences: set[str] = set()
 
-    def watch(name: str) -> Callable[[nn.Module, Any], None]:
+    def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
         n = batch.inputs.layout.n_sequences
         return lambda module, args: of_sequences.add(name) if len(args[0]) == n else None
 
@@ -126,3 +139,91 @@ def _first_update(optimizer: torch.optim.Optimizer, parameters: list[nn.Paramete
         if isinstance(state, FakeTensor):
             live.label(state, "optimizer")
     live.peak = Counter()
+
+
+# The update of a model
+
+
+class _AllHeads:
+    """Objective of a model without a task: the sum of what all heads compute."""
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Return one count."""
+        return {"all": 1}
+
+    def __call__(self, hidden: Tensor, heads: nn.ModuleDict, batch: Batch) -> list[Term]:
+        """Apply all heads."""
+        results = apply_heads(hidden, batch.inputs.layout, heads)
+        return [Term("all", torch.stack([x.sum() for x in results]).sum(), 1)]
+
+
+@dataclass(frozen=True)
+class Update:
+    """A training update of a model: its step and optimizer, and a micro-batch of n sequences."""
+
+    step: Callable[[], ModelWithLoss]
+    optimizer: Callable[[nn.Module], torch.optim.Optimizer]
+    batch: Callable[[int], Batch]
+    accumulates: bool = False
+
+    def memory(self, n: int) -> tuple[dict[str, int], set[str]]:
+        """Return the memory of a micro-batch of n sequences, by kind, and which heads read sequences."""
+        length = self.batch(1).inputs.layout.max_length
+        most = max(1, MOST_TOKENS // length)
+
+        def measure(n: int) -> tuple[dict[str, int], set[str]]:
+            found, heads = update_memory(
+                self.step(), self.optimizer, self.batch(n), accumulates=self.accumulates
+            )
+            return {kind: found[kind] for kind in KINDS}, heads
+
+        if n <= most or most < 2:
+            return measure(n)
+        (less, _), (more, heads) = measure(most // 2), measure(most)
+        times = (n - most) / (most - most // 2)
+        return {kind: round(more[kind] + times * (more[kind] - less[kind])) for kind in KINDS}, heads
+
+
+def update_of(found: DescribedModel, extent: Extent) -> Update:
+    """Return the update of a recipe; or one with Adam, for a model alone."""
+    if found.recipe is not None:
+        return _update_of_recipe(found, found.recipe, extent)
+    model: Any = found.model
+    generates = isinstance(dict(model.heads.items()).get("token"), nn.Linear)
+    limits = (getattr(part, "max_length", None) for part in model.modules())
+    length = extent.length or found.length or min([LENGTH, *(n for n in limits if n)])
+    source = extent.source_length or found.source_length or length
+
+    def batch(n: int) -> Batch:
+        inputs, read = inputs_of(model, n, length, source, "cpu")
+        return Batch(inputs, torch.zeros(inputs.layout.n_tokens, dtype=torch.int64), read)
+
+    objective = NextToken(chunk=CHUNK) if generates else _AllHeads()
+    return Update(lambda: ModelWithLoss(model, objective), partial(build_optimizer, AdamConfig()), batch)
+
+
+def _update_of_recipe(found: DescribedModel, recipe: Recipe, extent: Extent) -> Update:
+    from heedful.tasks.registry import task_for
+
+    model: Any = found.model
+    task = task_for(recipe)
+    n_texts, longest = len(SIZES[recipe.model.kind]), getattr(recipe.model, "longest", None)
+    # A batch needs ids besides the special ones; their values are not read.
+    texts = (max(size, len(SPECIALS) + 1) for size in found.sizes[:n_texts])
+    sizes = (*texts, *found.sizes[n_texts:])
+
+    def batch_of(length: int, n: int) -> Batch:
+        source = extent.source_length or length
+        return task.synthetic_batch(sizes, n, length, min(source, longest or source))
+
+    length = extent.length or LENGTH
+    if longest is not None:
+        # Sequences of a batch may be a token longer than asked for, and consist of several texts.
+        lengths = range(min(length, longest), 0, -1)
+        length = next((n for n in lengths if batch_of(n, 3).inputs.layout.max_length <= longest), 1)
+    return Update(
+        lambda: ModelWithLoss(model, task.objective(), "fp32", task.auxiliary_losses(model)),
+        partial(build_optimizer, recipe.optimizer),
+        partial(batch_of, length),
+        recipe.training.accumulate > 1,
+    )

@@ -127,6 +127,10 @@ PARTS: dict[type[nn.Module], Part] = {
     AttentiveDecoder: Part("", {"feed": ("input feeding to the gates", "d_readout", "gates")}),
     AttendThenUpdate: Part(None, {"context": ("context to the gates", "d_context", "gates")}),
     UpdateThenAttend: _TRANSPARENT,
+    ElmanCell: Part("Elman cell"),
+    LSTMCell: Part("LSTM cell"),
+    GRUCell: Part("GRU cell"),
+    ResetAfterGRUCell: Part("GRU cell, reset after"),
     ProjectedBridge: Part(None, {"linear": ("bridge", "d_h", "states")}),
     MaxoutReadout: _READOUT,
     TanhReadout: _READOUT,
@@ -142,13 +146,6 @@ LEAVES: dict[type[nn.Module], tuple[str, ...]] = {
     Gate: ("W_g", "n", "d_model"),
 }
 """Classes without parts: the line's name (empty: the attribute's), and the axes of ``weight``."""
-
-CELLS: dict[type[nn.Module], str] = {
-    ElmanCell: "Elman cell",
-    LSTMCell: "LSTM cell",
-    GRUCell: "GRU cell",
-    ResetAfterGRUCell: "GRU cell, reset after",
-}
 
 
 def part_of(module: nn.Module) -> Part:

@@ -10,64 +10,44 @@ W^T g and g x^T), so training takes about three times.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from heedful.data.batch import Batch
 from heedful.errors import RequestError
 from heedful.memory import room_for
-from heedful.model_summary.lines import Line, total_line
+from heedful.model_summary.described_model import (
+    DescribedModel,
+    Extent,
+    RequestedSizes,
+    find_model,
+    of_recipe,
+)
+from heedful.model_summary.lines import Line, noted, total_line
 from heedful.model_summary.measuring import (
     Operations,
     apply_heads,
     count_operations,
     inputs_of,
-    run_with_heads,
     without_values,
 )
-from heedful.model_summary.memory import KINDS, update_memory
-from heedful.model_summary.notes import noted
-from heedful.model_summary.subject import DescribedModel, RequestedSizes, subject
+from heedful.model_summary.memory import KINDS, LENGTH, update_of
 from heedful.model_summary.text import as_text
 from heedful.models.base import Model
-from heedful.models.registry import SIZES
-from heedful.objectives.cross_entropy import NextToken
-from heedful.objectives.terms import Term
 from heedful.runs.building import Vocabularies
 from heedful.runs.run import Run
-from heedful.text.specials import SPECIALS
-from heedful.training.model_with_loss import ModelWithLoss
-from heedful.training.optimizers import AdamConfig, build_optimizer
 from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
     from heedful.runs.timing import Timing
 
 FLOAT = 4  # bytes of a number in fp32
-LENGTH = 32
 TOKENS = 4096
-CHUNK = 1024
 
-LONGEST, MOST_TOKENS = 1 << 20, 1 << 17
-"""Longest sequence, and tokens of the largest batch, that are measured; larger batches are extrapolated."""
-
-
-@dataclass(frozen=True)
-class Extent:
-    """Sizes that a summary counts for; None: those of the training, or of the model's configuration.
-
-    Args:
-        length: tokens of a target sentence.
-        source_length: tokens of a source sentence.
-        tokens: target tokens of a batch, for memory.
-    """
-
-    length: int | None = None
-    source_length: int | None = None
-    tokens: int | None = None
+LONGEST = 1 << 20
+"""Longest sequence that is measured."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +140,19 @@ class ModelSummary:
             "target_length": self.target_length,
             "flops_per_token": self.flops_per_token,
             "training_flops_per_token": self.training_flops_per_token,
-            "lines": [_plain(row) for row in self.lines()],
+            "lines": [
+                {
+                    "name": row.line.name,
+                    "depth": row.depth,
+                    "formula": row.line.how,
+                    "each": row.line.each,
+                    "times": row.line.times,
+                    "parameters": row.line.parameters,
+                    "flops_per_token": row.flops_per_token,
+                    "note": row.line.note,
+                }
+                for row in self.lines()
+            ],
             "tokens": self.tokens,
             "memory": {memory.name: memory.bytes for memory in self.memory},
             "notes": list(self.notes),
@@ -172,25 +164,11 @@ class ModelSummary:
         return as_text(self)
 
 
-def _plain(row: Row) -> JsonObject:
-    line = row.line
-    return {
-        "name": line.name,
-        "depth": row.depth,
-        "formula": line.how,
-        "each": line.each,
-        "times": line.times,
-        "parameters": line.parameters,
-        "flops_per_token": row.flops_per_token,
-        "note": line.note,
-    }
-
-
 # What is summarised
 
 
 def describe(
-    what: Any,
+    what: object,
     *,
     vocab_size: int | None = None,
     source_vocab: int | None = None,
@@ -222,19 +200,19 @@ def describe(
     Raises:
         RequestError: if there is no such preset, recipe or run, or a setting is invalid.
     """
-    asked = RequestedSizes(Vocabularies(vocab_size, source_vocab, target_vocab), n_classes)
+    requested = RequestedSizes(Vocabularies(vocab_size, source_vocab, target_vocab), n_classes)
     extent = Extent(length, source_length, tokens)
     if isinstance(what, Run):
         what = what.model
     if not isinstance(what, nn.Module):
-        return _summary(subject(what, asked, overrides), extent)
-    if overrides or asked:
+        return _summary(find_model(what, requested, overrides), extent)
+    if overrides or requested:
         raise ValueError("sizes and overrides are not supported for a module")
     return _summary(DescribedModel("", what), extent)
 
 
 def timed(
-    what: Any,
+    what: object,
     extent: Extent,
     overrides: Sequence[str] = (),
     *,
@@ -258,15 +236,15 @@ def timed(
     """
     from heedful.runs.timing import own_data, time_updates
 
-    found = subject(what, RequestedSizes(), overrides)
+    found = find_model(what, RequestedSizes(), overrides)
     if found.recipe is None:
         raise RequestError(
             f"{found.name}: timing needs a recipe or a run; a model has no batches and no optimizer"
         )
-    recipe, told = found.recipe, found.sizes_given or extent.length or extent.source_length
-    with nullcontext() if told else own_data(recipe, log) as prepared:
+    recipe, fixed = found.recipe, found.sizes_given or extent.length or extent.source_length
+    with nullcontext() if fixed else own_data(recipe, log) as prepared:
         if prepared is not None:
-            found = found.with_sizes(prepared.task.processor.sizes)
+            found = of_recipe(found.name, recipe, RequestedSizes(), prepared.task.processor.sizes)
         summary = _summary(found, extent)
         timing = time_updates(
             recipe,
@@ -280,7 +258,7 @@ def timed(
     return replace(summary, timing=timing)
 
 
-def summary_of(model: nn.Module, run: Callable[[Any], Any], length: int = 1) -> ModelSummary:
+def summary_of(model: nn.Module, run: Callable[[Any], object], length: int = 1) -> ModelSummary:
     """Return the summary of any module: ``run`` calls it on inputs on the meta device.
 
     Args:
@@ -301,11 +279,14 @@ def _summary(found: DescribedModel, extent: Extent) -> ModelSummary:
     for key in ("length", "source_length"):
         if (getattr(extent, key) or 1) > LONGEST:
             raise RequestError(f"{key}: must be at most {LONGEST:,}, got {getattr(extent, key):,}")
-    tokens = extent.tokens or found.tokens or TOKENS
+    tokens = extent.tokens or TOKENS
+    if found.recipe is not None and not extent.tokens:
+        training = found.recipe.training
+        tokens = max(1, training.tokens_per_update // training.accumulate)
     if not isinstance(found.model, Model):
         length = extent.length or LENGTH
         return _of(found, length, extent.source_length or length, tokens, None, None)
-    update = _Update.of(found, extent, tokens)
+    heads, update = found.model.heads, update_of(found, extent)
     one = update.batch(1)
     target = extent.length or found.length or one.inputs.layout.max_length
     source = extent.source_length or extent.length or target
@@ -318,9 +299,13 @@ def _summary(found: DescribedModel, extent: Extent) -> ModelSummary:
             inputs = inputs_of(found.model, 1, target, source, "meta")
             of_sequences = None
             if found.recipe is not None:
-                of_sequences = set() if {*found.model.heads} == {"token"} else memory()[1]
-            run = partial(run_with_heads, batch=inputs, of_sequences=of_sequences)
-            target = inputs[0].layout.max_length
+                of_sequences = set() if {*heads} == {"token"} else memory()[1]
+            layout = inputs[0].layout
+
+            def run(model: Any) -> list[Tensor]:
+                return apply_heads(model(*inputs), layout, model.heads, of_sequences)
+
+            target = layout.max_length
             source = source if inputs[1] is not None else target
             return _of(found, target, source, tokens, run, lambda: memory()[0])
     except ValueError as error:
@@ -332,7 +317,7 @@ def _of(
     target: int,
     source: int,
     tokens: int,
-    run: Callable[[Any], Any] | None,
+    run: Callable[[Any], object] | None,
     memory: Callable[[], dict[str, int]] | None,
 ) -> ModelSummary:
     """Return a summary with the FLOPs of ``run``; without it, of the parameters only."""
@@ -360,82 +345,3 @@ def _uses(memory: dict[str, int], parameters: int, trainable: int) -> Iterator[M
         "loss": "logits and their gradients, and all other temporary tensors",
     }
     return (MemoryUse(kind, hows[kind], memory[kind]) for kind in KINDS if kind in memory)
-
-
-class _AllHeads:
-    """Objective of a model without a task: the sum of what all heads compute."""
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        """Return one count."""
-        return {"all": 1}
-
-    def __call__(self, hidden: Tensor, heads: nn.ModuleDict, batch: Batch) -> list[Term]:
-        """Apply all heads."""
-        results = apply_heads(hidden, batch.inputs.layout, heads)
-        return [Term("all", torch.stack([x.sum() for x in results]).sum(), 1)]
-
-
-@dataclass(frozen=True)
-class _Update:
-    """A training update of a model: its step and optimizer, and a micro-batch of n sequences."""
-
-    step: Callable[[], ModelWithLoss]
-    optimizer: Callable[[nn.Module], torch.optim.Optimizer]
-    batch: Callable[[int], Batch]
-    accumulates: bool = False
-
-    @classmethod
-    def of(cls, found: DescribedModel, extent: Extent, tokens: int) -> "_Update":
-        """Return the update of a recipe; or one with Adam, for a model alone."""
-        model: Any = found.model
-        if found.recipe is not None:
-            from heedful.tasks.registry import task_for
-
-            recipe, task = found.recipe, task_for(found.recipe)
-            n_texts, longest = len(SIZES[recipe.model.kind]), getattr(recipe.model, "longest", None)
-            # A batch needs ids besides the special ones; their values are not read.
-            texts = (max(size, len(SPECIALS) + 1) for size in found.sizes[:n_texts])
-            sizes = (*texts, *found.sizes[n_texts:])
-
-            def batch_of(length: int, n: int) -> Batch:
-                source = extent.source_length or length
-                return task.synthetic_batch(sizes, n, length, min(source, longest or source))
-
-            # Sequences of a batch may be a token longer than asked for, and consist of several texts.
-            lengths = range(min(extent.length or LENGTH, longest or LONGEST), 0, -1)
-            fits = (n for n in lengths if batch_of(n, 3).inputs.layout.max_length <= (longest or 2 * LONGEST))
-            length = next(fits, 1)
-            return cls(
-                lambda: ModelWithLoss(model, task.objective(), "fp32", task.auxiliary_losses(model)),
-                partial(build_optimizer, recipe.optimizer),
-                partial(batch_of, length),
-                recipe.training.accumulate > 1,
-            )
-        generates = isinstance(dict(model.heads.items()).get("token"), nn.Linear)
-        limits = (getattr(part, "max_length", None) for part in model.modules())
-        length = extent.length or found.length or min([LENGTH, *(n for n in limits if n)])
-        source = extent.source_length or found.source_length or length
-
-        def batch(n: int) -> Batch:
-            inputs, read = inputs_of(model, n, length, source, "cpu")
-            return Batch(inputs, torch.zeros(inputs.layout.n_tokens, dtype=torch.int64), read)
-
-        objective: Any = NextToken(chunk=found.chunk or CHUNK) if generates else _AllHeads()
-        return cls(lambda: ModelWithLoss(model, objective), partial(build_optimizer, AdamConfig()), batch)
-
-    def memory(self, n: int) -> tuple[dict[str, int], set[str]]:
-        """Return the memory of a micro-batch of n sequences, by kind, and which heads read sequences."""
-        length = self.batch(1).inputs.layout.max_length
-        most = max(1, MOST_TOKENS // length)
-
-        def measure(n: int) -> tuple[dict[str, int], set[str]]:
-            found, heads = update_memory(
-                self.step(), self.optimizer, self.batch(n), accumulates=self.accumulates
-            )
-            return {kind: found[kind] for kind in KINDS}, heads
-
-        if n <= most or most < 2:
-            return measure(n)
-        (less, _), (more, heads) = measure(most // 2), measure(most)
-        times = (n - most) / (most - most // 2)
-        return {kind: round(more[kind] + times * (more[kind] - less[kind])) for kind in KINDS}, heads

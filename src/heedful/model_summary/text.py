@@ -22,13 +22,8 @@ def cells(row: "Row") -> tuple[str, ...]:
         f"{line.each:,}" if line.times > 1 else "",
         f"x {line.times}" if line.times > 1 else "",
         f"{line.parameters:,}",
-        number(row.flops_per_token),
+        f"{row.flops_per_token:,.0f}",
     )
-
-
-def number(value: float) -> str:
-    """Format a number with thousands separators and without decimals."""
-    return f"{value:,.0f}"
 
 
 def remarks(summary: "ModelSummary") -> list[str]:
@@ -39,25 +34,22 @@ def remarks(summary: "ModelSummary") -> list[str]:
     lines = [
         *summary.notes,
         f"FLOPs for each target token, in sentences of {lengths}; training takes about 3 times as many: "
-        f"{number(summary.training_flops_per_token)}",
+        f"{summary.training_flops_per_token:,.0f}",
     ]
     if summary.layers:
-        lines.append(f"{summary.layers} layers, with two for each feed-forward{_forty_two(summary)}")
+        lecture = " (lecture S0: 42, as 6 x 3 + 6 x 4)" if summary.layers == 42 else ""
+        lines.append(f"{summary.layers} layers, with two for each feed-forward{lecture}")
     if summary.trainable != summary.parameters:
         lines.append(f"{summary.trainable:,} of the parameters are trained")
     return lines
-
-
-def _forty_two(summary: "ModelSummary") -> str:
-    return " (lecture S0: 42, as 6 x 3 + 6 x 4)" if summary.layers == 42 else ""
 
 
 def memory(summary: "ModelSummary") -> list[tuple[str, str, str]]:
     """Return name, size and formula of each part of training's memory, and of their sum."""
     rows = [(part.name, _bytes(part.bytes), part.how) for part in summary.memory]
     whole, there = sum(part.bytes for part in summary.memory), machine_memory()
-    told = "" if there is None or whole <= there else f"more than this machine's {gibibytes(there)}"
-    return [*rows, ("sum", _bytes(whole), told)]
+    warning = "" if there is None or whole <= there else f"more than this machine's {gibibytes(there)}"
+    return [*rows, ("sum", _bytes(whole), warning)]
 
 
 def timing(summary: "ModelSummary") -> list[str]:

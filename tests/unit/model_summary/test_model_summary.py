@@ -18,11 +18,10 @@ from torch.utils.flop_counter import FlopCounterMode
 import heedful
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
-from heedful.model_summary import summary as summary_module
+from heedful.model_summary import memory as memory_module
 from heedful.model_summary import text
-from heedful.model_summary.lines import formula
+from heedful.model_summary.lines import _NOTES, formula
 from heedful.model_summary.memory import update_memory
-from heedful.model_summary.notes import _NOTES
 from heedful.model_summary.summary import describe, summary_of
 from heedful.model_summary.text import memory
 from heedful.models.captioner import CaptionerConfig
@@ -761,7 +760,7 @@ def test_activations_grow_with_the_batch():
 
 def test_memory_of_huge_batches_is_extrapolated(monkeypatch):
     whole = describe(model_of("plain"), tokens=40_000).memory
-    monkeypatch.setattr(summary_module, "MOST_TOKENS", 10_000)
+    monkeypatch.setattr(memory_module, "MOST_TOKENS", 10_000)
     for part, measured in zip(describe(model_of("plain"), tokens=40_000).memory, whole, strict=True):
         assert part.bytes == pytest.approx(measured.bytes, rel=0.01, abs=1000)
 

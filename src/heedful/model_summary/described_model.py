@@ -40,13 +40,27 @@ class RequestedSizes:
 
 
 @dataclass(frozen=True)
+class Extent:
+    """Sizes that a summary counts for; None: those of the training, or of the model's configuration.
+
+    Args:
+        length: tokens of a target sentence.
+        source_length: tokens of a source sentence.
+        tokens: target tokens of a batch, for memory.
+    """
+
+    length: int | None = None
+    source_length: int | None = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True)
 class DescribedModel:
     """A model to describe, and where it comes from.
 
     Args:
         name: the requested name.
         model: the model on the meta device.
-        tokens, chunk: from the recipe, if there is one.
         notes: assumptions.
         recipe: the recipe, if there is one.
         sizes: of the vocabularies, and other sizes that the data determine.
@@ -57,8 +71,6 @@ class DescribedModel:
 
     name: str
     model: nn.Module
-    tokens: int | None = None
-    chunk: int | None = None
     notes: tuple[str, ...] = ()
     recipe: Recipe | None = None
     sizes: tuple[int, ...] = ()
@@ -66,18 +78,13 @@ class DescribedModel:
     length: int | None = None
     source_length: int | None = None
 
-    def with_sizes(self, sizes: tuple[int, ...]) -> "DescribedModel":
-        """Return the same recipe with the sizes found by reading its data."""
-        assert self.recipe is not None
-        return _of_recipe(self.name, self.recipe, RequestedSizes(), sizes)
 
-
-def subject(what: Any, asked: RequestedSizes, overrides: Sequence[str] = ()) -> DescribedModel:
+def find_model(what: object, requested: RequestedSizes, overrides: Sequence[str] = ()) -> DescribedModel:
     """Find a model by name: presets first, then runs, then recipes.
 
     Args:
         what: a configuration, or a name or path.
-        asked: requested sizes.
+        requested: requested sizes.
         overrides: ``key=value``; keys of the model (``n_layers``) for a preset or configuration, keys of the
             recipe (``model.n_layers``) for a recipe or run; and ``vocab_size``, ``source_vocab``,
             ``target_vocab`` or ``n_classes`` for all.
@@ -85,24 +92,24 @@ def subject(what: Any, asked: RequestedSizes, overrides: Sequence[str] = ()) -> 
     Raises:
         RequestError: if nothing has this name, or an override is invalid.
     """
-    asked, rest = _split(asked, overrides)
+    requested, rest = _split(requested, overrides)
     if not isinstance(what, str | Path):
         if not isinstance(what, Config):
             raise RequestError(
                 "expected a module, a run, a model's configuration, or the name of a preset, recipe or run, "
                 f"got {type(what).__name__}"
             )
-        return _of_config(what, type(what).__name__, asked, rest)
+        return _of_config(what, type(what).__name__, requested, rest)
     name = str(what)
     if name in PRESETS:
-        return _of_config(name, name, asked, rest)
+        return _of_config(name, name, requested, rest)
     if Path(name).is_dir():
-        return _of_run(Path(name), asked, rest)
+        return _of_run(Path(name), requested, rest)
     recipes = shipped_recipes()
     if name in recipes or "/" in name or name.endswith(SUFFIXES):
         recipe = read_recipe(name, rest)[0]
         # The measured number is for the recipe without overrides.
-        return _of_recipe(name, recipe, asked, measured=None if rest else recipe.expected.parameters)
+        return of_recipe(name, recipe, requested, measured=None if rest else recipe.expected.parameters)
     known = [*PRESETS, *recipes]
     raise RequestError(
         f"no model, recipe or run is called {name!r}{nearest(name, known)}; the models are "
@@ -110,7 +117,7 @@ def subject(what: Any, asked: RequestedSizes, overrides: Sequence[str] = ()) -> 
     )
 
 
-def _split(asked: RequestedSizes, overrides: Sequence[str]) -> tuple[RequestedSizes, list[str]]:
+def _split(requested: RequestedSizes, overrides: Sequence[str]) -> tuple[RequestedSizes, list[str]]:
     """Return the sizes among the overrides, and the other overrides."""
     rest = []
     for text in overrides:
@@ -122,64 +129,66 @@ def _split(asked: RequestedSizes, overrides: Sequence[str]) -> tuple[RequestedSi
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise RequestError(f"on the command line: {text}: expected a whole number of at least {least}")
         if path == ("n_classes",):
-            asked = replace(asked, n_classes=value)
+            requested = replace(requested, n_classes=value)
         else:
-            vocabularies = replace(asked.vocabularies, **{str(path[0]): value})
-            asked = replace(asked, vocabularies=vocabularies)
-    return asked, rest
+            vocabularies = replace(requested.vocabularies, **{str(path[0]): value})
+            requested = replace(requested, vocabularies=vocabularies)
+    return requested, rest
 
 
-def _of_config(config: Any, name: str, asked: RequestedSizes, overrides: Sequence[str]) -> DescribedModel:
+def _of_config(config: Any, name: str, requested: RequestedSizes, overrides: Sequence[str]) -> DescribedModel:
     """Sizes that are not requested are those of the preset with this name."""
     config = configured(config, overrides_tree(f"model.{text}" for text in overrides))
-    sizes, told = _vocabularies(config.kind, name, asked.vocabularies)
+    sizes, origin = _vocabularies(config.kind, name, requested.vocabularies)
     model: Any = assemble(config, *sizes, device="meta")
-    n_classes = CLASSES.get(name, 0) if asked.n_classes is None else asked.n_classes
-    if asked.n_classes is not None and "pooled" not in model.heads:
+    n_classes = CLASSES.get(name, 0) if requested.n_classes is None else requested.n_classes
+    if requested.n_classes is not None and "pooled" not in model.heads:
         raise RequestError(f"n_classes: not supported by a {config.kind} model: it generates tokens")
     if n_classes:
         model.heads["class"] = on_device("meta", class_head, config.d_model, n_classes, config.dropout)
-    notes = [*_notes(config, sizes, told)]
+    notes = [*_notes(config, sizes, origin)]
     if n_classes:
-        by_whom = "" if asked.n_classes else ", the preset's; change them with n_classes=… (0: no head)"
+        by_whom = "" if requested.n_classes else ", the preset's; change them with n_classes=… (0: no head)"
         notes.append(f"a head for {n_classes:,} classes{by_whom}")
     length = getattr(config, "context", None) if sizes else config.n_tokens
     return DescribedModel(name, model, notes=tuple(notes), length=length, source_length=_patches(config))
 
 
-def _vocabularies(kind: str, name: str, asked: Vocabularies) -> tuple[tuple[int, ...], str]:
+def _vocabularies(kind: str, name: str, requested: Vocabularies) -> tuple[tuple[int, ...], str]:
     """Return the sizes of the vocabularies, and a note on the source of sizes that were not requested."""
     preset = VOCABULARIES.get(name, ())
-    if given := asked.source_vocab or asked.target_vocab:
-        return asked.sizes(kind, [given]), ""
+    if given := requested.source_vocab or requested.target_vocab:
+        return requested.sizes(kind, [given]), ""
     of_preset = bool(preset) and len(preset) == len(SIZES[kind])
-    sizes = asked.sizes(kind, preset if of_preset else [VOCABULARY])
-    if asked.complete(kind):
+    sizes = requested.sizes(kind, preset if of_preset else [VOCABULARY])
+    if requested.complete(kind):
         return sizes, ""
     whose = "the preset's" if of_preset else "by default"
     return sizes, f", {whose}; change it with vocab_size=…"
 
 
-def _notes(config: Any, sizes: tuple[int, ...], told: str) -> Iterator[str]:
+def _notes(config: Any, sizes: tuple[int, ...], origin: str) -> Iterator[str]:
     """Yield the assumptions about texts and images."""
     patches = _patches(config)
     if sizes:
-        yield _sizes_text(sizes, told)
+        source, target = sizes[0], sizes[-1]
+        both = f"V = {target:,}" if source == target else f"V = {source:,} (source) and {target:,} (target)"
+        yield both + origin
     if patches is not None:
         yield f"an image becomes {patches} patches: they are the source tokens"
     elif not sizes:
         yield f"an image becomes {config.n_tokens} tokens"
 
 
-def _patches(config: Any) -> int | None:
+def _patches(config: object) -> int | None:
     """Return the number of source tokens of a captioner; None for other models."""
     return config.n_tokens if isinstance(config, CaptionerConfig) else None
 
 
-def _of_recipe(
+def of_recipe(
     name: str,
     recipe: Recipe,
-    asked: RequestedSizes,
+    requested: RequestedSizes,
     known: tuple[int, ...] | None = None,
     measured: int | None = None,
 ) -> DescribedModel:
@@ -188,7 +197,7 @@ def _of_recipe(
     Args:
         name: the requested name.
         recipe: the recipe.
-        asked: requested sizes.
+        requested: requested sizes.
         known: the sizes of a trained processor.
         measured: number of parameters with the recipe's own data.
     """
@@ -198,42 +207,46 @@ def _of_recipe(
     tokenizer = getattr(recipe, "tokenizer", None)
     size, why = _expected(tokenizer.subwords) if tokenizer else (VOCABULARY, "")
     n_vocabularies = len(SIZES[family])
-    entries = asked.vocabularies.sizes(family, known[:n_vocabularies] if known and n_vocabularies else [size])
+    defaults = known[:n_vocabularies] if known and n_vocabularies else [size]
+    entries = requested.vocabularies.sizes(family, defaults)
     expected = task.sizes(entries)
     sizes = (*entries, *known[n_vocabularies:])[: len(expected)] if known else expected
     notes = []
     if len(expected) > n_vocabularies:
-        sizes, class_counts = _classes(recipe, sizes, asked.n_classes, known is not None)
+        sizes, class_counts = _classes(recipe, sizes, requested.n_classes, known is not None)
         notes.append(class_counts)
-    elif asked.n_classes is not None:
+    elif requested.n_classes is not None:
         raise RequestError(f"n_classes: {recipe.task.kind} has no classes")
     model = on_device("meta", task.build_model, sizes)
-    told = "" if known or asked.vocabularies.complete(family) else why
-    notes = [*_notes(recipe.model, entries, told), *notes]
-    if measured is not None and known is None and not asked:
-        notes += _beside(measured, model)
+    origin = "" if known or requested.vocabularies.complete(family) else why
+    notes = [*_notes(recipe.model, entries, origin), *notes]
+    if measured is not None and known is None and not requested:
+        counted = sum(parameter.numel() for parameter in model.parameters())
+        if counted != measured:
+            notes.append(
+                f"with its own data it has {measured:,} parameters, as measured; the {counted:,} here depend "
+                "on the assumptions above (--time reads the data, if they are available)"
+            )
     return DescribedModel(
         name,
         model,
-        tokens=max(1, recipe.training.tokens_per_update // recipe.training.accumulate),
-        chunk=recipe.objective.chunk,
         notes=tuple(notes),
         recipe=recipe,
         sizes=sizes,
-        sizes_given=known is not None or bool(asked),
+        sizes_given=known is not None or bool(requested),
         length=None if entries else recipe.model.n_tokens,
         source_length=_patches(recipe.model),
     )
 
 
 def _classes(
-    recipe: Recipe, sizes: tuple[int, ...], asked: int | None, known: bool
+    recipe: Recipe, sizes: tuple[int, ...], requested: int | None, known: bool
 ) -> tuple[tuple[int, ...], str]:
     """Return the sizes with the requested number of classes, if any, and a note on its source."""
-    if asked == 0:
+    if requested == 0:
         raise RequestError("n_classes=0: the model of a recipe always has a head")
-    if asked is not None:
-        return (*sizes[:-1], asked), f"{asked:,} classes"
+    if requested is not None:
+        return (*sizes[:-1], requested), f"{requested:,} classes"
     if known:
         return sizes, f"{sizes[-1]:,} classes"
     if getattr(recipe.task, "labels", None):
@@ -241,30 +254,14 @@ def _classes(
     return sizes, f"{sizes[-1]:,} classes, assumed: the data determine them; change them with n_classes=…"
 
 
-def _beside(measured: int, model: nn.Module) -> Iterator[str]:
-    """Yield a note if the measured number of parameters differs from the counted one."""
-    counted = sum(parameter.numel() for parameter in model.parameters())
-    if counted != measured:
-        yield (
-            f"with its own data it has {measured:,} parameters, as measured; the {counted:,} here depend on "
-            "the assumptions above (--time reads the data, if they are available)"
-        )
-
-
-def _of_run(path: Path, asked: RequestedSizes, overrides: Sequence[str]) -> DescribedModel:
+def _of_run(path: Path, requested: RequestedSizes, overrides: Sequence[str]) -> DescribedModel:
     from heedful.tasks.registry import task_class
 
     folder = RunFolder(path)
     recipe = saved_recipe(folder, overrides)
     processor = task_class(recipe.task.kind).Processor
     known = processor.load(folder).sizes if processor.files(folder)[-1].is_file() else None
-    return _of_recipe(str(path), recipe, asked, known)
-
-
-def _sizes_text(sizes: tuple[int, ...], why: str) -> str:
-    source, target = sizes[0], sizes[-1]
-    both = f"V = {target:,}" if source == target else f"V = {source:,} (source) and {target:,} (target)"
-    return both + why
+    return of_recipe(str(path), recipe, requested, known)
 
 
 def _expected(subwords: Any) -> tuple[int, str]:
