@@ -34,7 +34,7 @@ def held(folder: RunFolder, resume: bool) -> Iterator[None]:
     """
     if resume:
         if not folder.recipe.exists():
-            raise RequestError(f"{folder.path}: there is no run to resume; leave --resume away to start one")
+            raise RequestError(f"{folder.path}: there is no run to resume; remove --resume to start one")
     else:
         _refuse_what_saved_nothing(folder)
         _refuse_to_overwrite(folder)

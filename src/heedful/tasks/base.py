@@ -13,6 +13,7 @@ One file defines a task: its configuration, its recipe, its processor and the su
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -298,7 +299,8 @@ class Task(ABC):
             inference: prepares the model for decoding (precision, native engine).
             **options: the options among `TaskInfo.options` that the caller gave.
         """
-        return TaskPredictor(self, inference.ready(), options)
+        model = inference.ready().eval()
+        return TaskPredictor(self.recipe.task.kind, partial(self.predict, model, **options))
 
     def predict(
         self, model: Model, inputs: Sequence[TaskInput], progress: Progress = lambda n: None, **options: Any
@@ -446,16 +448,17 @@ def _form_of(given: TaskInput) -> str:
 
 
 class TaskPredictor:
-    """The predictor of a task that generates no text: it calls `Task.predict`.
+    """The predictor of a task that generates no text.
 
     Args:
-        task: the task.
-        model: put into evaluation mode here.
-        options: of `Task.predict`.
+        kind: name of the task.
+        answer: maps inputs, and a function that is called with the progress, to predictions.
     """
 
-    def __init__(self, task: Task, model: Model, options: Mapping[str, Any]) -> None:
-        self.task, self.model, self.options = task, model.eval(), options
+    def __init__(
+        self, kind: str, answer: Callable[[Sequence[TaskInput], Progress], list[Prediction]]
+    ) -> None:
+        self.kind, self.answer = kind, answer
 
     def predict(
         self,
@@ -471,9 +474,8 @@ class TaskPredictor:
             RequestError: an alignment is requested.
         """
         if alignment:
-            kind = self.task.recipe.task.kind
-            raise RequestError(f"alignments are not available: task {kind} generates no text")
-        return self.task.predict(self.model, texts, progress, **self.options)
+            raise RequestError(f"alignments are not available: task {self.kind} generates no text")
+        return self.answer(texts, progress)
 
 
 @dataclass(frozen=True)

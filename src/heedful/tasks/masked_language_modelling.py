@@ -22,6 +22,8 @@ from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
 from heedful.data.text import TEXT
+from heedful.decoding.config import DecodingConfig
+from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
 from heedful.models.encoder import EncoderConfig, class_head
@@ -33,7 +35,7 @@ from heedful.objectives.cross_entropy import SpanBoundary
 from heedful.objectives.registry import MASKED_TOKEN, Losses
 from heedful.objectives.terms import Objective, Several
 from heedful.recipes import schema
-from heedful.tasks.base import Columns, Rows, TaskInfo
+from heedful.tasks.base import Columns, Rows, TaskInfo, TaskPredictor
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict
 from heedful.tasks.masking import WITHOUT_WORDS, MaskFiller, Maskings, as_read, word_beginnings
 from heedful.tasks.metrics.score import Score
@@ -227,6 +229,13 @@ class MaskedLanguageModelling(RunningTextTask):
         signs = SentenceSigns.made_up(sizes[0]) if recipe.task.next_sentence else None
         make = Maskings(ids, recipe.model.max_length, masking, signs=signs, seed=0)
         return make(range(n), 0)
+
+    def predictor(
+        self, model: Model, decoding: DecodingConfig | None, inference: Inference, **options: Any
+    ) -> TaskPredictor:
+        """Fills gaps; the options are checked and the vocabulary is read once, not in every call."""
+        filler = self._filler(inference.ready().eval(), **options)
+        return TaskPredictor(self.recipe.task.kind, filler.predict)
 
     def predict(
         self, model: Model, inputs: Sequence[TaskInput], progress: Progress = lambda n: None, **options: Any

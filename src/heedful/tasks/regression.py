@@ -85,7 +85,7 @@ class Estimate(Prediction):
     value: float = 0.0
 
 
-def label_of(row: LocatedRow[Row]) -> float:
+def parse_number(row: LocatedRow[Row]) -> float:
     """Parse the label of a row as a number.
 
     Raises:
@@ -137,7 +137,7 @@ class Regression(WholeTextTask):
         Raises:
             DataError: if a label is not a number, or all are equal.
         """
-        numbers = np.array([label_of(row) for row in rows()])
+        numbers = np.array([parse_number(row) for row in rows()])
         if len(numbers) == 0 or np.ptp(numbers) == 0:
             problem = f"all labels are {numbers[0]:g}" if len(numbers) else "there are no rows"
             raise DataError(f"data.train: {problem}; at least two different numbers are needed")
@@ -145,7 +145,7 @@ class Regression(WholeTextTask):
 
     def answer_ids(self, row: LocatedRow[Row]) -> list[int]:
         """The eight bytes of the number as a float64."""
-        ids: list[int] = np.array([label_of(row)], dtype="<f8").view(np.uint8).tolist()
+        ids: list[int] = np.array([parse_number(row)], dtype="<f8").view(np.uint8).tolist()
         return ids
 
     @property
@@ -196,14 +196,14 @@ class Regression(WholeTextTask):
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
         """Check that every label is a number."""
         for row in rows:
-            label_of(row)
+            parse_number(row)
 
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Estimate]
     ) -> tuple[list[Score], list[str]]:
         """Pearson and Spearman correlation, and the mean squared error."""
         scores = regression_scores(
-            [prediction.value for prediction in predictions], [label_of(row) for row in rows]
+            [prediction.value for prediction in predictions], [parse_number(row) for row in rows]
         )
         return scores, unknown_in(self.processor.text, self.texts_of(rows))
 
@@ -212,4 +212,4 @@ class Regression(WholeTextTask):
     ) -> Iterator[JsonMapping]:
         """The texts, the right number and the prediction."""
         for row, texts, prediction in zip(rows, self.texts_of(rows), predictions, strict=True):
-            yield {**texts, "label": label_of(row), "prediction": prediction.value}
+            yield {**texts, "label": parse_number(row), "prediction": prediction.value}

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 from pydantic import TypeAdapter
+from small_tasks import task_of
 
 from heedful.data.masking import Draw, Masking, SpanLengths
 from heedful.data.windows import Windows
+from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
 from heedful.models.encoder import EncoderConfig, build
 from heedful.nn.layout import Tokens
@@ -430,6 +432,21 @@ def test_another_text_may_stand_for_a_gap(processor):
     assert one.predict(["one [MASK]"])[0].text == other.predict(["one ___"])[0].text
     with pytest.raises(RequestError, match="empty"):
         MaskFiller(model, processor.text, longest=23, gap="")
+
+
+def test_a_predictor_is_made_once_and_refuses_at_that_time(processor, monkeypatch):
+    task = task_of("masked-language-modelling", processor, ["text"], model={"max_length": 23})
+    model, made = encoder(processor.text.vocab_size), []
+    init = MaskFiller.__init__
+    monkeypatch.setattr(MaskFiller, "__init__", lambda *a, **k: made.append(1) or init(*a, **k))
+    predictor = task.predictor(model, None, Inference(model), n_best=2)
+    found = [predictor.predict([text]) for text in ("one [MASK]", "two [MASK]")]
+    assert len(made) == 1
+    assert found == [task.predict(model, [text], n_best=2) for text in ("one [MASK]", "two [MASK]")]
+    with pytest.raises(RequestError, match="alignment"):
+        predictor.predict(["one"], alignment=True)
+    with pytest.raises(RequestError, match="empty"):
+        task.predictor(model, None, Inference(model), gap="")
 
 
 def test_a_long_text_is_cut_and_says_so(processor):

@@ -15,7 +15,7 @@ from heedful.models.encoder import EncoderConfig, build, class_head
 from heedful.nn.layout import Tokens
 from heedful.tasks import texts as reading
 from heedful.tasks.processor import Scale
-from heedful.tasks.regression import NumberProcessor, label_of
+from heedful.tasks.regression import NumberProcessor, parse_number
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
 
@@ -46,7 +46,7 @@ def test_numbers_are_kept_exactly(value):
 )
 def test_what_is_no_number_is_named_with_its_place(label, message):
     with pytest.raises(DataError, match=rf"scores.tsv:7: .*{message}"):
-        label_of(row(label, 7))
+        parse_number(row(label, 7))
 
 
 def test_estimates_are_the_models_own_in_the_unit_of_the_data(monkeypatch):

@@ -39,8 +39,8 @@ class Compression(nn.Module):
 
     | parameter | shape | |
     |---|---|---|
-    | ``weight`` | heads x (factor d) x d | C_1ᵀ ... C_cᵀ of each head, stacked from earliest to latest
-    token | | ``bias`` | heads d | ordered by head |
+    | ``weight`` | heads x (factor d) x d | C_1ᵀ ... C_cᵀ of each head, from the earliest token on |
+    | ``bias`` | heads d | ordered by head |
     """
 
     def __init__(self, n_heads: int, d: int, factor: int, *, bias: bool) -> None:
