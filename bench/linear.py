@@ -14,8 +14,8 @@ from harness.machine import describe
 from harness.report import grid, number, write
 from harness.training import options
 from harness.turns import log
-from heedful.tasks.continuing import Line, Stops
-from heedful.tasks.streaming import IncrementalText, Spelling
+from heedful.tasks.generation.streaming import IncrementalText, Spelling
+from heedful.tasks.language_modelling.continuing import Line, Stops
 from heedful.text.configuration import ByteConfig, PreprocessingConfig
 from heedful.text.normalisation import normalised
 from heedful.text.training import train_tokenizer

@@ -54,7 +54,7 @@ def _decode(setting: str, job: Any, device: str) -> Work:
     from heedful.decoding.config import BeamConfig, GreedyConfig, decode
     from heedful.decoding.protocol import Request
     from heedful.nn.layout import Tokens
-    from heedful.tasks.generation import Generator
+    from heedful.tasks.generation.generator import Generator
 
     torch.manual_seed(0)
     model = transformer(job.shape).to(device).eval()

@@ -65,8 +65,8 @@ from heedful.objectives.classification import SequenceClass
 from heedful.objectives.cross_entropy import MaskedToken, NextToken, SpanBoundary
 from heedful.objectives.terms import Several
 from heedful.recipes.schema import ClassObjectiveConfig, ObjectiveConfig, TokenObjectiveConfig
-from heedful.tasks.masked_language_modelling import ObjectiveConfig as MaskedTokenObjectiveConfig
-from heedful.tasks.question_answering import ObjectiveConfig as AnswerObjectiveConfig
+from heedful.tasks.masked_language_modelling.task import ObjectiveConfig as MaskedTokenObjectiveConfig
+from heedful.tasks.question_answering.task import ObjectiveConfig as AnswerObjectiveConfig
 from heedful.tasks.regression import ObjectiveConfig as NumberObjectiveConfig
 from heedful.tasks.tagging import ObjectiveConfig as TagObjectiveConfig
 

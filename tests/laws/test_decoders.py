@@ -27,7 +27,7 @@ from heedful.decoding.scoring import GnmtLength
 from heedful.errors import RequestError
 from heedful.models.registry import build_model
 from heedful.nn.layout import Tokens
-from heedful.tasks.generation import Generator, forced
+from heedful.tasks.generation.generator import Generator, forced
 
 # Few tokens may be written, so that some hypotheses end and some are cut.
 FORBIDDEN = [0, START, *range(11, V_TARGET)]

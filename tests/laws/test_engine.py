@@ -33,7 +33,7 @@ from heedful.errors import RequestError
 from heedful.nn.layout import Tokens
 from heedful.nn.residual import PreNorm
 from heedful.nn.taps import recording
-from heedful.tasks.generation import Generator
+from heedful.tasks.generation.generator import Generator
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler here")
 

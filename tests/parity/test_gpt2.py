@@ -8,7 +8,7 @@ from heedful.decoding.protocol import Request
 from heedful.decoding.scoring import AverageLength
 from heedful.models.language_model import LanguageModelConfig, build
 from heedful.nn.layout import Tokens
-from heedful.tasks.generation import Generator
+from heedful.tasks.generation.generator import Generator
 
 V, D, CONTEXT = 37, 22, 13
 

@@ -13,7 +13,7 @@ from heedful.interop.gpt2 import without_bias
 from heedful.objectives.classification import class_logits
 from heedful.objectives.regression import values
 from heedful.runs.run import load
-from heedful.tasks.texts import fitted
+from heedful.tasks.inputs.texts import fitted
 
 transformers = pytest.importorskip("transformers")
 

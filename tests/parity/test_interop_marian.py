@@ -14,7 +14,7 @@ from heedful.interop.conversion import export_run, import_run
 from heedful.interop.marian import load_weights
 from heedful.nn.layout import Tokens
 from heedful.runs.run import load
-from heedful.tasks.generation import Generator
+from heedful.tasks.generation.generator import Generator
 from heedful.text.specials import SPECIALS
 
 transformers = pytest.importorskip("transformers")

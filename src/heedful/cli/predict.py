@@ -21,7 +21,7 @@ from heedful.typing import JsonObject
 if TYPE_CHECKING:
     from heedful.runs.run import Run
     from heedful.tasks.base import Predictor
-    from heedful.tasks.streaming import Streaming
+    from heedful.tasks.generation.streaming import Streaming
 
 FIRST = 10
 """Number of notes per sort that are logged in full."""
@@ -267,7 +267,7 @@ class NoteLog:
 
     def add(self, prediction: Prediction, given: Any) -> None:
         """Log the note or error of one prediction; ``given`` is its input."""
-        from heedful.tasks.unknown import is_of_unknown_words
+        from heedful.tasks.inputs.texts import is_of_unknown_words
 
         if prediction.error:
             log(f"heedful: {prediction.error}")

@@ -26,11 +26,11 @@ from heedful.explain.attention_sites import find_sites, parts, source_part
 from heedful.models.base import Model
 from heedful.nn.taps import capture
 from heedful.objectives.guided import DecoderStep
-from heedful.tasks.generation import forced
+from heedful.tasks.generation.generator import forced
+from heedful.tasks.generation.sequence_formats import TWO_SIDES, ConcatenatedFormat, EncoderDecoderFormat
+from heedful.tasks.inputs.processor import Tokenizers
 from heedful.tasks.metrics.alignment import Link
 from heedful.tasks.prediction import Prediction
-from heedful.tasks.sequence_formats import TWO_SIDES, ConcatenatedFormat, EncoderDecoderFormat
-from heedful.tasks.source_target import Tokenizers
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import surface_words
 from heedful.typing import JsonObject

@@ -39,8 +39,8 @@ from heedful.nn.attention.recurrent import FixedContext
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.attentive import AttentiveDecoder
 from heedful.runs.run import Run
+from heedful.tasks.generation.sequence_formats import ConcatenatedFormat
 from heedful.tasks.model_input import INPUT, PREFIX, SOURCE, TARGET, Axis
-from heedful.tasks.sequence_formats import ConcatenatedFormat
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 

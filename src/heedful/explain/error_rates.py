@@ -31,6 +31,8 @@ from heedful.objectives.guided import DecoderStep
 from heedful.runs.prepare import rows_of
 from heedful.runs.run import Run
 from heedful.tasks import evaluation
+from heedful.tasks.generation.sequence_formats import TWO_SIDES, ConcatenatedFormat, EncoderDecoderFormat
+from heedful.tasks.inputs.processor import SOURCE, TARGET, Tokenizers
 from heedful.tasks.metrics.alignment import (
     Alignment,
     Link,
@@ -39,8 +41,6 @@ from heedful.tasks.metrics.alignment import (
     read_gold,
 )
 from heedful.tasks.metrics.score import Score
-from heedful.tasks.sequence_formats import TWO_SIDES, ConcatenatedFormat, EncoderDecoderFormat
-from heedful.tasks.source_target import SOURCE, TARGET, Tokenizers
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import END, blank_words, word_ids_of_all
 from heedful.typing import JsonObject

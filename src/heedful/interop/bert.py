@@ -48,7 +48,7 @@ from heedful.interop.wordpiece import read_wordpiece, write_wordpiece
 from heedful.models.encoder import EncoderConfig
 from heedful.objectives.classification import ANSWER, TAG
 from heedful.runs.run import Run
-from heedful.tasks.processor import TaskProcessor, TextProcessor
+from heedful.tasks.inputs.processor import TaskProcessor, TextProcessor
 from heedful.text.specials import SPECIALS
 from heedful.typing import JsonObject
 

@@ -24,7 +24,7 @@ from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import seal
 from heedful.tasks.base import Log
-from heedful.tasks.processor import TaskProcessor
+from heedful.tasks.inputs.processor import TaskProcessor
 
 FORMATS: dict[str, Format] = {each.name: each for each in (GPT2(), Marian(), BERT(), ViT())}
 

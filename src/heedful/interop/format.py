@@ -12,7 +12,7 @@ from heedful.interop.names import Table, read_weights
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import Run
-from heedful.tasks.processor import TaskProcessor
+from heedful.tasks.inputs.processor import TaskProcessor
 from heedful.tasks.registry import task_for
 from heedful.typing import JsonObject
 

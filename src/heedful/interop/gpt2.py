@@ -66,7 +66,7 @@ from heedful.interop.tokenizer_files import TOKENIZER, settings_file
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.mixers import AttentionConfig
 from heedful.runs.run import Run
-from heedful.tasks.processor import TaskProcessor, TextProcessor
+from heedful.tasks.inputs.processor import TaskProcessor, TextProcessor
 from heedful.text.specials import SPECIALS
 from heedful.typing import JsonObject
 

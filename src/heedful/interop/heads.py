@@ -21,14 +21,14 @@ from heedful.interop.names import Pair, affine, linear, pair
 from heedful.objectives.classification import ANSWER
 from heedful.objectives.regression import VALUE
 from heedful.runs.run import Run
-from heedful.tasks.answering import PASSAGE, QUESTION
 from heedful.tasks.classification import LabelProcessor
-from heedful.tasks.labels import LABEL
-from heedful.tasks.processor import Scale, TaskProcessor, TextProcessor
-from heedful.tasks.question_answering import WindowsConfig
+from heedful.tasks.inputs.labels import LABEL
+from heedful.tasks.inputs.processor import Scale, TaskProcessor, TextProcessor
+from heedful.tasks.inputs.texts import text_columns
+from heedful.tasks.inputs.words import TAGS, WORDS
+from heedful.tasks.question_answering.answering import PASSAGE, QUESTION
+from heedful.tasks.question_answering.task import WindowsConfig
 from heedful.tasks.regression import NumberProcessor
-from heedful.tasks.texts import text_columns
-from heedful.tasks.words import TAGS, WORDS
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping, JsonObject
 

@@ -42,7 +42,7 @@ from heedful.models.base import Model
 from heedful.models.positions import SinusoidalConfig
 from heedful.models.transformer import TransformerConfig, build
 from heedful.runs.run import Run
-from heedful.tasks.source_target import COLUMNS, SOURCE, TARGET, Tokenizers
+from heedful.tasks.inputs.processor import COLUMNS, SOURCE, TARGET, Tokenizers
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonObject

@@ -15,7 +15,7 @@ from heedful.errors import DamagedError, RequestError
 from heedful.interop.checkpoint import Checkpoint, Settings, indented
 from heedful.interop.names import Numbering
 from heedful.interop.tokenizer_files import SETTINGS
-from heedful.tasks.source_target import COLUMNS, Tokenizers
+from heedful.tasks.inputs.processor import COLUMNS, Tokenizers
 from heedful.text.configuration import SentencePieceConfig
 from heedful.text.sentencepieces import Vocabulary, model_file, sentencepiece_data
 from heedful.text.specials import SPECIALS

@@ -40,8 +40,8 @@ from heedful.interop.names import Table, layers, linear, pair, reshaped, write_w
 from heedful.models.vision import VisionConfig
 from heedful.runs.run import Run
 from heedful.tasks.image_classification import ImageProcessor
-from heedful.tasks.images import ImageReader
-from heedful.tasks.labels import LABEL
+from heedful.tasks.inputs.images import ImageReader
+from heedful.tasks.inputs.labels import LABEL
 from heedful.typing import JsonObject
 
 TASK, READER = "image-classification", "preprocessor_config.json"

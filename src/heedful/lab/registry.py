@@ -1,7 +1,7 @@
 """Registry of experiments by name: each joins a claim of ``claims/*.yaml`` with a function that measures it.
 
 A file holds the claims of one heading of the lab, by the names of their experiments, and the modules of
-`heedful.lab` that measure them. Files are read in the order of their names.
+`heedful.lab.experiments` that measure them. Files are read in the order of their names.
 """
 
 from functools import cache
@@ -22,7 +22,7 @@ class Heading(Config):
 
     Args:
         heading: the heading.
-        modules: modules of `heedful.lab` with the measurements.
+        modules: modules of `heedful.lab.experiments` with the measurements.
         claims: claims by the names of their experiments.
     """
 
@@ -47,7 +47,7 @@ def experiments() -> dict[str, Experiment]:
     """
     claims = [pair for heading in headings() for pair in heading.claims.items()]
     for module in (name for heading in headings() for name in heading.modules):
-        import_module(f"heedful.lab.{module}")
+        import_module(f"heedful.lab.experiments.{module}")
     names = [name for name, _ in claims]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"experiment names must be unique, but two claims are named {twice[0]}")

@@ -13,8 +13,8 @@ from heedful.models.base import Model
 from heedful.models.registry import SIZES
 from heedful.recipes.schema import Recipe
 from heedful.runs.warm_start import freeze, rate_shares
+from heedful.tasks.pretrained import check_vectors
 from heedful.tasks.registry import task_for
-from heedful.tasks.vectors import check_vectors
 from heedful.text.specials import SPECIALS
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import build_optimizer, fewest_states

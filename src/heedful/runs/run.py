@@ -24,9 +24,9 @@ from heedful.recipes.problems import validate
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.reading import saved_recipe
 from heedful.tasks.base import Columns, Predictor, Task
+from heedful.tasks.generation.streaming import Pieces, Streaming
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.registry import task_for
-from heedful.tasks.streaming import Pieces, Streaming
 from heedful.training import checkpoints
 from heedful.training.checkpoints import final_weights
 from heedful.typing import JsonMapping, JsonObject

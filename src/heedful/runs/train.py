@@ -24,8 +24,8 @@ from heedful.runs.prepare import prepare
 from heedful.runs.resuming import at_its_end, begun, held, settled
 from heedful.runs.warm_start import freeze, rate_shares, take_weights
 from heedful.tasks.base import Log, Task
+from heedful.tasks.pretrained import frozen_tables
 from heedful.tasks.registry import task_for
-from heedful.tasks.vectors import frozen_tables
 from heedful.training import checkpoints, distribution
 from heedful.training.callbacks import Callback
 from heedful.training.checkpoints import average, final_weights

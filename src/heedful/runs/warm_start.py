@@ -13,8 +13,7 @@ from heedful.errors import RequestError
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.patches import PatchEmbedding, grid_of, resize_positions
 from heedful.recipes.schema import Recipe
-from heedful.tasks.vectors import frozen_tables
-from heedful.tasks.warm_start import HEADS, MappedWeights, folder_of
+from heedful.tasks.pretrained import HEADS, MappedWeights, folder_of, frozen_tables
 
 ENCODER = ("source_embedding.", "encoder.")
 TABLES = ("embedding.", "source_embedding.", "target_embedding.")

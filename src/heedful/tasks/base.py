@@ -34,19 +34,21 @@ from heedful.models.registry import build_model
 from heedful.objectives.terms import AuxiliaryLoss, Objective
 from heedful.recipes import schema
 from heedful.tasks.evaluation import (
+    Batches,
     Evaluation,
     EvaluationOptions,
     Predict,
     custom_scores,
     cut_notes,
+    means,
+    micro_batch,
     readable,
 )
+from heedful.tasks.inputs.processor import TaskProcessor
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput
 from heedful.tasks.prediction import Prediction, Predictor, Progress, TaskInput
-from heedful.tasks.processor import TaskProcessor
-from heedful.tasks.validation import Batches, means, micro_batch
-from heedful.tasks.warm_start import WarmStart
+from heedful.tasks.pretrained import WarmStart
 from heedful.training.loop import Validate
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.update import PlannedData

@@ -20,7 +20,7 @@ from heedful.models.encoder import class_head
 from heedful.objectives.classification import class_logits
 from heedful.recipes.schema import ClassObjectiveConfig
 from heedful.tasks.base import Log, Rows, TaskInfo
-from heedful.tasks.labels import (
+from heedful.tasks.inputs.labels import (
     FEWEST_LABELS,
     LABEL,
     Labels,
@@ -34,12 +34,12 @@ from heedful.tasks.labels import (
     listed,
     number_of,
 )
+from heedful.tasks.inputs.processor import TextProcessor
+from heedful.tasks.inputs.texts import unknown_in
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput, Questions
 from heedful.tasks.prediction import Prediction, Progress, TaskInput
-from heedful.tasks.processor import TextProcessor
 from heedful.tasks.text_task import WholeTextConfig, WholeTextRecipe, WholeTextTask, synthetic_texts
-from heedful.tasks.unknown import unknown_in
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping
 

@@ -1,15 +1,22 @@
 """What the evaluation of a task takes and returns, and the rows of a data set that can be scored."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from heedful.data.batch import Batch
+from heedful.data.plan import Lengths
 from heedful.data.report import Tally
 from heedful.data.sources import LocatedRow, Row
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import DataError
-from heedful.recipes.schema import EvaluationConfig
+from heedful.recipes.schema import EvaluationConfig, Recipe
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.prediction import Prediction, TaskInput
+from heedful.training import distribution
+from heedful.training.model_with_loss import ModelWithLoss
 from heedful.typing import JsonMapping, JsonObject
 
 Predict = Callable[[list[TaskInput]], list[Prediction]]
@@ -142,3 +149,42 @@ def custom_scores(
             value = Score(name, float(value), metric.kind + settings, counts={"rows": len(rows)})
         scores.append(value)
     return scores
+
+
+def micro_batch(recipe: Recipe) -> int:
+    """The tokens of a micro-batch of training: this many fit in memory."""
+    n_parts = distribution.world() * recipe.training.accumulate
+    return max(1, recipe.training.tokens_per_update // n_parts)
+
+
+class Batches(Protocol):
+    """Batches of encoded rows."""
+
+    @property
+    def lengths(self) -> Lengths:
+        """``[N]``: tokens of each sample."""
+        ...
+
+    def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
+        """The batch of some samples."""
+        ...
+
+
+def means(module: ModelWithLoss, batches: Iterable[Batch]) -> dict[str, float]:
+    """Return each term of the loss by its name: its sum over all batches, divided by its count."""
+    device = next(module.parameters()).device
+    sums: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    for batch in batches:
+        there = batch.to(device)
+        for term in module(there, module.counts(there))[1]:
+            sums[term.name] += term.sum.item()
+            counts[term.name] += term.count
+    if empty := [name for name in sums if not counts[name]]:
+        raise DataError(f"validation: the loss term {empty[0]!r} has nothing to be computed from")
+    return {name: total / counts[name] for name, total in sums.items()}
+
+
+def perplexity(nll: float) -> float:
+    """Return the perplexity of a mean negative log-likelihood in nats, or e^700 if it is greater."""
+    return math.exp(min(nll, 700.0))

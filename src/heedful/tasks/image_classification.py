@@ -32,8 +32,8 @@ from heedful.nn.patches import Images
 from heedful.objectives.classification import class_logits
 from heedful.recipes import schema
 from heedful.tasks.base import Columns, Log, Rows, Task, TaskInfo
-from heedful.tasks.images import LEFT_OUT, LEVELS, ImageReader
-from heedful.tasks.labels import (
+from heedful.tasks.inputs.images import LEFT_OUT, LEVELS, ImageReader
+from heedful.tasks.inputs.labels import (
     FEWEST_LABELS,
     LABEL,
     Labels,
@@ -47,11 +47,11 @@ from heedful.tasks.labels import (
     listed,
     number_of,
 )
+from heedful.tasks.inputs.processor import TaskProcessor
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions, patches_axis
 from heedful.tasks.prediction import Prediction, Progress, TaskInput
-from heedful.tasks.processor import TaskProcessor
-from heedful.tasks.warm_start import image_reader_of
+from heedful.tasks.pretrained import image_reader_of
 from heedful.typing import JsonMapping
 
 BUDGET = 8192

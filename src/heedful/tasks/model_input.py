@@ -35,7 +35,7 @@ from heedful.errors import RequestError, nearest
 from heedful.models.base import Model
 from heedful.nn.layout import Tokens
 from heedful.objectives.classification import class_logits
-from heedful.tasks.generation import CHUNK
+from heedful.tasks.generation.generator import CHUNK
 from heedful.tasks.prediction import Prediction
 from heedful.text.normalisation import normalised
 from heedful.text.specials import SPECIALS

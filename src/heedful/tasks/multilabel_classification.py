@@ -33,14 +33,13 @@ from heedful.tasks.classification import (
     ClassificationRecipe,
     LabelProcessor,
 )
-from heedful.tasks.labels import LABEL, Unseen, learned, number_of
+from heedful.tasks.inputs.labels import LABEL, Unseen, learned, number_of
+from heedful.tasks.inputs.texts import PAIR, unknown_in
 from heedful.tasks.metrics.classification import label_set_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions
 from heedful.tasks.prediction import Prediction, Progress, TaskInput
 from heedful.tasks.text_task import synthetic_texts
-from heedful.tasks.texts import PAIR
-from heedful.tasks.unknown import unknown_in
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping
 

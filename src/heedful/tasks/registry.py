@@ -7,14 +7,14 @@ from pydantic import Field
 from heedful.plugins import is_reference, load_reference
 from heedful.recipes import schema
 from heedful.tasks.base import Task
-from heedful.tasks.captioning import Captioning
+from heedful.tasks.captioning.task import Captioning
 from heedful.tasks.classification import Classification
 from heedful.tasks.image_classification import ImageClassification
-from heedful.tasks.language_modelling import LanguageModelling
-from heedful.tasks.masked_language_modelling import MaskedLanguageModelling
+from heedful.tasks.inputs.processor import TaskProcessor
+from heedful.tasks.language_modelling.task import LanguageModelling
+from heedful.tasks.masked_language_modelling.task import MaskedLanguageModelling
 from heedful.tasks.multilabel_classification import MultilabelClassification
-from heedful.tasks.processor import TaskProcessor
-from heedful.tasks.question_answering import QuestionAnswering
+from heedful.tasks.question_answering.task import QuestionAnswering
 from heedful.tasks.regression import Regression
 from heedful.tasks.summarisation import Summarisation
 from heedful.tasks.tagging import Tagging

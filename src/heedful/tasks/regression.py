@@ -30,14 +30,14 @@ from heedful.objectives.registry import NUMBER, Losses
 from heedful.objectives.regression import VALUE, values
 from heedful.recipes import schema
 from heedful.tasks.base import Log, Rows, TaskInfo
-from heedful.tasks.labels import LABEL
+from heedful.tasks.inputs.labels import LABEL
+from heedful.tasks.inputs.processor import Scale, TextProcessor
+from heedful.tasks.inputs.texts import unknown_in
 from heedful.tasks.metrics.regression import regression_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput, Questions
 from heedful.tasks.prediction import Prediction, Progress, TaskInput
-from heedful.tasks.processor import Scale, TextProcessor
 from heedful.tasks.text_task import WholeTextConfig, WholeTextRecipe, WholeTextTask, synthetic_texts
-from heedful.tasks.unknown import unknown_in
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping
 

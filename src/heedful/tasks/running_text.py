@@ -14,9 +14,8 @@ from heedful.data.text import TEXT, TextSource
 from heedful.errors import DataError
 from heedful.recipes import schema
 from heedful.tasks.base import Log, Rows, Task
-from heedful.tasks.processor import TextProcessor
-from heedful.tasks.vectors import fill_vectors
-from heedful.tasks.warm_start import own_tokenizer
+from heedful.tasks.inputs.processor import TextProcessor
+from heedful.tasks.pretrained import fill_vectors, own_tokenizer
 from heedful.text.parts import cut, encode_long
 
 

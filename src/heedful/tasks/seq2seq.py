@@ -22,7 +22,11 @@ from heedful.errors import RequestError
 from heedful.models.base import Model
 from heedful.recipes import schema
 from heedful.tasks.base import PreparedData, Task
-from heedful.tasks.generation import forced
+from heedful.tasks.evaluation import perplexity
+from heedful.tasks.generation.generator import forced
+from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, SequenceFormat
+from heedful.tasks.inputs.processor import Tokenizers
+from heedful.tasks.inputs.texts import longest_first
 from heedful.tasks.metrics.likelihood import Likelihood
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.translation import Language, check_language, quick_scores, reference_notes
@@ -38,10 +42,6 @@ from heedful.tasks.model_input import (
     text_axis,
 )
 from heedful.tasks.prediction import Prediction
-from heedful.tasks.sequence_formats import ConcatenatedFormat, SequenceFormat
-from heedful.tasks.source_target import Tokenizers
-from heedful.tasks.texts import longest_first
-from heedful.tasks.validation import perplexity
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.training.loop import Validate
@@ -59,7 +59,7 @@ class Pairs:
         pairing: how source and target are presented to the model.
         store: the ids.
         columns: those of source and target. If there is a column ``alignment``, training batches have its
-            links (`heedful.tasks.guidance`).
+            links (`heedful.tasks.generation.guidance`).
         vary: changes sources and targets anew in every epoch; None: nothing.
         scored: whether the loss is that of the targets alone, as in validation.
     """

@@ -33,7 +33,19 @@ from heedful.objectives.registry import Losses
 from heedful.recipes import schema
 from heedful.tasks.base import Columns, Log, Rows, TaskInfo
 from heedful.tasks.classification import LabelProcessor
-from heedful.tasks.labels import FEWEST_LABELS, Unseen, listed, number_of
+from heedful.tasks.inputs.labels import FEWEST_LABELS, Unseen, listed, number_of
+from heedful.tasks.inputs.texts import BUDGET, N_SPECIALS, joined, longest_first, unknown_note, unknown_notes
+from heedful.tasks.inputs.words import (
+    BY_FIRST,
+    BY_LAST,
+    TAGS,
+    WORDS,
+    WordLimit,
+    WordTemplate,
+    split,
+    stretches,
+    words_and_tags,
+)
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.tagging import tagging_scores
 from heedful.tasks.model_input import (
@@ -48,19 +60,6 @@ from heedful.tasks.model_input import (
 )
 from heedful.tasks.prediction import Prediction, Progress, TaskInput
 from heedful.tasks.text_task import AnyReader, TextRecipe, TextTask, WholeDataConfig, synthetic_texts
-from heedful.tasks.texts import BUDGET, N_SPECIALS, longest_first
-from heedful.tasks.unknown import joined, unknown_note, unknown_notes
-from heedful.tasks.words import (
-    BY_FIRST,
-    BY_LAST,
-    TAGS,
-    WORDS,
-    WordLimit,
-    WordTemplate,
-    split,
-    stretches,
-    words_and_tags,
-)
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.text.words import word_ids, word_ids_of_all
 from heedful.typing import JsonMapping, JsonObject

@@ -24,11 +24,9 @@ from heedful.models.registry import build_reader
 from heedful.nn.layout import Layout
 from heedful.recipes import schema
 from heedful.tasks.base import Columns, Log, Rows, Task
-from heedful.tasks.labels import LABEL
-from heedful.tasks.model_input import INPUT, Axis, ids_in, refuse_empty, text_axis
-from heedful.tasks.prediction import Progress, TaskInput
-from heedful.tasks.processor import TextProcessor
-from heedful.tasks.texts import (
+from heedful.tasks.inputs.labels import LABEL
+from heedful.tasks.inputs.processor import TextProcessor
+from heedful.tasks.inputs.texts import (
     AS_DOCUMENTS,
     BARE,
     PAIR,
@@ -42,8 +40,9 @@ from heedful.tasks.texts import (
     read_texts,
     text_columns,
 )
-from heedful.tasks.vectors import fill_vectors
-from heedful.tasks.warm_start import own_tokenizer
+from heedful.tasks.model_input import INPUT, Axis, ids_in, refuse_empty, text_axis
+from heedful.tasks.prediction import Progress, TaskInput
+from heedful.tasks.pretrained import fill_vectors, own_tokenizer
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
@@ -327,7 +326,7 @@ class WholeTextTask(TextTask):
         answer: Callable[[Tensor, nn.ModuleDict, Layout], Tensor],
         progress: Progress,
     ) -> list[Read]:
-        """Apply the model to texts or pairs; see `heedful.tasks.texts.read_texts`."""
+        """Apply the model to texts or pairs; see `heedful.tasks.inputs.texts.read_texts`."""
         return read_texts(
             model,
             self.processor.text,

@@ -33,7 +33,11 @@ from heedful.objectives.terms import AuxiliaryLoss
 from heedful.recipes import schema
 from heedful.recipes.trees import Tree
 from heedful.tasks.base import Columns, Log, PreparedData, Rows, TaskInfo
-from heedful.tasks.guidance import GuidedConfig, cut_links, encode_linked
+from heedful.tasks.generation.guidance import GuidedConfig, cut_links, encode_linked
+from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat, SequenceFormat
+from heedful.tasks.generation.text_generation import MAX_SOURCE, Translator, source_note
+from heedful.tasks.inputs.processor import COLUMNS, SOURCE, TARGET, Tokenizers
+from heedful.tasks.inputs.texts import joined, synthetic_ids, unknown_notes
 from heedful.tasks.metrics.loads import counting
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.translation import (
@@ -46,6 +50,7 @@ from heedful.tasks.metrics.translation import (
 )
 from heedful.tasks.model_input import AnswerOptions, ModelInput, refuse_empty, text_axis
 from heedful.tasks.prediction import Prediction, TaskInput
+from heedful.tasks.pretrained import WarmStart, fill_vectors, tokenizer_of
 from heedful.tasks.seq2seq import (
     LanguageConfig,
     Seq2SeqRecipe,
@@ -54,13 +59,6 @@ from heedful.tasks.seq2seq import (
     left_out_notes,
     likelihood_of,
 )
-from heedful.tasks.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat, SequenceFormat
-from heedful.tasks.source_target import COLUMNS, SOURCE, TARGET, Tokenizers
-from heedful.tasks.text_generation import MAX_SOURCE, Translator, source_note
-from heedful.tasks.texts import synthetic_ids
-from heedful.tasks.unknown import joined, unknown_notes
-from heedful.tasks.vectors import fill_vectors
-from heedful.tasks.warm_start import WarmStart, tokenizer_of
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
 from heedful.text.merge_dropout import MergeDropout
 from heedful.text.normalisation import tokenise_for_bleu

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from heedful.data.masking import Draw, Masking, SpanLengths
-from heedful.tasks.masking import word_beginnings
+from heedful.tasks.masked_language_modelling.masking import word_beginnings
 from heedful.text.configuration import BpeConfig, UnigramConfig, WordConfig, WordPieceConfig
 from heedful.text.specials import SPECIALS
 from heedful.text.training import train_tokenizer

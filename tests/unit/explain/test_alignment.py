@@ -26,9 +26,9 @@ from heedful.explain.alignment import (
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
+from heedful.tasks.generation.text_generation import Translator
+from heedful.tasks.inputs.processor import Tokenizers
 from heedful.tasks.prediction import Prediction
-from heedful.tasks.source_target import Tokenizers
-from heedful.tasks.text_generation import Translator
 from heedful.text.words import surface_words
 
 

@@ -11,7 +11,7 @@ from heedful.explain.capture import explain_input, prepare_input, slots_axis
 from heedful.nn.attention import kernels
 from heedful.nn.taps import recording
 from heedful.runs.run import Run
-from heedful.tasks.generation import forced
+from heedful.tasks.generation.generator import forced
 from heedful.tasks.model_input import GIVEN, AnswerOptions, Axis
 from heedful.tasks.registry import TASKS, task_for
 from heedful.text.specials import SPECIALS

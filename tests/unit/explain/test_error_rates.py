@@ -24,8 +24,8 @@ from heedful.runs.evaluate import chosen_splits
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
+from heedful.tasks.generation.sequence_formats import EncoderDecoderFormat
 from heedful.tasks.metrics.alignment import Alignment
-from heedful.tasks.sequence_formats import EncoderDecoderFormat
 from heedful.text.configuration import PreprocessingConfig
 from heedful.text.words import word_ids_of_all
 from heedful.training.callbacks import JsonLines

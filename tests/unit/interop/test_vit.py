@@ -21,7 +21,7 @@ from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import seal
 from heedful.tasks.image_classification import ImageProcessor
-from heedful.tasks.images import ImageReader
+from heedful.tasks.inputs.images import ImageReader
 from heedful.tasks.registry import task_for
 
 LABELS = ("cat", "dog", "none of them")

@@ -15,7 +15,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     from sweep import COSTLY
 
     for item in items:
-        if item.path.parent == HERE and isinstance(item, pytest.Function) and _named(item) & COSTLY:
+        if item.path.is_relative_to(HERE) and isinstance(item, pytest.Function) and _named(item) & COSTLY:
             item.add_marker(pytest.mark.full)
 
 

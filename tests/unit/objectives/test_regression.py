@@ -10,7 +10,7 @@ from torch import nn
 from heedful.data.batch import Batch
 from heedful.nn.pooling import MeanPooling
 from heedful.objectives.regression import Huber, NumberError
-from heedful.tasks.processor import Scale
+from heedful.tasks.inputs.processor import Scale
 from heedful.tasks.regression import NumberProcessor
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer

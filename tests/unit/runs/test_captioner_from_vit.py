@@ -17,7 +17,7 @@ from heedful.nn.patches import Images
 from heedful.runs.reading import read_recipe
 from heedful.runs.run import load
 from heedful.runs.train import build_module, train_run
-from heedful.tasks.captioning import CaptionProcessor
+from heedful.tasks.captioning.task import CaptionProcessor
 from heedful.tasks.registry import task_for
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer

@@ -26,7 +26,7 @@ from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import Run, load
 from heedful.runs.train import train_run
-from heedful.tasks.captioning import Captioning, augmenting, by_image
+from heedful.tasks.captioning.task import Captioning, augmenting, by_image
 from heedful.tasks.evaluation import EvaluationOptions
 from heedful.tasks.prediction import Prediction
 from heedful.training.callbacks import JsonLines, read_metrics

@@ -16,7 +16,7 @@ from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import new_module, train_run
 from heedful.tasks.evaluation import EvaluationOptions
-from heedful.tasks.guidance import GuidedConfig
+from heedful.tasks.generation.guidance import GuidedConfig
 from heedful.tasks.registry import task_for
 from heedful.training.callbacks import JsonLines
 

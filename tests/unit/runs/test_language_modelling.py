@@ -17,7 +17,7 @@ from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.tasks.evaluation import EvaluationOptions
-from heedful.tasks.language_modelling import LanguageModellingRecipe, read
+from heedful.tasks.language_modelling.task import LanguageModellingRecipe, read
 from heedful.training.callbacks import JsonLines, read_metrics
 from heedful.training.checkpoints import paths
 

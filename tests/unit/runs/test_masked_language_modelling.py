@@ -14,7 +14,7 @@ from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
-from heedful.tasks.masked_language_modelling import maskings
+from heedful.tasks.masked_language_modelling.task import maskings
 from heedful.tasks.registry import task_for
 from heedful.text.specials import SPECIALS
 from heedful.training.callbacks import JsonLines

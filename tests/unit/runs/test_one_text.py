@@ -14,7 +14,7 @@ from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.tasks import seq2seq
-from heedful.tasks.generation import forced
+from heedful.tasks.generation.generator import forced
 from heedful.text.specials import SPECIALS
 
 LINES = [" ".join(words) for words in (["a", "b"], ["b", "a", "c"], ["c"], ["a", "c", "c"], ["b"])] * 7

@@ -254,7 +254,7 @@ def test_a_limit_on_a_column_that_there_is_not_is_refused(tmp_path, name, right)
 
 
 def test_a_table_of_positions_and_not_the_training_filter_limits_what_is_read():
-    from heedful.tasks.text_generation import MAX_SOURCE
+    from heedful.tasks.generation.text_generation import MAX_SOURCE
 
     filtered, _ = read_recipe("phrasebook-ta", ["data.filter.max_length=20"])
     assert filtered.max_source == MAX_SOURCE

@@ -14,8 +14,8 @@ from heedful.runs.prepare import rows_of
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
+from heedful.tasks.inputs.words import words_and_tags
 from heedful.tasks.registry import task_for
-from heedful.tasks.words import words_and_tags
 from heedful.training.callbacks import JsonLines, read_metrics
 
 TAGS = {

@@ -15,8 +15,8 @@ from heedful.runs.reading import read_recipe
 from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.runs.warm_start import freeze, rate_shares
+from heedful.tasks.pretrained import tokenizer_of
 from heedful.tasks.registry import task_for
-from heedful.tasks.warm_start import tokenizer_of
 from heedful.training.checkpoints import path_of
 from heedful.training.optimizers import (
     AdamConfig,

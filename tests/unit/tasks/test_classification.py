@@ -13,9 +13,9 @@ from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.encoder import EncoderConfig, build, class_head
 from heedful.nn.layout import Tokens
-from heedful.tasks import texts as reading
 from heedful.tasks.classification import LabelProcessor
-from heedful.tasks.texts import fitted
+from heedful.tasks.inputs import texts as reading
+from heedful.tasks.inputs.texts import fitted
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
 

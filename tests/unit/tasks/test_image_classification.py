@@ -15,7 +15,7 @@ from heedful.models.vision import VisionConfig, build
 from heedful.nn.patches import Images
 from heedful.tasks import image_classification
 from heedful.tasks.image_classification import ImageProcessor
-from heedful.tasks.images import ImageReader
+from heedful.tasks.inputs.images import ImageReader
 
 SIZE, N_TOKENS = 6, 5
 ARRAYS = np.random.default_rng(4).integers(0, 256, (7, SIZE, SIZE), dtype=np.uint8)

@@ -13,8 +13,8 @@ from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.encoder import EncoderConfig, build, class_head
 from heedful.nn.layout import Tokens
-from heedful.tasks import texts as reading
-from heedful.tasks.processor import Scale
+from heedful.tasks.inputs import texts as reading
+from heedful.tasks.inputs.processor import Scale
 from heedful.tasks.regression import NumberProcessor, parse_number
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer

@@ -14,7 +14,7 @@ from heedful.models.encoder import EncoderConfig, build, class_head
 from heedful.nn.layout import Tokens
 from heedful.tasks import tagging
 from heedful.tasks.classification import LabelProcessor
-from heedful.tasks.words import BY_LAST, WordLimit, split, stretches
+from heedful.tasks.inputs.words import BY_LAST, WordLimit, split, stretches
 from heedful.text.configuration import BpeConfig
 from heedful.text.training import train_tokenizer
 from heedful.text.words import word_ids

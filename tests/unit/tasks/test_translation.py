@@ -8,9 +8,9 @@ from heedful.decoding.scoring import AverageLength
 from heedful.models.recurrent import PRESETS as RECURRENT
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
-from heedful.tasks.generation import forced
-from heedful.tasks.source_target import Tokenizers
-from heedful.tasks.text_generation import Translator
+from heedful.tasks.generation.generator import forced
+from heedful.tasks.generation.text_generation import Translator
+from heedful.tasks.inputs.processor import Tokenizers
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
 
@@ -76,7 +76,7 @@ def test_a_forced_pass_has_the_logits_of_few_tokens_at_a_time(monkeypatch):
     wanted = torch.cat([each.log_probs for each in forced(it.model, batch)])
     sizes = []
     it.model.heads["token"].register_forward_hook(lambda module, inputs, logits: sizes.append(len(logits)))
-    monkeypatch.setattr("heedful.tasks.generation.CHUNK", 3)
+    monkeypatch.setattr("heedful.tasks.generation.generator.CHUNK", 3)
     torch.testing.assert_close(torch.cat([each.log_probs for each in forced(it.model, batch)]), wanted)
     assert sizes == [3, 3, 2]
 

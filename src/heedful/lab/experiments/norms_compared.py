@@ -1,0 +1,235 @@
+"""A small language model with layer norm and with batch norm, as a function of sentences per batch.
+
+Items 37 (layer norm), 38 (batch norm) and 39 (power norm) of the lectures. The sentences are the English side
+of the built-in phrasebook; tokens are its words.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from heedful.data.batch import Batch
+from heedful.lab.drawing import Curves, over
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
+from heedful.lab.experiments.transfer import END, START, data
+from heedful.lab.seeds import cache, generator_from, seeded
+from heedful.lab.tiny import train
+from heedful.models.language_model import LanguageModel
+from heedful.models.stacks import embedding_table, token_head
+from heedful.nn.attention.self_attention import SelfAttention
+from heedful.nn.blocks import EncoderBlock, EncoderStack
+from heedful.nn.embeddings import TokenEmbedding
+from heedful.nn.feedforward import FeedForward
+from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
+from heedful.nn.positions import Added, SinusoidalPositions
+from heedful.nn.residual import PostNorm
+from heedful.objectives.cross_entropy import NextToken
+from heedful.training.model_with_loss import ModelWithLoss
+from heedful.training.optimizers import AdamConfig
+from heedful.training.schedules import Constant
+
+# Models
+
+D, N_LAYERS = 32, 2
+UPDATES, WARMUP, RATE = 600, 30, 3e-3
+LAYER, BATCH, POWER = "layer norm", "batch norm", "power norm"
+NORMS: dict[str, Callable[[], nn.Module]] = {
+    LAYER: lambda: LayerNorm(D),
+    BATCH: lambda: BatchNorm(D),
+    POWER: lambda: PowerNorm(D, warmup=WARMUP),
+}
+
+
+def model_of(norm: str, seed: int) -> LanguageModel:
+    """Build a language model with a norm after each residual connection, as in the lectures; no dropout."""
+    with seeded(seed):
+        table = embedding_table(data().n_ids, D)
+        blocks = [
+            EncoderBlock(
+                PostNorm(SelfAttention(D, 4, causal=True), NORMS[norm]()),
+                PostNorm(FeedForward(D, 2 * D), NORMS[norm]()),
+            )
+            for _ in range(N_LAYERS)
+        ]
+        embedding = TokenEmbedding(table, Added(SinusoidalPositions(D)), scale=math.sqrt(D))
+        return LanguageModel(
+            embedding, EncoderStack(blocks, nn.Identity()), token_head(D, data().n_ids, table)
+        )
+
+
+# Batches
+
+
+def batch_of(own: Sequence[Sequence[int]], extra: Sequence[Sequence[int]] = ()) -> Batch:
+    """Build a batch of sentences to predict, followed by others that are only read."""
+    batch = Batch.forced(None, [*own, *extra], start=START, end=END)
+    asked = sum(len(sentence) + 1 for sentence in own)
+    return Batch(batch.inputs, batch.targets[:asked], None, (), torch.arange(asked))
+
+
+def batches(n_sentences: int, n_extra: int, seed: int) -> Iterator[Batch]:
+    """Yield a batch for each update; the sentences to predict do not depend on the additional ones."""
+    sentences = data().plain
+    own, other = (generator_from(2 * seed + i) for i in range(2))
+
+    def some(n: int, generator: torch.Generator) -> list[Sequence[int]]:
+        return [sentences[i] for i in torch.randint(len(sentences), (n,), generator=generator).tolist()]
+
+    for _ in range(UPDATES):
+        yield batch_of(some(n_sentences, own), some(n_extra, other))
+
+
+# Measurements
+
+LOOKED_AT = 64
+"""Number of sentences on which both modes are compared."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Results of a training run, in nats per token.
+
+    Args:
+        loss: loss on new sentences in evaluation mode.
+        evaluated, in_training: loss on some new sentences in each mode, in batches as large as in training.
+        off: distance of the means of such batches from the running means (`error_of_means`); 0 for layer
+            norm.
+    """
+
+    loss: float
+    evaluated: float
+    in_training: float
+    off: float
+
+    @property
+    def gap(self) -> float:
+        """Loss increase from training mode to evaluation mode."""
+        return self.evaluated - self.in_training
+
+
+@cache
+def trained(norm: str, n_sentences: int, n_extra: int, seed: int) -> Trained:
+    """Train on batches of this many sentences, and evaluate."""
+    model = model_of(norm, seed)
+    schedule = Constant(RATE, warmup=WARMUP)
+    train(model, NextToken(), batches(n_sentences, n_extra, seed), AdamConfig(), schedule)
+    new = [ids for ids, _ in data().tested]
+    cut = [
+        batch_of(new[i : i + n_sentences], data().plain[i : i + n_extra])
+        for i in range(0, LOOKED_AT, n_sentences)
+    ]
+    evaluated, in_training = (mean_loss(model, cut, training=mode) for mode in (False, True))
+    return Trained(
+        mean_loss(model, [batch_of(new)], training=False),
+        evaluated,
+        in_training,
+        error_of_means(model, cut),
+    )
+
+
+def mean_loss(model: nn.Module, given: Sequence[Batch], *, training: bool) -> float:
+    """Return the loss in nats per token, computed on a copy so that running statistics are not changed."""
+    own = copy.deepcopy(model).train(training)
+    step = ModelWithLoss(own, NextToken())
+    with torch.no_grad():
+        sums = [step(batch, step.counts(batch))[0].item() * len(batch.targets) for batch in given]
+    return sum(sums) / sum(len(batch.targets) for batch in given)
+
+
+def error_of_means(model: nn.Module, given: Sequence[Batch]) -> float:
+    """Return ``√ mean ((μ_B - μ) / σ)²`` over features, batch norms and batches.
+
+    μ_B is the mean of a batch, μ and σ are the running statistics. Measured in evaluation mode, so that the
+    input of a norm does not depend on batch statistics below it.
+    """
+    squares: list[float] = []
+
+    def record(norm: BatchNorm, inputs: tuple[Tensor, ...]) -> None:
+        off = (inputs[0].mean(0) - norm.running_mean).square() / (norm.running_variance + norm.eps)
+        squares.append(off.mean().item())
+
+    hooks = [
+        part.register_forward_pre_hook(record) for part in model.modules() if isinstance(part, BatchNorm)
+    ]
+    mean_loss(model.eval(), given, training=False)
+    for hook in hooks:
+        hook.remove()
+    return math.sqrt(sum(squares) / len(squares)) if squares else 0.0
+
+
+# The verdict
+
+SENTENCES: dict[Size, tuple[int, ...]] = {"short": (1, 8), "long": (1, 2, 4, 8, 16, 32)}
+SEEDS: dict[Size, int] = {"short": 1, "long": 2}
+N_EXTRA = 32
+
+
+def _mean(several: Sequence[Trained]) -> Trained:
+    def of(name: str) -> float:
+        return sum(getattr(each, name) for each in several) / len(several)
+
+    return Trained(of("loss"), of("evaluated"), of("in_training"), of("off"))
+
+
+@measures("layer-or-batch-norm", n_extra=(0, N_EXTRA))
+def compared(size: Size, n_extra: int) -> Series:
+    """Compare losses by sentences per batch; batch norm gets ``n_extra`` more for its statistics."""
+    counts, seeds = SENTENCES[size], range(SEEDS[size])
+    extra = {LAYER: 0, BATCH: n_extra} | ({POWER: 0} if size == "long" and not n_extra else {})
+    found = {
+        norm: [_mean([trained(norm, n, others, seed) for seed in seeds]) for n in counts]
+        for norm, others in extra.items()
+    }
+    leads = [b.loss - a.loss for a, b in zip(found[LAYER], found[BATCH], strict=True)]
+    first, last = counts[0], counts[-1]
+    gaps = {norm: own[0].gap for norm, own in found.items()}
+    off = {str(counts[k]): found[BATCH][k].off for k in (0, -1)}
+    losses = {f"{norm}, sentences: {counts[k]}": own[k].loss for k in (0, -1) for norm, own in found.items()}
+    return Series(
+        {
+            "of_one": Measured(
+                f"what layer norm takes off the loss, sentences in a batch: {first}", leads[0], "nats"
+            ),
+            "of_most": Measured(f"the same, sentences: {last}", leads[-1], "nats"),
+            **measured_each("loss with {}", losses, "nats"),
+            **measured_each(f"from training mode to evaluation, {{}}, sentences: {first}", gaps, "nats"),
+            **measured_each("batch's means off the running ones, sentences: {}", off, "deviations"),
+            "leads": leads,
+        },
+        [
+            {
+                "sentences": n,
+                **{f"loss, {norm}": own[k].loss for norm, own in found.items()},
+                f"gap, {BATCH}": found[BATCH][k].gap,
+                "means off by": found[BATCH][k].off,
+            }
+            for k, n in enumerate(counts)
+        ],
+        _panels(counts, found),
+    )
+
+
+def _panels(counts: Sequence[int], found: Mapping[str, Sequence[Trained]]) -> list[Curves]:
+    x = "sentences in a batch"
+    losses, gaps, off = (
+        {norm: [getattr(each, field) for each in own] for norm, own in found.items()}
+        for field in ("loss", "gap", "off")
+    )
+    y = "nats per token, evaluation mode"
+    distances = over(counts, {BATCH: off[BATCH]})
+    return [
+        Curves("Loss on new sentences", x, y, over(counts, losses), log="x"),
+        Curves("Loss increase from training to evaluation", x, "nats per token", over(counts, gaps), log="x"),
+        Curves(
+            "Batch norm: means of a batch",
+            x,
+            "distance from running means (σ)",
+            distances,
+            log="x",
+            limits=(0.0, None),
+        ),
+    ]

@@ -1,0 +1,332 @@
+"""Tables of published scores: which systems are better and by how much, and the units of the numbers.
+
+Items 58 (translation) and 59, 92 and 95 (summarisation) of the lectures. The tables are those of lecture S3
+(Transformers: performance) as printed, with details from the papers. The lecture copies table 2 of Vaswani
+et al. 2017 and table 4 of Liu et al. 2018.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
+
+from heedful.lab.drawing import Bars, Dots
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
+from heedful.lab.experiments.arithmetic import BASE, BIG, summary
+
+Pair = Literal["En-De", "En-Fr"]
+"""Source and target language; the test set is newstest2014."""
+
+# Translation
+
+
+@dataclass(frozen=True)
+class Translator:
+    """A row of the translation table.
+
+    Args:
+        name: name of the system.
+        kind: a single model, an ensemble (several models whose predictions are averaged), or a Transformer
+            (which is a single model).
+        bleu: BLEU by language pair, for the pairs it was tested on.
+        flops: training cost by language pair, if known, as Vaswani et al. estimate it: time, times the number
+            of chips, times the sustained throughput assumed for a chip.
+    """
+
+    name: str
+    kind: Literal["one model", "ensemble", "Transformer"]
+    bleu: Mapping[Pair, float]
+    flops: Mapping[Pair, float] = field(default_factory=dict)
+
+
+TRAINING = {BASE: 3.3e18, BIG: 2.3e19}
+"""Their training costs; the table prints one value for both pairs."""
+
+
+def _transformer(name: str, english_german: float, english_french: float) -> Translator:
+    cost = TRAINING[name]
+    return Translator(
+        name,
+        "Transformer",
+        {"En-De": english_german, "En-Fr": english_french},
+        {"En-De": cost, "En-Fr": cost},
+    )
+
+
+def _both(german: float, french: float) -> dict[Pair, float]:
+    return {"En-De": german, "En-Fr": french}
+
+
+TRANSLATION = (
+    Translator("ByteNet", "one model", {"En-De": 23.75}),
+    Translator("Deep-Att + PosUnk", "one model", {"En-Fr": 39.2}, {"En-Fr": 1.0e20}),
+    Translator("GNMT + RL", "one model", _both(24.6, 39.92), _both(2.3e19, 1.4e20)),
+    Translator("ConvS2S", "one model", _both(25.16, 40.46), _both(9.6e18, 1.5e20)),
+    Translator("MoE", "one model", _both(26.03, 40.56), _both(2.0e19, 1.2e20)),
+    Translator("Deep-Att + PosUnk ensemble", "ensemble", {"En-Fr": 40.4}, {"En-Fr": 8.0e20}),
+    Translator("GNMT + RL ensemble", "ensemble", _both(26.30, 41.16), _both(1.8e20, 1.1e21)),
+    Translator("ConvS2S ensemble", "ensemble", _both(26.36, 41.29), _both(7.7e19, 1.2e21)),
+    _transformer(BASE, 27.3, 38.1),
+    _transformer(BIG, 28.4, 41.8),
+)
+"""Vaswani et al. 2017, table 2, in the fifth arXiv version, which the lecture copies."""
+BIG_AT_FIRST = _transformer(BIG, 28.4, 41.0)
+"""The row of the big model in the first arXiv versions, and in section 6.1 of all versions."""
+HOURS = {BASE: 12.0, BIG: 3.5 * 24}
+"""Training time on eight P100 (section 5.2)."""
+UPDATES = {BASE: 100_000, BIG: 300_000}
+SECONDS = {BASE: 0.4, BIG: 1.0}
+"""Seconds per update (section 5.2)."""
+TOKENS = 25_000
+"""Approximate source tokens per update, and as many target tokens (section 5.1)."""
+CHIPS = 8
+SUSTAINED = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
+"""Assumed sustained fp32 throughput of a chip, in operations per second (section 6.1, footnote)."""
+
+# Summarisation
+
+
+@dataclass(frozen=True)
+class Summariser:
+    """A row of the summarisation table (WikiSum: write the lead of an article from its references).
+
+    Args:
+        name: name of the architecture.
+        read: L, the number of source tokens it reads.
+        experts: number of experts of its mixture of experts; 0 if it has none.
+        perplexity: value in the column headed "test perplexity".
+        rouge_l: F1, in percent.
+    """
+
+    name: str
+    read: int
+    experts: int
+    perplexity: float
+    rouge_l: float
+
+
+SUMMARISATION = (
+    Summariser("seq2seq-attention", 500, 0, 5.04952, 12.7),
+    Summariser("Transformer-ED", 500, 0, 2.46645, 34.2),
+    Summariser("Transformer-D", 4_000, 0, 2.22216, 33.6),
+    Summariser("Transformer-DMCA", 11_000, 0, 2.05159, 36.2),
+    Summariser("Transformer-DMCA, MoE-128", 11_000, 128, 1.92871, 37.9),
+    Summariser("Transformer-DMCA, MoE-256", 7_500, 256, 1.90325, 38.8),
+)
+"""Liu et al. 2018, table 4; from the recurrent model to the one with most experts."""
+LOG_PERPLEXITY = 2.46645
+"""Transformer-ED with L = 500 in table 3 of the same paper, whose column is headed "test log-perplexity"
+(ROUGE-L is 34.2 there too). Figure 3 plots all of these values as log-perplexities."""
+
+# Scores and costs of translators
+
+PAIRS: tuple[Pair, ...] = ("En-De", "En-Fr")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A Transformer compared with another system.
+
+    Args:
+        pair: languages.
+        own, rival: the Transformer and the other system.
+    """
+
+    pair: Pair
+    own: Translator
+    rival: Translator
+
+    @property
+    def ahead(self) -> float:
+        """Difference in BLEU to the rival."""
+        return self.own.bleu[self.pair] - self.rival.bleu[self.pair]
+
+    @property
+    def relative_cost(self) -> float:
+        """Training cost of the rival relative to the Transformer; NaN if unknown."""
+        return self.rival.flops.get(self.pair, math.nan) / self.own.flops[self.pair]
+
+    @property
+    def won(self) -> bool:
+        """Whether the Transformer is better, and cheaper as far as costs are known."""
+        return self.ahead > 0 and not self.relative_cost <= 1
+
+
+def comparisons(table: Sequence[Translator]) -> Iterator[Comparison]:
+    """Pair every Transformer with every other system, for each language pair."""
+    for pair in PAIRS:
+        own = [each for each in table if each.kind == "Transformer" and pair in each.bleu]
+        rivals = [each for each in table if each.kind != "Transformer" and pair in each.bleu]
+        yield from (Comparison(pair, each, rival) for each in own for rival in rivals)
+
+
+def won(table: Sequence[Translator]) -> dict[Pair, list[bool]]:
+    """Return for each language pair and each Transformer whether it beats all rivals at less cost."""
+    found: dict[Pair, dict[str, bool]] = {pair: {} for pair in PAIRS}
+    for comparison in comparisons(table):
+        own = found[comparison.pair]
+        own[comparison.own.name] = own.get(comparison.own.name, True) and comparison.won
+    return {pair: list(own.values()) for pair, own in found.items()}
+
+
+@measures("translation-table", table=(TRANSLATION, (*TRANSLATION[:-1], BIG_AT_FIRST)))
+def translation(size: Size, table: Sequence[Translator]) -> Series:
+    """Compare both Transformers with all other systems."""
+    compared = list(comparisons(table))
+    return Series(
+        {each.name: each for each in _closest(compared)} | {"won": won(table)},
+        [
+            {
+                "pair": comparison.pair,
+                "model": comparison.own.name,
+                "rival": comparison.rival.name,
+                "BLEU ahead": round(comparison.ahead, 2),
+                "rival's cost": "unknown"
+                if math.isnan(comparison.relative_cost)
+                else f"{comparison.relative_cost:.1f} times",
+                "better and cheaper": "yes" if comparison.won else "no",
+            }
+            for comparison in compared
+        ],
+        [_scores_over_costs(pair, table) for pair in PAIRS],
+    )
+
+
+PAPER = {("En-De", BIG, "BLEU"): 2.0, ("En-Fr", BIG, "cost"): 4.0}
+"""Section 6.1: more than 2.0 BLEU better than all others; less than a quarter of the previous best's cost."""
+
+
+def _closest(compared: Sequence[Comparison]) -> Iterator[Measured]:
+    """Compare each Transformer with the best rival of a pair, and with the cost of the cheapest."""
+    for pair, name in dict.fromkeys((comparison.pair, comparison.own.name) for comparison in compared):
+        own = [
+            comparison for comparison in compared if (comparison.pair, comparison.own.name) == (pair, name)
+        ]
+        known = [comparison.relative_cost for comparison in own if not math.isnan(comparison.relative_cost)]
+        yield Measured(
+            f"{pair}, {name}, above the best rival",
+            min(comparison.ahead for comparison in own),
+            "BLEU",
+            PAPER.get((pair, name, "BLEU")),
+        )
+        yield Measured(
+            f"{pair}, {name}, cost of the cheapest rival",
+            min(known),
+            "times its own",
+            PAPER.get((pair, name, "cost")),
+        )
+
+
+def _scores_over_costs(pair: Pair, table: Sequence[Translator]) -> Dots:
+    """Draw systems with known cost as points, and the others as lines."""
+    points: dict[str, dict[str, tuple[float, float]]] = {}
+    for each in table:
+        if pair in each.bleu and pair in each.flops:
+            points.setdefault(each.kind, {})[each.name] = each.flops[pair], each.bleu[pair]
+    unknown = {each.name: each.bleu[pair] for each in table if pair in each.bleu and pair not in each.flops}
+    return Dots(
+        f"newstest2014, {pair}",
+        "training cost, FLOPs",
+        "BLEU",
+        points,
+        levels={f"{name} (cost not known)": score for name, score in unknown.items()},
+        log=True,
+        inches=(6.4, 4.8),
+    )
+
+
+# The origin of the costs
+
+
+@measures("training-cost", chip=("P100", "K80"))
+def training_cost(size: Size, chip: str) -> Series:
+    """Compare the printed costs with time, chips and throughput, and with the operations of the models."""
+    estimates = {name: CHIPS * SUSTAINED[chip] * 3600 * hours for name, hours in HOURS.items()}
+    counted = {name: summary(name).training_flops_per_token * TOKENS * UPDATES[name] for name in TRAINING}
+    off = {
+        how: max(abs(own[name] / printed - 1) for name, printed in TRAINING.items())
+        for how, own in (("estimated", estimates), ("counted", counted))
+    }
+    shares = {name: counted[name] / estimates[name] for name in TRAINING}
+    hours = {name: UPDATES[name] * SECONDS[name] / 3600 for name in TRAINING}
+    return Series(
+        {
+            **measured_each("{}, by time", estimates, "FLOPs", TRAINING),
+            **measured_each("{}, by its matrix products", counted, "FLOPs", TRAINING),
+            **measured_each("{}, share of the chips' rate", shares),
+            **measured_each("{}, time by its updates", hours, "hours", HOURS),
+            **off,
+        },
+        [
+            {"model": name, "printed": TRAINING[name], "by time": estimates[name], "counted": counted[name]}
+            for name in TRAINING
+        ],
+        [
+            Bars(
+                f"Training cost of {name}",
+                "",
+                "FLOPs",
+                {"printed": printed, "by time": estimates[name], "by matrix\nproducts": counted[name]},
+            )
+            for name, printed in TRAINING.items()
+        ],
+    )
+
+
+# Scores of summarisation models
+
+
+@measures("summarisation-table", table=(SUMMARISATION, sorted(SUMMARISATION, key=lambda each: each.read)))
+def steps(size: Size, table: Sequence[Summariser]) -> Series:
+    """Count the rows that are better than the one above, by either score."""
+    pairs = list(pairwise(table))
+    fell = sum(later.perplexity < before.perplexity for before, later in pairs)
+    rose = sum(later.rouge_l > before.rouge_l for before, later in pairs)
+    best = max(table, key=lambda each: each.rouge_l)
+    names = [f"{each.name}, L = {each.read:,}" for each in table]
+    n = float(len(pairs))
+    return Series(
+        {
+            "fell": Measured("steps after which perplexity is lower", fell, expected=n),
+            "rose": Measured("steps after which ROUGE-L is higher", rose, expected=n),
+            "best": Measured("best ROUGE-L", best.rouge_l, "%", 38.8),
+            "read": Measured("tokens that the best reads", best.read),
+            "n_steps": n,
+        },
+        [
+            {
+                "model": each.name,
+                "L": each.read,
+                "experts": each.experts,
+                "“test perplexity”": each.perplexity,
+                "ROUGE-L": each.rouge_l,
+            }
+            for each in table
+        ],
+        [
+            Bars("WikiSum, test", "", y, {n: getattr(t, field) for n, t in zip(names, table, strict=True)})
+            for y, field in (("ROUGE-L", "rouge_l"), ("column “test perplexity”", "perplexity"))
+        ],
+    )
+
+
+@measures("perplexity-of-summaries", logarithm=(False, True))
+def perplexity(size: Size, *, logarithm: bool) -> Series:
+    """Convert the column to bits per wordpiece, as perplexities or logarithms, and compare with table 3."""
+    bits = {
+        f"{each.name}, L = {each.read:,}": (each.perplexity if logarithm else math.log(each.perplexity))
+        / math.log(2)
+        for each in SUMMARISATION
+    }
+    elsewhere = LOG_PERPLEXITY / math.log(2)
+    own = bits["Transformer-ED, L = 500"]
+    if_logarithm = {each.name: math.exp(each.perplexity) for each in SUMMARISATION}
+    return Series(
+        {
+            "bits": Measured("Transformer-ED, bits of a wordpiece", own, "bits", elsewhere),
+            **measured_each("perplexity of {}, if that is its logarithm", if_logarithm),
+            "elsewhere": elsewhere,
+        },
+        panels=[Bars("Cost of a wordpiece", "", "bits", {**bits, "Transformer-ED, by table 3": elsewhere})],
+    )

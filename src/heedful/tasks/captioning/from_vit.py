@@ -1,0 +1,106 @@
+"""Start a captioner from an image classifier: the ViT's patches, positions and blocks become its encoder."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from heedful.models.mixers import AttentionConfig
+from heedful.models.vision import PatchesConfig, VisionConfig
+from heedful.recipes.schema import Recipe
+from heedful.recipes.trees import Tree
+from heedful.tasks.inputs.images import ImageReader
+from heedful.tasks.pretrained import HEADS, MappedWeights, WarmStart, image_reader_of, starting_model
+
+VISION = "vision"
+"""The kind of the other model."""
+
+SETTINGS = {*PatchesConfig.model_fields, "d_model", "n_layers", "layer", "pattern", "dropout"}
+"""The settings that a captioner's encoder shares with a ViT; its ``positions`` are those of words."""
+
+PREFIXES = {"embedding.": "source_embedding.", "stack.": "encoder."}
+"""Name prefixes of the parts that both have: the ViT's, the captioner's."""
+
+CLASS_TOKEN = "embedding.class_token"
+POSITIONS = "source_embedding.positions.positions.weight"
+WEIGHT, BIAS = (f"source_embedding.patches.projection.{name}" for name in ("weight", "bias"))
+
+
+class CaptionerFromViT(WarmStart):
+    """A captioner may also start from an image classifier, whose model becomes its encoder."""
+
+    kinds = (VISION,)
+
+    def model(self, theirs: Tree) -> Tree:
+        """The section of a ViT becomes that of a captioner."""
+        kind = theirs.find(("kind",))
+        return model_section(theirs) if kind is not None and kind.data == VISION else theirs
+
+    def weights(self, recipe: Recipe, tensors: Mapping[str, Tensor]) -> MappedWeights:
+        """The weights of a ViT become those of the encoder."""
+        if starting_model(recipe) != VISION:
+            return MappedWeights(tensors)
+        own: Any = recipe
+        theirs = image_reader_of(recipe, own.model.image_size, own.model.channels)
+        assert theirs is not None
+        return encoder_weights(tensors, theirs, own.reader)
+
+
+def model_section(theirs: Tree) -> Tree:
+    """The section ``model`` of a captioner whose encoder is the model of this section.
+
+    Raises:
+        ValueError: if it mixes patches in another way or in windows, or has no positions.
+    """
+    config = VisionConfig.model_validate(theirs.data)
+    for mixer in (layer.mixer for layer in config.layers):
+        if not isinstance(mixer, AttentionConfig):
+            raise ValueError(f"mixes patches by {mixer.kind}, and a captioner's encoder by attention")
+        if mixer.visible.kind != "all":
+            raise ValueError("mixes patches in windows, and a captioner's encoder all of them")
+    if config.positions.kind != "learned":
+        raise ValueError("has no table of positions, and a captioner's encoder has one")
+    sections = {key: part for key, part in theirs.value.items() if key in SETTINGS}
+    return Tree({**sections, "kind": Tree("captioner", theirs.mark)}, theirs.mark)
+
+
+def encoder_weights(held: Mapping[str, Tensor], theirs: ImageReader, ours: ImageReader) -> MappedWeights:
+    """A ViT's weights under the names of a captioner, which has no class token and no head for classes.
+
+    Without a class token, the encoder computes what the ViT did; with one, its patches no longer see it.
+
+    Args:
+        held: the ViT's weights.
+        theirs: how the ViT reads images.
+        ours: how the captioner does.
+    """
+    found = {
+        own + name.removeprefix(other): tensor
+        for name, tensor in held.items()
+        for other, own in PREFIXES.items()
+        if name.startswith(other) and name != CLASS_TOKEN
+    }
+    left = sorted({f"the head {name.split('.')[1]}" for name in held if name.startswith(HEADS)})
+    if CLASS_TOKEN in held:
+        found[POSITIONS] = found[POSITIONS][1:]
+        left = ["the class token and its place", *left]
+    found[WEIGHT], found[BIAS] = reread(found[WEIGHT], found[BIAS], theirs, ours)
+    return MappedWeights(found, new_parts=("target_embedding.", "decoder."), left=tuple(left))
+
+
+def reread(
+    weight: Float[Tensor, "d n"], bias: Float[Tensor, " d"], theirs: ImageReader, ours: ImageReader
+) -> tuple[Float[Tensor, "d n"], Float[Tensor, " d"]]:
+    """Return a projection of patches that maps our numbers to what the old one made of theirs.
+
+    They read a pixel u as ``x = (u - m) / s``, we as ``y = (u - m') / s'``. So ``x = (s' y + m' - m) / s`` in
+    each channel, and ``W x + b = W (s' / s) y + (b + W (m' - m) / s)``.
+    """
+    m, s, m_own, s_own = (
+        torch.tensor(values, dtype=torch.float64).repeat_interleave(weight.shape[1] // len(values))
+        for values in (theirs.mean, theirs.std, ours.mean, ours.std)
+    )
+    old = weight.double()
+    return (old * (s_own / s)).to(weight.dtype), (bias.double() + old @ ((m_own - m) / s)).to(bias.dtype)

@@ -1,0 +1,380 @@
+"""Captioning: a text for an image; the columns ``image`` and ``caption``.
+
+row -> pixels, token ids -> `Batch` -> model -> loss      `ImageAndCaption`
+image -> state and step -> chosen ids -> text           `Captioner.predict`
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from pydantic import model_validator
+from torch import nn
+
+from heedful.config import Config
+from heedful.data.augmentation import Augmentation, augmented
+from heedful.data.batch import Batch
+from heedful.data.folders import CAPTION
+from heedful.data.images import IMAGE, LazyImage
+from heedful.data.report import DataReport, Encoded, Filter, Tally, keep
+from heedful.data.sources import CaptionedFolderSource, LocatedRow, Location, OwnTable, Row, own_table
+from heedful.data.store import Ids
+from heedful.decoding.config import DecodingConfig
+from heedful.engine.choosing import Inference
+from heedful.errors import DataError, RequestError
+from heedful.models.base import Model
+from heedful.models.captioner import CaptionerConfig
+from heedful.recipes import schema
+from heedful.tasks.base import Columns, Log, PreparedData, Rows, TaskInfo
+from heedful.tasks.captioning.from_vit import CaptionerFromViT
+from heedful.tasks.generation.sequence_formats import ImageAndCaption
+from heedful.tasks.generation.text_generation import Captioner
+from heedful.tasks.inputs.images import LEFT_OUT, LEVELS, ImageReader
+from heedful.tasks.inputs.processor import TaskProcessor
+from heedful.tasks.inputs.texts import encoded, synthetic_ids, unknown_notes
+from heedful.tasks.metrics.score import Score
+from heedful.tasks.metrics.translation import (
+    check_language,
+    exact_match,
+    reference_notes,
+    sentence_scores,
+    translation_scores,
+)
+from heedful.tasks.model_input import AnswerOptions, ModelInput, patches_axis
+from heedful.tasks.prediction import Prediction, TaskInput
+from heedful.tasks.pretrained import fill_vectors, own_tokenizer
+from heedful.tasks.seq2seq import (
+    REFERENCES,
+    LanguageConfig,
+    Seq2SeqRecipe,
+    Seq2SeqTask,
+    Vary,
+    left_out_notes,
+    likelihood_of,
+    reference_record,
+    references_of,
+)
+from heedful.text.tokenizer import EncodedTexts, Tokenizer
+from heedful.typing import JsonMapping
+
+COLUMNS = (IMAGE, CAPTION)
+
+# Recipes ------------------------------------------------------------------------------------------------
+
+
+class CaptioningConfig(Config):
+    """What an image shows, in words; the data have the columns ``image`` and ``caption``."""
+
+    kind: Literal["captioning"] = "captioning"
+
+
+class CaptionFilter(Filter):
+    """What to do with captions that are long or empty, and with images that cannot be read.
+
+    Args:
+        unreadable: stop at the first such image, or leave them out and count them.
+    """
+
+    unreadable: Literal["error", "drop"] = "error"
+
+    @model_validator(mode="after")
+    def _no_ratio(self) -> Self:
+        if self.max_ratio is not None:
+            raise ValueError(
+                "max_ratio is not supported here (it compares a source with its target); remove it"
+            )
+        return self
+
+    @property
+    def of_captions(self) -> Filter:
+        """The same, without a limit for images."""
+        limit = self.limit(CAPTION)
+        return self.model_copy(update={"max_length": None if limit is None else {CAPTION: limit}})
+
+
+class DataConfig(schema.DataConfig):
+    """Rows with an image and a caption, and what to do with those that cannot be used as they are.
+
+    Args:
+        filter: of captions that are long or empty, and images that cannot be read.
+    """
+
+    filter: CaptionFilter = CaptionFilter()
+
+
+class PretrainedConfig(schema.VectorsConfig):
+    """Word vectors (word2vec text or binary, or GloVe) that fill rows of the embedding at the start.
+
+    Words are filled that one token alone spells. The model reads vectors at their own size. Other words begin
+    as they do without vectors.
+
+    Args:
+        caption: the file; null: none. Its vectors are as wide as the model (``d_model``).
+    """
+
+    caption: str | None = None
+
+
+class EvaluationConfig(LanguageConfig):
+    """``evaluate`` reports BLEU, chrF, TER, exact matches and perplexity."""
+
+
+class CaptioningRecipe(Seq2SeqRecipe):
+    """A whole recipe.
+
+    Args:
+        augmentation: how training images are changed in every epoch; captions that say "left" and "right"
+            are wrong of what was flipped.
+        pretrained: word vectors that the embedding begins with.
+    """
+
+    task: CaptioningConfig
+    data: DataConfig
+    augmentation: Augmentation = Augmentation()
+    tokenizer: schema.Tokenization
+    model: CaptionerConfig
+    objective: schema.TokenObjectiveConfig = schema.TokenObjectiveConfig()
+    pretrained: PretrainedConfig = PretrainedConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @property
+    def reader(self) -> ImageReader:
+        """How images are read: their numbers from -1 to 1, as in ViT's released code."""
+        n = self.model.channels
+        return ImageReader(self.model.image_size, n, mean=(0.5,) * n, std=(0.5,) * n)
+
+    @property
+    def pairing(self) -> ImageAndCaption:
+        """How an image and its caption are presented to the model."""
+        return ImageAndCaption(self.reader, self.model.grid, self.model.longest)
+
+    @model_validator(mode="after")
+    def _has_positions_for_all(self) -> Self:
+        """A table of positions ends somewhere, and no caption may be longer; found now, not hours later."""
+        if self.model.longest is None:
+            return self
+        most = self.model.longest - 1
+        table = f"model.positions.kind=learned ends after model.max_length={self.model.longest} tokens"
+        limit = self.data.filter.limit(CAPTION)
+        if limit is None or limit > most:
+            raise ValueError(f"{table}: set data.filter.max_length to at most {most}")
+        return self
+
+
+# The task -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CaptionProcessor(TaskProcessor):
+    """The tokenizer of the captions; images are read as they are."""
+
+    caption: Tokenizer
+
+
+class Captioning(Seq2SeqTask):
+    """Generate a caption for an image."""
+
+    Recipe = CaptioningRecipe
+    Processor = CaptionProcessor
+    info = TaskInfo(
+        unit="sentences",
+        evaluating="captioning",
+        own_data=("folder", "table"),
+        shorter="set or lower data.filter.max_length",
+        generates=True,
+        whole_rows=True,
+        encoding="reading the images",
+    )
+    warm_start = CaptionerFromViT()
+    sides = COLUMNS
+
+    recipe: CaptioningRecipe
+    processor: CaptionProcessor
+
+    @property
+    def columns(self) -> Columns:
+        """Image and caption, or several captions."""
+        return Columns(COLUMNS, (IMAGE,), lists=(REFERENCES,), single=(IMAGE,), images=(IMAGE,))
+
+    @property
+    def lowercase(self) -> bool:
+        """As the recipe's tokenizer says."""
+        return self.recipe.tokenizer.text.lowercase
+
+    def make_processor(self, rows: Rows) -> CaptionProcessor:
+        """A tokenizer for the captions; that of the run it starts from, if it is a captioner's."""
+        return CaptionProcessor(own_tokenizer(self.recipe, CAPTION, (row.row[CAPTION] for row in rows())))
+
+    def new_report(self) -> DataReport:
+        """Counts unknown tokens."""
+        return DataReport({CAPTION: self.processor.caption.specials.unknown})
+
+    def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
+        """Yield the numbers of each image and the ids of its caption, if it passes the filter.
+
+        Raises:
+            DataError: an image cannot be read and is not to be dropped.
+        """
+        yield from keep(self._encoded(rows, report), self.recipe.data.filter.of_captions, report)
+        del report.columns[IMAGE]  # all have the same length
+
+    def _encoded(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
+        for row, ids in encoded({CAPTION: self.processor.caption}, rows):
+            image = row.row[IMAGE]
+            try:
+                numbers: Any = self.recipe.reader.pixels(image).reshape(-1)
+            except DataError as error:
+                if not self.drops_unreadable:
+                    # An image without a name of its own is called by its row.
+                    where = "" if str(image) == str(row.where) else f"{row.where}: "
+                    raise DataError(f"{where}{error} ({LEFT_OUT})") from None
+                report.rows += 1
+                report.drop("unreadable", row.where)
+                continue
+            yield LocatedRow({IMAGE: numbers, **ids}, row.where)
+
+    def n_ids(self) -> Mapping[str, int]:
+        """A byte for each number of an image."""
+        return {IMAGE: LEVELS, CAPTION: self.processor.caption.vocab_size}
+
+    def initialise(self, model: nn.Module, log: Log) -> None:
+        """Fill in pretrained word vectors, if the recipe names some."""
+        fill_vectors(self.recipe, {CAPTION: self.processor.caption}, model, log)
+
+    def vary(self) -> Vary:
+        """Images are changed as the recipe says; each of several captions has its own change."""
+        return augmenting(self.recipe.augmentation, self.recipe.reader, self.recipe.training.seed)
+
+    def validation_rows(self, data: PreparedData) -> list[Row]:
+        """Each image once, with all of its captions."""
+        images = by_image(LocatedRow(row, Location("")) for row in data.valid_rows)
+        return [row.row for row in images if row.row[CAPTION]]
+
+    def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
+        """Noise, with captions that differ by a token or two in length."""
+        draw, reader = np.random.default_rng(0), self.recipe.reader
+        images = draw.integers(LEVELS, size=(n, reader.channels * reader.size**2))
+        captions = synthetic_ids(draw, sizes[-1], n, length - 1)  # a start token is added
+        return self.recipe.pairing.collate(list(images), captions)
+
+    def predictor(
+        self, model: Model, decoding: DecodingConfig | None, inference: Inference, **options: Any
+    ) -> Captioner:
+        """Captions images."""
+        pairing, decoding = self.recipe.pairing, decoding or self.recipe.decoding
+        return Captioner(model, self.processor.caption, decoding, pairing, inference=inference)
+
+    def model_input(
+        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+    ) -> ModelInput:
+        """Prepare an image and its caption."""
+        pairing, tokenizer = self.recipe.pairing, self.processor.caption
+        pixels = pairing.reader.pixels(LazyImage.of(given))
+        answer, target = self.answer_and_ids(tokenizer, pairing.n_tokens, options, predict)
+        axis = patches_axis(pairing.grid, 0, pixels)
+        return self.encoder_decoder_input(model, pixels.reshape(-1), axis, tokenizer, target, answer)
+
+    def source_from(self, files: Sequence[Path]) -> CaptionedFolderSource | OwnTable:
+        """A folder of images with captions; or a table with a header, or JSON lines, with their paths."""
+        if len(files) != 1:
+            raise RequestError(
+                f"a captioner is scored on one table (--table FILE) or folder, not on {len(files)} files"
+            )
+        if files[0].is_dir():
+            return CaptionedFolderSource(path=str(files[0].resolve()))
+        return own_table(files[0], COLUMNS, like=self.recipe.data.train)
+
+    # Scores
+
+    def rows_to_score(
+        self, rows: Iterator[LocatedRow[Row]], limit: int | None
+    ) -> tuple[list[LocatedRow[Row]], Mapping[str, Tally]]:
+        """Each image once, with all of its captions; without a caption it is left out, if the recipe says so.
+
+        Raises:
+            DataError: if an image has no caption and is not to be left out.
+        """
+        images: list[Any] = list(islice(by_image(rows), limit))
+        if not images:
+            return [], {}
+        check_language(self.recipe.evaluation.language)
+        report = DataReport()
+        empty = Filter(empty=self.recipe.data.filter.empty)
+        kept: list[Any] = list(keep(images, empty, report, beside=(IMAGE,)))
+        return kept, report.dropped
+
+    @property
+    def drops_unreadable(self) -> bool:
+        """As the recipe says."""
+        return self.recipe.data.filter.unreadable == "drop"
+
+    def metrics(
+        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+    ) -> tuple[list[Score], list[str]]:
+        """BLEU, chrF, TER and exact matches against all captions of an image; perplexity of the captions.
+
+        A run that generates lower case is scored case-insensitively; the signatures say so.
+        """
+        language, lowercase = self.recipe.evaluation.language, self.lowercase
+        texts, references = [p.text for p in predictions], [row.row[CAPTION] for row in rows]
+        found = translation_scores(texts, references, language=language, lowercase=lowercase)
+        scores = [*found.values(), exact_match(texts, references, lowercase=lowercase)]
+        images = [row.row[IMAGE] for row in rows for _ in row.row[CAPTION]]
+        captions = EncodedTexts.by(self.processor.caption, [text for each in references for text in each])
+        likelihoods = self._likelihood(model, images, captions)
+        notes = left_out_notes(likelihoods, len(images))
+        notes += unknown_notes(CAPTION, captions, predicted=True)
+        return [*scores, *likelihoods], [*notes, *reference_notes(captions.texts, language)]
+
+    def _likelihood(self, model: Model, images: Sequence[Any], captions: EncodedTexts) -> list[Score]:
+        """Of every caption, given its image."""
+        pairing = self.recipe.pairing
+
+        def read(part: Sequence[int]) -> list[Any]:
+            return [pairing.reader.pixels(images[i]).reshape(-1) for i in part]
+
+        return likelihood_of(model, pairing, read, captions)
+
+    def records(
+        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+    ) -> Iterator[JsonMapping]:
+        """Image, captions and prediction, with their own scores."""
+        texts, references = [p.text for p in predictions], [row.row[CAPTION] for row in rows]
+        language = self.recipe.evaluation.language
+        own = sentence_scores(texts, references, language=language, lowercase=self.lowercase)
+        for row, prediction, scores in zip(rows, predictions, own, strict=True):
+            record = {IMAGE: str(row.row[IMAGE]), **reference_record(row.row[CAPTION])}
+            yield {**record, **prediction.to_dict(), "scores": scores}
+
+
+def by_image(rows: Iterable[LocatedRow[Row]]) -> list[LocatedRow[Row]]:
+    """A row for each image, where its first one is, with the list of all its captions but empty ones."""
+    found: dict[Path | bytes, LocatedRow[Row]] = {}
+    for row, where in rows:
+        image = row[IMAGE]
+        one = found.setdefault(image.identity, LocatedRow({IMAGE: image, CAPTION: []}, where))
+        one.row[CAPTION].extend(caption for caption in references_of(row, CAPTION) if caption.strip())
+    return [*found.values()]
+
+
+def augmenting(how: Augmentation, reader: ImageReader, seed: int) -> Vary:
+    """What becomes of an image is a function of (seed, epoch, sample); each of several captions has its own.
+
+    Args:
+        how: what is done.
+        reader: how images are read; a row of ids is one of its images, laid out.
+        seed: of the run.
+    """
+    shape = (-1, reader.channels, reader.size, reader.size)
+
+    def vary(column: str, ids: Sequence[Ids], samples: Sequence[int], epoch: int) -> list[Ids]:
+        if column != IMAGE:
+            return list(ids)
+        pixels = np.stack(ids).reshape(shape)
+        changed = augmented(pixels, samples, how, seed=seed, epoch=epoch, fill=reader.middle)
+        return list(changed.reshape(len(changed), -1))
+
+    return vary

@@ -1,0 +1,227 @@
+"""Predictors that generate a text for a source: translators and captioners."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from heedful.data.images import LazyImage
+from heedful.decoding.config import BeamConfig, DecodingConfig, decode
+from heedful.decoding.protocol import Hypothesis, Request
+from heedful.engine.choosing import Inference
+from heedful.errors import DataError, RequestError
+from heedful.models.base import Model
+from heedful.tasks.generation.generator import Generator, forced, n_hypotheses
+from heedful.tasks.generation.sequence_formats import TWO_SIDES, ImageAndCaption, SequenceFormat
+from heedful.tasks.generation.streaming import OnText, Spelling, Streaming, streamed
+from heedful.tasks.inputs.processor import Tokenizers
+from heedful.tasks.inputs.texts import joined, longest_first, unknown_note
+from heedful.tasks.prediction import Prediction, Progress, TaskInput
+from heedful.text.tokenizer import Tokenizer
+
+# What is decoded together: so many tokens of the rectangle [sources, beams, longest].
+DECODING_BUDGET = 8192
+
+
+# Longest source in tokens, where the recipe sets no limit of its own.
+MAX_SOURCE = 1024
+
+
+class TextGenerator(Streaming):
+    """Base class of predictors that generate a text for a source.
+
+    Args:
+        model: follows the model contract; put into evaluation mode here.
+        tokenizer: of the generated text.
+        decoding: decoding settings.
+        pairing: how source and target are presented to the model.
+        budget: maximum number of tokens of a batch, with padding and all hypotheses.
+        inference: the model prepared for decoding; by default it is prepared here.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        tokenizer: Tokenizer,
+        decoding: DecodingConfig,
+        pairing: SequenceFormat,
+        *,
+        budget: int = DECODING_BUDGET,
+        inference: Inference | None = None,
+    ) -> None:
+        self.model, self.tokenizer, self.decoding = model.eval(), tokenizer, decoding
+        self.pairing, self.budget, self.inference = pairing, budget, inference or Inference(self.model)
+        self.device = next(model.parameters()).device
+        side = tokenizer.preprocessing
+        self.spelling = Spelling(tokenizer, side.undo, side.certain, is_local=side.moses is None)
+        self.width = n_hypotheses(decoding)
+
+    def generate(
+        self,
+        sources: Sequence[Any],
+        lengths: Sequence[int],
+        ordinals: Sequence[int],
+        on_text: OnText | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Return the hypotheses for each source, best first.
+
+        Args:
+            sources: in the form of the sequence format.
+            lengths: their numbers of tokens, which limit the length of the generated texts.
+            ordinals: their numbers; sampling draws for each number independently.
+            on_text: called with the text for a single source while it is generated.
+        """
+        specials = self.tokenizer.specials
+        coverage = isinstance(self.decoding, BeamConfig) and self.decoding.coverage > 0
+        generator = Generator(self.inference.ready(attention=coverage), attention=coverage)
+        first, read = self.pairing.begin(generator, sources, self.device)
+        with streamed(self.spelling, on_text) as on_token:
+            request = Request(
+                first,
+                generator.step,
+                end=specials.end,
+                max_lengths=[self._max_length(n) for n in lengths],
+                forbidden=specials.never_written,
+                source_lengths=None if read is None else read.layout.lengths,
+                ordinals=ordinals,
+                on_token=on_token,
+            )
+            return decode(self.decoding, request)
+
+    def _max_length(self, source_length: int) -> int:
+        """The maximum number of tokens to generate."""
+        wanted, room = self.decoding.max_length.of(source_length), self.pairing.room(source_length)
+        return wanted if room is None else min(wanted, room)
+
+    @torch.inference_mode()
+    def prediction(
+        self, source: Any, hypotheses: Sequence[Hypothesis], *, alignment: bool = False
+    ) -> Prediction:
+        """Return the best hypothesis as a prediction, with the others as its alternatives.
+
+        The alignment ``[layer][head][target][source]``, if requested, comes from one forward pass over the
+        source and the finished hypothesis.
+        """
+        first, *others = [self.spelling.prediction(hypothesis) for hypothesis in hypotheses]
+        first = replace(first, alternatives=others)
+        if not alignment:
+            return first
+        batch = self.pairing.collate([source], [hypotheses[0].ids]).to(self.device)
+        weights = forced(self.model, batch, alignment=True)[0].alignment
+        return replace(first, alignment=None if weights is None else weights.float().tolist())
+
+
+def source_note(tokenizer: Tokenizer, text: str, source: Sequence[int], longest: int) -> str | None:
+    """Note that a source was truncated or has unknown words; None otherwise."""
+    n = len(source)
+    cut = f"source cut from {n} to {longest} tokens" if n > longest else None
+    return joined(cut, unknown_note(tokenizer, [text], [source], "source"))
+
+
+class Translator(TextGenerator):
+    """Generates a text for a text.
+
+    Args:
+        model: follows the model contract; put into evaluation mode here.
+        tokenizers: of both sides.
+        decoding: decoding settings.
+        pairing: how source and target are presented to the model.
+        max_source: maximum number of tokens of a source; a longer one is truncated, with a note.
+        **options: of `TextGenerator`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        tokenizers: Tokenizers,
+        decoding: DecodingConfig,
+        pairing: SequenceFormat = TWO_SIDES,
+        *,
+        max_source: int = MAX_SOURCE,
+        **options: Any,
+    ) -> None:
+        super().__init__(model, tokenizers.target, decoding, pairing, **options)
+        self.source_tokenizer, self.max_source = tokenizers.source, max_source
+
+    @torch.inference_mode()
+    def predict(
+        self,
+        texts: Sequence[str],
+        *,
+        alignment: bool = False,
+        first: int = 0,
+        progress: Progress = lambda n: None,
+        on_text: OnText | None = None,
+    ) -> list[Prediction]:
+        """Translate; an input without a token gives an empty prediction.
+
+        Args:
+            texts: the sources.
+            alignment: also return the attention over the source of every layer and head.
+            first: the number of the first text; sampling draws for each number independently.
+            progress: called with the number of sentences just done.
+            on_text: called with the text for a single source while it is generated.
+        """
+        if alignment and not self.model.alignment_taps:
+            raise RequestError("this model has no attention from target to source, so there is no alignment")
+        tokenizer, longest = self.source_tokenizer, self.max_source
+        sources = tokenizer.encode_batch(list(texts))
+        results: list[Prediction] = [Prediction("") for _ in texts]
+        lengths = {i: len(source) for i, source in enumerate(sources) if source}
+        for group in longest_first(lengths, self.budget, lambda n: (min(n, longest) + 1) * self.width):
+            cut = [sources[i][:longest] for i in group]
+            answers = self.generate(cut, [len(ids) for ids in cut], [first + i for i in group], on_text)
+            for i, source, hypotheses in zip(group, cut, answers, strict=True):
+                results[i] = replace(
+                    self.prediction(source, hypotheses, alignment=alignment),
+                    source_tokens=[*tokenizer.tokens(source), "</s>"] if alignment else None,
+                    note=source_note(tokenizer, texts[i], sources[i], longest),
+                    cut=len(sources[i]) - len(source),
+                )
+            progress(len(group))
+        return results
+
+
+class Captioner(TextGenerator):
+    """Generates a caption for an image; the decoding limits lengths by the number of patches."""
+
+    pairing: ImageAndCaption
+
+    @torch.inference_mode()
+    def predict(
+        self,
+        texts: Sequence[TaskInput],
+        *,
+        alignment: bool = False,
+        first: int = 0,
+        progress: Progress = lambda n: None,
+        on_text: OnText | None = None,
+    ) -> list[Prediction]:
+        """Caption images; one that cannot be read gets an empty caption and an error.
+
+        Args:
+            texts: the images: paths, or whatever `LazyImage.of` takes.
+            alignment: also return the attention over the patches of every layer and head.
+            first: the number of the first image; sampling draws for each number independently.
+            progress: called with the number of images just done.
+            on_text: called with the caption of a single image while it is generated.
+        """
+        results = [Prediction("") for _ in texts]
+        size = max(1, self.budget // (self.pairing.n_tokens * self.width))
+        for begin in range(0, len(texts), size):
+            numbers, sources = range(begin, min(begin + size, len(texts))), {}
+            for i in numbers:
+                try:
+                    sources[i] = self.pairing.reader.pixels(LazyImage.of(texts[i])).reshape(-1)
+                except DataError as error:
+                    results[i] = Prediction("", error=str(error))
+            if sources:
+                lengths = [self.pairing.n_tokens] * len(sources)
+                ordinals = [first + i for i in sources]
+                answers = self.generate(list(sources.values()), lengths, ordinals, on_text)
+                for (i, source), hypotheses in zip(sources.items(), answers, strict=True):
+                    prediction = self.prediction(source, hypotheses, alignment=alignment)
+                    results[i] = replace(prediction, grid=self.pairing.grid if alignment else None)
+            progress(len(numbers))
+        return results

@@ -1,0 +1,129 @@
+"""Processors: what a task learns from its training rows before it has a model, saved in the run's folder."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from heedful.artifacts.run_folder import RunFolder, read_entry, read_labels, write_json
+from heedful.data.report import Encoded
+from heedful.data.sources import LocatedRow, Row
+from heedful.tasks.inputs.images import ImageReader
+from heedful.tasks.inputs.texts import encoded
+from heedful.text.tokenizer import Tokenizer
+
+Numbers = TypeVar("Numbers", float, NDArray[np.float64], Tensor)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The scale of numbers, which a model reads standardised: ``z = (number - mean) / deviation``.
+
+    Args:
+        mean: of the training data's numbers.
+        deviation: their standard deviation (over n).
+    """
+
+    mean: float
+    deviation: float
+
+    def standardised(self, numbers: Numbers) -> Numbers:
+        """Return z, given numbers."""
+        return (numbers - self.mean) / self.deviation
+
+    def restored(self, standardised: Numbers) -> Numbers:
+        """Return the numbers, given z."""
+        return self.mean + self.deviation * standardised
+
+
+@dataclass(frozen=True)
+class TaskProcessor:
+    """Base class of processors: a frozen dataclass, each of whose fields is saved in a file of its own.
+
+    | field | file |
+    |---|---|
+    | any name: `Tokenizer` | the tokenizer of the column with this name |
+    | ``labels``: tuple of texts | all labels, in the order of their numbers |
+    | ``scale``: `Scale` | mean and standard deviation |
+    | ``reader``: `ImageReader` | how images are read |
+    """
+
+    @property
+    def fingerprint(self) -> str:
+        """Differs if anything is encoded differently."""
+        return "-".join(_fingerprint(getattr(self, field.name)) for field in fields(self))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes of the vocabularies, then the number of labels, if any: see `Task.build_model`."""
+        parts = [getattr(self, field.name) for field in fields(self)]
+        vocabularies = [part.vocab_size for part in parts if isinstance(part, Tokenizer)]
+        return (*vocabularies, *(len(part) for part in parts if isinstance(part, tuple)))
+
+    @classmethod
+    def files(cls, folder: RunFolder) -> list[Path]:
+        """The files that `save` writes, in order. If the last one exists, saving was completed."""
+        known = {"labels": folder.labels, "scale": folder.scale, "reader": folder.images}
+        return [known.get(field.name, folder.tokenizer(field.name)) for field in fields(cls)]
+
+    def save(self, folder: RunFolder) -> None:
+        """Write the files."""
+        for field, path in zip(fields(self), self.files(folder), strict=True):
+            part = getattr(self, field.name)
+            if isinstance(part, Tokenizer):
+                part.save(path)
+            elif isinstance(part, ImageReader):
+                write_json(path, {"version": 1, "reader": part.to_dict()})
+            elif isinstance(part, Scale):
+                write_json(path, {"version": 1, **asdict(part)})
+            else:
+                write_json(path, {"version": 1, "labels": list(part)})
+
+    @classmethod
+    def load(cls, folder: RunFolder) -> Self:
+        """Read what `save` wrote."""
+        names = (field.name for field in fields(cls))
+        return cls(*(_loaded(name, path) for name, path in zip(names, cls.files(folder), strict=True)))
+
+
+def _fingerprint(part: Any) -> str:
+    if isinstance(part, Scale):
+        return f"{part.mean!r}-{part.deviation!r}"
+    return "|".join(map(repr, part)) if isinstance(part, tuple) else str(part.fingerprint)
+
+
+def _loaded(name: str, path: Path) -> Any:
+    if name == "labels":
+        return read_labels(path)
+    if name == "scale":
+        return Scale(*(read_entry(path, key, float) for key in ("mean", "deviation")))
+    if name == "reader":
+        return ImageReader.from_dict(read_entry(path, "reader", dict))
+    return Tokenizer.load(path)
+
+
+@dataclass(frozen=True)
+class TextProcessor(TaskProcessor):
+    """The tokenizer of all texts."""
+
+    text: Tokenizer
+
+
+SOURCE, TARGET = COLUMNS = ("source", "target")
+
+
+@dataclass(frozen=True)
+class Tokenizers(TaskProcessor):
+    """One tokenizer for each side; both may share a subword model."""
+
+    source: Tokenizer
+    target: Tokenizer
+
+    def encode(self, rows: Iterable[LocatedRow[Row]]) -> Iterator[Encoded]:
+        """Yield the ids of both columns of each row, in order."""
+        for row, ids in encoded({SOURCE: self.source, TARGET: self.target}, rows):
+            yield LocatedRow(ids, row.where)

@@ -1,0 +1,326 @@
+"""Texts and pairs of texts as models read them: special tokens, truncation, unknown words, batches by length."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from heedful.data.batch import Batch
+from heedful.data.report import ColumnCounts, EncodedRow
+from heedful.data.sources import LocatedRow, Row
+from heedful.models.base import Model
+from heedful.nn.layout import Ids, Layout
+from heedful.tasks.prediction import Progress
+from heedful.text.specials import SPECIALS
+from heedful.text.tokenizer import EncodedTexts, Tokenizer
+
+TEXT, PAIR = "text", "pair"
+
+BUDGET = 8192
+"""Maximum number of tokens of a batch, with padding."""
+
+# The special tokens around one text; a second one needs one more.
+N_SPECIALS = 2
+
+
+@dataclass(frozen=True)
+class Template:
+    """The special tokens around texts: ``first a last``, or of pairs ``first a last b last``.
+
+    Args:
+        first: the id before the first text.
+        last: the id that ends each text.
+        used: whether they are used. If not, a text is its own tokens, an empty one the last id alone.
+    """
+
+    first: int
+    last: int
+    used: bool = True
+
+    def __call__(self, parts: Sequence[Sequence[Ids]], samples: Sequence[int] = ()) -> Batch:
+        """A batch of texts or pairs; no answer yet."""
+        if not self.used:
+            return Batch.bare([text if len(text) else [self.last] for (text,) in parts], samples)
+        return Batch.with_special_tokens(parts, classify=self.first, separate=self.last, samples=samples)
+
+    def n_specials(self, n_texts: int) -> int:
+        """The number of special tokens around ``n_texts`` texts that are read together."""
+        return 1 + n_texts if self.used else 0
+
+
+WITH_CLASS = Template(SPECIALS.classify, SPECIALS.separate)
+"""``<cls> a <sep> b <sep>`` (Devlin et al. 2019, figure 2)."""
+
+AS_DOCUMENTS = Template(SPECIALS.end, SPECIALS.end)
+"""``</s> a </s> b </s>``: as documents lie in running text, so a language model knows all tokens of it.
+
+Radford et al. 2018 (section 3.3) use newly initialised tokens for start, delimiter and end.
+"""
+
+BARE = Template(SPECIALS.end, SPECIALS.end, used=False)
+"""``a``: the tokens of one text alone, as GPT-2's classifiers in other libraries read them."""
+
+
+def text_columns(pairs: bool) -> tuple[str, ...]:
+    """The columns that hold text."""
+    return (TEXT, PAIR) if pairs else (TEXT,)
+
+
+def encoded(
+    tokenizers: Mapping[str, Tokenizer], rows: Iterable[LocatedRow[Row]], chunk: int = 1000
+) -> Iterator[tuple[LocatedRow[Row], dict[str, list[int]]]]:
+    """Yield each row with the ids of its texts, by column; a chunk of rows is in memory at a time.
+
+    Args:
+        tokenizers: of each column.
+        rows: that have these columns.
+        chunk: number of rows that are encoded together.
+    """
+    rows = iter(rows)
+    while block := list(islice(rows, chunk)):
+        ids = [each.encode_batch([row.row[c] for row in block]) for c, each in tokenizers.items()]
+        for row, *each in zip(block, *ids, strict=True):
+            yield row, dict(zip(tokenizers, each, strict=True))
+
+
+def synthetic_ids(draw: np.random.Generator, vocab_size: int, n: int, length: int) -> list[NDArray[np.int64]]:
+    """Return ``n`` random texts whose lengths differ from ``length`` by a token at most, for timing."""
+    lengths = (max(0, length + (0, -1, 1)[i % 3]) for i in range(n))
+    return [draw.integers(len(SPECIALS), vocab_size, each) for each in lengths]
+
+
+def fitted(texts: Sequence[Ids], longest: int, template: Template = WITH_CLASS) -> list[Ids]:
+    """The texts cut, the longer one first, so that they and their special tokens are ``longest`` together."""
+    room = longest - template.n_specials(len(texts))
+    kept = [len(text) for text in texts]
+    while sum(kept) > room:
+        most = max(range(len(kept)), key=lambda i: kept[i])
+        others = max((n for i, n in enumerate(kept) if i != most), default=0)
+        # Down to the other's length at once, then evenly.
+        kept[most] -= max(1, min(sum(kept) - room, kept[most] - others))
+    return [text[:n] for text, n in zip(texts, kept, strict=True)]
+
+
+@dataclass(frozen=True)
+class TemplateLimit:
+    """What a model reads of the texts of a row together. A `heedful.data.report.Limit`.
+
+    Args:
+        columns: of the texts.
+        longest: the most tokens of a sequence.
+        template: the special tokens around the texts.
+        key: the setting that limits the length of a sequence.
+    """
+
+    columns: Sequence[str]
+    longest: int
+    template: Template
+    key: str
+
+    @property
+    def room(self) -> int:
+        """Tokens that the texts may have together."""
+        return self.longest - self.template.n_specials(len(self.columns))
+
+    @property
+    def reason(self) -> str:
+        """See `heedful.data.report.Limit`."""
+        return f"{self._named} longer than {self._said}"
+
+    def over(self, row: EncodedRow) -> str | None:
+        """See `heedful.data.report.Limit`."""
+        n = sum(len(row[column]) for column in self.columns)
+        return None if n <= self.room else f"{self._named} has {n} tokens, more than {self._said}"
+
+    def cut(self, row: EncodedRow) -> EncodedRow:
+        """As `fitted` does it."""
+        texts: Any = fitted([row[column] for column in self.columns], self.longest, self.template)
+        return {**row, **dict(zip(self.columns, texts, strict=True))}
+
+    @property
+    def _named(self) -> str:
+        return " with ".join(self.columns)
+
+    @property
+    def _said(self) -> str:
+        n = self.longest - self.room
+        besides = f", of which {n} are special tokens" if n else ""
+        return f"{self.room} ({self.key}={self.longest}{besides})"
+
+
+class Read(NamedTuple):
+    """What `read_texts` returns for an input."""
+
+    answer: Tensor
+    """Its row, on the CPU."""
+    note: str | None = None
+    """What is unusual about it."""
+    cut: int = 0
+    """How many of its tokens were not read."""
+
+
+@torch.inference_mode()
+def read_texts(
+    model: Model,
+    tokenizer: Tokenizer,
+    inputs: Sequence[str | Sequence[str]],
+    answer: Callable[[Tensor, nn.ModuleDict, Layout], Tensor],
+    *,
+    longest: int,
+    template: Template = WITH_CLASS,
+    progress: Progress = lambda n: None,
+) -> list[Read]:
+    """Apply a model to texts or pairs of texts, neighbours in length together.
+
+    Args:
+        model: in evaluation mode.
+        tokenizer: of all texts.
+        inputs: texts, or tuples of texts that are read together.
+        answer: maps hidden states, heads and layout to a row for each sequence.
+        longest: maximum number of tokens of a sequence; longer texts are truncated, with a note.
+        template: the special tokens around the texts.
+        progress: called with the number of inputs just done.
+    """
+    texts = [(text,) if isinstance(text, str) else tuple(text) for text in inputs]
+    ids = [tokenizer.encode_batch(parts) for parts in texts]
+    n_tokens = [sum(map(len, parts)) + template.n_specials(len(parts)) for parts in ids]
+    results, device = [Read(torch.zeros(0))] * len(ids), next(model.parameters()).device
+    lengths = {i: min(max(n, 1), longest) for i, n in enumerate(n_tokens)}
+    for group in longest_first(lengths, BUDGET):
+        batch = template([fitted(ids[i], longest, template) for i in group]).to(device)
+        answers = answer(model(batch.inputs), model.heads, batch.inputs.layout).cpu()
+        for i, row in zip(group, answers, strict=True):
+            room = longest - template.n_specials(len(texts[i]))
+            results[i] = Read(row, *_note(tokenizer, texts[i], ids[i], room))
+        progress(len(group))
+    return results
+
+
+def _note(
+    tokenizer: Tokenizer, texts: Sequence[str], ids: Sequence[Sequence[int]], room: int
+) -> tuple[str | None, int]:
+    """Note what is unusual about an input, and count its tokens that were not read."""
+    n_tokens = sum(map(len, ids))
+    if n_tokens == 0:
+        return "the input is empty", 0
+    cut = f"cut from {n_tokens} to {room} tokens" if n_tokens > room else None
+    return joined(cut, unknown_note(tokenizer, texts, ids)), max(0, n_tokens - room)
+
+
+def longest_first(
+    lengths: Mapping[int, int], budget: int, cost: Callable[[int], int] = lambda n: n
+) -> Iterator[list[int]]:
+    """Yield the keys of ``lengths`` in groups that are read together, longest first.
+
+    Equal lengths stay in their order.
+
+    Args:
+        lengths: of each input, by its number.
+        budget: what the rectangle of a group may cost; a single input may cost more.
+        cost: of a row of the rectangle whose longest input has the given length.
+    """
+    order = sorted(lengths, key=lambda i: -lengths[i])
+    while order:
+        size = max(1, budget // cost(lengths[order[0]]))
+        yield order[:size]
+        order = order[size:]
+
+
+def unknown_note(
+    tokenizer: Tokenizer, texts: Sequence[str], ids: Iterable[Sequence[int]], side: str = ""
+) -> str | None:
+    """Note how many words or tokens of an input are unknown; None if all are known.
+
+    Args:
+        tokenizer: of the texts.
+        texts: of the input.
+        ids: of them, together; other special tokens among them are not counted.
+        side: what the words are called: ``source``.
+    """
+    flat = [i for part in ids for i in part]
+    unknown = flat.count(SPECIALS.unknown)
+    if not unknown:
+        return None
+    total = sum(i not in _FRAMING for i in flat)
+    return f"{unknown:,} of {total:,} {_named(tokenizer, side)} {_unknown(unknown)}{_first(tokenizer, texts)}"
+
+
+def is_of_unknown_words(note: str) -> bool:
+    """Whether a note of an input is about unknown words only (`unknown_note`)."""
+    return _UNKNOWN.match(note) is not None
+
+
+def unknown_notes(side: str, rows: EncodedTexts, *, predicted: bool = False) -> list[str]:
+    """How many words of one side of a data set are unknown; nothing if all are known.
+
+    Args:
+        side: what it is called.
+        rows: its texts.
+        predicted: whether a likelihood is computed of them.
+    """
+    counts = ColumnCounts()
+    for ids in rows.ids:
+        counts.lengths[len(ids)] += 1
+        counts.unknown += ids.count(SPECIALS.unknown)
+    return counted_notes(rows.tokenizer, side, counts, rows.texts, predicted=predicted)
+
+
+def unknown_in(tokenizer: Tokenizer, rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """`unknown_notes` of each column of some rows of texts."""
+    columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+    return [
+        note
+        for name, texts in columns.items()
+        for note in unknown_notes(name, EncodedTexts.by(tokenizer, texts))
+    ]
+
+
+def counted_notes(
+    tokenizer: Tokenizer,
+    side: str,
+    counts: ColumnCounts,
+    texts: Sequence[str] = (),
+    *,
+    predicted: bool = False,
+) -> list[str]:
+    """As `unknown_notes`, of what was counted already."""
+    if not counts.unknown:
+        return []
+    share = f"{counts.unknown:,} of {counts.tokens:,} {_named(tokenizer, side)} ({counts.unknown_rate:.1%})"
+    note = f"{share} {_unknown(counts.unknown)}{_first(tokenizer, texts)}"
+    return [f"{note}; the perplexity counts them as <unk>, whatever they are" if predicted else note]
+
+
+def joined(*notes: str | None) -> str | None:
+    """The notes about an input in one text, or None."""
+    return "; ".join(note for note in notes if note) or None
+
+
+_FRAMING = {SPECIALS.pad, SPECIALS.start, SPECIALS.end, SPECIALS.classify, SPECIALS.separate, SPECIALS.mask}
+
+
+_UNKNOWN = re.compile(r"[\d,]+ of [\d,]+ (\w+ )?(words|tokens) (is|are) unknown to this run")
+
+
+def _named(tokenizer: Tokenizer, side: str) -> str:
+    """What its ids are: words, or parts of words."""
+    what = "words" if tokenizer.model.config.kind == "word" else "tokens"
+    return f"{side} {what}".strip()
+
+
+def _unknown(unknown: int) -> str:
+    return f"{'is' if unknown == 1 else 'are'} unknown to this run"
+
+
+def _first(tokenizer: Tokenizer, texts: Iterable[str]) -> str:
+    """The first word of the texts that is unknown, or has something unknown in it."""
+    word = next((word for text in texts for word in tokenizer.unknown_words(text)), None)
+    if word is None:
+        return ""
+    return f" (the first{':' if tokenizer.model.config.kind == 'word' else ' in'} {word!r})"

@@ -1,0 +1,361 @@
+"""Language modelling: running text in the column ``text``, and prompts that are continued.
+
+text -> token ids, documents end to end -> `Windows` -> `Batch` -> model -> loss
+prompt -> token ids -> state and step -> chosen ids -> text                         `Completer.predict`
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, PositiveInt, model_validator
+from torch import nn
+
+from heedful.config import Config
+from heedful.data.batch import Batch
+from heedful.data.sources import LocatedRow, Row
+from heedful.data.store import TokenStore
+from heedful.data.text import TEXT
+from heedful.data.windows import Span, Windows, ring, spans
+from heedful.decoding.config import DecodingConfig, SampleConfig
+from heedful.engine.choosing import Inference
+from heedful.errors import RequestError
+from heedful.models.base import Model
+from heedful.models.language_model import LanguageModelConfig
+from heedful.recipes import schema
+from heedful.tasks.base import Columns, PreparedData, TaskInfo
+from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict, means, micro_batch, perplexity
+from heedful.tasks.generation.generator import forced
+from heedful.tasks.inputs.texts import counted_notes
+from heedful.tasks.language_modelling.continuing import Completer, Limits, Stops, refuse_source
+from heedful.tasks.metrics.likelihood import Likelihood, count_words
+from heedful.tasks.metrics.loads import counting
+from heedful.tasks.metrics.score import Score
+from heedful.tasks.model_input import AnswerOptions, ModelInput, running_text_input
+from heedful.tasks.prediction import Prediction, TaskInput
+from heedful.tasks.running_text import RunningTextTask, Tokenization
+from heedful.text.specials import SPECIALS
+from heedful.training.loop import Validate
+from heedful.training.model_with_loss import ModelWithLoss
+from heedful.typing import JsonMapping
+
+TOKENS = 8192
+"""Tokens that are read at once."""
+
+# Recipes ------------------------------------------------------------------------------------------------
+
+
+class LanguageModellingConfig(Config):
+    """Predict the next token of running text; the data have the column ``text``."""
+
+    kind: Literal["language-modelling"] = "language-modelling"
+
+
+class ObjectiveConfig(schema.TokenObjectiveConfig):
+    """Cross-entropy on the next token, as it is: perplexity is what counts."""
+
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+
+
+class ValidationConfig(Config):
+    """What a validation measures: loss and perplexity, in windows that do not overlap.
+
+    Args:
+        tokens: how many tokens, from the first on; null: all.
+    """
+
+    tokens: PositiveInt | None = None
+
+
+class CompletionConfig(Config):
+    """Where a completion ends, if the model does not end it.
+
+    Args:
+        max_new_tokens: the most tokens to write.
+        stop: texts at which it ends; they are not part of it.
+    """
+
+    max_new_tokens: PositiveInt = 200
+    stop: list[str] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _stops_somewhere(self) -> "CompletionConfig":
+        if "" in self.stop:
+            raise ValueError("stop: none of the texts may be empty")
+        return self
+
+    @property
+    def limits(self) -> Limits:
+        """The same, as a `Completer` takes it."""
+        return Limits(self.max_new_tokens, self.stop)
+
+
+class EvaluationConfig(Config):
+    """How ``evaluate`` reads the text.
+
+    Args:
+        stride: besides windows that do not overlap, as in validation, also score windows that move on by
+            this many tokens, of which only the last ones, as many, count: then each has at least context -
+            stride tokens before it. Smaller is better and slower.
+    """
+
+    stride: PositiveInt | None = None
+
+
+class LanguageModellingRecipe(schema.Recipe):
+    """A whole recipe.
+
+    Args:
+        pretrained: word vectors that the embedding begins with.
+        completion: where a completion ends.
+    """
+
+    task: LanguageModellingConfig
+    data: schema.DataConfig
+    tokenizer: Tokenization
+    model: LanguageModelConfig
+    objective: ObjectiveConfig = ObjectiveConfig()
+    pretrained: schema.TextVectorsConfig = schema.TextVectorsConfig()
+    validation: ValidationConfig = ValidationConfig()
+    decoding: DecodingConfig = SampleConfig()
+    completion: CompletionConfig = CompletionConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="after")
+    def _strides_within_the_context(self) -> "LanguageModellingRecipe":
+        stride, context = self.evaluation.stride, self.model.context
+        if stride is not None and stride > context:
+            raise ValueError(f"evaluation.stride={stride} is longer than model.context={context}")
+        return self
+
+    @model_validator(mode="after")
+    def _has_no_source(self) -> "LanguageModellingRecipe":
+        decoding: Any = self.decoding
+        try:
+            refuse_source(decoding)
+        except RequestError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+
+# The task -----------------------------------------------------------------------------------------------
+
+
+class LanguageModelling(RunningTextTask):
+    """Predict the next token of running text, and continue prompts."""
+
+    Recipe = LanguageModellingRecipe
+    info = TaskInfo(
+        unit="tokens",
+        evaluating="reading",
+        own_data=("text",),
+        shorter="lower model.context",
+        options=("max_new_tokens", "stop", "prefix"),
+        windows=True,
+    )
+
+    recipe: LanguageModellingRecipe
+
+    @property
+    def columns(self) -> Columns:
+        """The text; an input is a prompt."""
+        return Columns((TEXT,), ("prompt",))
+
+    def batches(self, store: TokenStore, *, training: bool) -> "WindowBatches":
+        """Windows of the stream, at random places in training."""
+        context, seed = self.recipe.model.context, self.recipe.training.seed
+        return WindowBatches(Windows(store.stream(TEXT), context, seed))
+
+    def validator(self, data: PreparedData, module: ModelWithLoss) -> Validate:
+        """Return loss and perplexity on the validation text, in windows that do not overlap."""
+        ids, context = data.valid.stream(TEXT), self.recipe.model.context
+        n = min(len(ids), self.recipe.validation.tokens or len(ids))
+
+        def validate(model: nn.Module) -> Mapping[str, float]:
+            windows = window_batches(ids, n, context, context, micro_batch(self.recipe))
+            terms = means(module, (batch for batch, _ in windows))
+            return {"loss": terms["token"], "perplexity": perplexity(terms["nll"])}
+
+        return validate
+
+    def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
+        """Windows of the model's context."""
+        size = (n, self.recipe.model.context + 1)
+        return Batch.windows(np.random.default_rng(0).integers(len(SPECIALS), sizes[-1], size))
+
+    def predictor(
+        self,
+        model: Model,
+        decoding: DecodingConfig | None,
+        inference: Inference,
+        *,
+        prefix: str = "",
+        **options: Any,
+    ) -> Completer:
+        """Completes prompts; ``max_new_tokens`` and ``stop`` override those of the recipe."""
+        return Completer(
+            model,
+            self.processor.text,
+            decoding or self.recipe.decoding,
+            context=self.recipe.model.context,
+            prefix=prefix,
+            limits=replace(self.recipe.completion.limits, **options),
+            inference=inference,
+        )
+
+    def model_input(
+        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+    ) -> ModelInput:
+        """Prepare the prompt with its completion, including the end token if the model generated it.
+
+        After a stop text generation always ends, so the end token is omitted. An empty prompt is replaced by
+        the end token, as in `heedful.tasks.language_modelling.continuing.Completer`.
+        """
+        tokenizer, context = self.processor.text, self.recipe.model.context
+        prompt = tokenizer.encode(self.text_in(given)) or [SPECIALS.end]
+        room = context - len(prompt)
+        if room < 1:
+            raise RequestError(
+                f"the prompt must have at most {context - 1:,} tokens (context {context:,}), got "
+                f"{len(prompt):,}; shorten it"
+            )
+        if options.target is not None:
+            return self._given_completion(model, given, prompt, options)
+        limits = self.recipe.completion.limits
+        answer = predict(max_new_tokens=min(limits.max_new_tokens, room))
+        ids = [*prompt, *answer.ids]
+        if len(answer.log_probs) > len(answer.ids):
+            if not Stops(tokenizer, tuple(limits.stop)).reached(list(answer.ids), begun=bool(prompt)):
+                ids.append(SPECIALS.end)
+        elif room < limits.max_new_tokens:
+            answer = replace(answer, note=f"cut after {room} tokens, the rest of the model's context")
+        return running_text_input(model, tokenizer, ids, 1, len(prompt), answer)
+
+    def _given_completion(
+        self, model: Model, given: str, prompt: list[int], options: AnswerOptions
+    ) -> ModelInput:
+        """Prepare a prompt with a given completion, encoded as one text.
+
+        A token with characters of both counts as part of the completion.
+        """
+        tokenizer, context = self.processor.text, self.recipe.model.context
+        assert options.target is not None
+        whole = tokenizer.encode(given + options.target)
+        if not given:
+            whole = [*prompt, *whole]
+        pairs = zip(prompt, whole, strict=False)
+        shared = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(prompt), len(whole)))
+        first = max(1, shared)
+        if len(whole) <= first:
+            raise RequestError(
+                "the target must add at least one token to the prompt; to explain a text without a prompt, "
+                'use an empty prompt: explain RUN "" --target TEXT'
+            )
+        if len(whole) > context:
+            raise RequestError(
+                f"prompt and target must have at most {context:,} tokens (the context), got {len(whole):,}; "
+                "shorten them"
+            )
+        answer = options.given_answer(tokenizer, whole[first:])
+        return running_text_input(model, tokenizer, whole, 1, first, answer)
+
+    def evaluate(
+        self,
+        model: Model,
+        predict: Predict,
+        split: str,
+        rows: Iterator[LocatedRow[Row]],
+        options: EvaluationOptions,
+    ) -> Evaluation:
+        """Score how well each token is predicted from those before it.
+
+        The text is read in windows that do not overlap and, if asked for, in sliding ones too. Every token
+        counts, and the end token of every document. Bits per byte and character and the perplexity of a word
+        are left out if the tokens do not decode to the very text, which would make them meaningless. Of a
+        model with experts, their load in the last way of reading is reported too.
+
+        Raises:
+            DataError: if there is no text.
+            RequestError: if the stride is longer than the context.
+        """
+        context = self.recipe.model.context
+        stride = options.stride or self.recipe.evaluation.stride or context
+        if stride > context:
+            raise RequestError(f"--stride {stride}: is longer than the model's context of {context} tokens")
+        documents = list(islice(rows, options.limit))
+        ids, report = self.stream(split, documents)
+        texts = [row.row[TEXT] for row in documents] if self.spells(report) else []
+        sizes = [sum(map(count, texts)) for count in (lambda text: len(text.encode()), len, count_words)]
+        scores: list[Score] = []
+        for step in sorted({context, stride}, reverse=True):
+            with counting(model) as loads:
+                log_probs = read(model, ids, context, step)
+            found = Likelihood(-float(log_probs.sum()), len(ids), *sizes)
+            signature = f"context:{context}|stride:{step}"
+            scores += found.scores(self.processor.fingerprint[:12], signature).values()
+        scores += loads()
+        ends = np.flatnonzero(ids == self.processor.text.specials.end)
+        notes = counted_notes(self.processor.text, "", report.columns[TEXT], predicted=True)
+        places = [str(row.where) for row in documents]
+        return Evaluation(split, scores, notes=notes, records=lambda: _documents(places, ends, log_probs))
+
+
+class WindowBatches:
+    """Batches of windows of running text. A `Batches`."""
+
+    def __init__(self, windows: Windows) -> None:
+        self.windows, self.lengths = windows, windows.lengths
+
+    def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
+        """Return the batch of some windows in some epoch."""
+        return Batch.windows(self.windows.rows(samples, epoch), samples)
+
+
+def _documents(
+    places: Sequence[str], ends: NDArray[np.int64], log_probs: NDArray[np.float64]
+) -> Iterator[JsonMapping]:
+    """A record for each document: its tokens (with the end token) and their negative log-likelihood."""
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    sums = -np.add.reduceat(log_probs, starts)
+    for place, begin, end, nll in zip(places, starts, ends, sums, strict=True):
+        yield {"document": place, "tokens": int(end + 1 - begin), "nll": float(nll)}
+
+
+@torch.inference_mode()
+def read(model: Model, ids: NDArray[np.int64], context: int, stride: int) -> NDArray[np.float64]:
+    """The log-probability of each token of a stream, ``[tokens]`` (see `heedful.data.windows.spans`)."""
+    device = next(model.parameters()).device
+    found = np.zeros(len(ids))
+    for batch, part in window_batches(ids, len(ids), context, stride, TOKENS):
+        for span, result in zip(part, forced(model, batch.to(device)), strict=True):
+            log_probs = result.log_probs[span.scored - span.begin :]
+            found[span.scored : span.end] = log_probs.double().cpu().numpy()
+    return found
+
+
+def window_batches(
+    ids: np.ndarray, n: int, context: int, stride: int, budget: int
+) -> Iterator[tuple[Batch, Sequence[Span]]]:
+    """The spans of the first ``n`` tokens of a stream, in batches of one length and about ``budget``."""
+    waiting = spans(n, context, stride)
+    held: list[Span] = []
+    for span in waiting:
+        if held and (_length(held[0]) != _length(span) or (len(held) + 1) * _length(span) > budget):
+            yield _batch(ids, held), held
+            held = []
+        held.append(span)
+    if held:
+        yield _batch(ids, held), held
+
+
+def _length(span: Span) -> int:
+    return span.end - span.begin
+
+
+def _batch(ids: np.ndarray, part: Sequence[Span]) -> Batch:
+    begins = np.array([span.begin - 1 for span in part], dtype=np.int64)
+    return Batch.windows(ring(ids, begins, _length(part[0]) + 1))

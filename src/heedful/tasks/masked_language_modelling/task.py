@@ -1,0 +1,381 @@
+"""Masked language modelling: hidden tokens of running text are predicted, and gaps in texts are filled.
+
+text -> token ids, documents end to end -> windows with hidden tokens -> model -> loss    `Maskings`
+text with gaps -> token ids -> hidden states -> ids for the gaps -> text                  `MaskFiller`
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, PositiveInt, model_validator
+
+from heedful.config import Config
+from heedful.data.batch import Batch
+from heedful.data.masking import Masking, SpanLengths
+from heedful.data.plan import in_order
+from heedful.data.report import DataReport, Encoded
+from heedful.data.sources import LocatedRow, Row
+from heedful.data.store import TokenStore
+from heedful.data.text import TEXT
+from heedful.decoding.config import DecodingConfig
+from heedful.engine.choosing import Inference
+from heedful.errors import DataError, RequestError
+from heedful.models.base import Model
+from heedful.models.encoder import EncoderConfig, class_head
+from heedful.models.registry import build_model
+from heedful.models.sections import ACTIVATIONS
+from heedful.nn.output import BoundaryHead, MaskedHead
+from heedful.objectives.classification import SequenceClass, class_logits
+from heedful.objectives.cross_entropy import SpanBoundary
+from heedful.objectives.registry import MASKED_TOKEN, Losses
+from heedful.objectives.terms import Objective, Several
+from heedful.recipes import schema
+from heedful.tasks.base import Columns, Rows, TaskInfo, TaskPredictor
+from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict, perplexity
+from heedful.tasks.inputs.processor import TextProcessor
+from heedful.tasks.inputs.texts import PAIR, counted_notes
+from heedful.tasks.masked_language_modelling.masking import (
+    WITHOUT_WORDS,
+    MaskFiller,
+    Maskings,
+    as_read,
+    word_beginnings,
+)
+from heedful.tasks.metrics.score import Score
+from heedful.tasks.model_input import (
+    INPUT,
+    AnswerOptions,
+    ModelInput,
+    Questions,
+    ids_in,
+    refuse_empty,
+    text_axis,
+)
+from heedful.tasks.prediction import Prediction, Progress, TaskInput
+from heedful.tasks.running_text import RunningTextTask, Tokenization
+from heedful.text.sentences import SentenceSigns
+from heedful.text.specials import SPECIALS
+from heedful.typing import JsonMapping
+
+TOKENS = 8192
+"""Tokens that are read at once."""
+
+# Recipes ------------------------------------------------------------------------------------------------
+
+
+class MaskedLanguageModellingConfig(Config):
+    """Predict hidden tokens of running text; the data have the column ``text``.
+
+    Args:
+        next_sentence: whether the model also learns to distinguish the continuation of a text from text of
+            another document.
+    """
+
+    kind: Literal["masked-language-modelling"] = "masked-language-modelling"
+    next_sentence: bool = False
+
+
+class ObjectiveConfig(schema.ObjectiveConfig):
+    """What is hidden, and how (Devlin et al. 2019, section 3.1; spans: Joshi et al. 2020).
+
+    Args:
+        rate: the share of the tokens that is chosen; S1 says "up to 15 %".
+        masked: of these, the share that becomes the mask.
+        random: of these, the share that becomes any token; the rest stays as it is.
+        hide: single ``tokens``, whole ``words``, or ``spans`` of words.
+        span_p: of the geometric law of the spans' lengths in words.
+        longest_span: the most words of a span.
+        boundary: of spans, whether they are also predicted from the tokens next to them.
+    """
+
+    losses: ClassVar[Losses] = MASKED_TOKEN
+
+    rate: float = Field(default=0.15, gt=0, lt=1)
+    masked: float = Field(default=0.8, ge=0, le=1)
+    random: float = Field(default=0.1, ge=0, le=1)
+    hide: Literal["tokens", "words", "spans"] = "tokens"
+    span_p: float = Field(default=0.2, gt=0, lt=1)
+    longest_span: PositiveInt = 10
+    boundary: bool = False
+
+    @model_validator(mode="after")
+    def _shares(self) -> "ObjectiveConfig":
+        if self.masked + self.random > 1:
+            raise ValueError(f"masked={self.masked} and random={self.random} are more than all together")
+        if self.boundary and self.hide != "spans":
+            raise ValueError("boundary=true needs hide=spans")
+        return self
+
+    @property
+    def spans(self) -> SpanLengths | None:
+        """The law of the spans' lengths, where spans are hidden."""
+        return SpanLengths(self.span_p, self.longest_span) if self.hide == "spans" else None
+
+
+class MaskedLanguageModellingRecipe(schema.Recipe):
+    """A whole recipe.
+
+    Args:
+        pretrained: word vectors that the embedding begins with.
+    """
+
+    task: MaskedLanguageModellingConfig
+    data: schema.DataConfig
+    tokenizer: Tokenization
+    model: EncoderConfig
+    objective: ObjectiveConfig = ObjectiveConfig()
+    pretrained: schema.TextVectorsConfig = schema.TextVectorsConfig()
+    validation: schema.NoValidationConfig = schema.NoValidationConfig()
+    decoding: schema.NoDecodingConfig | None = None
+    evaluation: schema.NoEvaluationConfig = schema.NoEvaluationConfig()
+
+    @model_validator(mode="after")
+    def _has_words_to_hide(self) -> "MaskedLanguageModellingRecipe":
+        hide, kind = self.objective.hide, self.tokenizer.subwords.kind
+        if hide != "tokens" and kind in WITHOUT_WORDS:
+            raise ValueError(
+                f"objective.hide={hide} needs tokens that show where words begin, and "
+                f"tokenizer.subwords.kind={kind} has none: take objective.hide=tokens, or subwords"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_room(self) -> "MaskedLanguageModellingRecipe":
+        fewest = 4 + self.task.next_sentence
+        if self.model.max_length < fewest:
+            raise ValueError(
+                f"model.max_length={self.model.max_length} leaves no room: it must be {fewest} at least"
+            )
+        if self.task.next_sentence and self.model.segments < 2:
+            raise ValueError("task.next_sentence requires model.segments=2 (one for each text of a pair)")
+        return self
+
+
+# The task -----------------------------------------------------------------------------------------------
+
+
+class MaskedLanguageModelling(RunningTextTask):
+    """Predict hidden tokens of running text, and fill gaps."""
+
+    Recipe = MaskedLanguageModellingRecipe
+    info = TaskInfo(
+        unit="tokens",
+        evaluating="filling in",
+        own_data=("text",),
+        shorter="lower model.max_length",
+        options=("n_best", "gap"),
+    )
+
+    recipe: MaskedLanguageModellingRecipe
+
+    @property
+    def columns(self) -> Columns:
+        """The text; an input is a text with gaps, or two if the model has segments."""
+        pair = (PAIR,) if self.recipe.model.segments > 1 else ()
+        return Columns((TEXT,), (TEXT,), optional_inputs=pair)
+
+    def make_processor(self, rows: Rows) -> TextProcessor:
+        """Train a tokenizer on all documents; check that it shows words, if words are hidden."""
+        processor = super().make_processor(rows)
+        _masking(self.recipe, processor)
+        return processor
+
+    def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
+        """All documents."""
+        yield from super().encode(rows, report)
+        if report.columns[TEXT].tokens < 2:
+            raise DataError("there are fewer than two tokens of text")
+
+    def build_model(self, sizes: Sequence[int] | None = None) -> Model:
+        """An encoder, with heads for hidden tokens and whatever else the recipe asks for."""
+        recipe, sizes = self.recipe, self.processor.sizes if sizes is None else sizes
+        encoder = build_model(recipe.model, *sizes)
+        layer, table = recipe.model.layer, encoder.get_parameter("embedding.weight")
+        # Custom modules may have no ε and no activation; then they are those of BERT.
+        eps, activation = getattr(layer.norm, "eps", 1e-12), getattr(layer.channels, "activation", "gelu")
+        encoder.heads["token"] = MaskedHead(table, ACTIVATIONS[activation](), eps)
+        if recipe.objective.boundary:
+            encoder.heads["boundary"] = BoundaryHead(table, recipe.objective.longest_span, eps)
+        if recipe.task.next_sentence:
+            encoder.heads["next"] = class_head(recipe.model.d_model, 2, recipe.model.dropout)
+        return encoder
+
+    def objective(self) -> Objective:
+        """Hidden tokens and, if the recipe asks for them, span boundaries and next sentences."""
+        recipe = self.recipe
+        parts = [recipe.objective.make()]
+        if recipe.objective.boundary:
+            parts.append(SpanBoundary(recipe.objective.chunk))
+        if recipe.task.next_sentence:
+            parts.append(SequenceClass(head="next"))
+        return Several(*parts)
+
+    def batches(self, store: TokenStore, *, training: bool) -> Maskings:
+        """Windows of the stream; in every epoch of training other tokens are hidden."""
+        seed = self.recipe.training.seed if training else 0
+        return maskings(self.recipe, self.processor, store.stream(TEXT), seed=seed)
+
+    def validation_metrics(self, terms: Mapping[str, float]) -> Mapping[str, float]:
+        """Loss and perplexity of hidden tokens."""
+        loss = sum(terms[name] for name in ("token", "boundary", "next") if name in terms)
+        return {"loss": loss, "perplexity": perplexity(terms["nll"])}
+
+    def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
+        """Windows of the longest sequences; where words begin is random too."""
+        recipe, draw = self.recipe, np.random.default_rng(0)
+        ids = draw.integers(len(SPECIALS), sizes[0], n * recipe.model.max_length)
+        masking = _hiding(recipe, sizes[0], draw.random(sizes[0]) < 0.7)
+        signs = SentenceSigns.made_up(sizes[0]) if recipe.task.next_sentence else None
+        make = Maskings(ids, recipe.model.max_length, masking, signs=signs, seed=0)
+        return make(range(n), 0)
+
+    def predictor(
+        self, model: Model, decoding: DecodingConfig | None, inference: Inference, **options: Any
+    ) -> TaskPredictor:
+        """Fills gaps; the options are checked and the vocabulary is read once, not in every call."""
+        filler = self._filler(inference.ready().eval(), **options)
+        return TaskPredictor(self.recipe.task.kind, filler.predict)
+
+    def predict(
+        self, model: Model, inputs: Sequence[TaskInput], progress: Progress = lambda n: None, **options: Any
+    ) -> list[Prediction]:
+        """Fill the gaps of each input, a text or a pair; ``n_best`` and ``gap`` as of `MaskFiller`."""
+        return self._filler(model, **options).predict(inputs, progress)
+
+    def _filler(self, model: Model, **options: Any) -> MaskFiller:
+        return MaskFiller(model, self.processor.text, longest=self.recipe.model.max_length, **options)
+
+    def model_input(
+        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+    ) -> ModelInput:
+        """Prepare a text or pair with masks; the axis shows the mask tokens, not the predicted ones."""
+        options.refuse_target(self.recipe.task.kind, "replace the masks in the input by words")
+        tokenizer = self.processor.text
+        gapped = self._filler(model).gapped(self.texts_in(given))
+        refuse_empty(*gapped.texts)
+        answer = predict()
+        inputs = as_read([gapped])
+        places = (inputs.ids == SPECIALS.mask).nonzero().flatten()
+        batch = Batch(inputs, torch.tensor(answer.ids, dtype=torch.int64), rows=places)
+        questions = Questions.of_tokens(model, tokenizer, batch, INPUT, places.tolist())
+        return ModelInput(batch, {INPUT: text_axis(tokenizer, ids_in(batch))}, answer, questions)
+
+    @torch.inference_mode()
+    def evaluate(
+        self,
+        model: Model,
+        predict: Predict,
+        split: str,
+        rows: Iterator[LocatedRow[Row]],
+        options: EvaluationOptions,
+    ) -> Evaluation:
+        """Hide tokens as in training, always the same ones, and score how well they are predicted.
+
+        From their own hidden states (perplexity and accuracy) and, if the model learned it, from those beside
+        their span (boundary perplexity); and how often a pair is correctly classified as continuous or not.
+
+        Raises:
+            DataError: if there is no text, or no token that can be hidden.
+        """
+        ids, report = self.stream(split, islice(rows, options.limit))
+        make = maskings(self.recipe, self.processor, ids, seed=0)
+        found = self._counts(model, make, options)
+        if not found["tokens"]:
+            raise DataError(f"{split}: no token can be hidden: all are unknown to the tokenizer")
+        notes = counted_notes(self.processor.text, "", report.columns[TEXT])
+        return Evaluation(split, self._scores(found, make), notes=notes)
+
+    def _counts(self, model: Model, make: Maskings, options: EvaluationOptions) -> dict[str, float]:
+        """Sums over all batches: of tokens and pairs, of those that are right, and of nats."""
+        found: Counter[str] = Counter()
+        nats = {"nats": 0.0, "boundary nats": 0.0}
+        device = next(model.parameters()).device
+        for samples in in_order(make.lengths, TOKENS):
+            batch = make(samples.tolist(), 0).to(device)
+            hidden = model(batch.inputs)
+            log_probs = model.heads["token"](batch.picked(hidden)).float().log_softmax(-1)
+            nats["nats"] -= log_probs.gather(1, batch.targets[:, None]).double().sum().item()
+            found["right"] += int((log_probs.argmax(-1) == batch.targets).sum())
+            found["tokens"] += len(batch.targets)
+            if "boundary" in model.heads:
+                (boundary,) = SpanBoundary(self.recipe.objective.chunk)(hidden, model.heads, batch)
+                nats["boundary nats"] += boundary.sum.double().item()
+                found["boundary tokens"] += boundary.count
+            if batch.classes is not None:
+                logits = class_logits(hidden, model.heads, batch.inputs.layout, "next")
+                found["next right"] += int((logits.argmax(-1) == batch.classes).sum())
+                found["pairs"] += len(batch.classes)
+            options.progress(len(samples))
+        return {**dict.fromkeys(("tokens", "boundary tokens", "pairs"), 0), **found, **nats}
+
+    def _scores(self, found: JsonMapping, make: Maskings) -> list[Score]:
+        signature = _signature(self.recipe, make)
+        of_tokenizer = f"{signature}|tok:{self.processor.fingerprint[:12]}"
+        n = found["tokens"]
+        scores = [
+            Score("masked perplexity", perplexity(found["nats"] / n), of_tokenizer, {}, {"tokens": n}),
+            Score("masked accuracy", found["right"] / n, signature, {}, {"tokens": n}),
+        ]
+        if n := found["boundary tokens"]:
+            value = perplexity(found["boundary nats"] / n)
+            scores.append(Score("boundary perplexity", value, of_tokenizer, {}, {"tokens": n}))
+        if n := found["pairs"]:
+            accuracy = found["next right"] / n
+            scores.append(Score("next-sentence accuracy", accuracy, signature, {}, {"pairs": n}))
+        return scores
+
+
+def maskings(
+    recipe: MaskedLanguageModellingRecipe, processor: TextProcessor, ids: NDArray[Any], *, seed: int
+) -> Maskings:
+    """Batches of a stream of ids, as the recipe says."""
+    signs = SentenceSigns.of(processor.text) if recipe.task.next_sentence else None
+    return Maskings(ids, recipe.model.max_length, _masking(recipe, processor), signs=signs, seed=seed)
+
+
+def _masking(recipe: MaskedLanguageModellingRecipe, processor: TextProcessor) -> Masking:
+    if (hide := recipe.objective.hide) == "tokens":
+        return _hiding(recipe, processor.text.vocab_size, None)
+    try:
+        words = word_beginnings(processor.text)
+    except RequestError as error:
+        raise RequestError(f"objective.hide={hide}: {error}") from None
+    return _hiding(recipe, processor.text.vocab_size, words)
+
+
+def _hiding(
+    recipe: MaskedLanguageModellingRecipe, vocab_size: int, words: NDArray[np.bool_] | None
+) -> Masking:
+    settings = recipe.objective
+    return Masking(
+        mask=SPECIALS.mask,
+        first=len(SPECIALS),
+        last=vocab_size,
+        rate=settings.rate,
+        masked=settings.masked,
+        random=settings.random,
+        begins_word=None if settings.hide == "tokens" else words,
+        spans=settings.spans,
+    )
+
+
+def _signature(recipe: MaskedLanguageModellingRecipe, maskings: Maskings) -> str:
+    """What was hidden, and of which texts."""
+    settings = recipe.objective
+    hidden = f"hide:{settings.hide}"
+    if settings.spans is not None:
+        hidden += f"|span_p:{settings.span_p}|longest_span:{settings.longest_span}"
+    return f"{hidden}|rate:{settings.rate}|length:{recipe.model.max_length}|seed:0{_pairing(maskings)}"
+
+
+def _pairing(maskings: Maskings) -> str:
+    """How pairs were made, for the signature: nothing where there are none."""
+    if maskings.sentences is None:
+        return ""
+    one = len(maskings.sentences.documents) == 1
+    return f"|pairs:sentences|strangers:{'same-document' if one else 'other-documents'}"

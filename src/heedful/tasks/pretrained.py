@@ -1,0 +1,231 @@
+"""Pretrained weights: those of another run, with its tokenizers and image reader, and word vectors from a file.
+
+`heedful.runs.warm_start` copies the weights of a run, freezes parameters and scales learning rates.
+
+The model reads word vectors at their own size: they are divided by what the embedding multiplies its rows by
+(sqrt(d_model), say). If the output layer shares the table, the rows are its weights too, and must be small
+for the first predictions to be near uniform: then the embedding must multiply them. A table is frozen as a
+whole, words without a vector included, as in the static model of Kim 2014 (section 3.1). So the recipe alone
+determines what is trained, and a resumed run does not need the file.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from heedful.artifacts.run_folder import RunFolder, read_entry, read_text
+from heedful.data.vectors import fill_embedding, read_vectors, width_of_vectors
+from heedful.errors import DataError, RequestError
+from heedful.recipes.schema import ALWAYS, Recipe
+from heedful.recipes.trees import Tree
+from heedful.recipes.yaml import read_yaml
+from heedful.tasks.inputs.images import ImageReader
+from heedful.text.tokenizer import Tokenizer
+from heedful.text.training import train_tokenizer
+
+HEADS = "heads."
+"""Prefix of the names of heads, which belong to a task and may be newly initialised."""
+
+
+@dataclass(frozen=True)
+class MappedWeights:
+    """The weights of another run's model, under the names that they have in this run's model.
+
+    Args:
+        tensors: by name.
+        new_parts: name prefixes of parts that the other model lacks, besides heads.
+        left: parts of the other model that have no place here, for messages.
+    """
+
+    tensors: Mapping[str, torch.Tensor]
+    new_parts: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+
+class WarmStart:
+    """How recipes of a task start from another run: with the same sections and names, unless overridden."""
+
+    kinds: tuple[str, ...] = ()
+    """Kinds of models to start from, besides those of the task's recipes."""
+
+    def tokenizer(self, theirs: Tree) -> Tree:
+        """Translate the section ``tokenizer`` of the other run for recipes of this task."""
+        return theirs
+
+    def model(self, theirs: Tree) -> Tree:
+        """Translate the section ``model`` of the other run for recipes of this task.
+
+        Raises:
+            ValueError: if the model has parts that there is no place for.
+        """
+        return theirs
+
+    def weights(self, recipe: Recipe, tensors: Mapping[str, torch.Tensor]) -> MappedWeights:
+        """Map the weights of the other run to those of the recipe's model."""
+        return MappedWeights(tensors)
+
+
+def folder_of(recipe: Recipe) -> RunFolder | None:
+    """The run that the recipe starts from, or None.
+
+    Raises:
+        RequestError: if there is no finished run.
+    """
+    if recipe.start is None:
+        return None
+    folder = RunFolder(recipe.path(recipe.start.run))
+    try:
+        folder.require()
+    except RequestError as error:
+        raise RequestError(f"start.run: {error}") from None
+    return folder
+
+
+def tokenizer_of(recipe: Recipe, *names: str) -> Tokenizer | None:
+    """The tokenizer of the run that the recipe starts from; None without such a run.
+
+    Args:
+        recipe: of the new run.
+        names: columns whose tokenizer it may be there; the first that is found is used.
+
+    Raises:
+        RequestError: if that run has none of these names.
+    """
+    folder = folder_of(recipe)
+    if folder is None:
+        return None
+    for path in map(folder.tokenizer, names):
+        if path.is_file():
+            return Tokenizer.load(path)
+    raise RequestError(f"start.run: {folder.path} has no tokenizer of the {names[0]}: its task is another")
+
+
+def starting_model(recipe: Recipe) -> str | None:
+    """The kind of the model of the run that the recipe starts from, or None."""
+    folder = folder_of(recipe)
+    return None if folder is None else _saved(folder)["model"]["kind"]
+
+
+def own_tokenizer(recipe: Any, name: str, texts: Iterable[str]) -> Tokenizer:
+    """The tokenizer of the run that the recipe starts from, if any; else one trained on these texts."""
+    folder = folder_of(recipe)
+    if folder is not None and "tokenizer" in _saved(folder):
+        found = tokenizer_of(recipe, name)
+        assert found is not None
+        return found
+    return train_tokenizer(recipe.tokenizer.subwords, texts, recipe.tokenizer.text)
+
+
+def image_reader_of(recipe: Recipe, size: int, channels: int) -> ImageReader | None:
+    """How the run that the recipe starts from reads images, at this size; None without such a run.
+
+    Its weights were learned around its own mean; that of other images would not suit them.
+
+    Raises:
+        RequestError: if that run reads no images, or with other channels.
+    """
+    folder = folder_of(recipe)
+    if folder is None:
+        return None
+    if not folder.images.is_file():
+        raise RequestError(f"start.run: {folder.path} reads no images: its task is another")
+    reader = ImageReader.from_dict(read_entry(folder.images, "reader", dict))
+    if reader.channels != channels:
+        raise RequestError(f"start.run: {folder.path} reads {reader.channels} channels, not {channels}")
+    return replace(reader, size=size, first="")
+
+
+def _saved(folder: RunFolder) -> Any:
+    return read_yaml(read_text(folder.recipe), str(folder.recipe)).data
+
+
+_EMBEDDINGS = {
+    "source": "source_embedding",
+    "target": "target_embedding",
+    "caption": "target_embedding",
+    "text": "embedding",
+}
+"""The part of a model that reads each side."""
+
+
+class _Filled(NamedTuple):
+    """A side with vectors: its key under ``pretrained``, the file, and the embedding that is filled."""
+
+    side: str
+    file: str
+    embedding: Any
+
+
+def fill_vectors(
+    recipe: Recipe, tokenizers: Mapping[str, Tokenizer], model: nn.Module, log: Callable[[str], None]
+) -> None:
+    """Fill the rows of the words that have a vector, and log how many have one.
+
+    Args:
+        recipe: with a section ``pretrained``, whose relative paths start where it was read.
+        tokenizers: by side; words that one id alone spells can be filled.
+        model: whose embeddings are filled.
+        log: is given a line for each file.
+
+    Raises:
+        DataError: a file cannot be read, or its vectors have another width.
+        RequestError: the output layer shares a table, and the embedding does not multiply it.
+    """
+    check_vectors(recipe, model)
+    for side, file, embedding in _filled(recipe, model):
+        vectors = read_vectors(recipe.path(file), tokenizers[side].whole_words())
+        fill_embedding(embedding.weight, vectors, embedding.scale)
+        log(f"pretrained.{side}: {vectors}")
+
+
+def check_vectors(recipe: Recipe, model: nn.Module) -> None:
+    """Refuse files of vectors that do not suit the model; only their beginning is read.
+
+    Args:
+        recipe: as of `fill_vectors`.
+        model: whose embeddings would be filled; it may be without memory.
+
+    Raises:
+        DataError, RequestError: as `fill_vectors`, with the key.
+    """
+    if getattr(recipe, "pretrained", None) is None:
+        return
+    for side, file, embedding in _filled(recipe, model):
+        _require_small_rows(side, embedding, model)
+        width = embedding.weight.shape[1]
+        try:
+            found = width_of_vectors(recipe.path(file))
+        except DataError as error:
+            raise DataError(f"pretrained.{side}: {error}") from None
+        if found != width:
+            raise DataError(
+                f"pretrained.{side}: {file}: the vectors have width {found}, and the embedding has {width}: "
+                "use other vectors, or change the model's width"
+            )
+
+
+def frozen_tables(recipe: Recipe, model: nn.Module) -> dict[nn.Parameter, int | None]:
+    """The tables that keep their vectors, and for how many updates; None: for good."""
+    pretrained = getattr(recipe, "pretrained", None)
+    if pretrained is None or pretrained.frozen == 0:
+        return {}
+    updates = None if pretrained.frozen == ALWAYS else pretrained.frozen
+    return {found.embedding.weight: updates for found in _filled(recipe, model)}
+
+
+def _filled(recipe: Any, model: Any) -> Iterator[_Filled]:
+    for side, name in _EMBEDDINGS.items():
+        if (file := getattr(recipe.pretrained, side, None)) is not None:
+            yield _Filled(side, file, getattr(model, name))
+
+
+def _require_small_rows(side: str, embedding: Any, model: Any) -> None:
+    shared = [p for head in model.heads.values() for p in head.parameters() if p is embedding.weight]
+    if shared and embedding.scale == 1.0:
+        raise RequestError(
+            f"pretrained.{side}: the output layer shares this table, so its rows must be small: set "
+            "model.scale_embedding=true (or untie them)"
+        )

@@ -1,0 +1,233 @@
+"""Answer questions from a passage: the answer is a span of the passage, returned as it is written there.
+
+question, passage, answer -> ids, marks on the answer's -> windows -> `Batch.answered` -> model -> loss
+question, passage -> ids -> windows -> where answers begin and end -> characters of the passage
+
+A sequence is ``<cls> question <sep> passage <sep>`` (Devlin et al. 2019, section 4.2).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.data.batch import Batch
+from heedful.data.sources import LocatedRow, Row
+from heedful.errors import DataError
+from heedful.models.base import Model
+from heedful.objectives.classification import answer_log_probs
+from heedful.tasks.inputs.texts import BUDGET, joined, longest_first, unknown_note
+from heedful.tasks.prediction import Prediction, Progress
+from heedful.text.specials import SPECIALS
+from heedful.text.tokenizer import Tokenizer
+from heedful.text.words import Span, Spelled, spelled
+
+QUESTION, PASSAGE, ANSWER, START = "question", "passage", "answer", "start"
+
+# The class token and two separators.
+N_SPECIALS = 3
+
+
+@dataclass(frozen=True)
+class Answer(Prediction):
+    """A prediction cut out of a passage; ``score`` is the log-probability of both its ends.
+
+    Args:
+        start: the first character of the passage that is part of it; None where there is no answer.
+        end: the first one after it.
+    """
+
+    start: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How a question and a long passage become sequences.
+
+    Args:
+        longest: the most tokens of a sequence.
+        longest_question: the most of a question; the rest is left out.
+        stride: how many tokens a window begins after the one before; None: half of a window.
+    """
+
+    longest: int
+    longest_question: int
+    stride: int | None = None
+
+    def of(self, n_question: int, n_passage: int) -> list[tuple[int, int]]:
+        """The first token of each window of a passage, and the first one after it. There is one at least."""
+        room = self.longest - N_SPECIALS - min(n_question, self.longest_question)
+        step = min(self.stride or max(1, room // 2), room)
+        n = 1 + max(0, -(-(n_passage - room) // step))
+        return [(i * step, min(i * step + room, n_passage)) for i in range(n)]
+
+    def hold(self, n_question: int, n_passage: int, answer: tuple[int, int]) -> bool:
+        """Whether a window holds the whole answer; ``answer`` is its first token and its last."""
+        first, last = answer
+        return any(a <= first and last < b for a, b in self.of(n_question, n_passage))
+
+
+def right_answers(held: str | list[str]) -> list[str]:
+    """One or more: a list may hold several, or none, which is an empty one."""
+    return [held] if isinstance(held, str) else held or [""]
+
+
+def answer_span(row: LocatedRow[Row]) -> Span | str | None:
+    """Return the characters of the passage that are the answer; None for no answer; or why they are unknown.
+
+    Of several right answers, it is the first.
+
+    Raises:
+        DataError: if ``start`` is not a whole number.
+    """
+    passage, answer = row.row[PASSAGE], right_answers(row.row[ANSWER])[0]
+    start = right_answers(row.row.get(START, ""))[0].strip()
+    if not answer.strip():
+        return None
+    if not start:
+        first = passage.find(answer)
+        return "the answer is not in the passage" if first < 0 else (first, first + len(answer))
+    if not start.isdecimal():
+        raise DataError(f"{row.where}: start is {start!r}, expected a whole number")
+    first = int(start)
+    stands = passage[first : first + len(answer)] == answer
+    return (first, first + len(answer)) if stands else "the answer is not where start says"
+
+
+class _Window(NamedTuple):
+    """A question with a window of its passage: the number of the input, ids, and characters of the latter."""
+
+    text: int
+    question: list[int]
+    passage: list[int]
+    spans: list[Span]
+
+    @property
+    def length(self) -> int:
+        return len(self.question) + len(self.passage) + N_SPECIALS
+
+
+class _Found(NamedTuple):
+    """A candidate: its log-probability, and its characters in the passage; None for no answer."""
+
+    score: float
+    span: Span | None
+
+
+class Answerer:
+    """Finds the answer to each question in its passage.
+
+    Of every window of a passage the best stretches are taken, whose ends are not before their beginnings; and
+    of all windows the best (each has the probabilities of its own tokens). Where there may be no answer, that
+    is the class token's score, the lowest of all windows; it is the answer unless the best stretch has
+    ``threshold`` more (Devlin et al. 2019, section 4.3).
+
+    Args:
+        model: has a head ``answer``; in evaluation mode.
+        tokenizer: of questions and passages.
+        windows: of long passages.
+        longest_answer: the most tokens of an answer.
+        threshold: see above; None: there is always an answer.
+        n_best: answers to give for each input.
+        budget: maximum number of tokens of a batch, with padding.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        tokenizer: Tokenizer,
+        *,
+        windows: Windows,
+        longest_answer: int,
+        threshold: float | None = None,
+        n_best: int = 1,
+        budget: int = BUDGET,
+    ) -> None:
+        self.model, self.tokenizer, self.windows = model, tokenizer, windows
+        self.longest_answer, self.threshold, self.n_best = longest_answer, threshold, n_best
+        self.budget, self.device = budget, next(model.parameters()).device
+
+    @torch.inference_mode()
+    def predict(
+        self, inputs: Sequence[Sequence[str]], progress: Progress = lambda n: None
+    ) -> list[Prediction]:
+        """Answer the questions: pairs of a question and a passage."""
+        read = [[spelled(self.tokenizer, text) for text in pair] for pair in inputs]
+        windows = [window for i, pair in enumerate(read) for window in self._windows(i, *pair)]
+        found: list[list[_Found]] = [[] for _ in inputs]
+        nothing: list[list[float]] = [[] for _ in inputs]
+        for group in longest_first({i: each.length for i, each in enumerate(windows)}, self.budget):
+            some = [windows[i] for i in group]
+            for window, log_probs in zip(some, self._log_probs(some), strict=True):
+                found[window.text] += self._best(window, log_probs)
+                nothing[window.text].append(log_probs[0].sum().item())
+        progress(len(inputs))
+        cuts = [max(0, len(question.ids) - self.windows.longest_question) for question, _ in read]
+        notes = [
+            joined(
+                f"question cut from {len(own[0].ids)} to {len(own[0].ids) - cut} tokens" if cut else None,
+                unknown_note(self.tokenizer, pair, [each.ids for each in own]),
+            )
+            for pair, own, cut in zip(inputs, read, cuts, strict=True)
+        ]
+        answers = [self._answer(*each) for each in zip(inputs, found, nothing, notes, strict=True)]
+        return [replace(answer, cut=cut) for answer, cut in zip(answers, cuts, strict=True)]
+
+    def _windows(self, text: int, question: Spelled, passage: Spelled) -> Iterator[_Window]:
+        asked = question.ids
+        for a, b in self.windows.of(len(asked), len(passage.ids)):
+            kept = asked[: self.windows.longest_question]
+            yield _Window(text, kept, passage.ids[a:b], passage.spans[a:b])
+
+    def _log_probs(self, windows: Sequence[_Window]) -> Tensor:
+        """``[B, S, 2]``, on the CPU."""
+        batch = Batch.with_special_tokens(
+            [(each.question, each.passage) for each in windows],
+            classify=SPECIALS.classify,
+            separate=SPECIALS.separate,
+        ).to(self.device)
+        hidden = self.model(batch.inputs)
+        return answer_log_probs(hidden, self.model.heads, batch.inputs.layout).cpu()
+
+    def _best(self, window: _Window, log_probs: Tensor) -> list[_Found]:
+        """The best stretches of one window."""
+        n, first = len(window.passage), len(window.question) + 2
+        starts, ends = log_probs[first : first + n].unbind(-1)
+        written = torch.tensor([a < b for a, b in window.spans], dtype=torch.bool)
+        allowed = torch.ones(n, n, dtype=torch.bool).triu().tril(self.longest_answer - 1)
+        allowed &= written[:, None] & written
+        scores = (starts[:, None] + ends).masked_fill(~allowed, float("-inf")).flatten()
+        n_allowed = int(allowed.sum())
+        # Several tokens may spell the same characters, so more than n_best may be needed.
+        found: dict[Span, float] = {}
+        values, places = scores.topk(min(n_allowed, 1) if self.n_best == 1 else n_allowed)
+        for value, place in zip(values.tolist(), places.tolist(), strict=True):
+            found.setdefault((window.spans[place // n][0], window.spans[place % n][1]), value)
+            if len(found) == self.n_best:
+                break
+        return [_Found(value, span) for span, value in found.items()]
+
+    def _answer(
+        self, texts: Sequence[str], found: list[_Found], nothing: list[float], unknown: str | None
+    ) -> Answer:
+        question, passage = texts
+        note = joined(None if question.strip() else "the question is empty", unknown)
+        # Neighbouring windows share tokens: the better of two equal stretches counts.
+        ranked = {each.span: each for each in sorted(found)}
+        best = sorted(ranked.values(), key=lambda each: -each.score)
+        if not best:
+            return Answer("", min(nothing), note="the passage is empty")
+        if self.threshold is not None:
+            none = _Found(min(nothing), None)
+            at = sum(each.score > none.score + self.threshold for each in best)
+            best.insert(at, none)
+        chosen = self._cut(passage, best[0])
+        others: list[Prediction] = [self._cut(passage, each) for each in best[1 : self.n_best]]
+        return replace(chosen, alternatives=others, note=note)
+
+    def _cut(self, passage: str, found: _Found) -> Answer:
+        start, end = found.span or (None, None)
+        return Answer("" if found.span is None else passage[start:end], found.score, start=start, end=end)

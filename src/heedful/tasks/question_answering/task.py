@@ -1,0 +1,382 @@
+"""Extractive question answering: the answer is a span of the passage.
+
+question, passage, answer -> ids, marks on the answer's -> windows -> `Batch.answered` -> model -> loss
+question, passage -> ids -> windows -> start and end of the answer -> text    `Answerer`
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from pydantic import PositiveInt, model_validator
+from torch import nn
+
+from heedful.config import Config
+from heedful.data.batch import Batch
+from heedful.data.plan import Lengths
+from heedful.data.report import ColumnLimit, DataReport, Encoded, EncodedRow
+from heedful.data.sources import LocatedRow, Row
+from heedful.data.store import TokenStore
+from heedful.errors import DataError, RequestError
+from heedful.models.base import Model
+from heedful.models.encoder import class_head
+from heedful.objectives.classification import answer_log_probs
+from heedful.objectives.registry import ANSWER as ANSWER_LOSSES
+from heedful.objectives.registry import Losses
+from heedful.recipes import schema
+from heedful.tasks.base import Columns, Rows, TaskInfo
+from heedful.tasks.inputs.processor import TextProcessor
+from heedful.tasks.inputs.texts import WITH_CLASS, unknown_in
+from heedful.tasks.metrics.answering import answer_scores, is_exact, nearest, token_f1
+from heedful.tasks.metrics.score import Score
+from heedful.tasks.model_input import (
+    INPUT,
+    AnswerOptions,
+    ModelInput,
+    Questions,
+    ids_in,
+    refuse_empty,
+    text_axis,
+)
+from heedful.tasks.prediction import Prediction, Progress, TaskInput
+from heedful.tasks.question_answering.answering import (
+    ANSWER,
+    N_SPECIALS,
+    PASSAGE,
+    QUESTION,
+    START,
+    Answerer,
+    Windows,
+    answer_span,
+    right_answers,
+)
+from heedful.tasks.text_task import EncoderRecipe, TextTask, WholeDataConfig, synthetic_texts
+from heedful.text.specials import SPECIALS
+from heedful.text.tokenizer import Tokenizer
+from heedful.text.words import Span, spelled
+from heedful.typing import JsonMapping
+
+# Recipes ------------------------------------------------------------------------------------------------
+
+
+class QuestionAnsweringConfig(Config):
+    """An answer cut out of a passage; the data have the columns ``question``, ``passage`` and ``answer``.
+
+    A column ``start``, if there is one, is the character of the passage at which the answer begins; otherwise
+    it is the first occurrence.
+
+    Args:
+        unanswerable: whether there may be no answer, which is an empty one in the data.
+    """
+
+    kind: Literal["question-answering"] = "question-answering"
+    unanswerable: bool = False
+
+
+class DataConfig(WholeDataConfig):
+    """Questions and passages.
+
+    Args:
+        missing: what to do with a row of training or validation whose answer is not found in its passage, or
+            is longer than a window of it: leave it out and count it, or stop.
+    """
+
+    missing: Literal["drop", "error"] = "drop"
+
+
+class ObjectiveConfig(schema.ObjectiveConfig):
+    """The loss on where the answer begins and ends; ``chunk`` is not used."""
+
+    losses: ClassVar[Losses] = ANSWER_LOSSES
+
+
+class WindowsConfig(Config):
+    """How long passages are read.
+
+    Args:
+        stride: tokens that a window begins after the one before; half of a window unless given.
+        longest_question: tokens of a question that are read.
+    """
+
+    stride: PositiveInt | None = None
+    longest_question: PositiveInt = 64
+
+
+class AnsweringConfig(Config):
+    """What can be an answer.
+
+    Args:
+        longest: the most tokens of an answer.
+        threshold: how much more the score of the best answer must be than that of none, where there may be
+            none; raise it to get fewer answers.
+    """
+
+    longest: PositiveInt = 30
+    threshold: float = 0.0
+
+
+class QuestionAnsweringRecipe(EncoderRecipe):
+    """A whole recipe.
+
+    Args:
+        windows: how long passages are read.
+        answering: what can be an answer.
+    """
+
+    task: QuestionAnsweringConfig
+    data: DataConfig
+    objective: ObjectiveConfig = ObjectiveConfig()
+    windows: WindowsConfig = WindowsConfig()
+    answering: AnsweringConfig = AnsweringConfig()
+
+    rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy"})
+
+    def metrics(self) -> set[str]:
+        """What validation measures: accuracy is how often both ends are right, window by window."""
+        return {"loss", "accuracy"}
+
+    @property
+    def pairs(self) -> bool:
+        """A question and a passage are read together."""
+        return True
+
+    @property
+    def cutting(self) -> Windows:
+        """How questions and passages become sequences."""
+        return Windows(self.model.max_length, self.windows.longest_question, self.windows.stride)
+
+    @model_validator(mode="after")
+    def _room_for_passages(self) -> "QuestionAnsweringRecipe":
+        if self.model.max_length <= N_SPECIALS + self.windows.longest_question:
+            raise ValueError(
+                f"model.max_length={self.model.max_length} leaves no room for a passage beside a question of "
+                f"{self.windows.longest_question} tokens: lower windows.longest_question"
+            )
+        return self
+
+
+# Batches ------------------------------------------------------------------------------------------------
+
+
+class _Window(NamedTuple):
+    """A row, a stretch of its passage, and the answer in it: tokens of that stretch, or None."""
+
+    row: int
+    first: int
+    last: int
+    answer: tuple[int, int] | None
+
+
+class AnswerBatches:
+    """Batches of questions with windows of their passages; a sample is a window.
+
+    Windows that hold only a part of the answer, or nothing of it, have no answer: they are left out, unless
+    the model learns that there may be none.
+
+    Args:
+        store: ids of questions and passages, and marks on the answers.
+        windows: of long passages.
+        unanswerable: whether there may be no answer.
+    """
+
+    def __init__(self, store: TokenStore, windows: Windows, *, unanswerable: bool) -> None:
+        self.store, self.cutting = store, windows
+        every = [window for row in range(len(store)) for window in self._windows(row)]
+        self.windows = [window for window in every if unanswerable or window.answer]
+        if not self.windows:
+            raise DataError("no window holds a whole answer: raise model.max_length, or lower windows.stride")
+        questions = np.minimum(store.lengths(QUESTION), windows.longest_question)
+        rows, first, last = np.array([window[:3] for window in self.windows]).T
+        self.lengths: Lengths = last - first + questions[rows] + N_SPECIALS
+
+    def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
+        """The batch of some windows."""
+        chosen = [self.windows[i] for i in samples]
+        rows = self.store.gather([window.row for window in chosen])
+        questions = [ids[: self.cutting.longest_question] for ids in rows[QUESTION]]
+        passages = [ids[w.first : w.last] for ids, w in zip(rows[PASSAGE], chosen, strict=True)]
+        framed = Batch.with_special_tokens(
+            list(zip(questions, passages, strict=True)),
+            classify=SPECIALS.classify,
+            separate=SPECIALS.separate,
+            samples=samples,
+        )
+        return framed.answered([_placed(w, len(q)) for w, q in zip(chosen, questions, strict=True)])
+
+    def _windows(self, row: int) -> Iterator[_Window]:
+        ids = self.store[row]
+        marked = np.flatnonzero(ids[ANSWER]).tolist()
+        for first, last in self.cutting.of(len(ids[QUESTION]), len(ids[PASSAGE])):
+            within = marked and first <= marked[0] and marked[-1] < last
+            yield _Window(row, first, last, (marked[0] - first, marked[-1] - first) if within else None)
+
+
+def _placed(window: _Window, n_question: int) -> tuple[int, int] | None:
+    """The answer's tokens in the sequence, where the passage begins after the question."""
+    if window.answer is None:
+        return None
+    begin = n_question + N_SPECIALS - 1
+    return begin + window.answer[0], begin + window.answer[1]
+
+
+# The task -----------------------------------------------------------------------------------------------
+
+_TOO_LONG = "no window holds the whole answer: raise model.max_length or lower windows.stride"
+
+
+class QuestionAnswering(TextTask):
+    """Predict which span of a passage answers a question."""
+
+    Recipe = QuestionAnsweringRecipe
+    Processor = TextProcessor
+    info = TaskInfo(
+        unit="questions",
+        evaluating="answering",
+        own_data=("table",),
+        shorter="lower model.max_length",
+        options=("n_best",),
+    )
+    answer = ANSWER
+    validation_terms: ClassVar = {"loss": ANSWER, "accuracy": "correct"}
+
+    recipe: QuestionAnsweringRecipe
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Question and passage."""
+        return (QUESTION, PASSAGE)
+
+    @property
+    def columns(self) -> Columns:
+        """Question, passage and answer, or several answers."""
+        return Columns((QUESTION, PASSAGE, ANSWER), (QUESTION, PASSAGE), lists=(ANSWER, START))
+
+    def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
+        """A layer that computes two logits for a token: begins here, ends here."""
+        return {ANSWER: class_head(self.recipe.model.d_model, 2, self.recipe.model.dropout)}
+
+    def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> TextProcessor:
+        """Nothing besides the tokenizer."""
+        return TextProcessor(tokenizer)
+
+    def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
+        """The ids of question and passage, and a mark on each of the answer's."""
+        recipe = self.recipe
+        for row in rows:
+            span = answer_span(row)
+            if span is None and not recipe.task.unanswerable:
+                span = "there is no answer"
+            if not isinstance(span, str):
+                found = _encoded(self.processor.text, row, span)
+                if span is None or _is_held(recipe.cutting, found.row):
+                    yield found
+                    continue
+                span = _TOO_LONG
+            if recipe.data.missing == "error":
+                raise DataError(f"{row.where}: {span} (`missing: drop` leaves such rows out)")
+            report.rows += 1
+            report.drop(span, row.where)
+
+    def limits(self) -> Sequence[ColumnLimit]:
+        """Long passages are read in windows; a question is not."""
+        return [ColumnLimit(QUESTION, self.recipe.windows.longest_question, "windows.longest_question")]
+
+    @property
+    def n_answers(self) -> int:
+        """A token is a part of the answer, or not."""
+        return 2
+
+    def batches(self, store: TokenStore, *, training: bool) -> AnswerBatches:
+        """Windows of the passages."""
+        return AnswerBatches(store, self.recipe.cutting, unanswerable=self.recipe.task.unanswerable)
+
+    def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
+        """Sequences that differ by a token or two in length; the last token is the answer."""
+        batch = synthetic_texts(sizes[0], n, length, 2)
+        return batch.answered([(k - 1, k - 1) for k in batch.inputs.layout.lengths])
+
+    def predict(
+        self, model: Model, inputs: Sequence[TaskInput], progress: Progress = lambda n: None, **options: Any
+    ) -> list[Prediction]:
+        """Predict the answer to each question, a pair with its passage; ``n_best`` gives alternatives."""
+        answering = self.recipe.answering
+        answerer = Answerer(
+            model,
+            self.processor.text,
+            windows=self.recipe.cutting,
+            longest_answer=answering.longest,
+            threshold=answering.threshold if self.recipe.task.unanswerable else None,
+            **options,
+        )
+        return answerer.predict(inputs, progress)
+
+    def model_input(
+        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+    ) -> ModelInput:
+        """Prepare a question and a passage; "no answer" starts and ends at the class token."""
+        options.refuse_target(self.recipe.task.kind, "answers are spans of the passage")
+        question, passage = self.texts_in(given)
+        tokenizer, windows = self.processor.text, self.recipe.cutting
+        asked, read = spelled(tokenizer, question).ids, spelled(tokenizer, passage)
+        refuse_empty(read.ids)
+        n_windows = len(windows.of(len(asked), len(read.ids)))
+        if n_windows > 1:
+            raise RequestError(
+                f"the passage must fit into one window, got {n_windows} windows; shorten it to the part that "
+                "contains the answer"
+            )
+        answer: Any = predict()
+        asked = asked[: windows.longest_question]
+        batch = WITH_CLASS([(asked, read.ids)])
+        covering = None if answer.start is None else read.covering((answer.start, answer.end))
+        ends = (0, 0) if covering is None else tuple(len(asked) + 2 + place for place in covering)
+        ids, layout = ids_in(batch), batch.inputs.layout
+        labels = tokenizer.tokens(ids)
+        questions = Questions(
+            INPUT,
+            ends,
+            torch.tensor(ends),
+            lambda hidden: iter([answer_log_probs(hidden, model.heads, layout.to(hidden.device))[0].mT]),
+            lambda i, place: labels[place],
+        )
+        return ModelInput(batch, {INPUT: text_axis(tokenizer, ids)}, answer, questions)
+
+    def metrics(
+        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+    ) -> tuple[list[Score], list[str]]:
+        """Exact match and F1."""
+        answers = [right_answers(row.row[ANSWER]) for row in rows]
+        scores = answer_scores([p.text for p in predictions], answers)
+        return scores, unknown_in(self.processor.text, self.texts_of(rows))
+
+    def records(
+        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+    ) -> Iterator[JsonMapping]:
+        """Question, passage, right answers and the prediction, with its own scores."""
+        for row, found in zip(rows, predictions, strict=True):
+            answers, plain = right_answers(row.row[ANSWER]), found.to_dict()
+            yield {
+                QUESTION: row.row[QUESTION],
+                PASSAGE: row.row[PASSAGE],
+                ANSWER: answers[0] if len(answers) == 1 else answers,
+                "prediction": plain.pop("text"),
+                **plain,
+                "exact": bool(nearest(is_exact, found.text, answers)),
+                "f1": nearest(token_f1, found.text, answers),
+            }
+
+
+def _is_held(windows: Windows, row: EncodedRow) -> bool:
+    """Whether a window holds all tokens of the answer."""
+    marked = [i for i, mark in enumerate(row[ANSWER]) if mark]
+    return bool(marked) and windows.hold(len(row[QUESTION]), len(row[PASSAGE]), (marked[0], marked[-1]))
+
+
+def _encoded(tokenizer: Tokenizer, row: LocatedRow[Row], span: Span | None) -> Encoded:
+    question, passage = (spelled(tokenizer, row.row[column]) for column in (QUESTION, PASSAGE))
+    marks = [0] * len(passage.ids)
+    if span is not None and (covering := passage.covering(span)) is not None:
+        first, last = covering
+        marks[first : last + 1] = [1] * (last + 1 - first)
+    return LocatedRow({QUESTION: question.ids, PASSAGE: passage.ids, ANSWER: marks}, row.where)

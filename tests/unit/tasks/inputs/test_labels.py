@@ -1,0 +1,53 @@
+"""Labels: which there are, their numbers, and answers made of probabilities."""
+
+import pytest
+import torch
+
+from heedful.data.sources import Location
+from heedful.errors import DataError
+from heedful.tasks.inputs.labels import answer, learned, listed, number_of
+
+
+def labelled(*labels):
+    return [(label, Location("f", n)) for n, label in enumerate(labels, 1)]
+
+
+def test_those_that_occur_are_taken_sorted_and_those_given_in_their_order():
+    assert learned(labelled("b", "a", "b"), None) == ("a", "b")
+    assert learned(labelled("b", "a", "b"), ["b", "a"]) == ("b", "a")
+
+
+@pytest.mark.parametrize(
+    "labels, given, message",
+    [
+        (["a", "a"], None, r"at least two different labels are needed, got 1: \['a'\]"),
+        ([], None, "at least two different labels are needed, got 0"),
+        (["a", " "], None, "f:2: the label is empty"),
+        (["a", "b", "b", "a "], None, r"f:4: the label 'a ' differs from 'a' \(f:1\) only in white space"),
+        (["a", "b"], ["a", "c"], "f:2: the label 'b' is not in task.labels"),
+        (["a", "b"], ["a", "b", "c"], "no example has the label 'c'"),
+    ],
+)
+def test_what_cannot_be_learned_is_refused(labels, given, message):
+    with pytest.raises(DataError, match=message):
+        learned(labelled(*labels), given)
+
+
+def test_a_label_has_the_number_of_its_place():
+    assert [number_of(label, ("b", "a"), Location("f", 1)) for label in "ab"] == [1, 0]
+    with pytest.raises(DataError, match=r"f:3: the label 'goood' .*'good'"):
+        number_of("goood", ("bad", "good"), Location("f", 3))
+
+
+def test_the_answer_is_the_most_probable_label_and_then_the_next():
+    log_probs = torch.tensor([0.2, 0.5, 0.2, 0.1]).log()
+    found = answer(log_probs, ("a", "b", "c", "d"), 3)
+    assert found.text == "b"
+    assert found.score == log_probs[1].item()
+    assert [p.text for p in found.alternatives] == ["a", "c"]
+    assert answer(log_probs, ("a", "b", "c", "d")).alternatives == []
+
+
+def test_long_lists_are_cut():
+    assert listed("ab") == "a, b"
+    assert listed([str(n) for n in range(11)]) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ..."
