@@ -186,7 +186,7 @@ def _training(recipe: str) -> tuple[int, Callable[[], Any]]:
 
         def make(samples: Sequence[int], epoch: int) -> Batch:
             sides = ([rows[i][side] for i in samples] for side in (0, 1))
-            return Batch.forced(*sides, start=1, end=2)
+            return Batch.teacher_forced(*sides, start=1, end=2)
 
         sizes, lengths = [vocabulary, vocabulary], lengths + 1
     else:

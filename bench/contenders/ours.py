@@ -101,7 +101,7 @@ def _train_pairs(
 
     # Batch adds the special tokens itself.
     batches = [
-        Batch.forced([s[:-1] for s in b.sources], [t[:-1] for t in b.targets], start=START, end=END)
+        Batch.teacher_forced([s[:-1] for s in b.sources], [t[:-1] for t in b.targets], start=START, end=END)
         for b in pairs(shape, rounds)
     ]
     return _train(transformer(shape, dropout), batches, shape.smoothing, device, precision, compiled)

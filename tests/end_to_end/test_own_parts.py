@@ -12,13 +12,13 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from heedful.nn.attention.scores import Score
+from heedful.nn.attention.scores import ScoreFunction
 from heedful.objectives.classification import class_logits
 from heedful.objectives.terms import Term
 from heedful.tasks.classification import Classification, ClassificationConfig, ClassificationRecipe
 
 
-class Distance(Score):
+class Distance(ScoreFunction):
     """Minus the squared distance of query and key, divided by a temperature."""
 
     def __init__(self, temperature: float = 1.0) -> None:

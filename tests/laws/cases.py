@@ -661,8 +661,8 @@ def batch_for(model: Any, sources: Sequence[Any], targets: Sequence[Any]) -> Bat
     """Teacher forcing."""
     source = source_of(model, [[*each, END] for each in sources])
     if isinstance(source, Images):
-        return replace(Batch.forced(None, targets, start=START, end=END), source=source)
-    return Batch.forced(None if source is None else sources, targets, start=START, end=END)
+        return replace(Batch.teacher_forced(None, targets, start=START, end=END), source=source)
+    return Batch.teacher_forced(None if source is None else sources, targets, start=START, end=END)
 
 
 def in_fresh_process(script: str, *arguments: str) -> str:
@@ -1021,7 +1021,7 @@ D_MEMORY = 11
 
 
 class ParameterFree(nn.Module):
-    reads_ahead = True
+    non_causal = True
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         return parameter_free_self_attention(x, layout)
@@ -1199,7 +1199,7 @@ PROMPTS = [[15, 16], [17, 18, 19], [20], [21, 22]]
 
 
 def _forced(rows: Sequence[int]) -> Batch:
-    return Batch.forced(None, [ANSWERS[row] for row in rows], start=START, end=END)
+    return Batch.teacher_forced(None, [ANSWERS[row] for row in rows], start=START, end=END)
 
 
 def _delimited(rows: Sequence[int]) -> Batch:

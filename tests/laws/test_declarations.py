@@ -32,7 +32,7 @@ from heedful.training.model_with_loss import ModelWithLoss
 
 LAYERS = {name: layers_of(configuration(name)) for name in MODELS}
 COUPLED = [name for name in MODELS if name not in keeping("couples_batch")]
-AHEAD = [name for name in MIXERS if "reads_ahead" in declared(mixer_of(name))]
+AHEAD = [name for name in MIXERS if "non_causal" in declared(mixer_of(name))]
 
 
 def test_only_norms_over_the_batch_couple_it():
@@ -169,7 +169,7 @@ def test_an_expert_that_no_token_reached_has_a_gradient_of_zero(name):
             assert any(bool(p.grad.any()) for p in expert.parameters()) == (i in reached)
 
 
-# reads_ahead ----------------------------------------------------------------------------------------------
+# non_causal ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", AHEAD)

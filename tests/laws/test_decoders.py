@@ -27,7 +27,7 @@ from heedful.decoding.scoring import GnmtLength
 from heedful.errors import RequestError
 from heedful.models.registry import build_model
 from heedful.nn.layout import Tokens
-from heedful.tasks.generation.generator import Generator, forced
+from heedful.tasks.generation.generator import Generator, score_targets
 
 # Few tokens may be written, so that some hypotheses end and some are cut.
 FORBIDDEN = [0, START, *range(11, V_TARGET)]
@@ -82,7 +82,7 @@ def test_a_score_is_recomputable_from_a_forced_pass(name, decoder):
         return
     found = pairs(SOURCES, run(model, config, SOURCES))
     batch = batch_for(model, [s for s, _ in found], [h.ids for _, h in found])
-    results = forced(model, batch, alignment=beta > 0)
+    results = score_targets(model, batch, alignment=beta > 0)
     for (_, hypothesis), result in zip(found, results, strict=True):
         n = len(hypothesis.ids) + hypothesis.finished
         assert len(hypothesis.log_probs) == n
@@ -125,7 +125,7 @@ def test_prefixes_of_different_lengths_are_continued(name):
     model, prefixes = model_of(name), [[START, 5, 6, 7], [START], [START, 9]]
     answers = run(model, BeamConfig(beam=3), SOURCES, prefixes=prefixes, most=[5, 7, 3])
     targets = [prefix[1:] + list(h[0].ids) for prefix, h in zip(prefixes, answers, strict=True)]
-    results = forced(model, batch_for(model, SOURCES, targets))
+    results = score_targets(model, batch_for(model, SOURCES, targets))
     for prefix, (hypothesis,), result in zip(prefixes, answers, results, strict=True):
         written = result.log_probs[len(prefix) - 1 :][: len(hypothesis.log_probs)]
         agree(list(hypothesis.log_probs), written.tolist())
@@ -172,7 +172,7 @@ def test_an_exhaustive_beam_equals_brute_force(name):
     hypotheses = list(every_hypothesis(size, most))
     batch = batch_for(model, [source] * len(hypotheses), [ids for ids, _ in hypotheses])
     scored = []
-    for (ids, finished), result in zip(hypotheses, forced(model, batch), strict=True):
+    for (ids, finished), result in zip(hypotheses, score_targets(model, batch), strict=True):
         log_probs = result.log_probs[: len(ids) + finished].tolist()
         scored.append((not finished, -score_of(config, log_probs, 0.0), ids))
     best = sorted(scored)[:n_best]

@@ -77,9 +77,9 @@ def test_packed_in_any_order_equals_any_other_in_a_mixer(name, order):
 def test_batched_equals_single_in_cross_attention(name, kernel):
     cross, layout, keys = cross_of(name), Layout.of(LENGTHS), Layout.of(KEY_LENGTHS)
     x, y = tokens_of(LENGTHS), tokens_of(KEY_LENGTHS, D_MEMORY)
-    together = cross(x, layout, cross.remember(y, keys)).split(LENGTHS)
+    together = cross(x, layout, cross.make_memory(y, keys)).split(LENGTHS)
     for tokens, source, mixed in zip(x.split(LENGTHS), y.split(KEY_LENGTHS), together, strict=True):
-        memory = cross.remember(source, Layout.of([len(source)]))
+        memory = cross.make_memory(source, Layout.of([len(source)]))
         same(cross(tokens, Layout.of([len(tokens)]), memory), mixed)
 
 
@@ -87,9 +87,9 @@ def test_batched_equals_single_in_cross_attention(name, kernel):
 def test_several_sequences_that_share_a_sentence_equal_sentences_of_their_own(name, kernel):
     cross = cross_of(name)
     x, y = tokens_of([2, 3, 0, 1, 5, 4]), tokens_of([7, 3], D_MEMORY)
-    shared = cross(x, Layout.of([2, 3, 0, 1, 5, 4]), cross.remember(y, Layout.of([7, 3])))
+    shared = cross(x, Layout.of([2, 3, 0, 1, 5, 4]), cross.make_memory(y, Layout.of([7, 3])))
     copied = torch.cat([y[:7]] * 3 + [y[7:]] * 3)
-    memory = cross.remember(copied, Layout.of([7, 7, 7, 3, 3, 3]))
+    memory = cross.make_memory(copied, Layout.of([7, 7, 7, 3, 3, 3]))
     same(shared, cross(x, Layout.of([2, 3, 0, 1, 5, 4]), memory))
 
 

@@ -127,14 +127,14 @@ def test_tokens_read_ahead_and_say_so(name):
     direction = getattr(config.layer.mixer, "direction", "both")
     near = one_way.get(direction, range(max(0, 4 - reach), min(6, 5 + reach)))
     assert (one != other).any(1).tolist() == [place in near for place in range(6)]
-    assert ("reads_ahead" in declared(model)) == (near[0] < 4)
+    assert ("non_causal" in declared(model)) == (near[0] < 4)
 
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_causal_reader_reads_nothing_ahead(name):
     """And its last token, which stands for the text, has seen the first."""
     model = reader_of(name)
-    assert "reads_ahead" not in declared(model)
+    assert "non_causal" not in declared(model)
     one, other = (Tokens.of([[END, 9, 11, 7, changed, 8, END]]) for changed in (12, 13))
     changed = (model(one) != model(other)).any(1).tolist()
     assert changed == [False] * 4 + [True] * 3

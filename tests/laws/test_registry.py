@@ -242,7 +242,7 @@ def test_every_decoder_occurs():
 def test_a_mixer_has_a_cache_unless_it_reads_ahead(name):
     mixer = mixer_of(name)
     assert isinstance(mixer, nn.Module)
-    assert ("reads_ahead" in declared(mixer)) == (MIXERS[name].cache is None)
+    assert ("non_causal" in declared(mixer)) == (MIXERS[name].cache is None)
 
 
 @every_mixer

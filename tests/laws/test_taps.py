@@ -76,7 +76,7 @@ def attention_of(name):
         mixer, x, layout = mixer_of(name), tokens_of(LENGTHS), Layout.of(LENGTHS)
         return mixer, layout, lambda: mixer(x, layout)
     cross, layout = cross_of(name), Layout.of([2, 3, 0, 1, 5, 4, 1, 2, 7, 3])
-    memory = cross.remember(tokens_of(KEY_LENGTHS, D_MEMORY), Layout.of(KEY_LENGTHS))
+    memory = cross.make_memory(tokens_of(KEY_LENGTHS, D_MEMORY), Layout.of(KEY_LENGTHS))
     x = tokens_of(layout.lengths)
     return cross, layout.merge(2), lambda: cross(x, layout, memory)
 

@@ -126,11 +126,11 @@ def test_the_other_sentences_change_nothing_in_cross_attention(name, kernel):
     x, y = tokens_of(LENGTHS).requires_grad_(), tokens_of(KEY_LENGTHS, D_MEMORY).requires_grad_()
     bad = rows_of(KEY_LENGTHS, 3)  # read by the one query of the fourth sequence
     good = [i for i in range(16) if i != 12]
-    clean = cross(x, layout, cross.remember(y, keys))[good]
+    clean = cross(x, layout, cross.make_memory(y, keys))[good]
     (grad,) = torch.autograd.grad(clean.square().sum(), y)
     assert not grad[bad].any()
     changed = poisoned(y, bad)
-    after = cross(x, layout, cross.remember(changed, keys))[good]
+    after = cross(x, layout, cross.make_memory(changed, keys))[good]
     same(after, clean)
     kept = others(20, bad)
     same(torch.autograd.grad(after.square().sum(), changed)[0][kept], grad[kept])
@@ -141,7 +141,7 @@ def test_a_query_with_no_key_gets_exactly_zero_and_gives_no_gradient(name, kerne
     cross, layout, keys = cross_of(name), Layout.of(LENGTHS), Layout.of(KEY_LENGTHS)
     x, y = tokens_of(LENGTHS).requires_grad_(), tokens_of(KEY_LENGTHS, D_MEMORY).requires_grad_()
     has_empty_rows = rows_of(LENGTHS, 2)  # the third source is empty
-    out = cross(x, layout, cross.remember(y, keys))[has_empty_rows]
+    out = cross(x, layout, cross.make_memory(y, keys))[has_empty_rows]
     assert torch.equal(out, torch.zeros_like(out))
     for grad in torch.autograd.grad(out.sum(), [x, y, *cross.parameters()], materialize_grads=True)[:2]:
         assert torch.equal(grad, torch.zeros_like(grad))
@@ -151,7 +151,7 @@ def test_a_query_with_no_key_gets_exactly_zero_and_gives_no_gradient(name, kerne
 def test_a_query_with_no_key_shows_no_weights(name):
     cross, layout, keys = cross_of(name), Layout.of(LENGTHS), Layout.of(KEY_LENGTHS)
     with recording(cross, ["weights"]) as seen:
-        cross(tokens_of(LENGTHS), layout, cross.remember(tokens_of(KEY_LENGTHS, D_MEMORY), keys))
+        cross(tokens_of(LENGTHS), layout, cross.make_memory(tokens_of(KEY_LENGTHS, D_MEMORY), keys))
     (weights,) = seen["weights"]
     sums = weights.sum(-1)
     assert not weights[2].any()
@@ -180,7 +180,7 @@ def test_a_later_token_changes_no_earlier_hidden_state(name, kernel, value):
 @every_model
 def test_no_decoder_declares_that_it_reads_ahead(name):
     model = model_of(name)
-    assert "reads_ahead" not in declared(model if source_of(model, SOURCES) is None else model.decoder)
+    assert "non_causal" not in declared(model if source_of(model, SOURCES) is None else model.decoder)
 
 
 @every_mixer_and_kernel
@@ -191,7 +191,7 @@ def test_a_later_token_changes_no_earlier_one_unless_the_mixer_says_so(name, ker
     later = list(range(9, 12))  # of the third sequence, in rows 5 to 11
     earlier = others(16, later)
     (grad,) = torch.autograd.grad(clean[earlier].square().sum(), x)
-    if "reads_ahead" in declared(mixer):
+    if "non_causal" in declared(mixer):
         assert grad[later].any()
         assert not torch.equal(mixer(poisoned(x, later, 3.0), layout)[5:9], clean[5:9])
         return

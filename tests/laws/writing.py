@@ -56,7 +56,7 @@ def check_decodings(writer, model, plan):
     prefixes = [[START, 5, 6], [START], [START, 7, 8, 9]]
     state = start(writer, SOURCES)
     _, state = extend(writer, state, prefixes)
-    state, sources = state.widen(WIDTH), list(SOURCES)
+    state, sources = state.expand(WIDTH), list(SOURCES)
     histories = [prefix for prefix in prefixes for _ in range(WIDTH)]
     for ids, parents, kept in plan:
         hidden, state = extend(writer, state, [[i] for i in ids])

@@ -76,7 +76,7 @@ def test_cross_attention_equals_multihead_attention():
     x, padded, _ = rectangle(queries)
     y = torch.randn(keys.n_tokens, D)
     wanted, _ = theirs(padded, keys.pad(y), keys.pad(y), key_padding_mask=~keys.real)
-    out = ours(x, queries, ours.remember(y, keys))
+    out = ours(x, queries, ours.make_memory(y, keys))
     torch.testing.assert_close(out, queries.unpad(wanted))
 
 
@@ -110,5 +110,5 @@ def test_a_decoder_block_equals_torchs_layer(place):
     y = torch.randn(keys.n_tokens, D)
     mask = torch.ones(11, 11).triu(1).bool()
     wanted = theirs(padded, keys.pad(y), tgt_mask=mask, memory_key_padding_mask=~keys.real)
-    out = ours(x, layout, ours.remember(y, keys))
+    out = ours(x, layout, ours.make_memory(y, keys))
     torch.testing.assert_close(out, layout.unpad(wanted))

@@ -180,7 +180,7 @@ class AlignmentOptions:
             limit=limit,
         )
 
-    def remember(self, run: "Run", found: "error_rates.Evaluation") -> None:
+    def save_best_head(self, run: "Run", found: "error_rates.Evaluation") -> None:
         """Store the selected head in the run; ``explain`` shows it first."""
         from heedful.explain.best_head import keep
 
@@ -260,7 +260,7 @@ def _score_alignments(
         found = alignment_options.evaluate(run, name, source, extent.limit)
         write(found.pharaoh())
     if alignment_options.head is None:
-        alignment_options.remember(run, found)
+        alignment_options.save_best_head(run, found)
     if shown:
         for line in found.lines():
             result(line)

@@ -95,7 +95,7 @@ class Batch(_Tensors):
     links: TokenLinks | None = None
 
     @classmethod
-    def forced(
+    def teacher_forced(
         cls,
         sources: Sequence[Ids] | None,
         targets: Sequence[Ids],
@@ -235,7 +235,7 @@ class Batch(_Tensors):
         return replace(self, answers=offsets[:, None] + within.view(-1, 2))
 
     def linked(self, links: Sequence[Ids]) -> "Batch":
-        """Add word alignments to sentence pairs (`forced`).
+        """Add word alignments to sentence pairs (`teacher_forced`).
 
         Args:
             links: for each pair, alternating positions of the target and source token of every link, from 0,

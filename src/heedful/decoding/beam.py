@@ -291,7 +291,7 @@ class _Search:
         tokens = torch.from_numpy(self.ids[:, :, -1].reshape(-1)).to(device)
         rows = None
         if self.position == 1:
-            state = state.widen(width) if width > 1 else state
+            state = state.expand(width) if width > 1 else state
         else:
             own = np.arange(n * width).reshape(n, width)
             continued = parents + own[:, :1]

@@ -78,7 +78,7 @@ def generate(request: Request, choose: Choose, n: int = 1) -> list[list[Hypothes
     drafts = [[_Draft(max_length) for _ in range(n)] for max_length in request.max_lengths]
     sentences, (logits, state, _) = request.begin()
     if n > 1 and sentences:
-        logits, state = logits.repeat_interleave(n, 0), state.widen(n)
+        logits, state = logits.repeat_interleave(n, 0), state.expand(n)
     position = 0
     while sentences:
         ids, log_probs = choose(logits, request.banned, sentences, position)

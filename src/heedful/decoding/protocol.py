@@ -45,7 +45,7 @@ class MaxLength(Config):
 class DecodingState(Protocol):
     """State between two steps (`heedful.nn.state.State` implements it)."""
 
-    def widen(self, width: int) -> "DecodingState":
+    def expand(self, width: int) -> "DecodingState":
         """Repeat every hypothesis ``width`` times in adjacent rows."""
         ...
 

@@ -83,7 +83,7 @@ class Hypotheses:
         self.positions[:] = self.positions[parents]
         return self
 
-    def widen(self, width: int) -> "Hypotheses":
+    def expand(self, width: int) -> "Hypotheses":
         """Repeat every hypothesis ``width`` times in succession; all but the first get new cache lines."""
         if width == 1:
             return self

@@ -26,7 +26,7 @@ from heedful.explain.attention_sites import find_sites, parts, source_part
 from heedful.models.base import Model
 from heedful.nn.taps import capture
 from heedful.objectives.guided import DecoderStep
-from heedful.tasks.generation.generator import forced
+from heedful.tasks.generation.generator import score_targets
 from heedful.tasks.generation.sequence_formats import TWO_SIDES, ConcatenatedFormat, EncoderDecoderFormat
 from heedful.tasks.inputs.processor import Tokenizers
 from heedful.tasks.metrics.alignment import Link
@@ -186,7 +186,7 @@ def between_ids(
 def _over_source(model: Model, batch: Batch, *_: object) -> Iterator[Weights]:
     if not getattr(model, "alignment_taps", None):
         raise RequestError("the model must have attention over a source; this one has none")
-    for result in forced(model, batch, alignment=True):
+    for result in score_targets(model, batch, alignment=True):
         assert result.alignment is not None
         yield result.alignment.double().cpu().numpy()
 

@@ -11,7 +11,7 @@ from torch import nn
 from heedful.nn.attention.compressed import MemoryCompressedAttention
 from heedful.nn.attention.recurrent import RecurrentAttention
 from heedful.nn.attention.recurrent_heads import LocationFeatures, MultiHeadAdditiveAttention
-from heedful.nn.attention.scores import AdditiveScore, BilinearScore, Score
+from heedful.nn.attention.scores import AdditiveScore, BilinearScore, ScoreFunction
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.attentive import AttendThenUpdate, AttentiveDecoder, UpdateThenAttend
 from heedful.nn.blocks import DecoderBlock, EncoderBlock
@@ -153,7 +153,7 @@ def part_of(module: nn.Module) -> Part:
     for cls in type(module).__mro__:
         if cls in PARTS:
             return PARTS[cls]
-    return Part(None, products=("scores",)) if isinstance(module, Score) else Part()
+    return Part(None, products=("scores",)) if isinstance(module, ScoreFunction) else Part()
 
 
 def block_title(module: EncoderBlock | DecoderBlock) -> str:

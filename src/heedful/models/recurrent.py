@@ -98,12 +98,12 @@ class RecurrentEncoderDecoder(Model):
         Every step reads the given token instead of the model's prediction (S0); in decoding it reads its own
         predictions, which it never saw in training: exposure bias (Bengio et al. 2015).
         """
-        memories, caches = self.decoder.begin(self.encode(source))
+        memories, caches = self.decoder.initial_state(self.encode(source))
         return self._decode(inputs, memories, caches)
 
     def start(self, source: Tokens) -> State:
         """Encode the source; return the initial decoder state."""
-        memories, caches = self.decoder.begin(self.encode(source))
+        memories, caches = self.decoder.initial_state(self.encode(source))
         return State(memories, caches, (0,) * source.layout.n_sequences)
 
     def extend(self, tokens: Tokens, state: State) -> tuple[Float[Tensor, "T d"], State]:

@@ -17,7 +17,7 @@ from heedful.nn.attention.scores import (
     CosineScore,
     DotScore,
     ScaledDotScore,
-    Score,
+    ScoreFunction,
 )
 from heedful.nn.experts import Gate, MixtureOfExperts, NoisyTopKGate, TopKGate
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
@@ -46,7 +46,7 @@ x sigmoid(x), also called swish."""
 class ScoreSection(Section):
     """Base class of scores."""
 
-    def build(self, d_q: int, d_k: int, n_heads: int = 1, key_strength: float | None = None) -> Score:
+    def build(self, d_q: int, d_k: int, n_heads: int = 1, key_strength: float | None = None) -> ScoreFunction:
         """Build the score.
 
         Args:
@@ -63,7 +63,7 @@ class ScaledDotConfig(ScoreSection):
 
     kind: Literal["scaled-dot"] = "scaled-dot"
 
-    def build(self, d_q: int, d_k: int, n_heads: int = 1, key_strength: float | None = None) -> Score:
+    def build(self, d_q: int, d_k: int, n_heads: int = 1, key_strength: float | None = None) -> ScoreFunction:
         """Build the score."""
         return ScaledDotScore()
 
@@ -73,7 +73,7 @@ class DotConfig(ScoreSection):
 
     kind: Literal["dot"] = "dot"
 
-    def build(self, d_q: int, d_k: int, n_heads: int = 1, key_strength: float | None = None) -> Score:
+    def build(self, d_q: int, d_k: int, n_heads: int = 1, key_strength: float | None = None) -> ScoreFunction:
         """Build the score."""
         return DotScore()
 
@@ -83,7 +83,7 @@ class BilinearConfig(ScoreSection):
 
     kind: Literal["bilinear"] = "bilinear"
 
-    def build(self, d_q: int, d_k: int, n_heads: int = 1, key_strength: float | None = None) -> Score:
+    def build(self, d_q: int, d_k: int, n_heads: int = 1, key_strength: float | None = None) -> ScoreFunction:
         """Build the score."""
         return BilinearScore(d_q, d_k)
 
@@ -100,7 +100,7 @@ class AdditiveConfig(ScoreSection):
     d_attention: Positive | None = None
     bias: bool = False
 
-    def build(self, d_q: int, d_k: int, n_heads: int = 1, key_strength: float | None = None) -> Score:
+    def build(self, d_q: int, d_k: int, n_heads: int = 1, key_strength: float | None = None) -> ScoreFunction:
         """Build the score."""
         return AdditiveScore(d_q, d_k, self.d_attention or d_q, self.bias, n_heads=n_heads)
 
@@ -116,7 +116,7 @@ class CosineConfig(ScoreSection):
     kind: Literal["cosine"] = "cosine"
     key_strength: Annotated[float, Field(gt=0)] | None = None
 
-    def build(self, d_q: int, d_k: int, n_heads: int = 1, key_strength: float | None = None) -> Score:
+    def build(self, d_q: int, d_k: int, n_heads: int = 1, key_strength: float | None = None) -> ScoreFunction:
         """Build the score; the argument replaces a ``key_strength`` of None."""
         return CosineScore(self.key_strength or key_strength)
 
@@ -325,14 +325,14 @@ CHANNELS: tuple[type[ChannelSection], ...] = (FeedForwardConfig, GatedConfig, Ex
 
 
 class CustomScore(ScoreSection, CustomSection):
-    """A custom score: a subclass of `heedful.nn.attention.scores.Score`."""
+    """A custom score: a subclass of `heedful.nn.attention.scores.ScoreFunction`."""
 
     sizes: ClassVar[tuple[str, ...]] = ("d_q", "d_k", "n_heads")
-    contract: ClassVar[type] = Score
+    contract: ClassVar[type] = ScoreFunction
 
-    def build(self, d_q: int, d_k: int, n_heads: int = 1, key_strength: float | None = None) -> Score:
+    def build(self, d_q: int, d_k: int, n_heads: int = 1, key_strength: float | None = None) -> ScoreFunction:
         """Build the score."""
-        score: Score = self.instance(d_q=d_q, d_k=d_k, n_heads=n_heads)
+        score: ScoreFunction = self.instance(d_q=d_q, d_k=d_k, n_heads=n_heads)
         return score
 
 

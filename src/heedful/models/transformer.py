@@ -67,12 +67,12 @@ class EncoderDecoder(Model):
 
     def forward(self, inputs: Tokens, source: Tokens | Images) -> Float[Tensor, "T d"]:
         """Return the hidden states of all target positions, with teacher forcing."""
-        memories = self.decoder.remember(self.encode(source), source.layout)
+        memories = self.decoder.make_memory(self.encode(source), source.layout)
         return self.decoder(self.target_embedding(inputs), inputs.layout, memories)
 
     def start(self, source: Tokens | Images) -> State:
         """Encode the source; return the initial decoder state."""
-        memories = self.decoder.remember(self.encode(source), source.layout)
+        memories = self.decoder.make_memory(self.encode(source), source.layout)
         caches: list[Any] = [KeyValueCache() for _ in self.decoder.blocks]
         return State(list(memories), caches, (0,) * source.layout.n_sequences)
 

@@ -160,13 +160,13 @@ class AttentiveDecoder(nn.Module):
         self.output = Tap("readouts, the input of the output layer before dropout")
         self.d_out = readout.d_out
 
-    def begin(self, encoded: Encoded) -> tuple[list[SourceMemory], list[AttentiveCache]]:
+    def initial_state(self, encoded: Encoded) -> tuple[list[SourceMemory], list[AttentiveCache]]:
         """Return the source part, and the hypothesis part for one hypothesis per sentence."""
         attention = self.step.attention
-        memory = attention.remember(encoded)
+        memory = attention.make_memory(encoded)
         state = torch.stack(self.bridge(encoded))
         fed = None if self.feed is None else state.new_zeros(state.shape[1], self.d_out)
-        return [memory], [AttentiveCache(state, fed, attention.begin(memory))]
+        return [memory], [AttentiveCache(state, fed, attention.initial_history(memory))]
 
     def forward(
         self,
@@ -239,7 +239,7 @@ class FixedContextDecoder(nn.Module):
         self.stack, self.bridge = stack, bridge
         self.d_out = stack.d_out
 
-    def begin(self, encoded: Encoded) -> tuple[list[SourceMemory], list[RecurrentCache]]:
+    def initial_state(self, encoded: Encoded) -> tuple[list[SourceMemory], list[RecurrentCache]]:
         """Return an empty source part, and the states of every layer."""
         states, caches = list(self.bridge(encoded)), []
         for n in self.stack.n_states:

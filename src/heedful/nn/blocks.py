@@ -60,10 +60,10 @@ class DecoderBlock(nn.Module):
         self.after_cross_attention = Tap("residual stream after cross-attention")
         self.feed_forward, self.output = feed_forward, Tap(OUTPUT)
 
-    def remember(self, encoded: Float[Tensor, "T_s d_s"], layout: Layout) -> Memory:
+    def make_memory(self, encoded: Float[Tensor, "T_s d_s"], layout: Layout) -> Memory:
         """Return the cross-attention memory of the encoder output."""
         part: Any = self.cross_attention.part
-        return part.remember(encoded, layout)
+        return part.make_memory(encoded, layout)
 
     def forward(
         self, x: Float[Tensor, "T d"], layout: Layout, memory: Memory, cache: Cache | None = None
@@ -125,10 +125,10 @@ class DecoderStack(_Stack):
     def __init__(self, blocks: Sequence[DecoderBlock], norm: nn.Module) -> None:
         super().__init__(blocks, norm)
 
-    def remember(self, encoded: Float[Tensor, "T_s d_s"], layout: Layout) -> list[Memory]:
+    def make_memory(self, encoded: Float[Tensor, "T_s d_s"], layout: Layout) -> list[Memory]:
         """Return one memory per block."""
         blocks: Any = self.blocks
-        return [block.remember(encoded, layout) for block in blocks]
+        return [block.make_memory(encoded, layout) for block in blocks]
 
     def forward(
         self,

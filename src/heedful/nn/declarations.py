@@ -44,7 +44,7 @@ DECLARATIONS: dict[str, str] = {
         "each token, do not depend on the batch."
     ),
     "may_idle": ("Parameters that no token of a batch uses have a gradient of exactly zero."),
-    "reads_ahead": ("A token sees later tokens: the module is not causal and cannot continue a sequence."),
+    "non_causal": ("A token sees later tokens: the module is not causal and cannot continue a sequence."),
 }
 
 

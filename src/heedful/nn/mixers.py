@@ -48,7 +48,7 @@ class FourierMixer(nn.Module):
     Source: Lee-Thorp et al. 2021 (FNet), section 3.2, equation 3.
     """
 
-    reads_ahead = True
+    non_causal = True
     lifts_from = (0,)
     """Feature 0 has infinite wavelength: it adds one number to all features (`heedful.nn.declarations`)."""
 
@@ -102,7 +102,7 @@ class PositionMLP(nn.Module):
         dropout: dropout rate of the hidden units.
     """
 
-    reads_ahead = True
+    non_causal = True
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class _Filter(nn.Module):
         self.kernel, self.causal = kernel, causal
 
     @property
-    def reads_ahead(self) -> bool:
+    def non_causal(self) -> bool:
         """Whether a token sees later tokens (`heedful.nn.declarations`)."""
         return not self.causal
 

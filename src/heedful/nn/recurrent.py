@@ -38,7 +38,7 @@ class RecurrentLayer(nn.Module):
     d_in: int
     d_out: int
     n_states: int
-    reads_ahead: bool = False
+    non_causal: bool = False
     """Whether an output depends on later tokens (`heedful.nn.declarations`)."""
     eager: bool = True
     """Steps depend on the sequence lengths: compiling would trace a new graph for every batch."""
@@ -84,7 +84,7 @@ class Recurrence(RecurrentLayer):
 
     def __init__(self, cell: AnyCell, *, reverse: bool = False) -> None:
         super().__init__()
-        self.cell, self.reverse, self.reads_ahead = cell, reverse, reverse
+        self.cell, self.reverse, self.non_causal = cell, reverse, reverse
         self.states = Tap("output of the cell after every token")
         self.d_in, self.d_out, self.n_states = cell.d_in, cell.d_hidden, cell.n_states
 
@@ -121,7 +121,7 @@ class Bidirectional(RecurrentLayer):
     states of the first layer after the last token, then those of the second after the first token.
     """
 
-    reads_ahead = True
+    non_causal = True
 
     def __init__(self, left_to_right: Recurrence, right_to_left: Recurrence) -> None:
         super().__init__()

@@ -110,7 +110,7 @@ class State:
             lengths=tuple(self.lengths[i] for i in rows.tolist()),
         )
 
-    def widen(self, width: int) -> "State":
+    def expand(self, width: int) -> "State":
         """Repeat every hypothesis ``width`` times in adjacent rows; the source part is shared."""
         rows = torch.arange(len(self.lengths)).repeat_interleave(width)
         rows = rows.to(self.device)

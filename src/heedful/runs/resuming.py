@@ -26,7 +26,7 @@ _OF_FINAL_WEIGHTS = ("average", "average_of")
 
 
 @contextmanager
-def held(folder: RunFolder, resume: bool) -> Iterator[None]:
+def locked_run(folder: RunFolder, resume: bool) -> Iterator[None]:
     """Lock the folder of the run that is to be made or resumed.
 
     Raises:
@@ -72,7 +72,7 @@ def _refuse_to_overwrite(folder: RunFolder) -> None:
         )
 
 
-def begun(folder: RunFolder, recipe: Recipe, resume: bool, device: torch.device) -> Recipe:
+def begin_folder(folder: RunFolder, recipe: Recipe, resume: bool, device: torch.device) -> Recipe:
     """Begin the run's folder, or check that it is the one to resume; return the recipe as this run has it.
 
     By ``processes: auto``, a resumed run continues with as many processes as it began with.
@@ -129,7 +129,7 @@ def _refuse_another_recipe(folder: RunFolder, before: Recipe, recipe: Recipe) ->
         )
 
 
-def settled(folder: RunFolder, recipe: Recipe, n_processes: int) -> Recipe:
+def with_fixed_processes(folder: RunFolder, recipe: Recipe, n_processes: int) -> Recipe:
     """Keep the recipe with the number of processes, on which results depend; return it.
 
     From here on ``started.json`` has the hashes of the recipe and of what was prepared with it.
@@ -147,7 +147,7 @@ def _with_processes(recipe: Recipe, n: int) -> Recipe:
     return recipe.model_copy(update={"training": settings})
 
 
-def at_its_end(folder: RunFolder, recipe: Recipe) -> TrainingResult | None:
+def finished_result(folder: RunFolder, recipe: Recipe) -> TrainingResult | None:
     """Return the result of a finished run that has all that its recipe asks for; None if there is work left.
 
     There is none if the folder is what its card says, the card is of the newest checkpoint, a limit of the

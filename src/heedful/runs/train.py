@@ -21,7 +21,7 @@ from heedful.nn.norms import PowerNorm
 from heedful.recipes.schema import Recipe
 from heedful.runs.memory_budget import TOO_LARGE, WAY_OUT, check_model, rehearse, require_room, too_wide
 from heedful.runs.prepare import prepare
-from heedful.runs.resuming import at_its_end, begun, held, settled
+from heedful.runs.resuming import begin_folder, finished_result, locked_run, with_fixed_processes
 from heedful.runs.warm_start import freeze, rate_shares, take_weights
 from heedful.tasks.base import Log, Task
 from heedful.tasks.pretrained import frozen_tables
@@ -78,8 +78,8 @@ def train_run(
         folder = RunFolder(out)
         quiet = log if distribution.is_first() else lambda line: None
         if distribution.is_first():
-            stack.enter_context(held(folder, resume))
-        ended = at_its_end(folder, recipe) if resume else None
+            stack.enter_context(locked_run(folder, resume))
+        ended = finished_result(folder, recipe) if resume else None
         if ended is not None:
             return Trained(folder, ended, distribution.is_first())
         cleans_up = distribution.is_first() and not resume
@@ -115,7 +115,7 @@ def _set_up(
     has_weights = resume and bool(checkpoints.paths(folder.path))
     check_model(recipe, place, is_new=not has_weights)
     if distribution.is_first():
-        recipe = begun(folder, recipe, resume, place)
+        recipe = begin_folder(folder, recipe, resume, place)
         prepared = prepare(recipe, folder, log)
     distribution.barrier()
     if not distribution.is_first():
@@ -126,7 +126,7 @@ def _set_up(
     module, data = build_module(task, place, None if has_weights else log), task.training_data(prepared)
     schedule = _schedule(recipe)
     n_processes = choose_processes(recipe.training, module.model, _n_tokens(recipe, data), place)
-    recipe = settled(folder, recipe, n_processes)
+    recipe = with_fixed_processes(folder, recipe, n_processes)
     n_threads = torch.get_num_threads()
     stack.enter_context(launched(n_processes, folder.path, recipe.training.threads))
     choose_fast_path(recipe, module, data, place, log)

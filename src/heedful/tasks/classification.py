@@ -103,7 +103,7 @@ class Classification(WholeTextTask):
         """
         return LabelProcessor(tokenizer, learned(map(label_of, rows()), self.recipe.task.labels))
 
-    def answer_ids(self, row: LocatedRow[Row]) -> list[int]:
+    def target_ids(self, row: LocatedRow[Row]) -> list[int]:
         """The number of the label."""
         return [number_of(row.row[LABEL], self.processor.labels, row.where)]
 

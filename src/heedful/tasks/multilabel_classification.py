@@ -149,7 +149,7 @@ class MultilabelClassification(Classification):
         """
         return LabelProcessor(tokenizer, learned(self._labelled(rows()), self.recipe.task.labels))
 
-    def answer_ids(self, row: LocatedRow[Row]) -> list[int]:
+    def target_ids(self, row: LocatedRow[Row]) -> list[int]:
         """A 0 or 1 for each label."""
         known = self.processor.labels
         numbers = {number_of(label, known, row.where) for label in self._labels(row)}

@@ -1,4 +1,4 @@
-"""Pretrained weights: those of another run, with its tokenizers and image reader, and word vectors from a file.
+"""Pretrained weights: those of another run, with its tokenizers and image reader, and word vectors.
 
 `heedful.runs.warm_start` copies the weights of a run, freezes parameters and scales learning rates.
 

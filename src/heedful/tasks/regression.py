@@ -3,7 +3,7 @@
     z = (y - mean) / deviation,   of the training labels; the model predicts z, and y is computed from it
 
 row -> token ids, label -> batch with standardised labels -> model -> loss
-    `processor_with` (once), `answer_ids` (each row), `with_answers` (each batch), `heads` (the model)
+    `processor_with` (once), `target_ids` (each row), `with_answers` (each batch), `heads` (the model)
 text -> token ids -> hidden states -> z -> y
     `predict`
 
@@ -143,7 +143,7 @@ class Regression(WholeTextTask):
             raise DataError(f"data.train: {problem}; at least two different numbers are needed")
         return NumberProcessor(tokenizer, Scale(float(numbers.mean()), float(numbers.std())))
 
-    def answer_ids(self, row: LocatedRow[Row]) -> list[int]:
+    def target_ids(self, row: LocatedRow[Row]) -> list[int]:
         """The eight bytes of the number as a float64."""
         ids: list[int] = np.array([parse_number(row)], dtype="<f8").view(np.uint8).tolist()
         return ids

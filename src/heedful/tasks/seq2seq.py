@@ -23,7 +23,7 @@ from heedful.models.base import Model
 from heedful.recipes import schema
 from heedful.tasks.base import PreparedData, Task
 from heedful.tasks.evaluation import perplexity
-from heedful.tasks.generation.generator import forced
+from heedful.tasks.generation.generator import score_targets
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, SequenceFormat
 from heedful.tasks.inputs.processor import Tokenizers
 from heedful.tasks.inputs.texts import longest_first
@@ -231,7 +231,7 @@ class Seq2SeqTask(Task):
             answer = predict()
             return answer, list(answer.ids)
         ids = tokenizer.encode(options.target)
-        room = self.recipe.pairing.room(n_source)
+        room = self.recipe.pairing.max_target_length(n_source)
         if room is not None and len(ids) + 1 > room:
             raise RequestError(f"the target must have at most {room - 1} tokens, got {len(ids)}; shorten it")
         return options.given_answer(tokenizer, ids), ids
@@ -366,7 +366,7 @@ def _predicted(
     n_bytes: Sequence[int],
 ) -> Iterator[tuple[Likelihood, Likelihood | None]]:
     """Of each target that fits; and of its source with the separator, if asked for."""
-    rooms = [pairing.room(len(source)) for source in sources]
+    rooms = [pairing.max_target_length(len(source)) for source in sources]
     fit = [
         k for k, (ids, room) in enumerate(zip(wanted, rooms, strict=True)) if room is None or len(ids) < room
     ]
@@ -375,7 +375,7 @@ def _predicted(
     for group in longest_first(dict(zip(fit, tokens, strict=True)), TOKENS):
         with torch.inference_mode():
             batch = pairing.collate([sources[k] for k in group], [wanted[k] for k in group])
-            results = forced(model, batch.to(next(model.parameters()).device))
+            results = score_targets(model, batch.to(next(model.parameters()).device))
         for k, result in zip(group, results, strict=True):
             log_probs = result.log_probs.double()
             cut = len(log_probs) - len(wanted[k]) - 1

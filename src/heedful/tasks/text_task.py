@@ -294,7 +294,7 @@ class WholeTextTask(TextTask):
         return Columns((*self.texts, LABEL), self.texts, extra=(PAIR,), single=(LABEL,))
 
     @abstractmethod
-    def answer_ids(self, row: LocatedRow[Row]) -> list[int]:
+    def target_ids(self, row: LocatedRow[Row]) -> list[int]:
         """Return the answer of a row as ids.
 
         Raises:
@@ -303,12 +303,12 @@ class WholeTextTask(TextTask):
 
     @abstractmethod
     def with_answers(self, batch: Batch, answers: Sequence[NDArray[np.integer]]) -> Batch:
-        """Return the batch with the answers, given as `answer_ids` returns them."""
+        """Return the batch with the answers, given as `target_ids` returns them."""
 
     def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
         """Yield the ids of the texts, and those of the answer."""
         for row, ids in encoded(dict.fromkeys(self.texts, self.processor.text), rows):
-            yield LocatedRow({**ids, LABEL: self.answer_ids(row)}, row.where)
+            yield LocatedRow({**ids, LABEL: self.target_ids(row)}, row.where)
 
     def limits(self) -> Sequence[TemplateLimit]:
         """Return one limit, that all texts of a row share."""

@@ -54,12 +54,12 @@ class Scored:
     Args:
         update: number of the update.
         metric: the validation metric after it.
-        in_turn: whether the validation was a regular one, which an uninterrupted run also makes.
+        is_regular: whether the validation was a regular one, which an uninterrupted run also makes.
     """
 
     update: int
     metric: float
-    in_turn: bool = True
+    is_regular: bool = True
 
 
 @dataclass
@@ -72,7 +72,7 @@ class TrainingState:
         validated: the update after which validation last ran; 0 before the first.
         best: the best validated updates, best first: the kept regular ones, and the last update if training
             ended there out of turn.
-        best_in_turn: the best metric of a regular validation so far.
+        best_regular: the best metric of a regular validation so far.
         bad_validations: number of consecutive regular validations without improvement.
         schedule: the state of a schedule that observes metrics.
         seconds: training time, including earlier parts of a resumed run.
@@ -84,7 +84,7 @@ class TrainingState:
     cursor: JsonObject | None = None
     validated: int = 0
     best: list[Scored] = field(default_factory=list)
-    best_in_turn: float | None = None
+    best_regular: float | None = None
     bad_validations: int = 0
     schedule: JsonObject = field(default_factory=dict)
     seconds: float = 0.0
@@ -95,7 +95,7 @@ class TrainingState:
         """Count an update; a best checkpoint outside the regular validations is forgotten."""
         self.update += 1
         self.cursor = dict(cursor)
-        self.best = [scored for scored in self.best if scored.in_turn]
+        self.best = [scored for scored in self.best if scored.is_regular]
         self.tokens += n_tokens
         self.samples += n_samples
 
@@ -234,19 +234,19 @@ def prune(
     now: int,
     last: int,
     best: Collection[int],
-    in_turn: Callable[[int], bool] = lambda update: True,
+    is_regular: Callable[[int], bool] = lambda update: True,
 ) -> list[Path]:
     """Remove all checkpoints except the ``last`` newest ones and those of the updates ``best``.
 
     Checkpoints after update ``now`` are also removed: the run was resumed from an earlier one. So are
-    earlier ones that are not ``in_turn``: a signal caused them, and an uninterrupted run has none.
+    earlier ones that are not ``is_regular``: a signal caused them, and an uninterrupted run has none.
 
     Returns:
         The removed folders.
     """
     fault_point("before-prune")
     found = paths(run)
-    past = [path for path in found if _update(path) < now and in_turn(_update(path))]
+    past = [path for path in found if _update(path) < now and is_regular(_update(path))]
     newest = [*past, path_of(run, now)][-last:]
     obsolete = [
         path for path in found if path not in newest and (_update(path) not in best or _update(path) > now)

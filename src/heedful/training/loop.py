@@ -218,11 +218,13 @@ class Training:
         state, metric, direction = self.state, metrics[name], self.settings.direction
         is_regular = state.update % self.settings.validate_every == 0
         is_best = is_better(metric, state.best[0].metric if state.best else None, direction)
-        state.best = _ranked([*state.best, Scored(state.update, metric, in_turn=is_regular)], self.settings)
+        state.best = _ranked(
+            [*state.best, Scored(state.update, metric, is_regular=is_regular)], self.settings
+        )
         state.validated = state.update
         if is_regular:
-            if is_better(metric, state.best_in_turn, direction):
-                state.best_in_turn, state.bad_validations = metric, 0
+            if is_better(metric, state.best_regular, direction):
+                state.best_regular, state.bad_validations = metric, 0
             else:
                 state.bad_validations += 1
             self.schedule.observe(metric)
@@ -244,7 +246,7 @@ class Training:
             last=settings.n_last,
             best=[scored.update for scored in state.best],
             # Whether an uninterrupted run saves a checkpoint after this update.
-            in_turn=lambda update: any(update % interval == 0 for interval in intervals),
+            is_regular=lambda update: any(update % interval == 0 for interval in intervals),
         )
         self._log(Saved(state.update, path))
 
@@ -283,5 +285,5 @@ def _ranked(scored: list[Scored], settings: TrainingConfig) -> list[Scored]:
     sign = 1 if settings.direction == "lower" else -1
     finite = [s for s in scored if math.isfinite(s.metric)]
     ranked = sorted(finite, key=lambda s: (sign * s.metric, s.update))
-    kept = [s for s in ranked if s.in_turn][: settings.n_best]
-    return [s for s in ranked if s in kept or not s.in_turn]
+    kept = [s for s in ranked if s.is_regular][: settings.n_best]
+    return [s for s in ranked if s in kept or not s.is_regular]

@@ -14,7 +14,7 @@ ids = st.lists(st.integers(7, 50), max_size=6)
 @given(st.lists(st.tuples(ids, ids), min_size=1, max_size=5))
 def test_inputs_are_targets_shifted_by_one_within_every_sequence(pairs):
     sources, targets = zip(*pairs)
-    batch = Batch.forced(sources, targets, start=1, end=2, samples=range(len(pairs)))
+    batch = Batch.teacher_forced(sources, targets, start=1, end=2, samples=range(len(pairs)))
     wanted = batch.targets.split(list(batch.inputs.layout.lengths))
     for source, target, read, want, seen in zip(
         sources, targets, batch.inputs.split(), wanted, batch.source.split()
@@ -39,7 +39,7 @@ def test_a_batch_of_images_has_classes_and_no_target_tokens():
 
 
 def test_without_a_source_there_is_none():
-    batch = Batch.forced(None, [[5, 6], []], start=1, end=2)
+    batch = Batch.teacher_forced(None, [[5, 6], []], start=1, end=2)
     assert batch.source is None
     assert batch.inputs.split() == [[1, 5, 6], [1]]
     assert batch.targets.tolist() == [5, 6, 2, 2]
@@ -66,7 +66,7 @@ def test_links_refer_to_source_and_prediction_positions(pairs, data):
         every = [(t, s) for t in range(len(target)) for s in range(len(source))]
         drawn = data.draw(st.lists(st.sampled_from(every), max_size=5, unique=True)) if every else []
         links.append(sorted(drawn))
-    batch = Batch.forced(sources, targets, start=1, end=2)
+    batch = Batch.teacher_forced(sources, targets, start=1, end=2)
     found = batch.linked([[place for pair in own for place in pair] for own in links]).to("cpu").links
     wanted = batch.targets.split(list(batch.inputs.layout.lengths))
     rows = list(
@@ -83,6 +83,6 @@ def test_links_refer_to_source_and_prediction_positions(pairs, data):
 
 
 def test_a_batch_without_links_has_none():
-    batch = Batch.forced([[5]], [[6]], start=1, end=2)
+    batch = Batch.teacher_forced([[5]], [[6]], start=1, end=2)
     assert batch.links is None
     assert batch.linked([[]]).links.n_tokens == 0

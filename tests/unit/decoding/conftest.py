@@ -21,7 +21,7 @@ class ToyState:
     prefixes: tuple[tuple[int, ...], ...]
     width: int = 1
 
-    def widen(self, width):
+    def expand(self, width):
         prefixes = tuple(p for p in self.prefixes for _ in range(width))
         return ToyState(self.keys, prefixes, self.width * width)
 

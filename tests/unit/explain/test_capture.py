@@ -11,7 +11,7 @@ from heedful.explain.capture import explain_input, prepare_input, slots_axis
 from heedful.nn.attention import kernels
 from heedful.nn.taps import recording
 from heedful.runs.run import Run
-from heedful.tasks.generation.generator import forced
+from heedful.tasks.generation.generator import score_targets
 from heedful.tasks.model_input import GIVEN, AnswerOptions, Axis
 from heedful.tasks.registry import TASKS, task_for
 from heedful.text.specials import SPECIALS
@@ -149,7 +149,7 @@ def test_one_text_has_one_side_with_both_and_one_of_each(explained):
 def test_the_end_token_is_left_out_where_source_and_target_fill_the_context(explained):
     run, _ = explained("one text")
     source, context = "red dog runs", run.recipe.model.context
-    most = run.recipe.pairing.room(3) - 1
+    most = run.recipe.pairing.max_target_length(3) - 1
     ended = explain_input(run, source, options=AnswerOptions(target=" ".join(["RED"] * (most - 1))))
     assert ended.axes["input"].tokens[-1] == "</s>"
     full = explain_input(run, source, options=AnswerOptions(target=" ".join(["RED"] * most)))
@@ -353,7 +353,7 @@ def test_a_target_that_is_given_is_looked_at_instead(explained):
     target = "BLUE DOG"
     ids = run.processor.target.encode(target)
     batch = run.recipe.pairing.collate([run.processor.source.encode(given)], [ids])
-    (result,) = forced(run.model, batch, alignment=True)
+    (result,) = score_targets(run.model, batch, alignment=True)
     seen = explain_input(run, given, options=AnswerOptions(target=target))
     np.testing.assert_allclose(seen.map("cross", 0).weights, result.alignment[0].numpy(), atol=1e-6)
     assert seen.log_probs["target"] == pytest.approx(result.log_probs.tolist(), abs=1e-6)

@@ -73,7 +73,7 @@ def test_it_is_vits_encoder_under_a_transformers_decoder():
     words.target_embedding.load_state_dict(model.target_embedding.state_dict())
     words.decoder.load_state_dict(model.decoder.state_dict())
     source = images()
-    memories = words.decoder.remember(patches(source), source.layout)
+    memories = words.decoder.make_memory(patches(source), source.layout)
     wanted = words.decoder(words.target_embedding(CAPTIONS), CAPTIONS.layout, memories)
     torch.testing.assert_close(model(CAPTIONS, source), wanted, rtol=0, atol=1e-6)
 

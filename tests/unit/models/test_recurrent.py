@@ -192,7 +192,7 @@ def test_beams_of_a_sentence_equal_sentences_of_their_own(case):
     model = model_of(case).eval()
     beams = [[[1, 4, 9], [1, 5, 8], [1, 6, 7]], [[1, 10, 12], [1, 11, 13], [1, 14, 15]]]
     parents, kept = [2, 0, 0, 4, 5, 3], [1]
-    state = model.start(Tokens.of(SOURCES[:2])).widen(3)
+    state = model.start(Tokens.of(SOURCES[:2])).expand(3)
     for t in range(2):
         ids = torch.tensor([beam[t] for sentence in beams for beam in sentence])
         hidden, state = model.extend(Tokens(ids, state.next_layout([1] * 6)), state)

@@ -51,7 +51,7 @@ def luong(feed=True) -> AttentiveDecoder:
 class Covered(RecurrentAttention):
     """An attention with a memory: keys that had weight before are scored lower."""
 
-    def begin(self, memory):
+    def initial_history(self, memory):
         return memory.vectors.new_zeros(memory.vectors.shape[:2])
 
     def forward(self, query, memory, history):
@@ -60,7 +60,7 @@ class Covered(RecurrentAttention):
             width = len(query) // len(memory.keys)
             scores = scores.masked_fill(memory.masked[:, 0].repeat_interleave(width, 0), -1e9)
         weights = scores.softmax(-1)
-        return Attended(self.blend(weights, memory), weights, history + 3 * weights)
+        return Attended(self.weighted_sum(weights, memory), weights, history + 3 * weights)
 
 
 def covered() -> AttentiveDecoder:
@@ -96,7 +96,7 @@ def embedded(lengths=TARGETS, seed=6):
 
 
 def run(decoder, x, source):
-    return decoder(torch.cat(x), Layout.of([len(own) for own in x]), *decoder.begin(source))
+    return decoder(torch.cat(x), Layout.of([len(own) for own in x]), *decoder.initial_state(source))
 
 
 def gru(cell, x, c, matrix, s):
@@ -192,7 +192,7 @@ def test_a_plain_decoder_knows_of_the_source_through_its_first_state_alone():
     middle, _ = low.run(torch.cat(x), layout, first[:2])
     wanted, _ = high.run(middle, layout, first[2:])
     assert torch.equal(run(decoder, x, source), wanted)
-    assert decoder.begin(source)[0] == []
+    assert decoder.initial_state(source)[0] == []
 
 
 @every_decoder
@@ -217,7 +217,7 @@ def test_batched_equals_single_and_any_order(make):
 def test_cached_in_ragged_chunks_equals_whole(make, cuts):
     decoder, x, source = make(), embedded(), encoded()
     whole = run(decoder, x, source).split(TARGETS)
-    memories, caches = decoder.begin(source)
+    memories, caches = decoder.initial_state(source)
     bounds = [(0, *cut, n) for cut, n in zip(cuts, TARGETS)]
     for k in range(3):
         spans = [slice(b[k], b[k + 1]) for b in bounds]
@@ -239,7 +239,7 @@ def test_hypotheses_of_one_sentence_equal_copies_of_it(make, lengths):
         source.summary[pairs],
     )
     wanted = run(decoder, x, copies)
-    memories, caches = decoder.begin(source)
+    memories, caches = decoder.initial_state(source)
     caches = [cache.select(pairs) for cache in caches]
     got = decoder(torch.cat(x), Layout.of(lengths), memories, caches)
     torch.testing.assert_close(got, wanted)
@@ -250,7 +250,7 @@ def test_a_later_token_changes_nothing_earlier(make):
     decoder, source = make(), encoded()
     x = torch.cat(embedded()).requires_grad_()
     layout = Layout.of(TARGETS)
-    out = decoder(x, layout, *decoder.begin(source))
+    out = decoder(x, layout, *decoder.initial_state(source))
     (gradient,) = torch.autograd.grad(out[layout.within <= 2].sum(), x)
     late = layout.within > 2
     assert not gradient[late].any()
@@ -281,7 +281,7 @@ def test_a_source_without_tokens_gives_exactly_no_context():
     attention = RecurrentAttention(AdditiveScore(D_H, D_A, UNITS, bias=True), D_A)
     source = Encoded(torch.randn(2, D_A), Layout.of([0, 2]), [], torch.zeros(2, D_H))
     query = torch.randn(4, D_H, requires_grad=True)
-    context, weights, history = attention(query, attention.remember(source), None)
+    context, weights, history = attention(query, attention.make_memory(source), None)
     assert not context[:2].any()
     assert not weights[:2].any()
     torch.testing.assert_close(weights[2:].sum(-1), torch.ones(2))
@@ -295,7 +295,7 @@ def test_a_source_without_tokens_gives_exactly_no_context():
 def test_any_score_can_be_passed(score):
     attention = RecurrentAttention(score, D_H)
     h, queries = torch.randn(5, D_H), torch.randn(4, D_H)
-    memory = attention.remember(Encoded(h, Layout.of([3, 2]), [], torch.zeros(2, D_H)))
+    memory = attention.make_memory(Encoded(h, Layout.of([3, 2]), [], torch.zeros(2, D_H)))
     context, weights, _ = attention(queries, memory, None)
     for n, own in enumerate((h[:3], h[:3], h[3:], h[3:])):
         alpha = score(queries[n : n + 1], score.prepare(own))[0].softmax(0)
@@ -306,14 +306,14 @@ def test_any_score_can_be_passed(score):
 def test_memories_follow_their_sentences():
     source = encoded()
     attention = RecurrentAttention(BilinearScore(D_H, D_A), D_A)
-    memory, query = attention.remember(source), torch.randn(3, D_H)
+    memory, query = attention.make_memory(source), torch.randn(3, D_H)
     order = torch.tensor([2, 0])
     all_of_them, some = attention(query, memory, None), attention(query[order], memory.select(order), None)
     torch.testing.assert_close(some.context, all_of_them.context[order])
     torch.testing.assert_close(attention(query[:2], memory.first(2), None).context, all_of_them.context[:2])
     fixed = FixedContext(D_H)
     assert torch.equal(
-        fixed(query[order], fixed.remember(source).select(order), None).context, source.summary[order]
+        fixed(query[order], fixed.make_memory(source).select(order), None).context, source.summary[order]
     )
     full = Annotations(torch.zeros(2, 1, D_A), torch.zeros(2, 1, D_H), None)
     assert full.first(2) is full
@@ -336,7 +336,7 @@ def test_bridges():
 @every_decoder
 def test_no_new_tokens_change_nothing(make):
     decoder, source = make(), encoded()
-    memories, caches = decoder.begin(source)
+    memories, caches = decoder.initial_state(source)
     assert decoder(torch.zeros(0, D_E), Layout.of([0, 0, 0]), memories, caches).shape == (0, decoder.d_out)
     x = embedded()
     torch.testing.assert_close(

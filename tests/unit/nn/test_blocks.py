@@ -49,10 +49,10 @@ def test_an_encoder_block_with_an_identity_mixes_positions_alone():
 def test_a_decoder_block_mixes_then_attends_then_mixes_channels():
     torch.manual_seed(2)
     block, x, encoded = decoder_block(PreNorm), tokens(LAYOUT), tokens(KEYS, D_S)
-    memory = block.remember(encoded, KEYS)
+    memory = block.make_memory(encoded, KEYS)
     z = x + block.mixer.part(block.mixer.norm(x), LAYOUT)
     cross = block.cross_attention
-    z = z + cross.part(cross.norm(z), LAYOUT, cross.part.remember(encoded, KEYS))
+    z = z + cross.part(cross.norm(z), LAYOUT, cross.part.make_memory(encoded, KEYS))
     wanted = z + block.feed_forward.part(block.feed_forward.norm(z))
     torch.testing.assert_close(block(x, LAYOUT, memory), wanted)
 
@@ -70,10 +70,10 @@ def test_every_block_of_a_decoder_sees_the_top_of_the_encoder_through_its_own_me
     torch.manual_seed(4)
     blocks = [decoder_block() for _ in range(3)]
     stack, x, encoded = DecoderStack(blocks, nn.Identity()), tokens(LAYOUT), tokens(KEYS, D_S)
-    memories = stack.remember(encoded, KEYS)
+    memories = stack.make_memory(encoded, KEYS)
     wanted = x
     for block in blocks:
-        wanted = block(wanted, LAYOUT, block.remember(encoded, KEYS))
+        wanted = block(wanted, LAYOUT, block.make_memory(encoded, KEYS))
     torch.testing.assert_close(stack(x, LAYOUT, memories), wanted)
     assert not torch.equal(memories[0].keys, memories[1].keys)
 
@@ -109,7 +109,7 @@ def test_the_residual_stream_can_be_read_and_replaced_after_every_part():
         tokens(LAYOUT),
         tokens(KEYS, D_S),
     )
-    memories, (block,) = stack.remember(encoded, KEYS), stack.blocks
+    memories, (block,) = stack.make_memory(encoded, KEYS), stack.blocks
     places = ["after_mixer", "after_cross_attention", "output"]
     parts = ["mixer", "cross_attention", "feed_forward"]
     names = [f"blocks.0.{name}" for name in [*places, *(f"{part}.added" for part in parts)]]

@@ -44,7 +44,7 @@ def test_a_model_claims_what_any_of_its_parts_claims():
 def test_recurrences_read_ahead_where_they_read_backwards():
     onward, back = Recurrence(GRUCell(3, 3)), Recurrence(GRUCell(3, 3), reverse=True)
     assert declared(onward) == set()
-    assert declared(back) == declared(Bidirectional(onward, back)) == {"reads_ahead"}
+    assert declared(back) == declared(Bidirectional(onward, back)) == {"non_causal"}
 
 
 def test_rows_carry_the_dotted_name_of_their_parameter():

@@ -309,7 +309,7 @@ def test_every_mixer_stands_in_a_block(name, place):
 @every_mixer
 def test_what_reads_ahead_refuses_a_cache(name):
     part = MIXERS[name]()
-    assert part.reads_ahead
+    assert part.non_causal
     with pytest.raises(ValueError, match=f"{type(part).__name__} is not causal and does not support a cache"):
         part(tokens(), Layout.of(LENGTHS), ConvolutionCache())
 
@@ -327,7 +327,7 @@ def test_kernels_without_a_middle_are_refused(make):
         make(D, 4)
     with pytest.raises(ValueError, match="kernel must be at least 1, got 0"):
         make(D, 0, causal=True)
-    assert not make(D, 4, causal=True).reads_ahead
+    assert not make(D, 4, causal=True).non_causal
 
 
 def test_only_the_last_bias_of_a_separable_convolution_is_added_to_all_tokens_alike():

@@ -132,10 +132,10 @@ def test_selecting_reorders_hypotheses_and_leaves_sentences():
 
 
 def test_widening_repeats_hypotheses_side_by_side():
-    wide = state().widen(2)
+    wide = state().expand(2)
     check(wide, [0, 1, 2], [0, 0, 1, 1, 2, 2])
     assert wide.width == 2
-    again = wide.widen(3)
+    again = wide.expand(3)
     check(again, [0, 1, 2], [0] * 6 + [1] * 6 + [2] * 6)
     assert again.width == 6
 
@@ -153,7 +153,7 @@ def test_keeping_drops_the_other_sentences_from_both_halves():
     data=st.data(),
 )
 def test_any_sequence_of_changes_equals_lists(width, kept, data):
-    wide = state(4).widen(width)
+    wide = state(4).expand(width)
     rows = [r for r in range(4) for _ in range(width)]
     beams = data.draw(st.lists(st.integers(0, width - 1), min_size=4 * width, max_size=4 * width))
     parents = [width * (n // width) + beam for n, beam in enumerate(beams)]

@@ -37,7 +37,7 @@ def model_of(seed=1, layers=(2,), **experts):
 
 
 def batch_of(rows):
-    return Batch.forced(None, rows, start=1, end=2)
+    return Batch.teacher_forced(None, rows, start=1, end=2)
 
 
 BATCH = batch_of([[3, 4, 5], [6], [7, 8, 9, 10]])

@@ -71,7 +71,7 @@ def test_without_gradients_only_the_logits_are_computed(context):
 
 
 def test_the_objective_returns_terms_with_their_counts():
-    batch = Batch.forced([[3, 4]], [[5, 6, 3]], start=1, end=2)
+    batch = Batch.teacher_forced([[3, 4]], [[5, 6, 3]], start=1, end=2)
     assert batch.inputs.split() == [[1, 5, 6, 3]]
     assert batch.targets.tolist() == [5, 6, 3, 2]
     assert batch.source.split() == [[3, 4, 2]]

@@ -35,7 +35,7 @@ PAIRS = [[(0, 1), (0, 2), (1, 0)], [(2, 0)], []]  # target, source
 
 
 def batch_of(rows=(0, 1, 2)):
-    batch = Batch.forced([SOURCES[r] for r in rows], [TARGETS[r] for r in rows], start=1, end=2)
+    batch = Batch.teacher_forced([SOURCES[r] for r in rows], [TARGETS[r] for r in rows], start=1, end=2)
     return batch.linked([[place for pair in PAIRS[r] for place in pair] for r in rows])
 
 
@@ -167,7 +167,7 @@ def test_accumulated_micro_batches_equal_one_large_step():
 
 def test_without_links_the_model_runs_as_it_always_does():
     model = model_of()
-    batch = Batch.forced(SOURCES, TARGETS, start=1, end=2)
+    batch = Batch.teacher_forced(SOURCES, TARGETS, start=1, end=2)
     step = ModelWithLoss(model, NextToken(), auxiliary=[Guidance(model)])
     assert step.counts(batch).keys() == {"token", "nll"}
     attention = model.get_submodule(step.auxiliary[1].taps[0].removesuffix(".weights"))

@@ -14,7 +14,7 @@ from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.tasks import seq2seq
-from heedful.tasks.generation.generator import forced
+from heedful.tasks.generation.generator import score_targets
 from heedful.text.specials import SPECIALS
 
 LINES = [" ".join(words) for words in (["a", "b"], ["b", "a", "c"], ["c"], ["a", "c", "c"], ["b"])] * 7
@@ -81,9 +81,9 @@ def test_the_perplexity_is_the_same_however_much_is_read_at_a_time(copier, monke
 
     def observed(model, batch):
         seen.append(batch.inputs.layout.n_tokens)
-        return forced(model, batch)
+        return score_targets(model, batch)
 
-    monkeypatch.setattr(seq2seq, "forced", observed)
+    monkeypatch.setattr(seq2seq, "score_targets", observed)
     again = evaluate(copier, "test", chosen_splits(copier, "test", None)["test"]).scores
     (one,), (two,) = ([s for s in scores if s.name == "perplexity"] for scores in (whole, again))
     assert one.value == pytest.approx(two.value, rel=1e-5)
@@ -103,7 +103,7 @@ def test_perplexity_is_of_the_targets_alone(copier):
     nll = n = 0.0
     for line in LINES:
         ids = copier.processor.target.encode(line)
-        (result,) = forced(copier.model, copier.recipe.pairing.scored([ids], [ids]))
+        (result,) = score_targets(copier.model, copier.recipe.pairing.scored([ids], [ids]))
         nll, n = nll - float(result.log_probs.double().sum()), n + len(result.log_probs)
     assert scores["perplexity"].value == pytest.approx(math.exp(nll / n), rel=1e-4)
     assert scores["BLEU"].counts["sentences"] == len(LINES)

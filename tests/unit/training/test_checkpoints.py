@@ -212,10 +212,10 @@ def test_prune_keeps_the_newest_and_the_best_and_drops_a_given_up_future(tmp_pat
 def test_prune_removes_past_checkpoints_out_of_turn(tmp_path):
     for update in (3, 5, 6):
         _save(tmp_path, update)
-    checkpoints.prune(tmp_path, now=5, last=2, best=[], in_turn=lambda update: update % 3 == 0)
+    checkpoints.prune(tmp_path, now=5, last=2, best=[], is_regular=lambda update: update % 3 == 0)
     assert [int(p.name[5:]) for p in checkpoints.paths(tmp_path)] == [3, 5]
     _save(tmp_path, 6)
-    checkpoints.prune(tmp_path, now=6, last=2, best=[], in_turn=lambda update: update % 3 == 0)
+    checkpoints.prune(tmp_path, now=6, last=2, best=[], is_regular=lambda update: update % 3 == 0)
     assert [int(p.name[5:]) for p in checkpoints.paths(tmp_path)] == [3, 6]
 
 

@@ -103,7 +103,7 @@ def _expert_gradients(run):
     torch.manual_seed(1)
     step = ModelWithLoss(build_model(LanguageModelConfig.model_validate(EXPERTS), 13), NextToken())
     forward, world, rank = distribution.wrap(step), distribution.world(), distribution.rank()
-    batches = [Batch.forced(None, rows, start=1, end=2) for rows in PARTS]
+    batches = [Batch.teacher_forced(None, rows, start=1, end=2) for rows in PARTS]
     counts = Counter()
     for batch in batches[rank::world]:
         counts.update(step.counts(batch))
@@ -139,7 +139,7 @@ def _two_updates_of_a_part(run):
     model.heads["unused"] = torch.nn.Linear(6, 5)
     step = ModelWithLoss(model, NextToken())
     forward, world, rank = distribution.wrap(step), distribution.world(), distribution.rank()
-    batches = [Batch.forced(None, rows, start=1, end=2) for rows in PARTS]
+    batches = [Batch.teacher_forced(None, rows, start=1, end=2) for rows in PARTS]
     counts = Counter()
     for batch in batches:
         counts.update(step.counts(batch))

@@ -252,7 +252,7 @@ def test_patience_of_a_continued_run_knows_nothing_of_a_validation_out_of_turn(t
     parts = Toy(tmp_path / "parts", {**settings, "max_updates": 12}, validate=_scripted([3.0, 5.0, 2.5]))
     one, two = whole.train().state, parts.train(resume=True).state
     assert one.bad_validations == two.bad_validations == 0
-    assert one.best_in_turn == two.best_in_turn == 2.5
+    assert one.best_regular == two.best_regular == 2.5
     assert one.best == two.best
     assert [scored.update for scored in two.best] == [12, 6, 3]
 
@@ -263,7 +263,7 @@ def test_what_was_best_out_of_turn_is_forgotten_by_a_training_that_goes_on(tmp_p
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     wanted = Toy(whole, longer, validate=_scripted([3.0, 4.0, 5.0, 6.0])).train().state
     ended = Toy(parts, end, validate=_scripted([3.0, 1.0])).train().state
-    assert [(scored.update, scored.in_turn) for scored in ended.best] == [(5, False), (3, True)]
+    assert [(scored.update, scored.is_regular) for scored in ended.best] == [(5, False), (3, True)]
     assert _steps(parts) == [3, 5]
     assert chosen(parts, TrainingConfig(**end)) == [checkpoints.path_of(parts, 5)]
     state = Toy(parts, longer, validate=_scripted([4.0, 5.0, 6.0])).train(resume=True).state

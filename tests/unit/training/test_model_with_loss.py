@@ -67,7 +67,7 @@ MIXED = EncoderConfig(
 
 def batch(with_source=True):
     sources = [[3, 4, 9], [5], [7, 8]] if with_source else None
-    return Batch.forced(sources, [[11, 12], [13, 14, 15, 16, 17], [3]], start=1, end=2)
+    return Batch.teacher_forced(sources, [[11, 12], [13, 14, 15, 16, 17], [3]], start=1, end=2)
 
 
 def reads_source(config):

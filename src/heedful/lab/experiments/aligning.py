@@ -35,7 +35,7 @@ from heedful.nn.layout import Layout
 from heedful.nn.positions import Added, SinusoidalPositions
 from heedful.nn.taps import recording
 from heedful.objectives.cross_entropy import NextToken
-from heedful.tasks.generation.generator import forced
+from heedful.tasks.generation.generator import score_targets
 from heedful.tasks.metrics.alignment import Alignment, alignment_error_rate
 from heedful.training.optimizers import AdamConfig
 from heedful.training.schedules import Constant
@@ -70,7 +70,7 @@ class Corpus:
         """Build a teacher-forced batch of the pairs."""
         sources = [[self.source[word] for word in pair.source.split()] for pair in pairs]
         targets = [[self.target[word] for word in pair.target.split()] for pair in pairs]
-        return Batch.forced(sources, targets, start=START, end=END)
+        return Batch.teacher_forced(sources, targets, start=START, end=END)
 
 
 @cache
@@ -136,7 +136,7 @@ def weights(model: Model, pairs: Sequence[Pair]) -> list[torch.Tensor]:
 
     The end tokens of both sides are left out, so a row may sum to less than 1.
     """
-    found = forced(model.eval(), corpus().batch(pairs), alignment=True)
+    found = score_targets(model.eval(), corpus().batch(pairs), alignment=True)
     return [each.alignment[-1, 0, :-1, :-1] for each in found if each.alignment is not None]
 
 

@@ -40,9 +40,9 @@ def invariance(size: Size, shuffled: Literal["all", "keys and values"]) -> Serie
     n = {"short": 12, "long": 48}[size]
     part, layout = CrossAttention(BLOCK_WIDTH, N_HEADS), Layout.of([n])
     x, order = torch.randn(n, BLOCK_WIDTH), torch.randperm(n)
-    before = part(x, layout, part.remember(x, layout))
+    before = part(x, layout, part.make_memory(x, layout))
     queries = x[order] if shuffled == "all" else x
-    after = part(queries, layout, part.remember(x[order], layout))
+    after = part(queries, layout, part.make_memory(x[order], layout))
     same, moved = _relative(after, before), _relative(after, before[order])
     invariant = same < BLIND
     return Series(

@@ -361,9 +361,9 @@ def learned_text(mixer: str, updates: int) -> LearnedText:
     model, generator = text_model(mixer), generator_from(0)
     known = data().plain
     chosen = (torch.randint(len(known), (BATCH,), generator=generator).tolist() for _ in range(updates))
-    batches = (Batch.forced(None, [known[i] for i in each], start=START, end=END) for each in chosen)
+    batches = (Batch.teacher_forced(None, [known[i] for i in each], start=START, end=END) for each in chosen)
     training = train(model, NextToken(), batches, AdamConfig(), Constant(TEXT_RATE, warmup=10))
-    new = Batch.forced(None, [ids for ids, _ in data().tested], start=START, end=END)
+    new = Batch.teacher_forced(None, [ids for ids, _ in data().tested], start=START, end=END)
     with torch.no_grad():
         scores = model.heads["token"](model(new.inputs)).log_softmax(-1)
     nats = -scores.gather(1, new.targets[:, None]).mean().item()

@@ -66,7 +66,7 @@ def model_of(norm: str, seed: int) -> LanguageModel:
 
 def batch_of(own: Sequence[Sequence[int]], extra: Sequence[Sequence[int]] = ()) -> Batch:
     """Build a batch of sentences to predict, followed by others that are only read."""
-    batch = Batch.forced(None, [*own, *extra], start=START, end=END)
+    batch = Batch.teacher_forced(None, [*own, *extra], start=START, end=END)
     asked = sum(len(sentence) + 1 for sentence in own)
     return Batch(batch.inputs, batch.targets[:asked], None, (), torch.arange(asked))
 

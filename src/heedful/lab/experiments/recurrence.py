@@ -289,7 +289,7 @@ def drawn(n: int, longest: int, generator: torch.Generator) -> list[Words]:
 def batch_of(sentences: Sequence[Words], in_order: bool) -> Batch:
     """Build a teacher-forced batch of sentences and their targets."""
     written = sentences if in_order else [sentence[::-1] for sentence in sentences]
-    return Batch.forced(sentences, written, start=START, end=END)
+    return Batch.teacher_forced(sentences, written, start=START, end=END)
 
 
 @cache

@@ -16,7 +16,7 @@ from heedful.nn.attention.scores import (
     CosineScore,
     DotScore,
     ScaledDotScore,
-    Score,
+    ScoreFunction,
 )
 
 N_QUERIES, N_KEYS = 16, 64
@@ -26,7 +26,7 @@ NARROW = (3.8, 3.4)  # inches of a panel if three are side by side
 
 
 @torch.no_grad()
-def softmax_of(score: Score, width: int, sets: int) -> dict[str, float]:
+def softmax_of(score: ScoreFunction, width: int, sets: int) -> dict[str, float]:
     """Measure a score and its softmax for queries and keys with components of mean 0 and variance 1.
 
     Returns:
@@ -50,7 +50,7 @@ def softmax_of(score: Score, width: int, sets: int) -> dict[str, float]:
 
 @measures("dot-product-scale", score=(DotScore(), ScaledDotScore()))
 @seeded()
-def growth(size: Size, score: Score) -> Series:
+def growth(size: Size, score: ScoreFunction) -> Series:
     """Measure how scores grow with the width, and how the softmax's gradient vanishes."""
     rows = [{"d_k": d, **softmax_of(score, d, SETS[size])} for d in WIDTHS[size]]
     first, last = rows[0], rows[-1]
@@ -97,7 +97,7 @@ def growth(size: Size, score: Score) -> Series:
 
 @measures("additive-against-dot", rival=(DotScore(), ScaledDotScore()))
 @seeded()
-def additive_against(size: Size, rival: Score) -> Series:
+def additive_against(size: Size, rival: ScoreFunction) -> Series:
     """Measure the gradients that an additive score and a product preserve."""
     widths, sets = WIDTHS[size], SETS[size]
     found = {
@@ -215,7 +215,7 @@ def cosine(size: Size, strength: float | None) -> Series:
     )
 
 
-def _first_weight(score: Score, query: Tensor, keys: Tensor) -> float:
+def _first_weight(score: ScoreFunction, query: Tensor, keys: Tensor) -> float:
     return score(query, score.prepare(keys)).softmax(-1)[..., 0].mean().item()
 
 
@@ -257,7 +257,7 @@ def both_forms(split: Tensor, joined: Tensor) -> Panel:
 
 def _comparison(d: int) -> list[dict[str, str | float]]:
     """Tabulate heedful's scores at one width."""
-    scores: dict[str, tuple[str, Score]] = {
+    scores: dict[str, tuple[str, ScoreFunction]] = {
         "dot": ("q·k", DotScore()),
         "scaled dot": ("q·k / √d_k", ScaledDotScore()),
         "multiplicative": ("qᵀ W k", BilinearScore(d, d)),

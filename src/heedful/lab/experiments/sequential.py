@@ -138,7 +138,7 @@ def _recurrent_attention(n_source: int, n_target: int) -> Tensor:
     encoded = Encoded(annotations, Layout.of([n_source]), [], summary)
     memories: Any
     caches: Any
-    memories, caches = part.begin(encoded)
+    memories, caches = part.initial_state(encoded)
     return part(x, Layout.of([n_target]), memories, caches)
 
 
@@ -155,7 +155,7 @@ def _cross_attention(n_source: int, n_target: int) -> Tensor:
     with seeded(0):
         stack = decoder_stack(ONE_LAYER)
         encoded, x = torch.randn(n_source, D), torch.randn(n_target, D)
-    return stack(x, Layout.of([n_target]), stack.remember(encoded, Layout.of([n_source])))
+    return stack(x, Layout.of([n_target]), stack.make_memory(encoded, Layout.of([n_source])))
 
 
 DECODERS: dict[str, Callable[[int, int], Tensor]] = {

@@ -304,7 +304,7 @@ def pretrained(mixer: str, shuffled: bool, updates: int) -> LanguageModel:
     sentences = _shuffled(data().plain, generator) if shuffled else data().plain
     model = model_of(mixer, seed=0)
     batches = (
-        Batch.forced(None, [sentences[i] for i in chosen], start=START, end=END)
+        Batch.teacher_forced(None, [sentences[i] for i in chosen], start=START, end=END)
         for chosen in _chosen(len(sentences), updates, generator)
     )
     train(model, NextToken(), batches, AdamConfig(), Constant(RATE, warmup=20))

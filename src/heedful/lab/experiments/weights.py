@@ -174,16 +174,16 @@ def padded(size: Size, *, masked: bool) -> Series:
         part = CrossAttention(_D, 2)
     target, source = _vectors(5, 1), _vectors(_N, 2)
     layout = Layout.of([5])
-    alone = part(target, layout, part.remember(source, Layout.of([_N])))
+    alone = part(target, layout, part.make_memory(source, Layout.of([_N])))
     table = []
     for pads in n_pads:
         # The second sentence in the batch is longer, so the first is padded.
         rows = torch.cat([source, _vectors(pads, 3)])
         both, n_seen = torch.cat([source if masked else rows, rows]), _N if masked else len(rows)
-        memory = part.remember(both, Layout.of([n_seen, len(rows)]))
+        memory = part.make_memory(both, Layout.of([n_seen, len(rows)]))
         result = part(torch.cat([target, target]), Layout.of([5, 5]), memory)
         table.append({"pads": pads, "largest change": (result[:5] - alone).abs().max().item()})
-    nothing = part(target, layout, part.remember(source[:0], Layout.of([0]))).abs().max().item()
+    nothing = part(target, layout, part.make_memory(source[:0], Layout.of([0]))).abs().max().item()
     plain = torch.full((3,), -math.inf).softmax(0).isnan().any().item()
     changes = [row["largest change"] for row in table]
     return Series(
@@ -218,7 +218,7 @@ def crossed(size: Size, *, cross: bool) -> Series:
         crossing, causal = CrossAttention(_D, 2), SelfAttention(_D, 2, causal=True)
 
     def attend(source: Tensor) -> Tensor:
-        return crossing(x, layout, crossing.remember(source, layout)) if cross else causal(source, layout)
+        return crossing(x, layout, crossing.make_memory(source, layout)) if cross else causal(source, layout)
 
     before, sees = attend(source), torch.zeros(n, n)
     for j in range(n):

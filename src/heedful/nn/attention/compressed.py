@@ -97,7 +97,7 @@ class MemoryCompressedAttention(MultiHead):
     scores and weighted sums cost 1 / ``factor`` of its.
     """
 
-    fused = "qkv"
+    fused_name = "qkv"
     causal = True
     eager = True
     """Slot counts depend on the sequence lengths: compiling would trace a new graph for every batch."""

@@ -44,7 +44,7 @@ class CrossAttention(MultiHead):
         options: see `HeadOptions`.
     """
 
-    fused = "kv"
+    fused_name = "kv"
 
     def __init__(
         self, d_model: int, n_heads: int, *, d_memory: int | None = None, **options: Unpack[HeadOptions]
@@ -55,7 +55,7 @@ class CrossAttention(MultiHead):
         init_layer(self.q, self.sizes[:1])
         init_layer(self.kv, self.sizes[1:])
 
-    def remember(self, encoded: Float[Tensor, "T_s d_memory"], layout: Layout) -> AttentionMemory:
+    def make_memory(self, encoded: Float[Tensor, "T_s d_memory"], layout: Layout) -> AttentionMemory:
         """Project the encoded sentences to keys and values, once for all queries."""
         k, v = layout.pad(self.kv(encoded)).split(self.sizes[1:], dim=-1)
         return AttentionMemory(*self._keys_and_values(k, v), layout)

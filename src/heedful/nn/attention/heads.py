@@ -27,7 +27,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heedful.nn.attention.kernels import attend
-from heedful.nn.attention.scores import ScaledDotScore, Score
+from heedful.nn.attention.scores import ScaledDotScore, ScoreFunction
 from heedful.nn.dropout import Dropout
 from heedful.nn.taps import Tap
 from heedful.nn.visibility import Visibility
@@ -81,7 +81,7 @@ class HeadOptions(TypedDict, total=False):
     d_k: int | None
     d_v: int | None
     n_kv_heads: int | None
-    score: Score | None
+    score: ScoreFunction | None
     qkv_bias: bool
     out_bias: bool
     dropout: float
@@ -109,7 +109,7 @@ class MultiHead(nn.Module):
     keys or values are used but not cached.
     """
 
-    fused: ClassVar[str]
+    fused_name: ClassVar[str]
     """Name of the projection that contains the keys and values."""
 
     def __init__(
@@ -120,7 +120,7 @@ class MultiHead(nn.Module):
         d_k: int | None = None,
         d_v: int | None = None,
         n_kv_heads: int | None = None,
-        score: Score | None = None,
+        score: ScoreFunction | None = None,
         qkv_bias: bool = False,
         out_bias: bool = False,
         dropout: float = 0.0,
@@ -152,7 +152,7 @@ class MultiHead(nn.Module):
     @property
     def slices(self) -> dict[str, list[int]]:
         """Row counts of the matrices that share one parameter."""
-        return {f"{self.fused}.weight": self.sizes if self.fused == "qkv" else self.sizes[1:]}
+        return {f"{self.fused_name}.weight": self.sizes if self.fused_name == "qkv" else self.sizes[1:]}
 
     @property
     def without_gradient(self) -> dict[str, Iterable[int]]:
@@ -163,13 +163,13 @@ class MultiHead(nn.Module):
         """
         is_product = self.score.product_scale(self.d_k) is not None
         rows = self._unrotated_keys if self.qkv_bias and is_product else ()
-        return {f"{self.fused}.bias": rows} if rows else {}
+        return {f"{self.fused_name}.bias": rows} if rows else {}
 
     @property
     def adds_constant(self) -> dict[str, range]:
         """The output bias, and the rows of the value bias: without dropout, weights sum to 1."""
         first = self._first_key + self.sizes[1]
-        values = {f"{self.fused}.bias": range(first, first + self.sizes[2])}
+        values = {f"{self.fused_name}.bias": range(first, first + self.sizes[2])}
         out = {} if self.out.bias is None else {"out.bias": range(len(self.out.bias))}
         return out | (values if self.qkv_bias and self.dropout.p == 0 else {})
 
@@ -181,7 +181,7 @@ class MultiHead(nn.Module):
     @property
     def _first_key(self) -> int:
         """First row of the keys in the fused projection."""
-        return self.sizes[0] if self.fused == "qkv" else 0
+        return self.sizes[0] if self.fused_name == "qkv" else 0
 
     @property
     def _taps(self) -> list[Tap]:

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from heedful.nn.attention.scores import Score
+from heedful.nn.attention.scores import ScoreFunction
 from heedful.nn.attention.weights import attention_weights, weighted_sum
 from heedful.nn.dropout import Dropout
 from heedful.nn.taps import Heads, Tap
@@ -71,7 +71,7 @@ def attend(
     keys: Float[Tensor, "B G K d_p"],
     values: Float[Tensor, "B G K d_v"],
     visibility: Visibility,
-    score: Score,
+    score: ScoreFunction,
     *,
     dropout: Dropout,
     scores_tap: Tap,
@@ -132,7 +132,7 @@ def compute_for_taps(
     queries: Float[Tensor, "B H Q d_k"],
     keys: Float[Tensor, "B G K d_p"],
     visibility: Visibility,
-    score: Score,
+    score: ScoreFunction,
     bias: Float[Tensor, "..."] | None,
     scores_tap: Tap,
     weights_tap: Tap,

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from heedful.nn.attention.scores import Score
+from heedful.nn.attention.scores import ScoreFunction
 from heedful.nn.layout import Layout
 
 States = tuple[Tensor, ...]
@@ -113,21 +113,21 @@ class RecurrentAttention(nn.Module):
     sentence share its keys, and the source is not copied.
 
     ``history`` holds past alignments, as a tensor with N rows, or is None. This class has no history;
-    subclasses with one override ``begin`` and ``forward``.
+    subclasses with one override ``initial_history`` and ``forward``.
     """
 
-    def __init__(self, score: Score, d_annotation: int) -> None:
+    def __init__(self, score: ScoreFunction, d_annotation: int) -> None:
         super().__init__()
         self.score, self.d_context = score, d_annotation
 
-    def remember(self, encoded: Encoded) -> Annotations:
+    def make_memory(self, encoded: Encoded) -> Annotations:
         """Pad the annotations and prepare the keys, once per sentence."""
         layout, annotations = encoded.layout, encoded.annotations
         keys = layout.pad(self.score.prepare(annotations))
         masked = None if layout.is_rectangular else ~layout.real[:, None]
         return Annotations(layout.pad(annotations), keys, masked)
 
-    def begin(self, memory: SourceMemory) -> Tensor | None:
+    def initial_history(self, memory: SourceMemory) -> Tensor | None:
         """Return the initial history of B hypotheses."""
         return None
 
@@ -135,15 +135,19 @@ class RecurrentAttention(nn.Module):
         self, query: Float[Tensor, "N d_query"], memory: Annotations, history: Tensor | None
     ) -> Attended:
         """Attend once; the context of a sentence without tokens is exactly 0."""
-        weights = self.weigh(query, memory)
-        return Attended(self.blend(weights, memory), weights, history)
+        weights = self.attention_weights(query, memory)
+        return Attended(self.weighted_sum(weights, memory), weights, history)
 
-    def weigh(self, query: Float[Tensor, "N d_query"], memory: Annotations) -> Float[Tensor, "N S"]:
+    def attention_weights(
+        self, query: Float[Tensor, "N d_query"], memory: Annotations
+    ) -> Float[Tensor, "N S"]:
         """Compute the weights over the source."""
         scores = self.score(query.unflatten(0, (len(memory.keys), -1)), memory.keys)
         return masked_softmax(scores, memory.masked).flatten(0, 1)
 
-    def blend(self, weights: Float[Tensor, "N S"], memory: Annotations) -> Float[Tensor, "N d_annotation"]:
+    def weighted_sum(
+        self, weights: Float[Tensor, "N S"], memory: Annotations
+    ) -> Float[Tensor, "N d_annotation"]:
         """Compute the weighted sum of the annotations."""
         return (weights.unflatten(0, (len(memory.keys), -1)) @ memory.vectors).flatten(0, 1)
 
@@ -159,11 +163,11 @@ class FixedContext(nn.Module):
         super().__init__()
         self.d_context = d_context
 
-    def remember(self, encoded: Encoded) -> ContextVector:
+    def make_memory(self, encoded: Encoded) -> ContextVector:
         """Return c as the memory."""
         return ContextVector(encoded.summary)
 
-    def begin(self, memory: SourceMemory) -> Tensor | None:
+    def initial_history(self, memory: SourceMemory) -> Tensor | None:
         """Return None: there is no history."""
         return None
 

@@ -120,7 +120,7 @@ class MultiHeadAdditiveAttention(nn.Module):
         nn.init.xavier_uniform_(self.out.weight)
         nn.init.zeros_(self.query.bias)
 
-    def remember(self, encoded: Encoded) -> Annotations:
+    def make_memory(self, encoded: Encoded) -> Annotations:
         """Project keys and values of all heads, once per sentence."""
         layout, annotations = encoded.layout, encoded.annotations
         keys, values = (
@@ -129,7 +129,7 @@ class MultiHeadAdditiveAttention(nn.Module):
         )
         return Annotations(values, keys, None if layout.is_rectangular else ~layout.real[:, None])
 
-    def begin(self, memory: SourceMemory) -> Tensor | None:
+    def initial_history(self, memory: SourceMemory) -> Tensor | None:
         """Return the initial history of B hypotheses: uniform alignments, or None without a location."""
         if self.location is None:
             return None

@@ -1,8 +1,8 @@
 """Attention score functions; attention weights are the softmax of the scores.
 
-All share one interface. `Score.prepare` transforms keys once, before they are cached, padded or rotated;
-`Score.forward` takes queries and *prepared* keys, of width d_p. Leading axes broadcast, so a score accepts
-``[B, Q, d]`` (one head) and ``[B, H, Q, d]``.
+All share one interface. `ScoreFunction.prepare` transforms keys once, before they are cached, padded or
+rotated; `ScoreFunction.forward` takes queries and *prepared* keys, of width d_p. Leading axes broadcast, so a
+score accepts ``[B, Q, d]`` (one head) and ``[B, H, Q, d]``.
 
 | class | score of q and k | ``prepare(k)`` | ``product_scale`` |
 |---|---|---|---|
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
-class Score(nn.Module, ABC):
+class ScoreFunction(nn.Module, ABC):
     """Base class of scores: ``score(queries, score.prepare(keys))`` is ``[..., Q, K]``.
 
     A subclass defines `forward`, and `prepare` if a part of the score depends on the keys alone.
@@ -41,7 +41,7 @@ class Score(nn.Module, ABC):
         if "forward" in vars(cls):
             for name in ("product_scale", "is_rotation_invariant"):
                 if name not in vars(cls):
-                    setattr(cls, name, vars(Score)[name])
+                    setattr(cls, name, vars(ScoreFunction)[name])
 
     def product_scale(self, d_p: int) -> float | None:
         """Return s if the score is s q·k', with k' the prepared key of width ``d_p``; None for other scores.
@@ -69,7 +69,7 @@ class Score(nn.Module, ABC):
         """Compute the score of every query with every prepared key; leading axes broadcast."""
 
 
-class DotScore(Score):
+class DotScore(ScoreFunction):
     """score(q, k) = q·k, for queries and keys of the same width.
 
     Source: Luong et al. 2015, section 3.1, "dot"; lecture S0.
@@ -88,7 +88,7 @@ class DotScore(Score):
         return queries @ keys.mT
 
 
-class ScaledDotScore(Score):
+class ScaledDotScore(ScoreFunction):
     """score(q, k) = q·k / √d_k, for queries and keys of the same width d_k.
 
     If components are independent with mean 0 and variance 1, q·k has variance d_k; the division makes it 1.
@@ -112,7 +112,7 @@ class ScaledDotScore(Score):
         return (queries * (1.0 / math.sqrt(queries.shape[-1]))) @ keys.mT
 
 
-class BilinearScore(Score):
+class BilinearScore(ScoreFunction):
     """score(q, k) = qᵀ W k, with W of shape [d_q, d_k]; the widths may differ.
 
     A prepared key is W k, of width d_q, and the score is its dot product with q.
@@ -148,7 +148,7 @@ class BilinearScore(Score):
         return queries @ keys.mT
 
 
-class AdditiveScore(Score):
+class AdditiveScore(ScoreFunction):
     """score(q, k) = vᵀ tanh(W_q q + W_k k), with one v or one v_h per head.
 
     This equals the concat form of lecture S0, vᵀ tanh(W [q; k]) with W = [W_q W_k], and its
@@ -207,7 +207,7 @@ class AdditiveScore(Score):
         return (activations.flatten(-3, -2) @ vectors[..., None]).view(activations.shape[:-1])
 
 
-class CosineScore(Score):
+class CosineScore(ScoreFunction):
     """score(q, k) = β q·k / (‖q‖ ‖k‖), for queries and keys of the same width.
 
     Without a key strength, β is 1 and scores lie in [-1, 1], so their softmax over many keys is nearly

@@ -67,7 +67,7 @@ class SelfAttention(MultiHead):
     Taps receive whole sequences in every case.
     """
 
-    fused = "qkv"
+    fused_name = "qkv"
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class SelfAttention(MultiHead):
         init_layer(self.qkv, self.sizes)
 
     @property
-    def reads_ahead(self) -> bool:
+    def non_causal(self) -> bool:
         """Whether a token sees later tokens (`heedful.nn.declarations`)."""
         return not self.causal
 

@@ -81,7 +81,7 @@ def n_hypotheses(decoding: GreedyConfig | BeamConfig | SampleConfig) -> int:
 
 
 @dataclass(frozen=True)
-class Forced:
+class TargetScores:
     """The scores of one given target.
 
     Args:
@@ -95,7 +95,7 @@ class Forced:
 
 
 @torch.no_grad()
-def forced(model: Model, batch: Batch, *, alignment: bool = False) -> list[Forced]:
+def score_targets(model: Model, batch: Batch, *, alignment: bool = False) -> list[TargetScores]:
     """Score the targets of ``batch``, teacher forced; one result for each sequence."""
     names = model.alignment_taps if alignment else []
     with capture(model, dict.fromkeys(names)) as seen:
@@ -106,12 +106,12 @@ def forced(model: Model, batch: Batch, *, alignment: bool = False) -> list[Force
     lengths = batch.n_answers
     parts = picked.split(list(lengths))
     if not names:
-        return [Forced(p, None) for p in parts]
+        return [TargetScores(p, None) for p in parts]
     assert batch.source is not None
     layers = torch.stack([seen[name][-1] for name in names])
     sources = batch.source.layout.lengths
     return [
-        Forced(p, layers[:, i, :, :n, :s])
+        TargetScores(p, layers[:, i, :, :n, :s])
         for i, (p, n, s) in enumerate(zip(parts, lengths, sources, strict=True))
     ]
 

@@ -35,13 +35,13 @@ class SequenceFormat(Protocol):
         """``[N, columns]``: the tokens that a batch will have of each pair, the target's in the last."""
         ...
 
-    def begin(
+    def prefill(
         self, generator: Generator, sources: Sequence[Ids], device: torch.device
     ) -> tuple[StepOutput, Tokens | Images | None]:
         """Let the model read the sources: logits of the first tokens; and the sources as it read them."""
         ...
 
-    def room(self, source_length: int) -> int | None:
+    def max_target_length(self, source_length: int) -> int | None:
         """The most tokens that a target may have, its end token included; None: any number."""
         ...
 
@@ -58,7 +58,7 @@ class EncoderDecoderFormat:
 
     def collate(self, sources: Sequence[Ids], targets: Sequence[Ids], samples: Sequence[int] = ()) -> Batch:
         """Teacher forcing."""
-        return Batch.forced(sources, targets, start=SPECIALS.start, end=SPECIALS.end, samples=samples)
+        return Batch.teacher_forced(sources, targets, start=SPECIALS.start, end=SPECIALS.end, samples=samples)
 
     def scored(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
         """The same."""
@@ -68,7 +68,7 @@ class EncoderDecoderFormat:
         """With the end (or start) token of each."""
         return np.stack([sources, targets], axis=1) + 1
 
-    def begin(
+    def prefill(
         self, generator: Generator, sources: Sequence[Ids], device: torch.device
     ) -> tuple[StepOutput, Tokens | None]:
         """The encoder reads."""
@@ -76,7 +76,7 @@ class EncoderDecoderFormat:
         start = Tokens.of([[SPECIALS.start]] * len(sources), device=device)
         return generator.prefill(read, start), read
 
-    def room(self, source_length: int) -> int | None:
+    def max_target_length(self, source_length: int) -> int | None:
         """What the decoder has positions for."""
         return self.longest
 
@@ -121,14 +121,14 @@ class ConcatenatedFormat:
         """All that is read."""
         return (sources + targets + 2)[:, None]
 
-    def begin(
+    def prefill(
         self, generator: Generator, sources: Sequence[Ids], device: torch.device
     ) -> tuple[StepOutput, Tokens | None]:
         """The model reads the source and the separator."""
         prefixes = [[SPECIALS.start, *x, SPECIALS.separate] for x in sources]
         return generator.prefill(None, Tokens.of(prefixes, device=device)), None
 
-    def room(self, source_length: int) -> int | None:
+    def max_target_length(self, source_length: int) -> int | None:
         """What the context leaves: the end token is written, but not read."""
         return self.context - source_length - 1
 
@@ -162,7 +162,7 @@ class ImageAndCaption:
 
     def collate(self, sources: Sequence[Ids], targets: Sequence[Ids], samples: Sequence[int] = ()) -> Batch:
         """Teacher forcing."""
-        batch = Batch.forced(None, targets, start=SPECIALS.start, end=SPECIALS.end, samples=samples)
+        batch = Batch.teacher_forced(None, targets, start=SPECIALS.start, end=SPECIALS.end, samples=samples)
         return replace(batch, source=self.images(sources))
 
     def scored(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
@@ -173,7 +173,7 @@ class ImageAndCaption:
         """Patches, and words with the start token; ``sources`` counts numbers, and is not read."""
         return np.stack([np.full_like(targets, self.n_tokens), targets + 1], axis=1)
 
-    def begin(
+    def prefill(
         self, generator: Generator, sources: Sequence[Ids], device: torch.device
     ) -> tuple[StepOutput, Images]:
         """The encoder reads."""
@@ -181,6 +181,6 @@ class ImageAndCaption:
         start = Tokens.of([[SPECIALS.start]] * len(sources), device=device)
         return generator.prefill(read, start), read
 
-    def room(self, source_length: int) -> int | None:
+    def max_target_length(self, source_length: int) -> int | None:
         """What the decoder has positions for."""
         return self.longest

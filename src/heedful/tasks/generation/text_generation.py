@@ -12,7 +12,7 @@ from heedful.decoding.protocol import Hypothesis, Request
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
-from heedful.tasks.generation.generator import Generator, forced, n_hypotheses
+from heedful.tasks.generation.generator import Generator, n_hypotheses, score_targets
 from heedful.tasks.generation.sequence_formats import TWO_SIDES, ImageAndCaption, SequenceFormat
 from heedful.tasks.generation.streaming import OnText, Spelling, Streaming, streamed
 from heedful.tasks.inputs.processor import Tokenizers
@@ -75,7 +75,7 @@ class TextGenerator(Streaming):
         specials = self.tokenizer.specials
         coverage = isinstance(self.decoding, BeamConfig) and self.decoding.coverage > 0
         generator = Generator(self.inference.ready(attention=coverage), attention=coverage)
-        first, read = self.pairing.begin(generator, sources, self.device)
+        first, read = self.pairing.prefill(generator, sources, self.device)
         with streamed(self.spelling, on_text) as on_token:
             request = Request(
                 first,
@@ -91,7 +91,10 @@ class TextGenerator(Streaming):
 
     def _max_length(self, source_length: int) -> int:
         """The maximum number of tokens to generate."""
-        wanted, room = self.decoding.max_length.of(source_length), self.pairing.room(source_length)
+        wanted, room = (
+            self.decoding.max_length.of(source_length),
+            self.pairing.max_target_length(source_length),
+        )
         return wanted if room is None else min(wanted, room)
 
     @torch.inference_mode()
@@ -108,7 +111,7 @@ class TextGenerator(Streaming):
         if not alignment:
             return first
         batch = self.pairing.collate([source], [hypotheses[0].ids]).to(self.device)
-        weights = forced(self.model, batch, alignment=True)[0].alignment
+        weights = score_targets(self.model, batch, alignment=True)[0].alignment
         return replace(first, alignment=None if weights is None else weights.float().tolist())
 
 

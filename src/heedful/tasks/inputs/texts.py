@@ -1,4 +1,4 @@
-"""Texts and pairs of texts as models read them: special tokens, truncation, unknown words, batches by length."""
+"""Texts and pairs of texts as models read them: special tokens, truncation, unknown words, batches."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -121,9 +121,9 @@ class ContinuedState:
         """The hypotheses ``rows``, in that order."""
         return ContinuedState(self.inner.select(rows), tuple(self.lines[i] for i in rows.tolist()))
 
-    def widen(self, width: int) -> "ContinuedState":
+    def expand(self, width: int) -> "ContinuedState":
         """Repeat every hypothesis ``width`` times, side by side."""
-        return ContinuedState(self.inner.widen(width), tuple(x for x in self.lines for _ in range(width)))
+        return ContinuedState(self.inner.expand(width), tuple(x for x in self.lines for _ in range(width)))
 
     def keep(self, sentences: Sequence[int]) -> "ContinuedState":
         """Drop all prompts but these, with their hypotheses."""

@@ -29,7 +29,7 @@ from heedful.models.language_model import LanguageModelConfig
 from heedful.recipes import schema
 from heedful.tasks.base import Columns, PreparedData, TaskInfo
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict, means, micro_batch, perplexity
-from heedful.tasks.generation.generator import forced
+from heedful.tasks.generation.generator import score_targets
 from heedful.tasks.inputs.texts import counted_notes
 from heedful.tasks.language_modelling.continuing import Completer, Limits, Stops, refuse_source
 from heedful.tasks.metrics.likelihood import Likelihood, count_words
@@ -331,7 +331,7 @@ def read(model: Model, ids: NDArray[np.int64], context: int, stride: int) -> NDA
     device = next(model.parameters()).device
     found = np.zeros(len(ids))
     for batch, part in window_batches(ids, len(ids), context, stride, TOKENS):
-        for span, result in zip(part, forced(model, batch.to(device)), strict=True):
+        for span, result in zip(part, score_targets(model, batch.to(device)), strict=True):
             log_probs = result.log_probs[span.scored - span.begin :]
             found[span.scored : span.end] = log_probs.double().cpu().numpy()
     return found

@@ -91,7 +91,7 @@ def test_cross_attention_equals_a_loop_over_heads_queries_and_keys(score):
     torch.manual_seed(3)
     part = CrossAttention(D, 3, d_memory=D_S, d_k=5, d_v=7, score=SCORES[score]())
     x, y = tokens(LENGTHS), tokens(SOURCES, D_S)
-    mixed = part(x, Layout.of(LENGTHS), part.remember(y, Layout.of(SOURCES))).split(LENGTHS)
+    mixed = part(x, Layout.of(LENGTHS), part.make_memory(y, Layout.of(SOURCES))).split(LENGTHS)
     w_q = [part.q.weight[5 * h : 5 * h + 5].T for h in range(3)]
     w_k = [part.kv.weight[5 * h : 5 * h + 5].T for h in range(3)]
     w_v = [part.kv.weight[15 + 7 * h : 22 + 7 * h].T for h in range(3)]
@@ -309,9 +309,9 @@ def test_a_cache_holds_the_heads_of_keys_only():
 def test_a_memory_of_some_sentences_equals_remembering_them_alone():
     part = CrossAttention(D, 3, d_memory=D_S, d_k=5, d_v=7, score=AdditiveScore(5, 5, 11))
     y = tokens(SOURCES, D_S)
-    some = part.remember(y, Layout.of(SOURCES)).select(torch.tensor([2, 1]))
+    some = part.make_memory(y, Layout.of(SOURCES)).select(torch.tensor([2, 1]))
     parts = y.split(SOURCES)
-    alone = part.remember(torch.cat([parts[2], parts[1]]), Layout.of([4, 2]))
+    alone = part.make_memory(torch.cat([parts[2], parts[1]]), Layout.of([4, 2]))
     assert some.layout.lengths == alone.layout.lengths
     torch.testing.assert_close(some.keys, alone.keys)
     torch.testing.assert_close(some.values, alone.values)
@@ -354,7 +354,7 @@ def test_dropout_falls_on_the_weights():
 
 
 def test_attention_that_is_not_causal_reads_ahead():
-    assert declared(self_attention()) == {"reads_ahead"}
+    assert declared(self_attention()) == {"non_causal"}
     assert declared(self_attention(causal=True)) == set()
     assert declared(CrossAttention(D, 1)) == set()
 

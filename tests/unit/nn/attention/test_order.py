@@ -33,9 +33,9 @@ def test_self_attention_is_equivariant():
 def test_cross_attention_is_invariant_to_the_order_of_its_memory():
     torch.manual_seed(0)
     part, x, y = CrossAttention(D, 3), tokens(), tokens(M, seed=2)
-    plain = part(x, LAYOUT, part.remember(y, KEYS))
-    torch.testing.assert_close(part(x, LAYOUT, part.remember(y[MEMORY_SHUFFLED], KEYS)), plain)
-    torch.testing.assert_close(part(x[SHUFFLED], LAYOUT, part.remember(y, KEYS)), plain[SHUFFLED])
+    plain = part(x, LAYOUT, part.make_memory(y, KEYS))
+    torch.testing.assert_close(part(x, LAYOUT, part.make_memory(y[MEMORY_SHUFFLED], KEYS)), plain)
+    torch.testing.assert_close(part(x[SHUFFLED], LAYOUT, part.make_memory(y, KEYS)), plain[SHUFFLED])
 
 
 @pytest.mark.parametrize("told", ["positions", "mask"])

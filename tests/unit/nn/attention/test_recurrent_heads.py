@@ -91,8 +91,8 @@ def features(location, h, alpha, i):
 
 
 def run(part, source, steps):
-    memory = part.remember(source)
-    history, contexts, weights = part.begin(memory), [], []
+    memory = part.make_memory(source)
+    history, contexts, weights = part.initial_history(memory), [], []
     for query in steps:
         attended = part(query, memory, history)
         history = attended.history
@@ -129,8 +129,8 @@ def test_batched_equals_single(kind):
 @torch.no_grad()
 def test_hypotheses_of_one_sentence_are_queries_on_one_source(kind):
     part, source, steps = attention(kind), encoded(), queries(8)
-    memory = part.remember(source)
-    first = part.begin(memory)
+    memory = part.make_memory(source)
+    first = part.initial_history(memory)
     history = None if first is None else first.repeat_interleave(2, 0)
     shared = []
     for query in steps:
@@ -149,21 +149,21 @@ def test_hypotheses_of_one_sentence_are_queries_on_one_source(kind):
 
 def test_the_first_alignment_is_uniform_over_real_frames():
     part = attention("location")
-    memory = part.remember(encoded([4, 0, 2]))
-    first = part.begin(memory)
+    memory = part.make_memory(encoded([4, 0, 2]))
+    first = part.initial_history(memory)
     assert first.shape == (3, H, 4)
     wanted = [[0.25] * 4, [0.0] * 4, [0.5, 0.5, 0.0, 0.0]]
     assert first.tolist() == [[row] * H for row in wanted]
-    assert attention("additive").begin(memory) is None
-    full = part.begin(part.remember(encoded([5, 5])))
+    assert attention("additive").initial_history(memory) is None
+    full = part.initial_history(part.make_memory(encoded([5, 5])))
     torch.testing.assert_close(full, torch.full((2, H, 5), 0.2))
 
 
 def test_a_source_without_tokens_gives_exactly_no_context_and_no_gradient():
     part = attention("location")
-    memory = part.remember(encoded([0, 3]))
+    memory = part.make_memory(encoded([0, 3]))
     query = queries(2)[0].requires_grad_()
-    attended = part(query, memory, part.begin(memory))
+    attended = part(query, memory, part.initial_history(memory))
     assert not attended.context[0].any()
     assert not attended.weights[0].any()
     (grad,) = torch.autograd.grad(attended.context.sum() + attended.weights.square().sum(), query)
@@ -245,7 +245,7 @@ def test_without_a_location_it_is_cross_attention_with_an_additive_score():
     source, steps = encoded(), queries(4)
     wanted = run(part, source, steps)[0].transpose(0, 1).flatten(0, 1)
     x, layout = steps.transpose(0, 1).flatten(0, 1), Layout.of([STEPS] * 4)
-    torch.testing.assert_close(cross(x, layout, cross.remember(source.annotations, source.layout)), wanted)
+    torch.testing.assert_close(cross(x, layout, cross.make_memory(source.annotations, source.layout)), wanted)
 
 
 # In a decoder ---------------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ def embedded(lengths=TARGETS, seed=6):
 @torch.no_grad()
 def test_the_tap_sees_every_head_and_its_last_weights_are_the_history(kind, luong):
     part, source = decoder(kind, luong), encoded()
-    memories, caches = part.begin(source)
+    memories, caches = part.initial_state(source)
     with recording(part, ["weights"]) as seen:
         part(embedded(), Layout.of(TARGETS), memories, caches)
     (weights,) = seen["weights"]
@@ -292,7 +292,7 @@ def test_the_tap_sees_every_head_and_its_last_weights_are_the_history(kind, luon
 def test_histories_go_with_their_hypotheses(kind, luong):
     """Two hypotheses a sentence; after some tokens they change places, and one sentence leaves."""
     part, source = decoder(kind, luong), encoded()
-    memories, caches = part.begin(source)
+    memories, caches = part.initial_state(source)
     pairs = torch.arange(4).repeat_interleave(2)
     caches = [cache.select(pairs) for cache in caches]
     begun = embedded([2] * 8, seed=7)
@@ -307,5 +307,5 @@ def test_histories_go_with_their_hypotheses(kind, luong):
     for row, (parent, end) in enumerate(zip(order.tolist(), later.split(more))):
         own = parts[parent // 2]
         alone = Encoded(own, Layout.of([len(own)]), [], torch.zeros(1, D_Q))
-        whole = part(torch.cat([texts[parent], end]), Layout.of([2 + len(end)]), *part.begin(alone))
+        whole = part(torch.cat([texts[parent], end]), Layout.of([2 + len(end)]), *part.initial_state(alone))
         torch.testing.assert_close(out[row], whole[2:])

@@ -13,7 +13,7 @@ from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleC
 from heedful.errors import DataError
 from heedful.models.captioner import CaptionerConfig, build
 from heedful.tasks.captioning.task import CaptionProcessor
-from heedful.tasks.generation.generator import forced
+from heedful.tasks.generation.generator import score_targets
 from heedful.tasks.generation.sequence_formats import ImageAndCaption, SequenceFormat
 from heedful.tasks.generation.text_generation import Captioner
 from heedful.tasks.inputs.images import ImageReader
@@ -86,8 +86,8 @@ def test_batches_are_teacher_forced_and_lengths_are_those_of_both_sides():
     assert lengths.tolist() == [[9, 3], [9, 1]]
     sides = [batch.source.layout.lengths, batch.inputs.layout.lengths]
     assert lengths.T.tolist() == [list(side) for side in sides]
-    assert PAIRING.room(9) is None
-    assert ImageAndCaption(READER, GRID, longest=6).room(9) == 6
+    assert PAIRING.max_target_length(9) is None
+    assert ImageAndCaption(READER, GRID, longest=6).max_target_length(9) == 6
 
 
 def located(*images):
@@ -187,7 +187,7 @@ def test_log_probabilities_are_those_of_a_forced_pass():
     model = it.model
     for array, prediction in zip(images, it.predict(images), strict=True):
         ids = it.tokenizer.encode(prediction.text)
-        wanted = forced(model, PAIRING.collate([numbers(array)], [ids]))[0].log_probs
+        wanted = score_targets(model, PAIRING.collate([numbers(array)], [ids]))[0].log_probs
         got = torch.tensor(prediction.log_probs)
         torch.testing.assert_close(got, wanted[: len(got)], rtol=0, atol=1e-5)
 

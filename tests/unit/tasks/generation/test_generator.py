@@ -4,6 +4,7 @@ import torch
 
 from heedful.nn.layout import Tokens
 from heedful.nn.taps import recording
+from heedful.tasks.generation import generator as module
 from heedful.tasks.generation.generator import Generator
 
 SOURCE = Tokens.of([[7, 8, 9, 2], [2], [10, 11, 2]])
@@ -15,7 +16,7 @@ def steps(model, *, attention=True):
     """After the prefixes, two steps of two hypotheses for each sentence, the second from other rows."""
     generator = Generator(model, attention=attention)
     first = generator.prefill(SOURCE, PREFIXES)
-    second = generator.step(torch.arange(5, 11), first.state.widen(2), None)
+    second = generator.step(torch.arange(5, 11), first.state.expand(2), None)
     return first, second, generator.step(torch.arange(9, 15), second.state, torch.tensor([1, 0, 2, 2, 5, 4]))
 
 

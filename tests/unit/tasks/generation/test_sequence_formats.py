@@ -9,7 +9,7 @@ from heedful.errors import RequestError
 from heedful.models.language_model import LanguageModelConfig, build
 from heedful.nn.layout import Tokens
 from heedful.objectives.cross_entropy import NextToken
-from heedful.tasks.generation.generator import forced
+from heedful.tasks.generation.generator import score_targets
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat
 from heedful.tasks.generation.text_generation import Translator
 from heedful.tasks.inputs.processor import Tokenizers
@@ -78,7 +78,7 @@ def test_the_loss_is_the_sum_over_what_is_wanted(answers_only):
 
 def test_forced_scores_are_of_the_targets_alone():
     made = model()
-    results = forced(made, ConcatenatedFormat(CONTEXT, answers_only=False).scored(SOURCES, TARGETS))
+    results = score_targets(made, ConcatenatedFormat(CONTEXT, answers_only=False).scored(SOURCES, TARGETS))
     assert [len(r.log_probs) for r in results] == [3, 2, 1]
     logits = made.heads["token"](made(Tokens.of([[START, 7, 8, 9, SEP, 11]])))
     torch.testing.assert_close(results[0].log_probs[1], logits[-1].log_softmax(-1)[12])
@@ -89,7 +89,7 @@ def test_forced_scores_are_of_the_targets_alone():
     [(ConcatenatedFormat(9), 5), (EncoderDecoderFormat(9), 9), (EncoderDecoderFormat(), None)],
 )
 def test_there_is_room_for_the_rest_of_the_context(pairing, room):
-    assert pairing.room(3) == room
+    assert pairing.max_target_length(3) == room
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_log_probabilities_are_the_models_own(translator):
     (prediction,) = it.predict(["one two three"])
     tokenizer = it.tokenizer
     source, ids = tokenizer.encode("one two three"), tokenizer.encode(prediction.text)
-    wanted = forced(it.model, it.pairing.scored([source], [ids]))[0].log_probs
+    wanted = score_targets(it.model, it.pairing.scored([source], [ids]))[0].log_probs
     assert prediction.log_probs == pytest.approx(wanted[: len(prediction.log_probs)].tolist(), abs=1e-4)
 
 

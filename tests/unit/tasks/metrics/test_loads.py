@@ -19,7 +19,7 @@ SMALL = {
     "layer": {"mixer": {"n_heads": 2}, "channels": {"d_ff": 7}},
 }
 BATCHES = [
-    Batch.forced(None, rows, start=1, end=2).inputs
+    Batch.teacher_forced(None, rows, start=1, end=2).inputs
     for rows in ([[3, 4, 5], [6], [7, 8, 9, 10]], [[11, 3]], [[]])
 ]
 

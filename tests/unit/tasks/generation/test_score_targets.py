@@ -7,7 +7,7 @@ import torch
 
 from heedful.nn.attention import kernels
 from heedful.nn.taps import recording
-from heedful.tasks.generation.generator import forced
+from heedful.tasks.generation.generator import score_targets
 from heedful.tasks.generation.sequence_formats import TWO_SIDES
 
 SOURCES, TARGETS = [[7, 8, 9], [], [10, 11, 12, 13]], [[11, 12], [13, 14, 15], []]
@@ -19,7 +19,7 @@ def test_alignments_are_the_weights_of_the_explicit_path(translator, fused_from,
     monkeypatch.setattr(kernels, "CPU_SDPA_FROM", fused_from)
     model, batch = translator, TWO_SIDES.collate(SOURCES, TARGETS)
     with mock.patch.object(kernels, "weighted_sum", wraps=kernels.weighted_sum) as explicitly:
-        results = forced(model, batch, alignment=True)
+        results = score_targets(model, batch, alignment=True)
     assert not explicitly.called
     for layer, tap in enumerate(model.alignment_taps):
         # One layer at a time, so that all below it computes what it did when it was watched.
@@ -34,7 +34,7 @@ def test_alignments_are_the_weights_of_the_explicit_path(translator, fused_from,
 
 def test_asking_for_alignments_changes_no_log_probability(translator):
     model, batch = translator, TWO_SIDES.collate(SOURCES, TARGETS)
-    plain, asked = forced(model, batch), forced(model, batch, alignment=True)
+    plain, asked = score_targets(model, batch), score_targets(model, batch, alignment=True)
     assert all(result.alignment is None for result in plain)
     for one, other in zip(plain, asked, strict=True):
         assert torch.equal(one.log_probs, other.log_probs)
