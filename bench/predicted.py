@@ -86,9 +86,8 @@ def cell(overrides: list[str]) -> None:
 
     An empty process is one that has trained a model of a few numbers.
     """
-    from heedful.memory import ask_for_large_pages, keep_freed_memory
+    from heedful.memory import keep_freed_memory
 
-    ask_for_large_pages()
     keep_freed_memory()
     import torch
     from torch.profiler import ProfilerActivity, profile
@@ -140,10 +139,9 @@ def cell(overrides: list[str]) -> None:
     print(json.dumps({"allocated": allocated / MIB, "resident": resident / MIB}))
 
 
-def run(arguments: list[str], **environment: str) -> Any:
+def run(arguments: list[str]) -> Any:
     """The JSON that a process of Python prints."""
-    command, variables = [sys.executable, *arguments], {**os.environ, **environment}
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=variables)
+    done = subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
@@ -155,13 +153,12 @@ def memory_table() -> str:
         described = run(["-m", "heedful", "describe", RECIPE, *overrides, "--json"])
         predicted = sum(described["memory"].values()) / MIB
         found = run([__file__, "cell", *overrides])
-        small = run([__file__, "cell", *overrides], THP_MEM_ALLOC_ENABLE="0")
-        measured = (found["allocated"], small["resident"], found["resident"])
+        measured = (found["allocated"], found["resident"])
         numbers = [f"{predicted:,.0f}", *(f"{n:,.0f} ({predicted / n - 1:+.0%})" for n in measured)]
         rows.append((*(f"{size:,}" for size in sizes), *numbers))
         log(" | ".join(rows[-1]))
     heads = ["context", "layers", "vocabulary", "d_model", "dropout", "predicted", "allocated"]
-    return grid([*heads, "resident, small pages", "resident"], rows)
+    return grid([*heads, "resident"], rows)
 
 
 if __name__ == "__main__":

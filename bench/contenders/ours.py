@@ -14,9 +14,8 @@ from harness.flops import Shape
 
 def prepare() -> None:
     """What heedful does to its process, and so here to everybody's, before the first tensor is made."""
-    from heedful.memory import ask_for_large_pages, keep_freed_memory
+    from heedful.memory import keep_freed_memory
 
-    ask_for_large_pages()
     keep_freed_memory()
 
 

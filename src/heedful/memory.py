@@ -10,14 +10,15 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from heedful.errors import RequestError
 
-# From glibc's malloc.h.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_LARGEST = 2**31 - 1
-
+# From glibc's malloc.h and Linux's mman.h.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _UNLIMITED = -1, -3, -1
+_MADV_HUGEPAGE = 14
+_LARGE_PAGE = 2 << 20
 
 # Words in torch's error messages if an allocation fails or its size overflows.
 _OUT_OF_MEMORY = ("allocat", "memory", "overflow")
@@ -95,24 +96,50 @@ def _limits(mounted: Path, group: str, name: str) -> Iterator[int]:
             return
 
 
-def ask_for_large_pages() -> None:
-    """Make torch request large pages from Linux; call this before the first tensor is created.
-
-    An existing value in the environment is kept.
-    """
-    if sys.platform == "linux":
-        os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-
-
+@cache
 def keep_freed_memory() -> bool:
-    """Make glibc keep freed memory for the next tensor; return whether this is supported.
+    """Make glibc keep freed memory for the next tensor, in large pages; return whether this is supported.
 
-    The memory use of the process then never shrinks.
+    Call this before the first tensor is created. The memory use of the process then never shrinks.
     """
     if sys.platform != "linux":
         return False
     try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):
+        libc = ctypes.CDLL(None)
+        kept = libc.mallopt(_MMAP_THRESHOLD, _UNLIMITED) and libc.mallopt(_TRIM_THRESHOLD, _UNLIMITED)
+    except (AttributeError, OSError):  # another C library
         return False
-    return bool(mallopt(_MMAP_THRESHOLD, _LARGEST) and mallopt(_TRIM_THRESHOLD, _LARGEST))
+    if kept and "THP_MEM_ALLOC_ENABLE" not in os.environ:
+        _extend_heap(libc)
+    return bool(kept)
+
+
+def _extend_heap(libc: ctypes.CDLL) -> None:
+    """Extend the heap to the memory of the machine, and ask Linux for large pages for it.
+
+    Pages take memory only when they are first written. torch can ask for large pages too
+    (``THP_MEM_ALLOC_ENABLE=1``), but aligns tensors to 4,096 bytes then, and glibc does not find a freed
+    block for the next tensor of the same size: up to twice the memory is resident (`docs/performance.md`).
+    """
+    size = machine_memory()
+    if size is None or any(_address_space()) or _counts_untouched_pages():
+        return
+    libc.sbrk.restype, libc.sbrk.argtypes = ctypes.c_void_p, [ctypes.c_ssize_t]
+    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    libc.free.argtypes = [ctypes.c_void_p]
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    start = libc.sbrk(0)
+    # The block becomes the free end of the heap. Linux refuses a request for all memory of the machine.
+    libc.free(libc.malloc(size // 8 * 7))
+    first = -(-start // _LARGE_PAGE) * _LARGE_PAGE
+    n_bytes = libc.sbrk(0) - first
+    if n_bytes > 0:
+        libc.madvise(first, n_bytes, _MADV_HUGEPAGE)
+
+
+def _counts_untouched_pages() -> bool:
+    """Return whether Linux counts reserved memory as used (strict overcommit)."""
+    try:
+        return Path("/proc/sys/vm/overcommit_memory").read_text(encoding="ascii").strip() == "2"
+    except OSError:
+        return True

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.memory import ask_for_large_pages, machine_memory
+from heedful.memory import keep_freed_memory, machine_memory
 
 KEEPS = """
 from pathlib import Path
@@ -40,21 +40,48 @@ def test_freed_memory_is_kept_when_asked_for(keep):
     assert share > 0.9 if keep else share < 0.1
 
 
-def test_large_pages_are_asked_for_unless_the_user_decided(monkeypatch):
-    monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.delenv("THP_MEM_ALLOC_ENABLE", raising=False)
-    ask_for_large_pages()
-    assert os.environ["THP_MEM_ALLOC_ENABLE"] == "1"
-    monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", "0")
-    ask_for_large_pages()
-    assert os.environ["THP_MEM_ALLOC_ENABLE"] == "0"
+LARGE = """
+import ctypes
+from pathlib import Path
+from heedful.memory import keep_freed_memory
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+keep_freed_memory()
+ctypes.memset(libc.malloc(64 << 20), 1, 64 << 20)
+maps = Path("/proc/self/smaps").read_text().split("[heap]")[1:]
+print(sum(int(part.split("AnonHugePages:")[1].split()[0]) for part in maps) >> 10)
+"""
+
+
+def large_pages(limit="", **variables):
+    """MiB of the heap in large pages, of a process that wrote 64."""
+    command = f"{limit} exec {sys.executable} -c '{LARGE}'"
+    environment = {k: v for k, v in os.environ.items() if k != "THP_MEM_ALLOC_ENABLE"} | variables
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True, env=environment)
+    return int(done.stdout)
+
+
+def asks_for_large_pages():
+    """Whether Linux gives large pages to those, and only to those, who ask."""
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    return setting.exists() and "[madvise]" in setting.read_text(encoding="ascii")
+
+
+@pytest.mark.skipif(not asks_for_large_pages(), reason="Linux gives large pages to nobody, or to all")
+def test_the_heap_has_large_pages_unless_the_user_decided():
+    assert large_pages() >= 56
+    assert large_pages(THP_MEM_ALLOC_ENABLE="0") == 0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks the C library of Linux")
+def test_a_limit_of_the_address_space_is_not_used_up():
+    large_pages("ulimit -v 2000000;")  # the process has memory left for its 64 MiB
 
 
 def test_elsewhere_nothing_is_asked_for(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.delenv("THP_MEM_ALLOC_ENABLE", raising=False)
-    ask_for_large_pages()
-    assert "THP_MEM_ALLOC_ENABLE" not in os.environ
+    assert not keep_freed_memory.__wrapped__()
 
 
 LIMITS = {

@@ -27,7 +27,7 @@ from heedful.cli.predict import predict
 from heedful.cli.recipes import recipes
 from heedful.cli.train import train
 from heedful.errors import HeedfulError
-from heedful.memory import ask_for_large_pages
+from heedful.memory import keep_freed_memory
 from heedful.plugins import allow_plugins, allowed_plugins
 
 app = typer.Typer(
@@ -91,7 +91,7 @@ def main() -> NoReturn:
     """
     _stop_cleanly()
     warnings.showwarning = _warn  # type: ignore[assignment]
-    ask_for_large_pages()
+    keep_freed_memory()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # hide messages for PyTorch developers
     open_streams()
     status = _status_of(lambda: _run(sys.argv[1:]))
