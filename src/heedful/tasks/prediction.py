@@ -145,6 +145,6 @@ PredictionT = TypeVar("PredictionT", bound=Prediction)
 
 def all_of(kind: type[PredictionT], predictions: Sequence[Prediction]) -> list[PredictionT]:
     """Return predictions, each of which must be of the class ``kind``."""
-    found = [each for each in predictions if isinstance(each, kind)]
-    assert len(found) == len(predictions)
-    return found
+    own = [prediction for prediction in predictions if isinstance(prediction, kind)]
+    assert len(own) == len(predictions)
+    return own

@@ -235,10 +235,10 @@ class Tagging(TextTask):
         while block := list(islice(rows, CHUNK)):
             pairs = [words_and_tags(row) for row in block]
             ids = word_ids_of_all(self.processor.text, [words for words, _ in pairs])
-            for row, (_, tags), each in zip(block, pairs, ids, strict=True):
+            for row, (_, tags), words in zip(block, pairs, ids, strict=True):
                 numbers = [number_of(tag, known, row.where, "tag") + 1 for tag in tags]
-                marks = ([n, *[0] * (len(word) - 1)] for n, word in zip(numbers, each, strict=True))
-                yield LocatedRow({WORDS: list(chain(*each)), TAGS: list(chain(*marks))}, row.where)
+                marks = ([n, *[0] * (len(word) - 1)] for n, word in zip(numbers, words, strict=True))
+                yield LocatedRow({WORDS: list(chain(*words)), TAGS: list(chain(*marks))}, row.where)
 
     def limits(self) -> Sequence[WordLimit]:
         """Long rows are read in stretches; a word is not."""

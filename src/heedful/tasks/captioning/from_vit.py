@@ -77,24 +77,24 @@ def model_section(theirs: Tree) -> Tree:
     return Tree({**sections, "kind": Tree("captioner", theirs.mark)}, theirs.mark)
 
 
-def encoder_weights(held: Mapping[str, Tensor], theirs: ImageReader, ours: ImageReader) -> MappedWeights:
+def encoder_weights(tensors: Mapping[str, Tensor], theirs: ImageReader, ours: ImageReader) -> MappedWeights:
     """A ViT's weights under the names of a captioner, which has no class token and no head for classes.
 
     Without a class token, the encoder computes what the ViT did; with one, its patches no longer see it.
 
     Args:
-        held: the ViT's weights.
+        tensors: the ViT's weights.
         theirs: how the ViT reads images.
         ours: how the captioner does.
     """
     renamed = {
         own + name.removeprefix(other): tensor
-        for name, tensor in held.items()
+        for name, tensor in tensors.items()
         for other, own in PREFIXES.items()
         if name.startswith(other) and name != CLASS_TOKEN
     }
-    left = sorted({f"the head {name.split('.')[1]}" for name in held if name.startswith(HEADS)})
-    if CLASS_TOKEN in held:
+    left = sorted({f"the head {name.split('.')[1]}" for name in tensors if name.startswith(HEADS)})
+    if CLASS_TOKEN in tensors:
         renamed[POSITIONS] = renamed[POSITIONS][1:]
         left = ["the class token and its place", *left]
     renamed[WEIGHT], renamed[BIAS] = reread(renamed[WEIGHT], renamed[BIAS], theirs, ours)

@@ -329,7 +329,7 @@ class Captioning(Seq2SeqTask):
             exact_match(texts, references, lowercase=lowercase),
         ]
         images = [row.row[IMAGE] for row in rows for _ in row.row[CAPTION]]
-        captions = EncodedTexts.by(self.processor.caption, [text for each in references for text in each])
+        captions = EncodedTexts.by(self.processor.caption, [text for own in references for text in own])
         likelihoods = self._likelihood(model, images, captions)
         notes = left_out_notes(likelihoods, len(images))
         notes += unknown_notes(CAPTION, captions, predicted=True)

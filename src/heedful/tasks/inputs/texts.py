@@ -92,7 +92,7 @@ def encoded(
 def synthetic_ids(draw: np.random.Generator, vocab_size: int, n: int, length: int) -> list[NDArray[np.int64]]:
     """Return ``n`` random texts whose lengths differ from ``length`` by a token at most, for timing."""
     lengths = (max(0, length + (0, -1, 1)[i % 3]) for i in range(n))
-    return [draw.integers(len(SPECIALS), vocab_size, each) for each in lengths]
+    return [draw.integers(len(SPECIALS), vocab_size, n_ids) for n_ids in lengths]
 
 
 def fitted(texts: Sequence[Ids], longest: int, template: Template = WITH_CLASS) -> list[Ids]:

@@ -70,9 +70,9 @@ class Windows:
         return any(a <= first and last < b for a, b in self.of(n_question, n_passage))
 
 
-def right_answers(held: str | list[str]) -> list[str]:
+def right_answers(given: str | list[str]) -> list[str]:
     """One or more: a list may hold several, or none, which is an empty one."""
-    return [held] if isinstance(held, str) else held or [""]
+    return [given] if isinstance(given, str) else given or [""]
 
 
 def answer_span(row: LocatedRow[Row]) -> Span | str | None:
@@ -159,7 +159,7 @@ class Answerer:
         windows = [window for i, pair in enumerate(tokens) for window in self._windows(i, *pair)]
         candidates: list[list[_Candidate]] = [[] for _ in inputs]
         nothing: list[list[float]] = [[] for _ in inputs]
-        for group in longest_first({i: each.length for i, each in enumerate(windows)}, self.budget):
+        for group in longest_first({i: window.length for i, window in enumerate(windows)}, self.budget):
             some = [windows[i] for i in group]
             for window, log_probs in zip(some, self._log_probs(some), strict=True):
                 candidates[window.text] += self._best(window, log_probs)
@@ -185,7 +185,7 @@ class Answerer:
     def _log_probs(self, windows: Sequence[_Window]) -> Tensor:
         """``[B, S, 2]``, on the CPU."""
         batch = Batch.with_special_tokens(
-            [(each.question, each.passage) for each in windows],
+            [(window.question, window.passage) for window in windows],
             classify=SPECIALS.classify,
             separate=SPECIALS.separate,
         ).to(self.device)
