@@ -74,7 +74,7 @@ class Inputs:
 
 
 @dataclass(frozen=True)
-class PredictOptions:
+class DecodingOptions:
     """Options for decoding and for single tasks."""
 
     beam: Beam = None
@@ -168,7 +168,7 @@ class Plain:
 def predict(
     run: options.Run,
     inputs: Inputs,
-    task: PredictOptions,
+    task: DecodingOptions,
     plain: Plain,
     precision: Precision = "auto",
     device: Device = "auto",

@@ -53,6 +53,7 @@ from heedful.tasks.prediction import (
     PredictOptions,
     Predictor,
     TaskInput,
+    TaskPredictor,
 )
 from heedful.tasks.pretrained import WarmStart
 from heedful.training.loop import Validate
@@ -460,34 +461,6 @@ def _form_of(given: TaskInput) -> str:
     if isinstance(texts, Sequence) and all(isinstance(text, str) for text in texts):
         return "one text" if len(texts) == 1 else f"{len(texts)} texts"
     return f"a {type(given).__name__}"
-
-
-class TaskPredictor:
-    """The predictor of a task that generates no text.
-
-    Args:
-        kind: name of the task.
-        answer: maps inputs to predictions.
-        options: with which ``answer`` was made.
-    """
-
-    def __init__(
-        self,
-        kind: str,
-        answer: Callable[[Sequence[TaskInput]], list[Prediction]],
-        options: PredictOptions,
-    ) -> None:
-        self.kind, self.answer, self.options = kind, answer, options
-
-    def predict(self, inputs: Sequence[TaskInput], *, first: int = 0) -> list[Prediction]:
-        """See `Predictor`. Nothing is sampled, so ``first`` has no effect.
-
-        Raises:
-            RequestError: an alignment is requested.
-        """
-        if self.options.alignment:
-            raise RequestError(f"alignments are not available: task {self.kind} generates no text")
-        return self.answer(inputs)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
+from heedful.errors import RequestError
 from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
@@ -114,6 +115,34 @@ class Predictor(Protocol):
             first: index of the first input, so that samples do not depend on how inputs are split over calls.
         """
         ...
+
+
+class TaskPredictor:
+    """The predictor of a task that generates no text.
+
+    Args:
+        kind: name of the task.
+        answer: maps inputs to predictions.
+        options: with which ``answer`` was made.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        answer: Callable[[Sequence[TaskInput]], list[Prediction]],
+        options: PredictOptions,
+    ) -> None:
+        self.kind, self.answer, self.options = kind, answer, options
+
+    def predict(self, inputs: Sequence[TaskInput], *, first: int = 0) -> list[Prediction]:
+        """See `Predictor`. Nothing is sampled, so ``first`` has no effect.
+
+        Raises:
+            RequestError: an alignment is requested.
+        """
+        if self.options.alignment:
+            raise RequestError(f"alignments are not available: task {self.kind} generates no text")
+        return self.answer(inputs)
 
 
 def as_text(given: TaskInput) -> str:
