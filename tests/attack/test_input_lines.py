@@ -279,7 +279,7 @@ class Echo:
     def predictor(self, **asked: Any) -> "Echo":
         return self
 
-    def predict(self, texts: Any, *, alignment: bool, first: int) -> list[Prediction]:
+    def predict(self, texts: Any, *, first: int) -> list[Prediction]:
         inputs = [given if isinstance(given, tuple) else (given,) for given in texts]
         return [
             Prediction(answer(given), note="strange" if "?" in given[0] else None, tokens=[*given])

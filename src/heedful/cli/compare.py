@@ -13,7 +13,7 @@ from heedful.errors import RequestError, escaped
 
 if TYPE_CHECKING:
     from heedful.lab.drawing import Curves
-    from heedful.runs.comparing import Comparison, Learned
+    from heedful.runs.comparing import Comparison, TrainedRun
 
 SUFFIXES = (".svg", ".png")
 MOST = 12
@@ -73,7 +73,7 @@ def _table_lines(found: "Comparison", metric: str | None) -> Iterator[str]:
         yield from columns(_curve_rows(found, metric), right=set(range(len(names) + 1)))
 
 
-def _result_row(run: "Learned", metrics: Sequence[str]) -> list[str]:
+def _result_row(run: "TrainedRun", metrics: Sequence[str]) -> list[str]:
     best = run.reached
     scores = {} if best is None else best.metrics
     return [

@@ -15,12 +15,11 @@ from heedful.cli.inputs import Input, InputFormat, Source, text_of
 from heedful.cli.options import Beam, Device, Precision, changed_decoding, from_command_line
 from heedful.cli.output import json_result, log, one_line, result, write_result
 from heedful.errors import DataError, RequestError, WorkError
-from heedful.tasks.prediction import Prediction
+from heedful.tasks.prediction import Prediction, Predictor
 from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
     from heedful.runs.run import Run
-    from heedful.tasks.base import Predictor
     from heedful.tasks.generation.streaming import Streaming
 
 FIRST = 10
@@ -75,7 +74,7 @@ class Inputs:
 
 
 @dataclass(frozen=True)
-class PredictOptions:
+class DecodingOptions:
     """Options for decoding and for single tasks."""
 
     beam: Beam = None
@@ -134,7 +133,7 @@ class PredictOptions:
                     remedy = f"; set --decoding max_length.cap={self.max_new_tokens}"
                 raise RequestError(f"{option}: not supported for task {task}, only for {others}{remedy}")
 
-    def predictor(self, run: "Run", precision: str) -> "Predictor":
+    def predictor(self, run: "Run", precision: str) -> Predictor:
         """Return the predictor with these options."""
         self._check_task_options(run)
         decoding = changed_decoding(run.recipe.decoding, self.decoding)
@@ -143,6 +142,7 @@ class PredictOptions:
             n_best=self.n_best,
             decoding=decoding,
             precision=precision,
+            alignment=self.alignment,
             max_new_tokens=self.max_new_tokens,
             stop=[from_command_line(text) for text in self.stop or ()] or None,
             prefix=None if self.prefix is None else text_of(self.prefix),
@@ -168,7 +168,7 @@ class Plain:
 def predict(
     run: options.Run,
     inputs: Inputs,
-    task: PredictOptions,
+    task: DecodingOptions,
     plain: Plain,
     precision: Precision = "auto",
     device: Device = "auto",
@@ -192,7 +192,7 @@ def predict(
     if plain.stream:
         answers = _streamed(loaded, streaming(predictor, loaded.recipe.task.kind), parsed)
     else:
-        answers = _answers(loaded, predictor, source.blocks(parsed), task.alignment)
+        answers = _answers(loaded, predictor, source.blocks(parsed))
     columns = {*loaded.task.columns.inputs, *loaded.task.columns.required}
     n, failed, notes = 0, 0, NoteLog()
     for given, prediction in answers:
@@ -208,7 +208,7 @@ def predict(
 
 
 def _answers(
-    run: "Run", predictor: "Predictor", blocks: Iterable[Sequence[Input]], alignment: bool
+    run: "Run", predictor: Predictor, blocks: Iterable[Sequence[Input]]
 ) -> Iterator[tuple[Input, Prediction]]:
     """Yield each input with its answer, or with the error of an invalid input, block by block.
 
@@ -218,7 +218,7 @@ def _answers(
     empty = dict.fromkeys(columns.inputs, "")
     for block in blocks:
         batch = [columns.input_of(empty if given.error else given.record) for given in block]
-        predictions = predictor.predict(batch, alignment=alignment, first=first)
+        predictions = predictor.predict(batch, first=first)
         for given, prediction in zip(block, predictions, strict=True):
             yield given, Prediction("", error=given.error) if given.error else prediction
         first += len(block)

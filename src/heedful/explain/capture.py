@@ -11,7 +11,6 @@ model.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -32,7 +31,7 @@ from heedful.explain.views import ALL, VIEWS, check_names, refuse_absent, view_m
 from heedful.nn.taps import capture
 from heedful.runs.run import Run
 from heedful.tasks.model_input import AnswerOptions, Axis, ModelInput, Questions
-from heedful.tasks.prediction import Prediction
+from heedful.tasks.prediction import Prediction, TaskInput
 from heedful.text.tokenizer import NO_WORD
 from heedful.typing import JsonObject
 
@@ -44,12 +43,12 @@ BEST_ANSWER = AnswerOptions()
 
 def explain_input(
     run: Run,
-    input: object,
+    input: TaskInput,
     *,
     maps: Selection = EVERY_MAP,
     options: AnswerOptions = BEST_ANSWER,
     views: Sequence[str] = (),
-    others: Iterable[object] = (),
+    others: Iterable[TaskInput] = (),
     limit: int = LIMIT,
 ) -> Explanation:
     """Explain one input of a run.
@@ -119,7 +118,7 @@ def _selected_sites(run: Run, maps: Selection) -> list[AttentionSite]:
     return chosen(sites, maps)
 
 
-def prepare_input(run: Run, input: object, options: AnswerOptions = BEST_ANSWER) -> ModelInput:
+def prepare_input(run: Run, input: TaskInput, options: AnswerOptions = BEST_ANSWER) -> ModelInput:
     """Prepare and answer one input, on the device of the model.
 
     Raises:
@@ -131,8 +130,10 @@ def prepare_input(run: Run, input: object, options: AnswerOptions = BEST_ANSWER)
     return replace(made, batch=made.batch.to(next(run.model.parameters()).device))
 
 
-def _predicted(run: Run, input: object, options: AnswerOptions, **given: Any) -> Prediction:
-    """Return the answer predicted by `Run.predict`, given options of the predictor.
+def _predicted(
+    run: Run, input: TaskInput, options: AnswerOptions, *, max_new_tokens: int | None = None
+) -> Prediction:
+    """Return the answer predicted by `Run.predict`.
 
     Raises:
         DataError: the input cannot be read.
@@ -151,9 +152,9 @@ def _predicted(run: Run, input: object, options: AnswerOptions, **given: Any) ->
             f"{absent}a beam of {beam} returns alternatives 0 (the best) to {beam - 1}; use a larger beam: "
             f"--decoding beam={number + 1}"
         )
-    if number and ("n_best" in run.task.info.options or run.recipe.decoding is not None):
-        given["n_best"] = number + 1
-    (first,) = run.predict([input], decoding=options.decoding, **given)
+    has_several = "n_best" in run.task.info.options or run.recipe.decoding is not None
+    n_best = number + 1 if number and has_several else None
+    (first,) = run.predict([input], decoding=options.decoding, n_best=n_best, max_new_tokens=max_new_tokens)
     if first.error:
         raise DataError(first.error)
     answers = [first, *first.alternatives]
@@ -166,7 +167,12 @@ def _predicted(run: Run, input: object, options: AnswerOptions, **given: Any) ->
 
 @torch.no_grad()
 def capture_maps(
-    run: Run, input: object, prepared: ModelInput, sites: Sequence[AttentionSite], limit: int, taken: int = 0
+    run: Run,
+    input: TaskInput,
+    prepared: ModelInput,
+    sites: Sequence[AttentionSite],
+    limit: int,
+    taken: int = 0,
 ) -> Explanation:
     """Run the model once with the taps of the sites captured; return the explanation without views.
 

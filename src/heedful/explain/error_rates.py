@@ -163,7 +163,9 @@ def evaluate_alignments(
             f"--dev must be less than the number of sentence pairs ({kept:,}), got {development}"
         )
     words = sources[:kept], targets[:kept]
-    found = links_of(between_words(run.model, run.processor, *words, run.recipe.pairing, steps), by)
+    pairing = getattr(run.recipe, "pairing", None)
+    assert isinstance(pairing, EncoderDecoderFormat | ConcatenatedFormat)
+    found = links_of(between_words(run.model, run.processor, *words, pairing, steps), by)
     table = rated(found, alignments, development)
     if choice is not None:
         chosen, chosen_by = _row(table, choice), "given"

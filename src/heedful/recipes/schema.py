@@ -321,13 +321,13 @@ class Recipe(Config):
         ]
         return max(warmups, key=lambda each: each[1], default=None)
 
-    def metrics(self) -> set[str]:
+    def metric_names(self) -> set[str]:
         """Return the names of the validation metrics."""
         return {"loss", "perplexity"}
 
     @model_validator(mode="after")
     def _measures_its_metric(self) -> "Recipe":
-        metric, known = self.training.metric, self.metrics()
+        metric, known = self.training.metric, self.metric_names()
         if metric not in known:
             missing = sorted(self.decoded_metrics - known)
             needed = f"; {' and '.join(missing)} need validation.decode" if missing else ""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -12,7 +12,7 @@ from heedful.config import Config
 from heedful.errors import RequestError
 from heedful.memory import room_for
 from heedful.models.base import Model
-from heedful.models.registry import SIZES, ModelConfig, build_model, preset
+from heedful.models.registry import SIZES, AnyConfig, ModelConfig, build_model, preset
 from heedful.recipes.problems import validate
 from heedful.recipes.trees import Mark, Tree, merge
 
@@ -46,11 +46,11 @@ class Vocabularies:
             raise RequestError(f"{strange[0]}: a {kind} has one vocabulary; give vocab_size")
         fallback = [None] * len(names) if defaults is None else [*defaults] * (len(names) // len(defaults))
         pairs = zip(names, fallback, strict=True)
-        found = [getattr(self, name) or self.vocab_size or default for name, default in pairs]
-        if None in found:
+        sizes = [getattr(self, name) or self.vocab_size or default for name, default in pairs]
+        if None in sizes:
             both = f", or both {' and '.join(names)}" if len(names) > 1 else ""
             raise RequestError(f"give vocab_size{both}")
-        return tuple(size for size in found if size is not None)
+        return tuple(size for size in sizes if size is not None)
 
     def complete(self, kind: str) -> bool:
         """Return whether no default is needed."""
@@ -63,7 +63,7 @@ class _Wrapped(Config):
     model: ModelConfig
 
 
-def configured(config: Any, changes: Tree) -> Any:
+def configured(config: str | AnyConfig, changes: Tree) -> AnyConfig:
     """Return a model's configuration with changes, validated.
 
     Args:
@@ -82,7 +82,7 @@ def configured(config: Any, changes: Tree) -> Any:
 Built = TypeVar("Built", bound=nn.Module)
 
 
-def assemble(config: Any, *sizes: int, device: str = "cpu") -> Model:
+def assemble(config: AnyConfig, *sizes: int, device: str = "cpu") -> Model:
     """Return a newly initialised model; on the device ``meta`` it takes no memory and no time.
 
     ``sizes`` are those of the vocabularies (`heedful.models.registry.build_model`).
@@ -93,7 +93,7 @@ def assemble(config: Any, *sizes: int, device: str = "cpu") -> Model:
     return on_device(device, build_model, config, *sizes)
 
 
-def on_device(device: str, make: Callable[..., Built], *arguments: Any) -> Built:
+def on_device(device: str, make: Callable[..., Built], *arguments: object) -> Built:
     """Call ``make``, with the parameters that it creates on the device.
 
     Raises:
@@ -107,13 +107,13 @@ def on_device(device: str, make: Callable[..., Built], *arguments: Any) -> Built
 
 
 def build(
-    model: Any,
+    model: str | AnyConfig,
     *,
     vocab_size: int | None = None,
     source_vocab: int | None = None,
     target_vocab: int | None = None,
     device: str = "cpu",
-    **settings: Any,
+    **settings: object,
 ) -> Model:
     """Return a model, newly initialised from torch's global generator.
 

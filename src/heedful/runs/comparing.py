@@ -8,7 +8,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from heedful.artifacts.run_folder import RunFolder, read_text
 from heedful.errors import DamagedError, RequestError, nearest
@@ -39,7 +38,7 @@ class Validation:
 
 
 @dataclass(frozen=True)
-class Learned:
+class TrainedRun:
     """The training of a run so far.
 
     Args:
@@ -83,8 +82,8 @@ class Comparison:
         notes: reasons why scores are not comparable.
     """
 
-    runs: Sequence[Learned]
-    differences: Mapping[str, Sequence[Any]]
+    runs: Sequence[TrainedRun]
+    differences: Mapping[str, Sequence[object]]
     notes: Sequence[str]
 
     def metrics(self) -> list[str]:
@@ -141,7 +140,7 @@ def compare(paths: Sequence[Path]) -> Comparison:
     resolved = [path.resolve() for path in paths]
     if twice := [path for i, path in enumerate(resolved) if path in resolved[:i]]:
         raise RequestError(f"{twice[0]}: is there twice")
-    runs = [_learned(path, name) for path, name in zip(paths, _names(resolved), strict=True)]
+    runs = [_trained_run(path, name) for path, name in zip(paths, _names(resolved), strict=True)]
     keys = dict.fromkeys(key for run in runs for key in run.settings)
     values = {key: [run.settings.get(key, ABSENT) for run in runs] for key in keys}
     different = {key: own for key, own in values.items() if any(value != own[0] for value in own)}
@@ -160,7 +159,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
         depth += 1
 
 
-def _learned(path: Path, name: str) -> Learned:
+def _trained_run(path: Path, name: str) -> TrainedRun:
     folder = RunFolder(path)
     settings = flattened({key: value for key, value in saved_tree(path).data.items() if key not in OUTSIDE})
     curve: list[Validation] = []
@@ -174,7 +173,7 @@ def _learned(path: Path, name: str) -> Learned:
                 best = len(curve)
             known = {key: value for key, value in event["metrics"].items() if value is not None}
             curve.append(Validation(updates, seconds, known))
-    return Learned(
+    return TrainedRun(
         name,
         settings["task.kind"],
         updates,
@@ -210,7 +209,7 @@ def flattened(tree: JsonMapping, before: str = "") -> JsonObject:
     return flat
 
 
-def _notes(runs: Sequence[Learned]) -> list[str]:
+def _notes(runs: Sequence[TrainedRun]) -> list[str]:
     notes = []
     if len({run.task for run in runs}) > 1:
         notes.append("the runs have different tasks: their figures are of different things")

@@ -118,8 +118,8 @@ def compare(run: Run, language: Language, limit: int | None = None) -> Compariso
     baselines = {"phrase by phrase": monotone(training), "word by word": word_by_word(training)}
     for name, translate in baselines.items():
         translations = [translate(row["source"]) for row in rows]
-        found = translation_scores(translations, [row["reference"] for row in rows])
-        scores[name] = _chosen(found.values())
+        own_scores = translation_scores(translations, [row["reference"] for row in rows])
+        scores[name] = _chosen(own_scores.values())
     return Comparison(rows, scores)
 
 

@@ -1,8 +1,8 @@
 """Check that a model, before any work is done, and the widest micro-batch fit in memory."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -132,7 +132,7 @@ def rehearse(
     returns the error message for a description of its content (`too_wide`).
     """
 
-    def rectangle(samples: Any) -> int:
+    def rectangle(samples: np.ndarray | Sequence[int]) -> int:
         return len(samples) * int(data.lengths[samples].max()) if len(samples) else 0
 
     part = max(data.split(max(data.epoch(0), key=rectangle).tolist(), n_parts), key=rectangle)

@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from heedful.artifacts.run_folder import RunFolder, read_json, write_json
 from heedful.data.images import with_images
@@ -149,7 +148,7 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     return PreparedData(task, stores["train"], stores["valid"], valid_rows, longest)
 
 
-def _refuse_others(part: str, digest: RowDigest, report: Any) -> None:
+def _refuse_others(part: str, digest: RowDigest, report: JsonObject | None) -> None:
     """Compare rows that were read again with the data report of the run, if it has one."""
     if report is not None and report[part]["sha256"] != digest.hexdigest():
         raise DataError(

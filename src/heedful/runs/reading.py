@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -30,7 +29,7 @@ class _OfSomeTask(BaseModel):
     task: TaskConfig
 
 
-def recipe_from(tree: Tree) -> Any:
+def recipe_from(tree: Tree) -> Recipe:
     """Return the recipe that a tree describes, of the class of its task.
 
     Raises:
@@ -116,7 +115,7 @@ def _task_class(tree: Tree) -> type[Task]:
         raise RequestError(f"{kind.mark}: task.kind: {error}") from None
 
 
-def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Any, Tree]:
+def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Recipe, Tree]:
     """Return the validated recipe and its merged tree.
 
     Relative paths of the data start at the folder of the recipe's file; those of a shipped recipe at
@@ -129,8 +128,8 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Any, 
     path = Path(name_or_path)
     root = path.resolve().parent if path.suffix in {".yaml", ".yml"} else Path.cwd()
     tree = resolve(name_or_path, overrides, presets=presets)
-    if (found := _start_of(tree, root)) is not None:
-        place, below = found
+    if (start := _start_of(tree, root)) is not None:
+        place, below = start
         if place.mark.source == COMMAND_LINE:
             # The command line overrides the file: these sections replace its own.
             file = resolve(name_or_path, presets=presets)
@@ -139,7 +138,7 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Any, 
             tree = merge(Tree(below, place.mark), tree)
         _refuse_another_family(tree, below, place)
         _refuse_another_tokenizer(tree, below, place)
-    recipe: Recipe = recipe_from(tree)
+    recipe = recipe_from(tree)
     _refuse_columns_that_nobody_reads(tree, task_for(recipe).columns.known)
     root = root if recipe.root is None else _below(root, recipe.root)
     if not is_unicode(str(root)):
@@ -159,7 +158,7 @@ def _below(root: Path, written: str) -> Path:
         raise RequestError(str(error)) from None
 
 
-def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[Any, Tree]] | None:
+def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[str, Tree]] | None:
     """Return the entry ``start.run``, and model and tokenizer of that run, adapted to the recipe's task.
 
     None if the recipe does not start from a run.
@@ -192,7 +191,7 @@ def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[Any, Tree]] | None:
     return start, below
 
 
-def _refuse_another_family(tree: Tree, below: dict[Any, Tree], start: Tree) -> None:
+def _refuse_another_family(tree: Tree, below: dict[str, Tree], start: Tree) -> None:
     """Refuse a run whose model does not suit the task; else each of its settings would be unknown."""
     taken, theirs = tree.find(("model", "kind")), below["model"].find(("kind",))
     task = _task_class(tree)
@@ -205,7 +204,7 @@ def _refuse_another_family(tree: Tree, below: dict[Any, Tree], start: Tree) -> N
     )
 
 
-def _refuse_another_tokenizer(tree: Tree, below: dict[Any, Tree], start: Tree) -> None:
+def _refuse_another_tokenizer(tree: Tree, below: dict[str, Tree], start: Tree) -> None:
     ours, theirs = tree.find(("tokenizer",)), below.get("tokenizer")
     if ours is not None and theirs is not None and ours.data != theirs.data:
         raise RequestError(
@@ -222,6 +221,6 @@ def saved_tree(path: Path | str) -> Tree:
     return read_yaml(read_text(folder.recipe), str(folder.recipe))
 
 
-def saved_recipe(folder: RunFolder, overrides: Sequence[str] = ()) -> Any:
+def saved_recipe(folder: RunFolder, overrides: Sequence[str] = ()) -> Recipe:
     """Return the recipe that a run was made from, with overrides."""
     return recipe_from(merge(saved_tree(folder.path), overrides_tree(overrides)))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 
@@ -64,8 +65,8 @@ def _refuse_to_overwrite(folder: RunFolder) -> None:
             "or choose another folder with --out"
         )
     # What a process leaves that was killed as it began is no reason to refuse.
-    found = folder.path.iterdir() if folder.path.exists() else ()
-    strange = [path.name for path in found if path != folder.environment and not is_temporary(path)]
+    files = folder.path.iterdir() if folder.path.exists() else ()
+    strange = [path.name for path in files if path != folder.environment and not is_temporary(path)]
     if strange:
         raise RequestError(
             f"{folder.path}: is not empty (it has {sorted(strange)[0]!r}); choose another folder with --out"
@@ -142,7 +143,7 @@ def with_fixed_processes(folder: RunFolder, recipe: Recipe, n_processes: int) ->
     return recipe
 
 
-def _with_processes(recipe: Recipe, n: int) -> Recipe:
+def _with_processes(recipe: Recipe, n: int | Literal["auto"]) -> Recipe:
     settings = recipe.training.model_copy(update={"processes": n})
     return recipe.model_copy(update={"training": settings})
 
@@ -160,11 +161,11 @@ def finished_result(folder: RunFolder, recipe: Recipe) -> TrainingResult | None:
             return None
     except (DamagedError, RequestError):
         return None  # it is mended, or refused, as it is resumed
-    found, _ = checkpoints.latest_good(folder.path)
-    if found is None or found.state.update != card.get("updates") or card.get("stopped") == "signal":
+    last, _ = checkpoints.latest_good(folder.path)
+    if last is None or last.state.update != card.get("updates") or card.get("stopped") == "signal":
         return None
-    stopped = reached_limit(found.state, recipe.training)
-    return None if stopped is None else TrainingResult(stopped, found.state, found.state.update)
+    stopped = reached_limit(last.state, recipe.training)
+    return None if stopped is None else TrainingResult(stopped, last.state, last.state.update)
 
 
 def _asked(recipe: Recipe) -> JsonObject:

@@ -1,11 +1,11 @@
 """A run: a folder with everything needed to predict, score and explain, on any machine."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from operator import index
 from pathlib import Path
 from threading import Lock
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, TypedDict, Unpack
 
 import torch
 
@@ -21,11 +21,12 @@ from heedful.memory import room_for
 from heedful.models.base import Model
 from heedful.plugins import allow_plugins
 from heedful.recipes.problems import validate
+from heedful.recipes.schema import Recipe
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.reading import saved_recipe
-from heedful.tasks.base import Columns, Predictor, Task
+from heedful.tasks.base import Columns, Task
 from heedful.tasks.generation.streaming import Pieces, Streaming
-from heedful.tasks.prediction import Prediction
+from heedful.tasks.prediction import Prediction, PredictOptions, Predictor, Progress, TaskInput
 from heedful.tasks.registry import task_for
 from heedful.training import checkpoints
 from heedful.training.checkpoints import final_weights
@@ -54,6 +55,24 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
+class TaskOptions(TypedDict, total=False):
+    """Keywords of `Run.predict` that only some tasks support; None: not given."""
+
+    max_new_tokens: int | None
+    stop: Sequence[str] | None
+    prefix: str | None
+    gap: str | None
+
+
+class RunOptions(TaskOptions, total=False):
+    """Keywords of `Run.predict` that determine the predictor."""
+
+    beam: int | None
+    n_best: int | None
+    decoding: DecodingConfig | JsonMapping | None
+    precision: str
+
+
 class Run:
     """A trained run. Several threads may use it at the same time; a forked process computes on one thread.
 
@@ -70,7 +89,7 @@ class Run:
         self._inferences: dict[str, Inference] = {}
 
     @property
-    def recipe(self) -> Any:
+    def recipe(self) -> Recipe:
         """Return the recipe of the run."""
         return self.task.recipe
 
@@ -81,32 +100,28 @@ class Run:
 
     def predict(
         self,
-        texts: Iterable[Any],
+        texts: Iterable[TaskInput],
         *,
-        beam: int | None = None,
-        n_best: int | None = None,
-        decoding: DecodingConfig | JsonMapping | None = None,
         alignment: bool = False,
         first: int = 0,
-        progress: Callable[[int], None] = lambda n: None,
-        precision: str = "auto",
-        **options: Any,
+        progress: Progress = lambda n: None,
+        **options: Unpack[RunOptions],
     ) -> list[Prediction]:
         """Predict for each text; return as many predictions as texts, in order.
 
         Args:
             texts: the inputs, in any iterable; for a task that reads pairs, a tuple of both for each; for
                 images, paths, arrays (`heedful.data.images.LazyImage`) or Pillow images.
-            beam: beam size; 1 is greedy; default: that of the recipe.
-            n_best: number of answers per text; those after the first are ``alternatives``.
-            decoding: a complete configuration that replaces the recipe's, or a map as in recipes.
             alignment: whether to return the attention over the source.
             first: number of the first text, if others were predicted before; each number has its own samples.
             progress: called with the number of texts that were just predicted.
-            precision: precision of the weights during decoding: fp32, bf16, int8, or auto, which is fp32
-                (`heedful.engine.choosing`).
-            **options: for a language model, ``max_new_tokens``, ``stop`` (a list of texts) and ``prefix``, a
-                text before every prompt.
+            **options: ``beam``, the beam size (1 is greedy; default: that of the recipe); ``n_best``, the
+                number of answers per text (those after the first are ``alternatives``); ``decoding``, a
+                complete configuration that replaces the recipe's, or a map as in recipes; ``precision`` of
+                the weights during decoding: fp32, bf16, int8, or auto, which is fp32
+                (`heedful.engine.choosing`). For a language model, ``max_new_tokens``, ``stop`` (a list of
+                texts) and ``prefix``, a text before every prompt; for a masked one ``gap``, the text for a
+                mask.
 
         The answer of a classifier is a label, with its log-probability as the score; that of a tagger also
         has ``words`` and ``tags`` (its input may be a list of words), that of a regression a ``value``, and
@@ -117,10 +132,8 @@ class Run:
                 predicted. For an image that cannot be read, the prediction has an ``error`` instead.
         """
         inputs = inputs_of(self.task.columns, texts)
-        predictor = self.predictor(
-            beam=beam, n_best=n_best, decoding=decoding, precision=precision, **options
-        )
-        return predictor.predict(inputs, alignment=alignment, first=first, progress=progress)
+        predictor = self.predictor(alignment=alignment, progress=progress, **options)
+        return predictor.predict(inputs, first=first)
 
     def predictor(
         self,
@@ -129,7 +142,9 @@ class Run:
         n_best: int | None = None,
         decoding: DecodingConfig | JsonMapping | None = None,
         precision: str = "auto",
-        **options: Any,
+        alignment: bool = False,
+        progress: Progress = lambda n: None,
+        **options: Unpack[TaskOptions],
     ) -> Predictor:
         """Return a predictor for many calls; the arguments are those of `predict`.
 
@@ -137,17 +152,21 @@ class Run:
             RequestError: the task does not support an option.
         """
         beam, n_best = at_least_one("beam", beam), at_least_one("n_best", n_best)
+        supported = self.task.info.options
         # Some tasks have several answers without a search.
-        if "n_best" in self.task.info.options:
-            options["n_best"], n_best = n_best, None
-        settings = with_beam(decoding_of(decoding, self.recipe.decoding), beam, n_best)
-        given = {name: value for name, value in options.items() if value is not None}
-        if strange := [name for name in given if name not in self.task.info.options]:
+        of_search, of_task = (None, n_best) if "n_best" in supported else (n_best, None)
+        settings = with_beam(decoding_of(decoding, self.recipe.decoding), beam, of_search)
+        given = [name for name, value in options.items() if value is not None]
+        if strange := [name for name in given if name not in supported]:
             raise RequestError(f"{strange[0]}: a run of the task {self.recipe.task.kind} has no such option")
-        inference = self.inference(precision)
-        return self.task.predictor(self.model, settings, inference, **given)
+        return self.task.predictor(
+            self.model,
+            settings,
+            self.inference(precision),
+            PredictOptions(of_task, alignment=alignment, progress=progress, **options),
+        )
 
-    def stream(self, text: Any, *, first: int = 0, **asked: Any) -> Pieces:
+    def stream(self, text: TaskInput, *, first: int = 0, **options: Unpack[RunOptions]) -> Pieces:
         """Yield the answer to one input piece by piece, as soon as each is generated.
 
         The pieces together are the text of `predict`; at the end, the generator returns the whole prediction.
@@ -155,14 +174,14 @@ class Run:
         Args:
             text: the input.
             first: its number; see `predict`.
-            **asked: arguments of `predictor`; a beam search needs ``beam=1``.
+            **options: as of `predict`; a beam search needs ``beam=1``.
 
         Raises:
             RequestError: the task or the decoding does not support streaming.
             DataError: the input is an image that cannot be read.
         """
         (text,) = inputs_of(self.task.columns, [text])
-        predictor = streaming(self.predictor(**asked), self.recipe.task.kind)
+        predictor = streaming(self.predictor(**options), self.recipe.task.kind)
         return predictor.stream(text, ordinal=first)
 
     def inference(self, precision: str = "auto") -> Inference:
@@ -228,7 +247,7 @@ def _refuse_damaged_checkpoints(folder: RunFolder) -> None:
 # Arguments of predictions -----------------------------------------------------------------------------------
 
 
-def inputs_of(columns: Columns, given: Any) -> list[Any]:
+def inputs_of(columns: Columns, given: object) -> list[TaskInput]:
     """Return the inputs after checking that a task with these columns reads them.
 
     Images are not checked here; if one cannot be read, its prediction has an error.
@@ -239,7 +258,7 @@ def inputs_of(columns: Columns, given: Any) -> list[Any]:
     images = bool(columns.images)
     if isinstance(given, str | bytes | Mapping | Set) or not isinstance(given, Iterable):
         one = "image" if images else "text"
-        raise RequestError(f"expected a list of {one}s, got {_found(given)}; put a single {one} into a list")
+        raise RequestError(f"expected a list of {one}s, got {_form(given)}; put a single {one} into a list")
     inputs = list(given)
     if not images:
         names, more = columns.inputs, columns.optional_inputs
@@ -249,30 +268,29 @@ def inputs_of(columns: Columns, given: Any) -> list[Any]:
     return inputs
 
 
-def _check(given: Any, names: Sequence[str], which: str, *, words: bool) -> None:
+def _check(given: object, names: Sequence[str], which: str, *, words: bool) -> None:
     """Check that an input is a text or, if the run reads these, a list of words or a tuple of texts."""
-    several = isinstance(given, list | tuple)
     if len(names) > 1:
-        if not several or len(given) != len(names):
+        if not isinstance(given, list | tuple) or len(given) != len(names):
             wanted = f"a tuple of {len(names)} texts ({', '.join(names)})"
-            raise RequestError(f"{which}: expected {wanted}, got {_found(given)}")
+            raise RequestError(f"{which}: expected {wanted}, got {_form(given)}")
         for name, part in zip(names, given, strict=True):
             _check_text(part, f"{which}: {name}", "a text")
-    elif words and several:
+    elif words and isinstance(given, list | tuple):
         for number, word in enumerate(given, 1):
             _check_text(word, f"{which}: word {number}", "a text")
     else:
         _check_text(given, which, "a text or a list of words" if words else "a text")
 
 
-def _check_text(given: Any, which: str, wanted: str) -> None:
+def _check_text(given: object, which: str, wanted: str) -> None:
     if not isinstance(given, str):
-        raise RequestError(f"{which}: expected {wanted}, got {_found(given)}")
+        raise RequestError(f"{which}: expected {wanted}, got {_form(given)}")
     if not is_unicode(given):
         raise RequestError(f"{which}: not valid Unicode (half of a surrogate pair)")
 
 
-def _found(given: Any) -> str:
+def _form(given: object) -> str:
     """Describe a value for messages."""
     if given is None:
         return "None"
@@ -281,7 +299,7 @@ def _found(given: Any) -> str:
     return "a text" if isinstance(given, str) else f"a value of type {type(given).__name__}"
 
 
-def at_least_one(name: str, given: Any) -> int | None:
+def at_least_one(name: str, given: object) -> int | None:
     """Return a number of hypotheses or answers, or None if none is given.
 
     Raises:
@@ -289,8 +307,7 @@ def at_least_one(name: str, given: Any) -> int | None:
     """
     if given is None:
         return None
-    whole = isinstance(given, SupportsIndex) and not isinstance(given, bool)
-    if not whole or index(given) < 1:
+    if not isinstance(given, SupportsIndex) or isinstance(given, bool) or index(given) < 1:
         raise RequestError(f"{name}: expected a whole number of at least 1, got {given!r}")
     return index(given)
 
@@ -311,7 +328,7 @@ def decoding_of(
         return decoding_from(Tree.of({"decoding": given}, Mark("the request")))
     if not isinstance(given, GreedyConfig | BeamConfig | SampleConfig):
         raise RequestError(
-            f"decoding: expected a configuration, or a map such as {{'kind': 'greedy'}}, got {_found(given)}"
+            f"decoding: expected a configuration, or a map such as {{'kind': 'greedy'}}, got {_form(given)}"
         )
     return given
 

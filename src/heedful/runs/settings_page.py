@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import get_args
 
 from heedful.config import Config, CustomSection
 from heedful.tasks.registry import TASKS
@@ -98,7 +98,7 @@ def tables() -> list[Table]:
     return [Table(config, path, tuple(tasks[config]), classes[path] == 1) for config, path in paths.items()]
 
 
-def configs(annotation: Any) -> Iterator[type[Config]]:
+def configs(annotation: object) -> Iterator[type[Config]]:
     """Yield the classes of configurations in a type; those of custom classes have no settings to list."""
     if (
         isinstance(annotation, type)
@@ -219,7 +219,7 @@ def _bounds(schema: JsonMapping) -> str:
     return ", ".join(f"{sign} {schema[key]:g}" for key, sign in _BOUNDS.items() if key in schema)
 
 
-def _flow(tree: Any) -> str:
+def _flow(tree: object) -> str:
     """Format plain data as YAML on one line."""
     if isinstance(tree, dict):
         return "{" + ", ".join(f"{key}: {_flow(value)}" for key, value in tree.items()) + "}"

@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import cycle
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +22,7 @@ import torch
 from heedful.artifacts.environment import choose_device
 from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
+from heedful.data.plan import Samples
 from heedful.errors import DataError, RequestError
 from heedful.memory import keep_freed_memory
 from heedful.recipes.schema import Recipe
@@ -149,11 +149,12 @@ def time_updates(
     with tempfile.TemporaryDirectory() as run:
 
         def work() -> None:
-            samples = next(order)
+            numbers = next(order)
+            samples = numbers.tolist()
             update_weights(
                 module, optimizer, data, settings, samples, epoch=0, update=1, rate=RATE, run=Path(run)
             )
-            lengths = data.lengths[np.asarray(samples)]
+            lengths = data.lengths[numbers]
             tokens.append(int((lengths[:, -1] if lengths.ndim > 1 else lengths).sum()))  # targets are last
 
         for _ in range(WARM_UP):
@@ -178,7 +179,7 @@ def time_updates(
 
 def _synthetic_data(
     recipe: Recipe, sizes: Sequence[int], length: int, source_length: int
-) -> tuple[PlannedData, list[Any]]:
+) -> tuple[PlannedData, list[Samples]]:
     """Return data of one update, of sequences of about these lengths, and the samples of that update."""
     task, settings = task_for(recipe), recipe.training
 
@@ -187,12 +188,12 @@ def _synthetic_data(
 
     one = make([0], 0)
     columns = [side.layout.n_tokens for side in (one.source, one.inputs) if side is not None]
-    samples = range(max(1, settings.tokens_per_update // columns[-1]))
+    samples = np.arange(max(1, settings.tokens_per_update // columns[-1]))
     lengths = np.tile(columns, (len(samples), 1))
     return PlannedData(lengths, make, settings.tokens_per_update, settings.seed), [samples]
 
 
-def _timed(work: Callable[[], Any], device: torch.device) -> Iterator[float]:
+def _timed(work: Callable[[], object], device: torch.device) -> Iterator[float]:
     """Repeat the work: first `WARM_UP` times, then yielding the seconds of each time."""
     for _ in range(WARM_UP):
         work()

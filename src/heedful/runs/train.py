@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -34,7 +33,7 @@ from heedful.training.fast_paths import choose_compile, choose_precision, choose
 from heedful.training.loop import Training, TrainingResult
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import build_optimizer
-from heedful.training.schedules import build_schedule, is_better
+from heedful.training.schedules import Schedule, build_schedule, is_better
 from heedful.training.update import PlannedData, seed_of
 from heedful.typing import JsonMapping
 
@@ -256,11 +255,10 @@ def _threads(wanted: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _schedule(recipe: Recipe) -> Any:
-    model: Any = recipe.model
+def _schedule(recipe: Recipe) -> Schedule:
     return build_schedule(
         recipe.schedule,
-        d_model=getattr(model, "d_model", None) or model.d_hidden,
+        d_model=getattr(recipe.model, "d_model", None) or recipe.model.d_hidden,
         max_updates=recipe.training.max_updates,
         direction=recipe.training.direction,
     )

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import nn
@@ -12,7 +11,7 @@ from heedful.artifacts.weights import named_tensors, read_tensors
 from heedful.errors import RequestError
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.patches import PatchEmbedding, grid_of, resize_positions
-from heedful.recipes.schema import Recipe
+from heedful.recipes.schema import Recipe, StartConfig
 from heedful.tasks.pretrained import HEADS, MappedWeights, folder_of, frozen_tables
 
 ENCODER = ("source_embedding.", "encoder.")
@@ -58,13 +57,13 @@ def take_weights(recipe: Recipe, model: nn.Module, adopt: MapWeights = MappedWei
         RequestError: the run's model lacks a part, or has another size of it; or a newly initialised part is
             frozen.
     """
-    folder = folder_of(recipe)
-    if folder is None:
+    folder, start = folder_of(recipe), recipe.start
+    if folder is None or start is None:
         return TransferReport()
     theirs, aliases = read_tensors(folder.weights)
     theirs |= {name: theirs[other] for name, other in aliases.items()}
     adopted, (own, tied) = adopt(theirs), named_tensors(model)
-    _refuse_frozen_new_parts(recipe, adopted)
+    _refuse_frozen_new_parts(start, adopted)
     held = {**adopted.tensors, **dict(_other_grids(adopted.tensors, model))}
     fresh = {name for name in own if name.startswith(HEADS) and _differs(held, name, own)}
     fresh |= {name for name in own if name.startswith(adopted.new_parts)}
@@ -97,8 +96,8 @@ def _heads(names: Iterable[str]) -> set[str]:
     return {_part(name).removeprefix(HEADS) for name in names if name.startswith(HEADS)}
 
 
-def _refuse_frozen_new_parts(recipe: Any, adopted: MappedWeights) -> None:
-    frozen = recipe.start.frozen
+def _refuse_frozen_new_parts(start: StartConfig, adopted: MappedWeights) -> None:
+    frozen = start.frozen
     if adopted.new_parts and frozen in {"embedding", "body"}:
         parts = " and ".join(name.removesuffix(".") for name in adopted.new_parts)
         raise RequestError(
@@ -175,6 +174,7 @@ def rate_shares(recipe: Recipe, model: nn.Module) -> dict[nn.Parameter, float]:
                 depths |= dict.fromkeys(block.parameters(), n - i)
     if not depths:
         raise RequestError("start.layer_share: this model has no stack of blocks whose rates could differ")
-    tables: Any = [p for name, p in model.named_parameters() if name.startswith(TABLES)]
-    depths |= dict.fromkeys(tables, deepest + 1)
+    for name, parameter in model.named_parameters():
+        if name.startswith(TABLES):
+            depths[parameter] = deepest + 1
     return {parameter: share**depth for parameter, depth in depths.items()}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from torch import nn
 
@@ -47,7 +47,14 @@ from heedful.tasks.evaluation import (
 from heedful.tasks.inputs.processor import TaskProcessor
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput
-from heedful.tasks.prediction import Prediction, Predictor, Progress, TaskInput
+from heedful.tasks.prediction import (
+    DEFAULT_OPTIONS,
+    Prediction,
+    PredictOptions,
+    Predictor,
+    TaskInput,
+    TaskPredictor,
+)
 from heedful.tasks.pretrained import WarmStart
 from heedful.training.loop import Validate
 from heedful.training.model_with_loss import ModelWithLoss
@@ -71,7 +78,7 @@ class TaskInfo:
         evaluating: verb for progress messages of an evaluation: "translating".
         own_data: forms in which a user's own data set can be evaluated.
         shorter: advice, if memory runs out, on how to get shorter sequences.
-        options: names of predictor options other than the decoding.
+        options: the fields of `PredictOptions` with a setting of the task that it supports.
         generates: whether it is evaluated on generated text, which depends on the decoding.
         whole_rows: whether the model has no maximum length, so that only ``data.filter`` limits sequences.
         windows: whether it is evaluated in windows that may overlap (``--stride``).
@@ -122,7 +129,7 @@ class Columns:
         """All columns that rows may have."""
         return tuple(dict.fromkeys((*self.required, *self.lists, *self.extra)))
 
-    def input_of(self, row: JsonMapping) -> Any:
+    def input_of(self, row: JsonMapping) -> TaskInput:
         """What `Predictor.predict` reads of a row: the input, or a tuple of its parts."""
         keys = (*self.inputs, *(key for key in self.optional_inputs if key in row))
         return row[keys[0]] if len(keys) == 1 else tuple(row[key] for key in keys)
@@ -291,7 +298,11 @@ class Task(ABC):
     # Use --------------------------------------------------------------------------------------------------
 
     def predictor(
-        self, model: Model, decoding: DecodingConfig | None, inference: Inference, **options: Any
+        self,
+        model: Model,
+        decoding: DecodingConfig | None,
+        inference: Inference,
+        options: PredictOptions = DEFAULT_OPTIONS,
     ) -> Predictor:
         """Return the predictor of a model. Tasks that generate text override it, others `predict`.
 
@@ -299,21 +310,20 @@ class Task(ABC):
             model: a trained model.
             decoding: decoding settings, for tasks that generate text; by default those of the recipe.
             inference: prepares the model for decoding (precision, native engine).
-            **options: the options among `TaskInfo.options` that the caller gave.
+            options: other options.
         """
         model = inference.ready().eval()
-        return TaskPredictor(self.recipe.task.kind, partial(self.predict, model, **options))
+        return TaskPredictor(self.recipe.task.kind, partial(self.predict, model, options=options), options)
 
     def predict(
-        self, model: Model, inputs: Sequence[TaskInput], progress: Progress = lambda n: None, **options: Any
+        self, model: Model, inputs: Sequence[TaskInput], options: PredictOptions = DEFAULT_OPTIONS
     ) -> list[Prediction]:
         """Predict one answer for each input, in the same order, in tasks that generate no text.
 
         Args:
             model: a trained model in evaluation mode.
             inputs: texts, tuples of texts, or images.
-            progress: called with the number of inputs just done.
-            **options: the options among `TaskInfo.options` that the caller gave.
+            options: what is asked for; a task reads the fields that it supports.
         """
         raise NotImplementedError
 
@@ -327,7 +337,7 @@ class Task(ABC):
             model: a trained model.
             given: the input, as `predict` takes it.
             options: which answer.
-            predict: returns the predicted answer to the input, given predictor options.
+            predict: returns the predicted answer to the input, given keywords of `Run.predict`.
 
         Raises:
             RequestError: if the input is empty, too long or of the wrong type, or there is no such answer.
@@ -356,13 +366,15 @@ class Task(ABC):
             keys += self.columns.optional_inputs
         if len(keys) == 1:
             return [self.text_in(given)]
-        is_list = isinstance(given, Sequence) and not isinstance(given, str)
-        if not is_list or len(given) != len(keys) or not all(isinstance(text, str) for text in given):
+        texts: list[str] = []
+        if isinstance(given, Sequence) and not isinstance(given, str | bytes):
+            texts = list(given)
+        if len(texts) != len(keys) or not all(isinstance(text, str) for text in texts):
             raise RequestError(
                 f"the input of task {self.recipe.task.kind} must be {len(keys)} texts ({', '.join(keys)}), "
                 f"got {_form_of(given)}; separate them by a tab, or pass a pair"
             )
-        return list(given)
+        return texts
 
     @abstractmethod
     def source_from(self, files: Sequence[Path]) -> SourceConfig:
@@ -428,7 +440,7 @@ class Task(ABC):
         """
 
     def metrics(
-        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Any]
+        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
         """Compute the scores of predictions, and notes about the data.
 
@@ -436,7 +448,9 @@ class Task(ABC):
         """
         raise NotImplementedError
 
-    def records(self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Any]) -> Iterator[JsonMapping]:
+    def records(
+        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
+    ) -> Iterator[JsonMapping]:
         """Yield a record for each row: input, answer, prediction, and its scores. By default none."""
         return iter(())
 
@@ -447,37 +461,6 @@ def _form_of(given: TaskInput) -> str:
     if isinstance(texts, Sequence) and all(isinstance(text, str) for text in texts):
         return "one text" if len(texts) == 1 else f"{len(texts)} texts"
     return f"a {type(given).__name__}"
-
-
-class TaskPredictor:
-    """The predictor of a task that generates no text.
-
-    Args:
-        kind: name of the task.
-        answer: maps inputs, and a function that is called with the progress, to predictions.
-    """
-
-    def __init__(
-        self, kind: str, answer: Callable[[Sequence[TaskInput], Progress], list[Prediction]]
-    ) -> None:
-        self.kind, self.answer = kind, answer
-
-    def predict(
-        self,
-        texts: Sequence[TaskInput],
-        *,
-        alignment: bool = False,
-        first: int = 0,
-        progress: Progress = lambda n: None,
-    ) -> list[Prediction]:
-        """See `Predictor`. Nothing is sampled, so ``first`` has no effect.
-
-        Raises:
-            RequestError: an alignment is requested.
-        """
-        if alignment:
-            raise RequestError(f"alignments are not available: task {self.kind} generates no text")
-        return self.answer(texts, progress)
 
 
 @dataclass(frozen=True)

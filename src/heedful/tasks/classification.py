@@ -6,7 +6,7 @@ text -> token ids -> hidden states -> class -> label
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -25,20 +25,20 @@ from heedful.tasks.inputs.labels import (
     LABEL,
     Labels,
     LabelsConfig,
-    Unseen,
-    answer,
+    UnknownLabels,
+    collect_labels,
+    first_labels,
     label_of,
+    label_prediction,
     label_records,
     label_scores,
-    learned,
-    listed,
     number_of,
 )
 from heedful.tasks.inputs.processor import TextProcessor
 from heedful.tasks.inputs.texts import unknown_in
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput, Questions
-from heedful.tasks.prediction import Prediction, Progress, TaskInput
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
 from heedful.tasks.text_task import WholeTextConfig, WholeTextRecipe, WholeTextTask, synthetic_texts
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping
@@ -58,7 +58,7 @@ class ClassificationRecipe(WholeTextRecipe):
 
     rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy"})
 
-    def metrics(self) -> set[str]:
+    def metric_names(self) -> set[str]:
         """What validation measures."""
         return {"loss", "accuracy"}
 
@@ -101,7 +101,7 @@ class Classification(WholeTextTask):
         Raises:
             DataError: for a label that the recipe does not name, or fewer than two.
         """
-        return LabelProcessor(tokenizer, learned(map(label_of, rows()), self.recipe.task.labels))
+        return LabelProcessor(tokenizer, collect_labels(map(label_of, rows()), self.recipe.task.labels))
 
     def target_ids(self, row: LocatedRow[Row]) -> list[int]:
         """The number of the label."""
@@ -119,7 +119,7 @@ class Classification(WholeTextTask):
     def initialise(self, model: nn.Module, log: Log) -> None:
         """Log the labels, too."""
         super().initialise(model, log)
-        log(f"{len(self.processor.labels)} labels: {listed(self.processor.labels)}")
+        log(f"{len(self.processor.labels)} labels: {first_labels(self.processor.labels)}")
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Texts that differ by a token or two in length."""
@@ -127,7 +127,7 @@ class Classification(WholeTextTask):
         return replace(batch, classes=torch.arange(n) % sizes[-1])
 
     def predict(
-        self, model: Model, inputs: Sequence[TaskInput], progress: Progress = lambda n: None, **options: Any
+        self, model: Model, inputs: Sequence[TaskInput], options: PredictOptions = DEFAULT_OPTIONS
     ) -> list[Prediction]:
         """Predict a label for each input, a text or a pair of texts.
 
@@ -136,13 +136,13 @@ class Classification(WholeTextTask):
         Args:
             model: a trained model.
             inputs: texts, or pairs of texts.
-            progress: called with the number of inputs just done.
-            **options: ``n_best``, the number of labels.
+            options: ``n_best``, the number of labels, and ``progress``.
         """
-        found, labels = self.read(model, inputs, class_logits, progress), self.processor.labels
-        answers = [answer(logits.log_softmax(-1), labels, **options) for logits, _, _ in found]
+        labels, n_best = self.processor.labels, options.n_best or 1
+        outputs = self.read(model, inputs, class_logits, options.progress)
         return [
-            replace(each, note=note, cut=cut) for each, (_, note, cut) in zip(answers, found, strict=True)
+            replace(label_prediction(logits.log_softmax(-1), labels, n_best), note=note, cut=cut)
+            for logits, note, cut in outputs
         ]
 
     def model_input(
@@ -157,7 +157,7 @@ class Classification(WholeTextTask):
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
         """Refuse a data set without any label of the training data."""
-        Unseen.among(map(label_of, rows), self.processor.labels)
+        UnknownLabels.among(map(label_of, rows), self.processor.labels)
 
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]

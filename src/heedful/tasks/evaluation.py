@@ -117,14 +117,14 @@ def readable(
     if errors and (not drop or len(errors) == len(rows)):
         raise DataError(f"{split}: {errors[0]}")
     unreadable = Tally()
-    found = ReadableRows([], [], {**dropped, "unreadable": unreadable})
+    kept = ReadableRows([], [], {**dropped, "unreadable": unreadable})
     for row, prediction in zip(rows, predictions, strict=True):
         if prediction.error:
             unreadable.add(row.where)
         else:
-            found.rows.append(row)
-            found.predictions.append(prediction)
-    return found
+            kept.rows.append(row)
+            kept.predictions.append(prediction)
+    return kept
 
 
 def cut_notes(rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]) -> list[str]:

@@ -38,19 +38,19 @@ from heedful.tasks.inputs.labels import (
     LABEL,
     Labels,
     LabelsConfig,
-    Unseen,
-    answer,
+    UnknownLabels,
+    collect_labels,
+    first_labels,
     label_of,
+    label_prediction,
     label_records,
     label_scores,
-    learned,
-    listed,
     number_of,
 )
 from heedful.tasks.inputs.processor import TaskProcessor
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions, patches_axis
-from heedful.tasks.prediction import Prediction, Progress, TaskInput
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
 from heedful.tasks.pretrained import image_reader_of
 from heedful.typing import JsonMapping
 
@@ -102,7 +102,7 @@ class ImageClassificationRecipe(schema.Recipe):
 
     rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy"})
 
-    def metrics(self) -> set[str]:
+    def metric_names(self) -> set[str]:
         """What validation measures."""
         return {"loss", "accuracy"}
 
@@ -186,7 +186,7 @@ class ImageClassification(Task):
                 read and is not to be left out.
         """
         recipe = self.recipe
-        labels = learned(map(label_of, rows()), recipe.task.labels)
+        labels = collect_labels(map(label_of, rows()), recipe.task.labels)
         size, channels = recipe.model.image_size, recipe.model.channels
         reader = image_reader_of(recipe, size, channels)
         if reader is None:
@@ -239,7 +239,7 @@ class ImageClassification(Task):
     def initialise(self, model: nn.Module, log: Log) -> None:
         """Log how images are read, and the labels."""
         log(f"images: {self.processor.reader}")
-        log(f"{len(self.processor.labels)} labels: {listed(self.processor.labels)}")
+        log(f"{len(self.processor.labels)} labels: {first_labels(self.processor.labels)}")
 
     def batches(self, store: TokenStore, *, training: bool) -> "ImageBatches":
         """Images; in training changed as the recipe says."""
@@ -256,7 +256,7 @@ class ImageClassification(Task):
 
     @torch.inference_mode()
     def predict(
-        self, model: Model, inputs: Sequence[TaskInput], progress: Progress = lambda n: None, **options: Any
+        self, model: Model, inputs: Sequence[TaskInput], options: PredictOptions = DEFAULT_OPTIONS
     ) -> list[Prediction]:
         """Predict a label for each input: the path of a file, a `LazyImage`, an array or an image of Pillow.
 
@@ -266,18 +266,17 @@ class ImageClassification(Task):
         Args:
             model: a trained model.
             inputs: images.
-            progress: called with the number of inputs just done.
-            **options: ``n_best``, the number of labels.
+            options: ``n_best``, the number of labels, and ``progress``.
         """
         results: list[Prediction] = []
         size = max(1, BUDGET // self.recipe.model.n_tokens)
         for start in range(0, len(inputs), size):
             group = inputs[start : start + size]
-            results += self._predicted(model, group, **options)
-            progress(len(group))
+            results += self._predicted(model, group, options.n_best or 1)
+            options.progress(len(group))
         return results
 
-    def _predicted(self, model: Model, group: Sequence[Any], **options: Any) -> list[Prediction]:
+    def _predicted(self, model: Model, group: Sequence[TaskInput], n_best: int) -> list[Prediction]:
         processor, results, pixels = self.processor, [Prediction("") for _ in group], {}
         for i, given in enumerate(group):
             try:
@@ -289,7 +288,7 @@ class ImageClassification(Task):
             images = Images.of(normalised, self.recipe.model.n_tokens).to(next(model.parameters()).device)
             logits = class_logits(model(images), model.heads, images.layout)
             for i, row in zip(pixels, logits.log_softmax(-1).cpu(), strict=True):
-                results[i] = answer(row, processor.labels, **options)
+                results[i] = label_prediction(row, processor.labels, n_best)
         return results
 
     def model_input(
@@ -320,7 +319,7 @@ class ImageClassification(Task):
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
         """Refuse a data set without any label of the training data."""
-        Unseen.among(map(label_of, rows), self.processor.labels)
+        UnknownLabels.among(map(label_of, rows), self.processor.labels)
 
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]

@@ -21,12 +21,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int, UInt8
-from torch import Tensor
+from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.data.images import MODES
@@ -152,12 +151,12 @@ class Questions:
         """Return the natural log-probability of each answer, or the values if they are numbers."""
         if self.numbers is not None:
             return self.numbers(hidden)
-        found, at = [], 0
+        scores, at = [], 0
         for logits in self.logits(hidden):
             wanted = self.answers[at : at + len(logits)].to(logits.device)
-            found.append(logits.float().log_softmax(-1).gather(1, wanted[:, None])[:, 0])
+            scores.append(logits.float().log_softmax(-1).gather(1, wanted[:, None])[:, 0])
             at += len(logits)
-        return torch.cat(found)
+        return torch.cat(scores)
 
     @classmethod
     def of_tokens(
@@ -211,7 +210,7 @@ class Questions:
         return cls(INPUT, (), answer, lambda hidden: iter(()), lambda i, n: text, numbers=predicted)
 
 
-def in_chunks(head: Any, batch: Batch) -> Callable[[Tensor], Iterator[Tensor]]:
+def in_chunks(head: nn.Module, batch: Batch) -> Callable[[Tensor], Iterator[Tensor]]:
     """Return a function that yields the logits of the question positions in chunks, to limit memory."""
     return lambda hidden: (head(part) for part in batch.picked(hidden).split(CHUNK))
 

@@ -8,7 +8,7 @@ text -> token ids -> hidden states -> probability of each label -> labels
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -33,12 +33,12 @@ from heedful.tasks.classification import (
     ClassificationRecipe,
     LabelProcessor,
 )
-from heedful.tasks.inputs.labels import LABEL, Unseen, learned, number_of
+from heedful.tasks.inputs.labels import LABEL, UnknownLabels, collect_labels, number_of
 from heedful.tasks.inputs.texts import PAIR, unknown_in
 from heedful.tasks.metrics.classification import label_set_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions
-from heedful.tasks.prediction import Prediction, Progress, TaskInput
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, all_of
 from heedful.tasks.text_task import synthetic_texts
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping
@@ -147,7 +147,8 @@ class MultilabelClassification(Classification):
         Raises:
             DataError: for a label that the recipe does not name, or fewer than two.
         """
-        return LabelProcessor(tokenizer, learned(self._labelled(rows()), self.recipe.task.labels))
+        labels = collect_labels(self._located_labels(rows()), self.recipe.task.labels)
+        return LabelProcessor(tokenizer, labels)
 
     def target_ids(self, row: LocatedRow[Row]) -> list[int]:
         """A 0 or 1 for each label."""
@@ -170,10 +171,11 @@ class MultilabelClassification(Classification):
         return replace(batch, values=(torch.arange(n * sizes[-1]) % 3 == 0).view(n, -1).float())
 
     def predict(
-        self, model: Model, inputs: Sequence[TaskInput], progress: Progress = lambda n: None, **options: Any
+        self, model: Model, inputs: Sequence[TaskInput], options: PredictOptions = DEFAULT_OPTIONS
     ) -> list[Prediction]:
         """Predict a set of labels for each input, a text or a pair of texts."""
-        return [self._label_set(*found) for found in self.read(model, inputs, class_logits, progress)]
+        outputs = self.read(model, inputs, class_logits, options.progress)
+        return [self._label_set(*output) for output in outputs]
 
     def _label_set(self, logits: Tensor, note: str | None, cut: int) -> LabelSet:
         task = self.recipe.task
@@ -216,36 +218,36 @@ class MultilabelClassification(Classification):
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
         """Refuse a data set without any label of the training data."""
-        Unseen.among(self._labelled(rows), self.processor.labels)
+        UnknownLabels.among(self._located_labels(rows), self.processor.labels)
 
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
         """Micro and macro F1, and the accuracy of whole sets."""
-        unseen = Unseen.among(self._labelled(rows), self.processor.labels)
-        found = [set(each.labels) for each in predictions if isinstance(each, LabelSet)]
+        unknown = UnknownLabels.among(self._located_labels(rows), self.processor.labels)
+        predicted = [set(prediction.labels) for prediction in all_of(LabelSet, predictions)]
         right = [set(self._labels(row)) for row in rows]
-        scores = label_set_scores(found, right, (*self.processor.labels, *unseen.labels))
-        counted = [replace(score, counts={**score.counts, **unseen.counted}) for score in scores]
-        return counted, [*unseen.notes(), *unknown_in(self.processor.text, self.texts_of(rows))]
+        scores = label_set_scores(predicted, right, (*self.processor.labels, *unknown.labels))
+        notes = [*unknown.notes(), *unknown_in(self.processor.text, self.texts_of(rows))]
+        return unknown.counted_in(scores), notes
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> Iterator[JsonMapping]:
         """The texts, the right labels, the predicted ones, and whether they are the same."""
-        for row, texts, found in zip(rows, self.texts_of(rows), predictions, strict=True):
-            assert isinstance(found, LabelSet)
+        label_sets = all_of(LabelSet, predictions)
+        for row, texts, predicted in zip(rows, self.texts_of(rows), label_sets, strict=True):
             right = self._labels(row)
             yield {
                 **texts,
                 "label": right,
-                "prediction": found.labels,
-                "probabilities": found.probabilities,
-                "correct": set(right) == set(found.labels),
+                "prediction": predicted.labels,
+                "probabilities": predicted.probabilities,
+                "correct": set(right) == set(predicted.labels),
             }
 
     def _labels(self, row: LocatedRow[Row]) -> list[str]:
         return labels_of(row.row, self.recipe.task.separator)
 
-    def _labelled(self, rows: Iterable[LocatedRow[Row]]) -> Iterator[tuple[str, Location]]:
+    def _located_labels(self, rows: Iterable[LocatedRow[Row]]) -> Iterator[tuple[str, Location]]:
         return ((label, row.where) for row in rows for label in self._labels(row))

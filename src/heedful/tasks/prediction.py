@@ -1,19 +1,56 @@
-"""Predictions, and the interface of what predicts."""
+"""Predictions, their options, and the interface of what predicts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
+from heedful.errors import RequestError
 from heedful.typing import JsonObject
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL.Image import Image
+
+    from heedful.data.images import LazyImage
 
 _INTERNAL = {"ids", "cut"}
 """Fields that are not part of JSON."""
 
-TaskInput = Any
+ImageInput: TypeAlias = "str | Path | bytes | LazyImage | np.ndarray | Image"
+"""An image: its path, the bytes of a file, pixels, or an image of Pillow (see `LazyImage.of`)."""
+
+TaskInput: TypeAlias = "str | Sequence[str] | ImageInput"
 """An input of a task: a text, a tuple of texts that are read together, a list of words, or an image."""
 
 Progress = Callable[[int], None]
 """Called with the number of inputs just done."""
+
+
+@dataclass(frozen=True)
+class PredictOptions:
+    """Options of a prediction besides the decoding. A task reads those that it supports (`TaskInfo.options`).
+
+    Args:
+        n_best: number of answers to an input, of tasks that have several without a search; None: one.
+        max_new_tokens: the most tokens of a completion; None: as the recipe says.
+        stop: texts at which a completion ends; None: as the recipe says.
+        prefix: text before every prompt of a language model; None: no text.
+        gap: text for a mask in the inputs of a masked language model; None: ``[MASK]``.
+        alignment: whether to return the attention over the source too, of models that have a source.
+        progress: called with the number of inputs just done.
+    """
+
+    n_best: int | None = None
+    max_new_tokens: int | None = None
+    stop: Sequence[str] | None = None
+    prefix: str | None = None
+    gap: str | None = None
+    alignment: bool = False
+    progress: Progress = lambda n: None
+
+
+DEFAULT_OPTIONS = PredictOptions()
 
 
 @dataclass(frozen=True)
@@ -47,7 +84,7 @@ class Prediction:
     log_probs: list[float] = field(default_factory=list)
     alternatives: list["Prediction"] = field(default_factory=list)
     source_tokens: list[str] | None = None
-    alignment: list[Any] | None = None
+    alignment: list[list[list[list[float]]]] | None = None
     note: str | None = None
     error: str | None = None
     grid: tuple[int, int] | None = None
@@ -68,22 +105,75 @@ class Prediction:
 
 
 class Predictor(Protocol):
-    """Maps inputs to predictions: one for each, in the same order."""
+    """Maps inputs to predictions: one for each, in the same order. It is made with its `PredictOptions`."""
 
-    def predict(
-        self,
-        texts: Sequence[TaskInput],
-        *,
-        alignment: bool = False,
-        first: int = 0,
-        progress: Progress = lambda n: None,
-    ) -> list[Prediction]:
+    def predict(self, inputs: Sequence[TaskInput], *, first: int = 0) -> list[Prediction]:
         """Predict; see `heedful.runs.run.Run.predict`.
 
         Args:
-            texts: the inputs: texts, tuples of texts, or images.
-            alignment: also return the attention over the source.
+            inputs: texts, tuples of texts, or images.
             first: index of the first input, so that samples do not depend on how inputs are split over calls.
-            progress: called with the number of inputs just done.
         """
         ...
+
+
+class TaskPredictor:
+    """The predictor of a task that generates no text.
+
+    Args:
+        kind: name of the task.
+        answer: maps inputs to predictions.
+        options: with which ``answer`` was made.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        answer: Callable[[Sequence[TaskInput]], list[Prediction]],
+        options: PredictOptions,
+    ) -> None:
+        self.kind, self.answer, self.options = kind, answer, options
+
+    def predict(self, inputs: Sequence[TaskInput], *, first: int = 0) -> list[Prediction]:
+        """See `Predictor`. Nothing is sampled, so ``first`` has no effect.
+
+        Raises:
+            RequestError: an alignment is requested.
+        """
+        if self.options.alignment:
+            raise RequestError(f"alignments are not available: task {self.kind} generates no text")
+        return self.answer(inputs)
+
+
+def as_text(given: TaskInput) -> str:
+    """Return an input that is a text.
+
+    Raises:
+        TypeError: it is none; `heedful.runs.run.Run.predict` has checked it before.
+    """
+    if not isinstance(given, str):
+        raise TypeError(f"expected a text, got {type(given).__name__}")
+    return given
+
+
+def as_texts(given: TaskInput) -> tuple[str, ...]:
+    """Return the texts of an input: the one that it is, or those that are read together.
+
+    Raises:
+        TypeError: it is neither; `heedful.runs.run.Run.predict` has checked it before.
+    """
+    if isinstance(given, str):
+        return (given,)
+    if not isinstance(given, Sequence) or isinstance(given, bytes):
+        raise TypeError(f"expected a text or several, got {type(given).__name__}")
+    return tuple(given)
+
+
+PredictionT = TypeVar("PredictionT", bound=Prediction)
+
+
+def all_of(kind: type[PredictionT], predictions: Sequence[Prediction]) -> list[PredictionT]:
+    """Return predictions, each of which must be of the class ``kind``."""
+    own = [prediction for prediction in predictions if isinstance(prediction, kind)]
+    assert len(own) == len(predictions)
+    return own

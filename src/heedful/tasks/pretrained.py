@@ -11,7 +11,7 @@ determines what is trained, and a resumed run does not need the file.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -19,12 +19,14 @@ from torch import nn
 from heedful.artifacts.run_folder import RunFolder, read_entry, read_text
 from heedful.data.vectors import fill_embedding, read_vectors, width_of_vectors
 from heedful.errors import DataError, RequestError
-from heedful.recipes.schema import ALWAYS, Recipe
+from heedful.nn.embeddings import SegmentedEmbedding, TokenEmbedding
+from heedful.recipes.schema import ALWAYS, Recipe, Tokenization
 from heedful.recipes.trees import Tree
 from heedful.recipes.yaml import read_yaml
 from heedful.tasks.inputs.images import ImageReader
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.training import train_tokenizer
+from heedful.typing import JsonObject
 
 HEADS = "heads."
 """Prefix of the names of heads, which belong to a task and may be newly initialised."""
@@ -109,14 +111,21 @@ def starting_model(recipe: Recipe) -> str | None:
     return None if folder is None else _saved(folder)["model"]["kind"]
 
 
-def own_tokenizer(recipe: Any, name: str, texts: Iterable[str]) -> Tokenizer:
-    """The tokenizer of the run that the recipe starts from, if any; else one trained on these texts."""
+def own_tokenizer(recipe: Recipe, settings: Tokenization, name: str, texts: Iterable[str]) -> Tokenizer:
+    """The tokenizer of the run that the recipe starts from, if any; else one trained on these texts.
+
+    Args:
+        recipe: of the new run.
+        settings: its section ``tokenizer``.
+        name: the column of the texts.
+        texts: to train on.
+    """
     folder = folder_of(recipe)
     if folder is not None and "tokenizer" in _saved(folder):
-        found = tokenizer_of(recipe, name)
-        assert found is not None
-        return found
-    return train_tokenizer(recipe.tokenizer.subwords, texts, recipe.tokenizer.text)
+        tokenizer = tokenizer_of(recipe, name)
+        assert tokenizer is not None
+        return tokenizer
+    return train_tokenizer(settings.subwords, texts, settings.text)
 
 
 def image_reader_of(recipe: Recipe, size: int, channels: int) -> ImageReader | None:
@@ -138,7 +147,7 @@ def image_reader_of(recipe: Recipe, size: int, channels: int) -> ImageReader | N
     return replace(reader, size=size, first="")
 
 
-def _saved(folder: RunFolder) -> Any:
+def _saved(folder: RunFolder) -> JsonObject:
     return read_yaml(read_text(folder.recipe), str(folder.recipe)).data
 
 
@@ -156,7 +165,7 @@ class _Filled(NamedTuple):
 
     side: str
     file: str
-    embedding: Any
+    embedding: TokenEmbedding | SegmentedEmbedding
 
 
 def fill_vectors(
@@ -197,12 +206,12 @@ def check_vectors(recipe: Recipe, model: nn.Module) -> None:
         _require_small_rows(side, embedding, model)
         width = embedding.weight.shape[1]
         try:
-            found = width_of_vectors(recipe.path(file))
+            size = width_of_vectors(recipe.path(file))
         except DataError as error:
             raise DataError(f"pretrained.{side}: {error}") from None
-        if found != width:
+        if size != width:
             raise DataError(
-                f"pretrained.{side}: {file}: the vectors have width {found}, and the embedding has {width}: "
+                f"pretrained.{side}: {file}: the vectors have width {size}, and the embedding has {width}: "
                 "use other vectors, or change the model's width"
             )
 
@@ -213,18 +222,21 @@ def frozen_tables(recipe: Recipe, model: nn.Module) -> dict[nn.Parameter, int | 
     if pretrained is None or pretrained.frozen == 0:
         return {}
     updates = None if pretrained.frozen == ALWAYS else pretrained.frozen
-    return {found.embedding.weight: updates for found in _filled(recipe, model)}
+    return {filled.embedding.weight: updates for filled in _filled(recipe, model)}
 
 
-def _filled(recipe: Any, model: Any) -> Iterator[_Filled]:
+def _filled(recipe: Recipe, model: nn.Module) -> Iterator[_Filled]:
+    pretrained = getattr(recipe, "pretrained", None)
     for side, name in _EMBEDDINGS.items():
-        if (file := getattr(recipe.pretrained, side, None)) is not None:
-            yield _Filled(side, file, getattr(model, name))
+        if (file := getattr(pretrained, side, None)) is not None:
+            embedding = model.get_submodule(name)
+            assert isinstance(embedding, TokenEmbedding | SegmentedEmbedding)
+            yield _Filled(side, file, embedding)
 
 
-def _require_small_rows(side: str, embedding: Any, model: Any) -> None:
-    shared = [p for head in model.heads.values() for p in head.parameters() if p is embedding.weight]
-    if shared and embedding.scale == 1.0:
+def _require_small_rows(side: str, embedding: TokenEmbedding | SegmentedEmbedding, model: nn.Module) -> None:
+    is_shared = any(p is embedding.weight for p in model.get_submodule("heads").parameters())
+    if is_shared and embedding.scale == 1.0:
         raise RequestError(
             f"pretrained.{side}: the output layer shares this table, so its rows must be small: set "
             "model.scale_embedding=true (or untie them)"

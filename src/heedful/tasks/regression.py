@@ -13,7 +13,7 @@ A data store holds integers, so a label is stored as the eight bytes of a float6
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ from heedful.tasks.inputs.texts import unknown_in
 from heedful.tasks.metrics.regression import regression_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput, Questions
-from heedful.tasks.prediction import Prediction, Progress, TaskInput
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, all_of
 from heedful.tasks.text_task import WholeTextConfig, WholeTextRecipe, WholeTextTask, synthetic_texts
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping
@@ -69,7 +69,7 @@ class RegressionRecipe(WholeTextRecipe):
     task: RegressionConfig
     objective: ObjectiveConfig = ObjectiveConfig()
 
-    def metrics(self) -> set[str]:
+    def metric_names(self) -> set[str]:
         """What validation measures: the mean loss of the standardised numbers."""
         return {"loss"}
 
@@ -170,11 +170,11 @@ class Regression(WholeTextTask):
         return replace(batch, values=torch.linspace(-1, 1, n))
 
     def predict(
-        self, model: Model, inputs: Sequence[TaskInput], progress: Progress = lambda n: None, **options: Any
+        self, model: Model, inputs: Sequence[TaskInput], options: PredictOptions = DEFAULT_OPTIONS
     ) -> list[Prediction]:
         """Predict a number for each input, a text or a pair of texts."""
-        outputs = self.read(model, inputs, values, progress)
-        numbers = [self.processor.scale.restored(output.answer.item()) for output in outputs]
+        outputs = self.read(model, inputs, values, options.progress)
+        numbers = [self.processor.scale.restored(output.output.item()) for output in outputs]
         return [
             Estimate(f"{value:.6g}", note=output.note, cut=output.cut, value=value)
             for value, output in zip(numbers, outputs, strict=True)
@@ -199,17 +199,17 @@ class Regression(WholeTextTask):
             parse_number(row)
 
     def metrics(
-        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Estimate]
+        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
         """Pearson and Spearman correlation, and the mean squared error."""
-        scores = regression_scores(
-            [prediction.value for prediction in predictions], [parse_number(row) for row in rows]
-        )
+        estimates = [estimate.value for estimate in all_of(Estimate, predictions)]
+        scores = regression_scores(estimates, [parse_number(row) for row in rows])
         return scores, unknown_in(self.processor.text, self.texts_of(rows))
 
     def records(
-        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Estimate]
+        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> Iterator[JsonMapping]:
         """The texts, the right number and the prediction."""
-        for row, texts, prediction in zip(rows, self.texts_of(rows), predictions, strict=True):
-            yield {**texts, "label": parse_number(row), "prediction": prediction.value}
+        estimates = all_of(Estimate, predictions)
+        for row, texts, estimate in zip(rows, self.texts_of(rows), estimates, strict=True):
+            yield {**texts, "label": parse_number(row), "prediction": estimate.value}

@@ -31,17 +31,29 @@ class Tokenization(schema.Tokenization):
         return self
 
 
+class RunningTextRecipe(schema.Recipe):
+    """A recipe of such a task.
+
+    Args:
+        pretrained: word vectors that the embedding begins with.
+    """
+
+    tokenizer: Tokenization
+    pretrained: schema.TextVectorsConfig = schema.TextVectorsConfig()
+
+
 class RunningTextTask(Task):
     """A task that learns from running text. Every document is followed by an end token."""
 
     Processor = TextProcessor
 
+    recipe: RunningTextRecipe
     processor: TextProcessor
 
     def make_processor(self, rows: Rows) -> TextProcessor:
         """Train a tokenizer on all documents, a piece of a long one at a time."""
         pieces = (piece for row in rows() for piece in cut(row.row[TEXT]))
-        return TextProcessor(own_tokenizer(self.recipe, TEXT, pieces))
+        return TextProcessor(own_tokenizer(self.recipe, self.recipe.tokenizer, TEXT, pieces))
 
     def new_report(self) -> DataReport:
         """Counts unknown tokens."""

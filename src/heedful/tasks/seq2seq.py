@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import add
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from pydantic import NonNegativeInt
+from torch import nn
 
 from heedful.config import Config
 from heedful.data.batch import Batch
@@ -20,6 +21,7 @@ from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
 from heedful.models.base import Model
+from heedful.nn import layout
 from heedful.recipes import schema
 from heedful.tasks.base import PreparedData, Task
 from heedful.tasks.evaluation import perplexity
@@ -126,9 +128,9 @@ class Seq2SeqRecipe(schema.Recipe):
 
     decoded_metrics: ClassVar[frozenset[str]] = frozenset({"bleu", "chrf"})
 
-    def metrics(self) -> set[str]:
+    def metric_names(self) -> set[str]:
         """What validation measures."""
-        return super().metrics() | (self.decoded_metrics if self.validation.decode != 0 else set())
+        return super().metric_names() | (self.decoded_metrics if self.validation.decode != 0 else set())
 
     @property
     def pairing(self) -> SequenceFormat:
@@ -200,7 +202,8 @@ class Seq2SeqTask(Task):
         rows = self.validation_rows(data)[: settings.decode]
         source, target = self.sides
 
-        def validate(model: Any) -> Mapping[str, float]:
+        def validate(model: nn.Module) -> Mapping[str, float]:
+            assert isinstance(model, Model)
             metrics = dict(likelihood(model))
             predictor = self.predictor(model, settings.decoding or GreedyConfig(), Inference(model))
             predictions = predictor.predict([row[source] for row in rows])
@@ -231,15 +234,17 @@ class Seq2SeqTask(Task):
             answer = predict()
             return answer, list(answer.ids)
         ids = tokenizer.encode(options.target)
-        room = self.recipe.pairing.max_target_length(n_source)
-        if room is not None and len(ids) + 1 > room:
-            raise RequestError(f"the target must have at most {room - 1} tokens, got {len(ids)}; shorten it")
+        longest = self.recipe.pairing.max_target_length(n_source)
+        if longest is not None and len(ids) + 1 > longest:
+            raise RequestError(
+                f"the target must have at most {longest - 1} tokens, got {len(ids)}; shorten it"
+            )
         return options.given_answer(tokenizer, ids), ids
 
     def encoder_decoder_input(
         self,
         model: Model,
-        source: Any,
+        source: layout.Ids,
         source_axis: Axis,
         tokenizer: Tokenizer,
         target: Sequence[int],
@@ -324,7 +329,7 @@ TOKENS = 8192
 def likelihood_of(
     model: Model,
     pairing: SequenceFormat,
-    read: Callable[[Sequence[int]], list[Any]],
+    read: Callable[[Sequence[int]], Sequence[layout.Ids]],
     references: EncodedTexts,
     of_sources: str = "",
 ) -> list[Score]:
@@ -348,28 +353,27 @@ def likelihood_of(
     """
     texts, wanted, tokenizer = references.texts, references.ids, references.tokenizer
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    found: list[tuple[Likelihood, Likelihood | None]] = []
+    likelihoods: list[tuple[Likelihood, Likelihood | None]] = []
     spells = tokenizer.spells(wanted)
     for start in range(0, len(order), FORCED_BATCH):
         part = order[start : start + FORCED_BATCH]
         lengths = [len(texts[i].encode()) if spells else 0 for i in part]
-        found += _predicted(model, pairing, read(part), [wanted[i] for i in part], lengths)
-    scores = _summed([target for target, _ in found], tokenizer.fingerprint, "")
-    return scores + _summed([source for _, source in found if source], of_sources, "source ")
+        likelihoods += _predicted(model, pairing, read(part), [wanted[i] for i in part], lengths)
+    scores = _summed([target for target, _ in likelihoods], tokenizer.fingerprint, "")
+    return scores + _summed([source for _, source in likelihoods if source], of_sources, "source ")
 
 
 def _predicted(
     model: Model,
     pairing: SequenceFormat,
-    sources: Sequence[Any],
+    sources: Sequence[layout.Ids],
     wanted: Sequence[list[int]],
     n_bytes: Sequence[int],
 ) -> Iterator[tuple[Likelihood, Likelihood | None]]:
     """Of each target that fits; and of its source with the separator, if asked for."""
-    rooms = [pairing.max_target_length(len(source)) for source in sources]
-    fit = [
-        k for k, (ids, room) in enumerate(zip(wanted, rooms, strict=True)) if room is None or len(ids) < room
-    ]
+    limits = [pairing.max_target_length(len(source)) for source in sources]
+    pairs = enumerate(zip(wanted, limits, strict=True))
+    fit = [k for k, (ids, limit) in pairs if limit is None or len(ids) < limit]
     lengths = np.array([[len(sources[k]), len(wanted[k])] for k in fit]).reshape(-1, 2)
     tokens = pairing.lengths(lengths[:, 0], lengths[:, 1]).sum(axis=1).tolist()
     for group in longest_first(dict(zip(fit, tokens, strict=True)), TOKENS):

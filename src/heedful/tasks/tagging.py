@@ -8,9 +8,9 @@ words -> ids -> stretches -> hidden states of first tokens -> tags
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from heedful.objectives.registry import Losses
 from heedful.recipes import schema
 from heedful.tasks.base import Columns, Log, Rows, TaskInfo
 from heedful.tasks.classification import LabelProcessor
-from heedful.tasks.inputs.labels import FEWEST_LABELS, Unseen, listed, number_of
+from heedful.tasks.inputs.labels import FEWEST_LABELS, UnknownLabels, first_labels, number_of
 from heedful.tasks.inputs.texts import BUDGET, N_SPECIALS, joined, longest_first, unknown_note, unknown_notes
 from heedful.tasks.inputs.words import (
     BY_FIRST,
@@ -58,7 +58,7 @@ from heedful.tasks.model_input import (
     refuse_empty,
     words_axis,
 )
-from heedful.tasks.prediction import Prediction, Progress, TaskInput
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, all_of, as_texts
 from heedful.tasks.text_task import AnyReader, TextRecipe, TextTask, WholeDataConfig, synthetic_texts
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.text.words import word_ids, word_ids_of_all
@@ -98,7 +98,7 @@ class TaggingRecipe(TextRecipe):
 
     rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy"})
 
-    def metrics(self) -> set[str]:
+    def metric_names(self) -> set[str]:
         """What validation measures, over words."""
         return {"loss", "accuracy"}
 
@@ -122,9 +122,9 @@ class TagBatches:
 
     def __init__(self, store: TokenStore, longest: int, template: WordTemplate) -> None:
         self.store, self.template = store, template
-        room, lengths = longest - N_SPECIALS, store.lengths(WORDS)
-        found = [(row, *part) for row, n in enumerate(lengths.tolist()) for part in self._parts(row, n, room)]
-        self.parts = np.array(found, dtype=np.int64).reshape(-1, 3)
+        limit, lengths = longest - N_SPECIALS, store.lengths(WORDS).tolist()
+        parts = [(row, *part) for row, n in enumerate(lengths) for part in self._parts(row, n, limit)]
+        self.parts = np.array(parts, dtype=np.int64).reshape(-1, 3)
         self.lengths: Lengths = self.parts[:, 2] - self.parts[:, 1] + N_SPECIALS
 
     def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
@@ -135,13 +135,13 @@ class TagBatches:
         texts, marks = ([ids[part] for ids, part in zip(rows[c], cut, strict=True)] for c in (WORDS, TAGS))
         return self.template(texts, marks, samples)
 
-    def _parts(self, row: int, n_tokens: int, room: int) -> Iterator[tuple[int, int]]:
+    def _parts(self, row: int, n_tokens: int, limit: int) -> Iterator[tuple[int, int]]:
         """The first token of each stretch of a row, and the first one after it."""
-        if n_tokens <= room:
+        if n_tokens <= limit:
             yield 0, n_tokens
             return
         bounds = np.append(np.flatnonzero(self.store[row][TAGS]), n_tokens)
-        for first, last in stretches(np.diff(bounds).tolist(), room):
+        for first, last in stretches(np.diff(bounds).tolist(), limit):
             yield int(bounds[first]), int(bounds[last])
 
 
@@ -235,14 +235,15 @@ class Tagging(TextTask):
         while block := list(islice(rows, CHUNK)):
             pairs = [words_and_tags(row) for row in block]
             ids = word_ids_of_all(self.processor.text, [words for words, _ in pairs])
-            for row, (_, tags), each in zip(block, pairs, ids, strict=True):
+            for row, (_, tags), words in zip(block, pairs, ids, strict=True):
                 numbers = [number_of(tag, known, row.where, "tag") + 1 for tag in tags]
-                marks = ([n, *[0] * (len(word) - 1)] for n, word in zip(numbers, each, strict=True))
-                yield LocatedRow({WORDS: list(chain(*each)), TAGS: list(chain(*marks))}, row.where)
+                marks = ([n, *[0] * (len(word) - 1)] for n, word in zip(numbers, words, strict=True))
+                yield LocatedRow({WORDS: list(chain(*words)), TAGS: list(chain(*marks))}, row.where)
 
     def limits(self) -> Sequence[WordLimit]:
         """Long rows are read in stretches; a word is not."""
-        return [WordLimit(self.recipe.room, f"{self.recipe.longest_key}={self.recipe.model.longest}")]
+        recipe = self.recipe
+        return [WordLimit(recipe.max_text_tokens, f"{recipe.longest_key}={recipe.model.longest}")]
 
     @property
     def n_answers(self) -> int:
@@ -252,7 +253,7 @@ class Tagging(TextTask):
     def initialise(self, model: nn.Module, log: Log) -> None:
         """Log the tags, too."""
         super().initialise(model, log)
-        log(f"{len(self.processor.labels)} tags: {listed(self.processor.labels)}")
+        log(f"{len(self.processor.labels)} tags: {first_labels(self.processor.labels)}")
 
     def batches(self, store: TokenStore, *, training: bool) -> TagBatches:
         """Rows, or stretches of long ones."""
@@ -265,39 +266,39 @@ class Tagging(TextTask):
         return batch.tagged([[1 + i % sizes[-1] if i % 4 else 0 for i in range(k - 2)] for k in lengths])
 
     @property
-    def room(self) -> int:
-        """Tokens of words that the model reads at once."""
+    def max_word_tokens(self) -> int:
+        """The most tokens of words that the model reads at once."""
         return int(self.recipe.model.longest) - N_SPECIALS
 
     @torch.inference_mode()
     def predict(
-        self, model: Model, inputs: Sequence[TaskInput], progress: Progress = lambda n: None, **options: Any
+        self, model: Model, inputs: Sequence[TaskInput], options: PredictOptions = DEFAULT_OPTIONS
     ) -> list[Prediction]:
         """Tag each input, a line of words with blanks between, or a list of words.
 
         Inputs that are too long for the model are read in stretches of whole words, with a note.
         """
-        words = [split(text) if isinstance(text, str) else list(text) for text in inputs]
-        pieces = [piece for i, each in enumerate(words) for piece in self._stretches(i, each)]
-        found = [[(0, 0.0)] * len(each) for each in words]
+        words = [_words_in(given) for given in inputs]
+        pieces = [piece for i, own in enumerate(words) for piece in self._stretches(i, own)]
+        tags = [[(0, 0.0)] * len(own) for own in words]
         remaining = Counter(piece.text for piece in pieces)
-        progress(len(words) - len(remaining))
+        options.progress(len(words) - len(remaining))
         lengths = {i: len(piece.flat) + N_SPECIALS for i, piece in enumerate(pieces)}
         for group in longest_first(lengths, BUDGET):
             some = [pieces[i] for i in group]
-            for piece, tags in zip(some, self._tags(model, some), strict=True):
-                found[piece.text][piece.first : piece.first + len(tags)] = tags
+            for piece, own in zip(some, self._tags(model, some), strict=True):
+                tags[piece.text][piece.first : piece.first + len(own)] = own
                 remaining[piece.text] -= 1
-                progress(int(remaining[piece.text] == 0))
+                options.progress(int(remaining[piece.text] == 0))
         of_input: list[list[_Stretch]] = [[] for _ in words]
         for piece in pieces:
             of_input[piece.text].append(piece)
-        return [self._tagged(*each) for each in zip(words, found, of_input, strict=True)]
+        return [self._tagged(*parts) for parts in zip(words, tags, of_input, strict=True)]
 
     def _stretches(self, text: int, words: Sequence[str]) -> Iterator[_Stretch]:
         whole = word_ids(self.processor.text, words)
-        ids = [word[: self.room] for word in whole]
-        for first, last in stretches([len(word) for word in ids], self.room):
+        ids = [word[: self.max_word_tokens] for word in whole]
+        for first, last in stretches([len(word) for word in ids], self.max_word_tokens):
             part = slice(first, last)
             yield _Stretch(text, first, ids[part], sum(map(len, whole[part])) - sum(map(len, ids[part])))
 
@@ -312,12 +313,12 @@ class Tagging(TextTask):
             yield [next(every) for _ in piece.ids]
 
     def _tagged(
-        self, words: list[str], found: Sequence[tuple[int, float]], pieces: Sequence[_Stretch]
+        self, words: list[str], numbers: Sequence[tuple[int, float]], pieces: Sequence[_Stretch]
     ) -> Tagged:
-        tags, log_probs = [self.processor.labels[n] for n, _ in found], [value for _, value in found]
+        tags, log_probs = [self.processor.labels[n] for n, _ in numbers], [value for _, value in numbers]
         cut = sum(piece.cut for piece in pieces)
         note = joined(
-            f"words longer than {self.room} tokens are cut, by {cut} in all" if cut else None,
+            f"words longer than {self.max_word_tokens} tokens are cut, by {cut} in all" if cut else None,
             f"read in {len(pieces)} parts" if len(pieces) > 1 else None,
             unknown_note(self.processor.text, words, [list(chain(*(piece.flat for piece in pieces)))]),
         )
@@ -336,19 +337,20 @@ class Tagging(TextTask):
     ) -> ModelInput:
         """Prepare a list of words, or a line of words separated by spaces."""
         options.refuse_target(self.recipe.task.kind, "the answer is a tag for each word")
-        processor, room = self.processor, self.room
-        words = split(given) if isinstance(given, str) else [self.text_in(word) for word in given]
-        ids = [word[:room] for word in word_ids(processor.text, words)]
+        processor, longest = self.processor, self.max_word_tokens
+        words = [self.text_in(word) for word in _words_in(given)]
+        ids = [word[:longest] for word in word_ids(processor.text, words)]
         refuse_empty(*ids)
-        parts = stretches([len(word) for word in ids], room)
+        parts = stretches([len(word) for word in ids], longest)
         if len(parts) > 1:
             raise RequestError(
-                f"the input must fit into one part of {room} tokens, got {len(parts)} parts; shorten it, for "
-                f"example to the first {parts[0][1]} words"
+                f"the input must fit into one part of {longest} tokens, got {len(parts)} parts; shorten it, "
+                f"for example to the first {parts[0][1]} words"
             )
-        answer: Any = predict()
-        read = _Stretch(0, 0, ids, 0)
-        batch = self.recipe.words([read.flat], [read.marks])
+        answer = predict()
+        assert isinstance(answer, Tagged)
+        whole = _Stretch(0, 0, ids, 0)
+        batch = self.recipe.words([whole.flat], [whole.marks])
         assert batch.rows is not None
         questions = Questions(
             INPUT,
@@ -369,24 +371,24 @@ class Tagging(TextTask):
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
         """Refuse tags of another task altogether."""
-        self._unseen(rows)
+        self._unknown_tags(rows)
 
     def metrics(
-        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Tagged]
+        self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
         """Accuracy and F1 of words, and of spans if the tags encode them."""
-        unseen, right = self._unseen(rows), [words_and_tags(row)[1] for row in rows]
-        found = tagging_scores([p.tags for p in predictions], right, self.processor.labels, unseen.labels)
-        scores = [replace(score, counts={**score.counts, **unseen.counted}) for score in found]
-        texts = [" ".join(prediction.words) for prediction in predictions]
-        unknown = unknown_notes("", EncodedTexts.by(self.processor.text, texts))
-        return scores, [*unseen.notes("tag"), *unknown]
+        unknown, right = self._unknown_tags(rows), [words_and_tags(row)[1] for row in rows]
+        tagged = all_of(Tagged, predictions)
+        scores = tagging_scores([p.tags for p in tagged], right, self.processor.labels, unknown.labels)
+        texts = [" ".join(p.words) for p in tagged]
+        notes = unknown_notes("", EncodedTexts.by(self.processor.text, texts))
+        return unknown.counted_in(scores), [*unknown.notes("tag"), *notes]
 
     def records(
-        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Tagged]
+        self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> Iterator[JsonMapping]:
         """Words, right tags, the prediction and how many of its tags are right."""
-        for row, prediction in zip(rows, predictions, strict=True):
+        for row, prediction in zip(rows, all_of(Tagged, predictions), strict=True):
             tags = words_and_tags(row)[1]
             yield {
                 "words": prediction.words,
@@ -396,6 +398,11 @@ class Tagging(TextTask):
                 "correct": sum(a == b for a, b in zip(tags, prediction.tags, strict=True)),
             }
 
-    def _unseen(self, rows: Sequence[LocatedRow[Row]]) -> Unseen:
+    def _unknown_tags(self, rows: Sequence[LocatedRow[Row]]) -> UnknownLabels:
         given = ((tag, row.where) for row in rows for tag in words_and_tags(row)[1])
-        return Unseen.among(given, self.processor.labels, "tag")
+        return UnknownLabels.among(given, self.processor.labels, "tag")
+
+
+def _words_in(given: TaskInput) -> list[str]:
+    """The words of an input: a line with blanks between them, or a list."""
+    return split(given) if isinstance(given, str) else list(as_texts(given))

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,16 +32,16 @@ from heedful.tasks.inputs.texts import (
     PAIR,
     TEXT,
     WITH_CLASS,
-    Read,
     Template,
     TemplateLimit,
+    TextOutput,
     encoded,
     fitted,
-    read_texts,
+    run_on_texts,
     text_columns,
 )
 from heedful.tasks.model_input import INPUT, Axis, ids_in, refuse_empty, text_axis
-from heedful.tasks.prediction import Progress, TaskInput
+from heedful.tasks.prediction import Progress, TaskInput, as_texts
 from heedful.tasks.pretrained import fill_vectors, own_tokenizer
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -91,7 +91,7 @@ class TextRecipe(schema.Recipe):
 
     data: DataConfig
     tokenizer: schema.Tokenization
-    model: Any
+    model: AnyReader
     pretrained: schema.TextVectorsConfig = schema.TextVectorsConfig()
     validation: schema.NoValidationConfig = schema.NoValidationConfig()
     decoding: schema.NoDecodingConfig | None = None
@@ -108,9 +108,9 @@ class TextRecipe(schema.Recipe):
         return AS_DOCUMENTS if isinstance(self.model, LanguageModelConfig) else WITH_CLASS
 
     @property
-    def room(self) -> int:
-        """Tokens that the texts of a row may have together."""
-        return int(self.model.longest) - self.template.n_specials(1 + self.pairs)
+    def max_text_tokens(self) -> int:
+        """The most tokens that the texts of a row may have together."""
+        return self.model.longest - self.template.n_specials(1 + self.pairs)
 
     @property
     def longest_key(self) -> str:
@@ -118,8 +118,8 @@ class TextRecipe(schema.Recipe):
         return "model.context" if isinstance(self.model, LanguageModelConfig) else "model.max_length"
 
     @model_validator(mode="after")
-    def _has_room(self) -> "TextRecipe":
-        if self.room < 1:
+    def _fits_a_text(self) -> "TextRecipe":
+        if self.max_text_tokens < 1:
             raise ValueError(f"{self.longest_key}={self.model.longest} leaves no room for a text")
         if self.pairs and isinstance(self.model, EncoderConfig) and self.model.segments < 2:
             raise ValueError("model.segments must be 2 for pairs of texts (one for each text)")
@@ -224,7 +224,8 @@ class TextTask(Task):
         """Train a tokenizer on all texts, or take that of the run to start from, and add the rest."""
         columns = (row.row[column] for row in rows() for column in self.texts)
         texts = (" ".join(text) if isinstance(text, list) else text for text in columns)
-        return self.processor_with(own_tokenizer(self.recipe, TEXT, texts), rows)
+        tokenizer = own_tokenizer(self.recipe, self.recipe.tokenizer, TEXT, texts)
+        return self.processor_with(tokenizer, rows)
 
     def new_report(self) -> DataReport:
         """Counts unknown tokens."""
@@ -322,15 +323,15 @@ class WholeTextTask(TextTask):
     def read(
         self,
         model: Model,
-        inputs: Sequence[str | Sequence[str]],
+        inputs: Sequence[TaskInput],
         answer: Callable[[Tensor, nn.ModuleDict, Layout], Tensor],
         progress: Progress,
-    ) -> list[Read]:
-        """Apply the model to texts or pairs; see `heedful.tasks.inputs.texts.read_texts`."""
-        return read_texts(
+    ) -> list[TextOutput]:
+        """Apply the model to texts or pairs; see `heedful.tasks.inputs.texts.run_on_texts`."""
+        return run_on_texts(
             model,
             self.processor.text,
-            inputs,
+            [as_texts(given) for given in inputs],
             answer,
             longest=self.recipe.model.longest,
             template=self.recipe.template,
@@ -356,7 +357,7 @@ class WholeTextBatches:
         """Return the batch of some rows."""
         rows = self.store.gather(samples)
         texts = zip(*(rows[column] for column in self.task.texts), strict=True)
-        parts = [fitted(each, self.longest, self.template) for each in texts]
+        parts = [fitted(own, self.longest, self.template) for own in texts]
         return self.task.with_answers(self.template(parts, samples), rows[LABEL])
 
 

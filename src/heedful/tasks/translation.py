@@ -7,7 +7,7 @@ text -> token ids -> state and step -> chosen ids -> text    `Translator.predict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -49,7 +49,7 @@ from heedful.tasks.metrics.translation import (
     translation_scores,
 )
 from heedful.tasks.model_input import AnswerOptions, ModelInput, refuse_empty, text_axis
-from heedful.tasks.prediction import Prediction, TaskInput
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
 from heedful.tasks.pretrained import WarmStart, fill_vectors, tokenizer_of
 from heedful.tasks.seq2seq import (
     LanguageConfig,
@@ -244,8 +244,8 @@ class TranslationRecipe(Seq2SeqRecipe):
     @model_validator(mode="after")
     def _has_positions_for_all(self) -> Self:
         """A table of positions ends somewhere, and no sentence may be longer; found now, not hours later."""
-        model: Any = self.model
-        if model.longest is None or self.is_one_text:
+        model = self.model
+        if not isinstance(model, TransformerConfig) or model.longest is None:
             return self
         table = (
             f"model.positions.kind={model.positions.kind} ends after model.max_length={model.longest} tokens"
@@ -342,8 +342,8 @@ class Translation(Seq2SeqTask):
         filter = self.recipe.data.filter
         if self.recipe.objective.guided is None:
             return keep(self.processor.encode(rows), filter, report)
-        found = encode_linked(self.processor, rows, report)
-        return cut_links(keep(found, filter, report, beside=[ALIGNMENT]))
+        encoded = encode_linked(self.processor, rows, report)
+        return cut_links(keep(encoded, filter, report, beside=[ALIGNMENT]))
 
     def n_ids(self) -> Mapping[str, int]:
         """Of texts, those of their tokenizers; links are positions."""
@@ -389,7 +389,11 @@ class Translation(Seq2SeqTask):
         return self.recipe.pairing.collate(sources, synthetic_ids(draw, sizes[-1], n, length - 1))
 
     def predictor(
-        self, model: Model, decoding: DecodingConfig | None, inference: Inference, **options: Any
+        self,
+        model: Model,
+        decoding: DecodingConfig | None,
+        inference: Inference,
+        options: PredictOptions = DEFAULT_OPTIONS,
     ) -> Translator:
         """Translates."""
         recipe = self.recipe
@@ -398,6 +402,7 @@ class Translation(Seq2SeqTask):
             self.processor,
             decoding or recipe.decoding,
             recipe.pairing,
+            options,
             max_source=recipe.max_source,
             inference=inference,
         )
@@ -440,8 +445,9 @@ class Translation(Seq2SeqTask):
         """
         language, moses = self.recipe.evaluation.language, self.recipe.evaluation.tokenised_bleu
         texts, references = [p.text for p in predictions], [row.row[TARGET] for row in rows]
-        found = translation_scores(texts, references, language=language, lowercase=self.lowercase)
-        scores = [*found.values()]
+        scores = [
+            *translation_scores(texts, references, language=language, lowercase=self.lowercase).values()
+        ]
         if moses is not None:
             prepared = Preparation(f"moses-{moses}-lowercase", lambda text: tokenise_for_bleu(text, moses))
             scores.append(tokenised_bleu(texts, references, preparation=prepared))
@@ -454,7 +460,7 @@ class Translation(Seq2SeqTask):
         references = EncodedTexts.by(self.processor.target, [row.row[TARGET] for row in rows])
         longest = self.recipe.max_source
 
-        def read(part: Sequence[int]) -> list[Any]:
+        def read(part: Sequence[int]) -> list[list[int]]:
             return [sources.ids[i][:longest] for i in part]
 
         with counting(model) as loads:
@@ -488,7 +494,7 @@ def subword_dropout(tokenizers: Mapping[str, Tokenizer], p: float, seed: int) ->
 
     def recut(column: str, texts: Sequence[Ids], samples: Sequence[int], epoch: int) -> list[Ids]:
         keys = (f"{seed} {epoch} {int(sample)} {column}" for sample in samples)
-        found = (drop[column](ids.tolist(), key) for ids, key in zip(texts, keys, strict=True))
-        return [np.array(ids, dtype=np.int64) for ids in found]
+        others = (drop[column](ids.tolist(), key) for ids, key in zip(texts, keys, strict=True))
+        return [np.array(ids, dtype=np.int64) for ids in others]
 
     return recut

@@ -28,7 +28,7 @@ from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.tasks.generation.text_generation import Translator
 from heedful.tasks.inputs.processor import Tokenizers
-from heedful.tasks.prediction import Prediction
+from heedful.tasks.prediction import Prediction, PredictOptions
 from heedful.text.words import surface_words
 
 
@@ -170,9 +170,10 @@ def tiny(words, config=TRANSFORMER):
 @pytest.mark.parametrize(("config", "shape"), [(TRANSFORMER, (2, 3)), (RECURRENT, (1, 1))])
 def test_what_is_seen_while_writing_is_what_is_seen_when_forced(config, shape, words):
     tokenizers, model = Tokenizers(words, words), tiny(words, config)
-    translator = Translator(model, tokenizers, GreedyConfig(max_length=MaxLength(ratio=0, extra=5)))
+    decoding, options = GreedyConfig(max_length=MaxLength(ratio=0, extra=5)), PredictOptions(alignment=True)
+    translator = Translator(model, tokenizers, decoding, options=options)
     sources = ["the cat sees a dog", "a dog", "the cat and the doghouse"]
-    predictions = translator.predict(sources, alignment=True)
+    predictions = translator.predict(sources)
     assert any(p.text for p in predictions)
     written = [from_prediction(p, tokenizers) for p in predictions]
     seen = teacher_forced(model, tokenizers, sources, [p.text for p in predictions])

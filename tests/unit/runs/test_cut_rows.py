@@ -45,8 +45,8 @@ class Case:
         sections: of the recipe, besides data, training and schedule.
         filter: of its data.
         truncated: what reports call it.
-        evaluated: what scores are told of it; None: the very rows are read whole.
-        predicted: what is told of an answer to a long row.
+        evaluated: what scores report of it; None: the very rows are read whole.
+        predicted: what is noted about an answer to a long row.
         limits: how many limits a long row is over.
     """
 
@@ -184,9 +184,9 @@ def made(folder, name, **filter):
 @pytest.mark.slow
 @every_case
 def test_rows_that_are_cut_are_counted_and_told(tmp_path, name):
-    case, told = CASES[name], []
+    case, logged = CASES[name], []
     recipe, rows = made(tmp_path, name)
-    train_run(recipe, tmp_path / "run", device="cpu", log=told.append)
+    train_run(recipe, tmp_path / "run", device="cpu", log=logged.append)
     report = json.loads((tmp_path / "run/data.json").read_text())
     tally = {"count": 3, "examples": [f"rows.jsonl:{i}" for i in LONG]}
     for part in ("train", "valid"):
@@ -194,7 +194,7 @@ def test_rows_that_are_cut_are_counted_and_told(tmp_path, name):
         assert report[part]["truncated"] == dict.fromkeys(case.truncated, tally)
     places = "(rows.jsonl:2, rows.jsonl:5, rows.jsonl:7)"
     for reason in case.truncated:
-        assert told.count(f"  truncated, {reason}: 3 {places}") == 2
+        assert logged.count(f"  truncated, {reason}: 3 {places}") == 2
     run = load(tmp_path / "run", device="cpu")
     assert case.evaluated in evaluate(run, *chosen_splits(run, "test", None).popitem()).notes
     inputs = [run.task.columns.input_of(row) for row in rows]

@@ -76,8 +76,8 @@ def into(folder, settings, name="run", **how):
 
 
 def test_training_sees_the_links_and_tells_the_term(corpus):
-    told = []
-    into(corpus, recipe(), log=told.append)
+    logged = []
+    into(corpus, recipe(), log=logged.append)
     events = [json.loads(line) for line in (corpus / "run" / "metrics.jsonl").read_text().splitlines()]
     terms = [event["terms"] for event in events if event["event"] == "updated"]
     assert terms

@@ -62,9 +62,9 @@ NONE = "schedule.warmup={0} must be smaller than {2}={1}; lower it"
 def test_settings_that_do_not_go_together(recipe, change, overrides, place, message):
     with pytest.raises(RequestError) as raised:
         read_recipe(recipe(*change), overrides)
-    where, told = str(raised.value).split(": ", 1)
+    where, problem = str(raised.value).split(": ", 1)
     assert where.endswith(place)
-    assert told.startswith(message)
+    assert problem.startswith(message)
 
 
 def test_a_warm_up_that_leaves_some_is_right(recipe):
@@ -110,9 +110,9 @@ SIDE_BY_SIDE = (
 def test_a_column_that_nobody_reads_is_refused(recipe, change, override, place, key):
     with pytest.raises(RequestError) as raised:
         read_recipe(recipe(*change), [override])
-    where, told = str(raised.value).split(": ", 1)
+    where, problem = str(raised.value).split(": ", 1)
     assert where.endswith(place)
-    assert told == f"{key}: {MISSPELT}"
+    assert problem == f"{key}: {MISSPELT}"
 
 
 def test_every_column_that_nobody_reads_is_told(recipe):

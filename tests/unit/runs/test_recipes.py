@@ -125,10 +125,10 @@ def learned():
 
     def learn(recipe):
         sections = ("task", "data", "tokenizer")
-        told = recipe.model_dump(mode="json")
-        if "tokenizer" in told:  # what is learned from images also depends on the model
-            told = {name: told[name] for name in sections} | {"start": told["start"]}
-        key = json.dumps([type(recipe).__name__, told], sort_keys=True)
+        plain = recipe.model_dump(mode="json")
+        if "tokenizer" in plain:  # what is learned from images also depends on the model
+            plain = {name: plain[name] for name in sections} | {"start": plain["start"]}
+        key = json.dumps([type(recipe).__name__, plain], sort_keys=True)
         if key not in known:
             known[key] = task_for(recipe).make_processor(lambda: rows_of(recipe, recipe.data.train))
         return known[key]

@@ -93,15 +93,15 @@ def run(finished, tmp_path, monkeypatch):
 @pytest.mark.parametrize("of_average, kept", [(0.5, "average"), (2.0, "best")])
 def test_the_better_of_average_and_best_checkpoint_is_kept(corpus, monkeypatch, of_average, kept):
     """Validations say 1.5, then 1 (update 2), then 3 (update 3), and of the average what is given."""
-    told, measured = [], iter([1.5, 1.0, 3.0, of_average])
+    logged, measured = [], iter([1.5, 1.0, 3.0, of_average])
     monkeypatch.setattr(Translation, "validation_metrics", lambda self, terms: {"loss": next(measured)})
     settings = recipe(max_updates=3, validate_every=1, average=2, keep_last=3)
-    trained = train_run(settings, corpus / "run", device="cpu", log=told.append)
+    trained = train_run(settings, corpus / "run", device="cpu", log=logged.append)
     files = [path_of(corpus / "run", update) / "model.safetensors" for update in (2, 3)]
     expected, _ = average(files if kept == "average" else files[:1])
     final = load_file(trained.folder.weights)
     assert all(torch.equal(final[name], tensor) for name, tensor in expected.items())
-    assert any(line.endswith("the run keeps the " + {"best": "best one"}.get(kept, kept)) for line in told)
+    assert any(line.endswith("the run keeps the " + {"best": "best one"}.get(kept, kept)) for line in logged)
 
 
 # What is refused before any work ---------------------------------------------------------------------------
@@ -139,12 +139,15 @@ def test_a_fresh_training_beside_one_that_begins_is_refused_and_takes_nothing_aw
 def test_a_model_that_does_not_fit_is_told_and_leaves_nothing(corpus):
     settings = recipe()
     wide = settings.model.model_copy(update={"d_model": 8_000_000})
-    told = []
+    logged = []
     with pytest.raises(RequestError, match=r"^model: does not fit in memory: .* GiB, and this machine has "):
         train_run(
-            settings.model_copy(update={"model": wide}), corpus / "runs" / "x", device="cpu", log=told.append
+            settings.model_copy(update={"model": wide}),
+            corpus / "runs" / "x",
+            device="cpu",
+            log=logged.append,
         )
-    assert told == []  # no work was begun
+    assert logged == []  # no work was begun
     assert [path.name for path in corpus.iterdir()] == ["text"]
 
 
@@ -224,10 +227,10 @@ def test_a_micro_batch_without_room_names_the_longest_row(budget, longest, first
 
 
 def test_the_longest_row_of_the_training_data_is_handed_on(corpus, monkeypatch):
-    told = []
-    monkeypatch.setattr(module, "rehearse", lambda *arguments: told.append(arguments[-1]))
+    messages = []
+    monkeypatch.setattr(module, "rehearse", lambda *arguments: messages.append(arguments[-1]))
     train_run(recipe(max_updates=1, tokens_per_update=4), corpus / "run", device="cpu")
-    assert told[0]("").startswith(
+    assert messages[0]("").startswith(
         "longest source: text:2, 5 tokens, more than training.tokens_per_update (4)"
     )
 
@@ -544,7 +547,7 @@ def test_other_data_are_noticed_where_tokens_are_made_anew(run, changed):
 
 
 @pytest.mark.parametrize(
-    "limits, told",
+    "limits, message",
     [
         (
             {},
@@ -554,10 +557,10 @@ def test_other_data_are_noticed_where_tokens_are_made_anew(run, changed):
         ({"max_updates": 3}, "stopped after 3 updates (max_updates reached)"),
     ],
 )
-def test_a_resumed_run_that_is_at_its_end_says_so(run, capsys, limits, told):
+def test_a_resumed_run_that_is_at_its_end_says_so(run, capsys, limits, message):
     settings = recipe(**limits).model_copy(update={"root": str(run.parent)})
     train_into(run, settings, resume=True, device="cpu", tensorboard=False, as_json=False)
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -608,7 +611,7 @@ def test_a_run_at_its_end_that_is_not_whole_is_made_whole(run, resumed, name):
 
 
 @pytest.mark.parametrize(
-    "stopped, told",
+    "stopped, message",
     [
         ("epochs", "has 3 epochs, and training.max_epochs is 3: nothing to do; raise training.max_epochs"),
         (
@@ -623,11 +626,11 @@ def test_a_run_at_its_end_that_is_not_whole_is_made_whole(run, resumed, name):
         ("data", None),
     ],
 )
-def test_what_ends_a_run_is_named(stopped, told):
+def test_what_ends_a_run_is_named(stopped, message):
     settings = recipe(max_epochs=3, max_minutes=0.5, patience=4).training
     state = TrainingState(update=7, cursor={"epoch": 3}, bad_validations=4, seconds=90.0)
     said = nothing_to_do(settings, TrainingResult(stopped, state, resumed_at=7))
-    assert said is None if told is None else told in said
+    assert said is None if message is None else message in said
     assert nothing_to_do(settings, TrainingResult(stopped, state, resumed_at=6)) is None
 
 
@@ -644,7 +647,7 @@ def test_the_cache_takes_a_byte_for_each_token_of_a_tiny_vocabulary(run):
     assert sizes == [len("a bb a cc")] * 2
 
 
-# What is told ---------------------------------------------------------------------------------------------
+# What is logged -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("as_json", [True, False])
@@ -679,9 +682,9 @@ def test_pretrained_vectors_fill_their_rows_at_the_start_and_are_not_needed_to_g
         "pretrained": PretrainedConfig(source="v.txt"),
     }
     settings = settings.model_copy(update=changes)
-    told = []
-    trained = train_run(settings, corpus / "run", device="cpu", log=told.append)
-    assert [line for line in told if line.startswith("pretrained.source: 1 of")]
+    logged = []
+    trained = train_run(settings, corpus / "run", device="cpu", log=logged.append)
+    assert [line for line in logged if line.startswith("pretrained.source: 1 of")]
     tokenizers = load(trained.folder.path).processor
     first = module.build_module(
         Translation(settings, tokenizers), torch.device("cpu"), lambda line: None

@@ -81,13 +81,13 @@ def vectors_of(folder, words, d=D):
 )
 def test_rows_of_the_words_that_are_known_are_filled_and_no_others(tmp_path, task, model):
     wanted = vectors_of(tmp_path, ["cake", "sea", "unheard"])
-    recipe, told = settings(tmp_path, task, model), []
-    trained = train_run(recipe, tmp_path / "run", device="cpu", log=told.append)
+    recipe, logged = settings(tmp_path, task, model), []
+    trained = train_run(recipe, tmp_path / "run", device="cpu", log=logged.append)
     n_words = len({word for text in TEXTS for word in text.split()})
-    assert f"pretrained.text: 2 of {n_words} words have a pretrained vector ({2 / n_words:.1%})" in told
+    assert f"pretrained.text: 2 of {n_words} words have a pretrained vector ({2 / n_words:.1%})" in logged
     processor = load(trained.folder.path, device="cpu").processor
     filled = build_module(
-        task_for(recipe, processor), torch.device("cpu"), told.append
+        task_for(recipe, processor), torch.device("cpu"), logged.append
     ).model.embedding.weight
     plain = build_module(task_for(recipe, processor), torch.device("cpu")).model.embedding.weight
     ids = [processor.text.whole_words()[word] for word in ("cake", "sea")]

@@ -16,6 +16,7 @@ from heedful.nn.layout import Tokens
 from heedful.tasks.classification import LabelProcessor
 from heedful.tasks.inputs import texts as reading
 from heedful.tasks.inputs.texts import fitted
+from heedful.tasks.prediction import PredictOptions
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
 
@@ -105,7 +106,7 @@ def test_predictions_are_the_models_own_probabilities_whatever_the_batch(task, p
     made = model(processor)
     texts = ["one", "two three four", "", "seven " * 20, "five six", "one"]
     done = []
-    predictions = task.predict(made, texts, done.append, n_best=3)
+    predictions = task.predict(made, texts, PredictOptions(n_best=3, progress=done.append))
     assert sum(done) == len(texts)
     for text, prediction in zip(texts, predictions, strict=True):
         row = Tokens.of([[CLS, *ids(processor, text)[:7], SEP]])
@@ -134,7 +135,7 @@ def test_pairs_are_read_with_their_segments(pairs, processor):
 def test_there_is_no_alignment(task, processor):
     made = model(processor)
     with pytest.raises(RequestError, match="alignment"):
-        task.predictor(made, None, Inference(made)).predict(["one"], alignment=True)
+        task.predictor(made, None, Inference(made), PredictOptions(alignment=True)).predict(["one"])
 
 
 def test_no_input_no_output(task, processor):

@@ -16,6 +16,7 @@ from heedful.nn.patches import Images
 from heedful.tasks import image_classification
 from heedful.tasks.image_classification import ImageProcessor
 from heedful.tasks.inputs.images import ImageReader
+from heedful.tasks.prediction import PredictOptions
 
 SIZE, N_TOKENS = 6, 5
 ARRAYS = np.random.default_rng(4).integers(0, 256, (7, SIZE, SIZE), dtype=np.uint8)
@@ -76,7 +77,7 @@ def test_an_unknown_label_is_named_with_its_place():
 def test_predictions_are_the_models_own_probabilities_whatever_the_batch(budget, monkeypatch):
     monkeypatch.setattr(image_classification, "BUDGET", budget)
     made, done = model(), []
-    predictions = task().predict(made, [*IMAGES, ARRAYS[0]], done.append, n_best=3)
+    predictions = task().predict(made, [*IMAGES, ARRAYS[0]], PredictOptions(n_best=3, progress=done.append))
     assert sum(done) == len(predictions) == 8
     for array, prediction in zip([*ARRAYS, ARRAYS[0]], predictions, strict=True):
         images = Images.of(PROCESSOR.reader.normalised(array[None, None]), N_TOKENS)
@@ -107,5 +108,6 @@ def test_no_input_no_output_and_no_alignment():
     made = model()
     classifier = task().predictor(made, None, Inference(made))
     assert classifier.predict([]) == []
+    classifier = task().predictor(made, None, Inference(made), PredictOptions(alignment=True))
     with pytest.raises(RequestError, match="alignment"):
-        classifier.predict(IMAGES, alignment=True)
+        classifier.predict(IMAGES)

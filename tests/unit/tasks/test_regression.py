@@ -15,6 +15,7 @@ from heedful.models.encoder import EncoderConfig, build, class_head
 from heedful.nn.layout import Tokens
 from heedful.tasks.inputs import texts as reading
 from heedful.tasks.inputs.processor import Scale
+from heedful.tasks.prediction import PredictOptions
 from heedful.tasks.regression import NumberProcessor, parse_number
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
@@ -61,7 +62,7 @@ def test_estimates_are_the_models_own_in_the_unit_of_the_data(monkeypatch):
         parameter.data += 0.3 * torch.randn_like(parameter)
     texts = ["one", "two three four", "", "seven " * 20, "five six"]
     done = []
-    found = TASK.predict(model.eval(), texts, done.append)
+    found = TASK.predict(model.eval(), texts, PredictOptions(progress=done.append))
     assert sum(done) == len(texts)
     for text, estimate in zip(texts, found, strict=True):
         row = Tokens.of([[4, *PROCESSOR.text.encode(text)[:7], 5]])
@@ -74,4 +75,4 @@ def test_estimates_are_the_models_own_in_the_unit_of_the_data(monkeypatch):
     (pair,) = PAIRS.predict(model, [("one", "two")])
     assert pair.value != found[0].value
     with pytest.raises(RequestError, match="alignment"):
-        TASK.predictor(model, None, Inference(model)).predict(["one"], alignment=True)
+        TASK.predictor(model, None, Inference(model), PredictOptions(alignment=True)).predict(["one"])

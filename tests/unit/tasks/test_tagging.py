@@ -15,6 +15,7 @@ from heedful.nn.layout import Tokens
 from heedful.tasks import tagging
 from heedful.tasks.classification import LabelProcessor
 from heedful.tasks.inputs.words import BY_LAST, WordLimit, split, stretches
+from heedful.tasks.prediction import PredictOptions
 from heedful.text.configuration import BpeConfig
 from heedful.text.training import train_tokenizer
 from heedful.text.words import word_ids
@@ -128,7 +129,7 @@ def test_every_word_has_the_models_own_tag_whatever_the_batch(task, model, proce
     monkeypatch.setattr(tagging, "BUDGET", 20)
     lines = ["one two", "", "seven", "six five four", "two two two", "one two"]
     done = []
-    found = task.predict(model, lines, done.append)
+    found = task.predict(model, lines, PredictOptions(progress=done.append))
     assert sum(done) == len(lines)
     for line, prediction in zip(lines, found, strict=True):
         own = expected(model, processor, line.split())
@@ -167,5 +168,6 @@ def test_words_of_a_list_may_hold_blanks_or_nothing(task, model):
 def test_no_input_no_output_and_no_alignment(task, model):
     tagger = task.predictor(model, None, Inference(model))
     assert tagger.predict([]) == []
+    tagger = task.predictor(model, None, Inference(model), PredictOptions(alignment=True))
     with pytest.raises(RequestError, match="alignment"):
-        tagger.predict(["one"], alignment=True)
+        tagger.predict(["one"])

@@ -11,6 +11,7 @@ from heedful.models.transformer import TransformerConfig
 from heedful.tasks.generation.generator import score_targets
 from heedful.tasks.generation.text_generation import Translator
 from heedful.tasks.inputs.processor import Tokenizers
+from heedful.tasks.prediction import PredictOptions
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
 
@@ -83,7 +84,7 @@ def test_a_forced_pass_has_the_logits_of_few_tokens_at_a_time(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["transformer", "recurrent"])
 def test_alignments_are_weights_over_the_source(kind):
-    prediction = translator(kind).predict(["two three four"], alignment=True)[0]
+    prediction = translator(kind, options=PredictOptions(alignment=True)).predict(["two three four"])[0]
     weights = torch.tensor(prediction.alignment)
     n_layers, n_heads = (2, 3) if kind == "transformer" else (1, 1)
     assert prediction.source_tokens is not None
@@ -94,8 +95,9 @@ def test_alignments_are_weights_over_the_source(kind):
 
 
 def test_asking_for_alignments_changes_no_translation():
-    it = translator(decoding=BeamConfig(beam=3, max_length=SHORT))
-    plain, shown = it.predict(TEXTS), it.predict(TEXTS, alignment=True)
+    decoding, options = BeamConfig(beam=3, max_length=SHORT), PredictOptions(alignment=True)
+    plain = translator(decoding=decoding).predict(TEXTS)
+    shown = translator(decoding=decoding, options=options).predict(TEXTS)
     assert [p.tokens for p in plain] == [p.tokens for p in shown]
 
 

@@ -1,7 +1,7 @@
 """Start a captioner from an image classifier: the ViT's patches, positions and blocks become its encoder."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -28,6 +28,16 @@ POSITIONS = "source_embedding.positions.positions.weight"
 WEIGHT, BIAS = (f"source_embedding.patches.projection.{name}" for name in ("weight", "bias"))
 
 
+@runtime_checkable
+class ReadsImages(Protocol):
+    """A recipe that says how images are read (`heedful.tasks.captioning.task.CaptioningRecipe`)."""
+
+    @property
+    def reader(self) -> ImageReader:
+        """How images are read."""
+        ...
+
+
 class CaptionerFromViT(WarmStart):
     """A captioner may also start from an image classifier, whose model becomes its encoder."""
 
@@ -42,10 +52,11 @@ class CaptionerFromViT(WarmStart):
         """The weights of a ViT become those of the encoder."""
         if starting_model(recipe) != VISION:
             return MappedWeights(tensors)
-        own: Any = recipe
-        theirs = image_reader_of(recipe, own.model.image_size, own.model.channels)
+        assert isinstance(recipe, ReadsImages)
+        ours = recipe.reader
+        theirs = image_reader_of(recipe, ours.size, ours.channels)
         assert theirs is not None
-        return encoder_weights(tensors, theirs, own.reader)
+        return encoder_weights(tensors, theirs, ours)
 
 
 def model_section(theirs: Tree) -> Tree:
@@ -66,28 +77,28 @@ def model_section(theirs: Tree) -> Tree:
     return Tree({**sections, "kind": Tree("captioner", theirs.mark)}, theirs.mark)
 
 
-def encoder_weights(held: Mapping[str, Tensor], theirs: ImageReader, ours: ImageReader) -> MappedWeights:
+def encoder_weights(tensors: Mapping[str, Tensor], theirs: ImageReader, ours: ImageReader) -> MappedWeights:
     """A ViT's weights under the names of a captioner, which has no class token and no head for classes.
 
     Without a class token, the encoder computes what the ViT did; with one, its patches no longer see it.
 
     Args:
-        held: the ViT's weights.
+        tensors: the ViT's weights.
         theirs: how the ViT reads images.
         ours: how the captioner does.
     """
-    found = {
+    renamed = {
         own + name.removeprefix(other): tensor
-        for name, tensor in held.items()
+        for name, tensor in tensors.items()
         for other, own in PREFIXES.items()
         if name.startswith(other) and name != CLASS_TOKEN
     }
-    left = sorted({f"the head {name.split('.')[1]}" for name in held if name.startswith(HEADS)})
-    if CLASS_TOKEN in held:
-        found[POSITIONS] = found[POSITIONS][1:]
+    left = sorted({f"the head {name.split('.')[1]}" for name in tensors if name.startswith(HEADS)})
+    if CLASS_TOKEN in tensors:
+        renamed[POSITIONS] = renamed[POSITIONS][1:]
         left = ["the class token and its place", *left]
-    found[WEIGHT], found[BIAS] = reread(found[WEIGHT], found[BIAS], theirs, ours)
-    return MappedWeights(found, new_parts=("target_embedding.", "decoder."), left=tuple(left))
+    renamed[WEIGHT], renamed[BIAS] = reread(renamed[WEIGHT], renamed[BIAS], theirs, ours)
+    return MappedWeights(renamed, new_parts=("target_embedding.", "decoder."), left=tuple(left))
 
 
 def reread(

@@ -6,7 +6,6 @@ image -> state and step -> chosen ids -> text           `Captioner.predict`
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -44,7 +43,7 @@ from heedful.tasks.metrics.translation import (
     translation_scores,
 )
 from heedful.tasks.model_input import AnswerOptions, ModelInput, patches_axis
-from heedful.tasks.prediction import Prediction, TaskInput
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
 from heedful.tasks.pretrained import fill_vectors, own_tokenizer
 from heedful.tasks.seq2seq import (
     REFERENCES,
@@ -206,7 +205,8 @@ class Captioning(Seq2SeqTask):
 
     def make_processor(self, rows: Rows) -> CaptionProcessor:
         """A tokenizer for the captions; that of the run it starts from, if it is a captioner's."""
-        return CaptionProcessor(own_tokenizer(self.recipe, CAPTION, (row.row[CAPTION] for row in rows())))
+        captions = (row.row[CAPTION] for row in rows())
+        return CaptionProcessor(own_tokenizer(self.recipe, self.recipe.tokenizer, CAPTION, captions))
 
     def new_report(self) -> DataReport:
         """Counts unknown tokens."""
@@ -261,11 +261,15 @@ class Captioning(Seq2SeqTask):
         return self.recipe.pairing.collate(list(images), captions)
 
     def predictor(
-        self, model: Model, decoding: DecodingConfig | None, inference: Inference, **options: Any
+        self,
+        model: Model,
+        decoding: DecodingConfig | None,
+        inference: Inference,
+        options: PredictOptions = DEFAULT_OPTIONS,
     ) -> Captioner:
         """Captions images."""
         pairing, decoding = self.recipe.pairing, decoding or self.recipe.decoding
-        return Captioner(model, self.processor.caption, decoding, pairing, inference=inference)
+        return Captioner(model, self.processor.caption, decoding, pairing, options, inference=inference)
 
     def model_input(
         self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
@@ -297,7 +301,7 @@ class Captioning(Seq2SeqTask):
         Raises:
             DataError: if an image has no caption and is not to be left out.
         """
-        images: list[Any] = list(islice(by_image(rows), limit))
+        images: list[Any] = by_image(rows)[:limit]
         if not images:
             return [], {}
         check_language(self.recipe.evaluation.language)
@@ -320,20 +324,22 @@ class Captioning(Seq2SeqTask):
         """
         language, lowercase = self.recipe.evaluation.language, self.lowercase
         texts, references = [p.text for p in predictions], [row.row[CAPTION] for row in rows]
-        found = translation_scores(texts, references, language=language, lowercase=lowercase)
-        scores = [*found.values(), exact_match(texts, references, lowercase=lowercase)]
+        scores = [
+            *translation_scores(texts, references, language=language, lowercase=lowercase).values(),
+            exact_match(texts, references, lowercase=lowercase),
+        ]
         images = [row.row[IMAGE] for row in rows for _ in row.row[CAPTION]]
-        captions = EncodedTexts.by(self.processor.caption, [text for each in references for text in each])
+        captions = EncodedTexts.by(self.processor.caption, [text for own in references for text in own])
         likelihoods = self._likelihood(model, images, captions)
         notes = left_out_notes(likelihoods, len(images))
         notes += unknown_notes(CAPTION, captions, predicted=True)
         return [*scores, *likelihoods], [*notes, *reference_notes(captions.texts, language)]
 
-    def _likelihood(self, model: Model, images: Sequence[Any], captions: EncodedTexts) -> list[Score]:
+    def _likelihood(self, model: Model, images: Sequence[LazyImage], captions: EncodedTexts) -> list[Score]:
         """Of every caption, given its image."""
         pairing = self.recipe.pairing
 
-        def read(part: Sequence[int]) -> list[Any]:
+        def read(part: Sequence[int]) -> list[np.ndarray]:
             return [pairing.reader.pixels(images[i]).reshape(-1) for i in part]
 
         return likelihood_of(model, pairing, read, captions)
@@ -352,12 +358,12 @@ class Captioning(Seq2SeqTask):
 
 def by_image(rows: Iterable[LocatedRow[Row]]) -> list[LocatedRow[Row]]:
     """A row for each image, where its first one is, with the list of all its captions but empty ones."""
-    found: dict[Path | bytes, LocatedRow[Row]] = {}
+    images: dict[Path | bytes, LocatedRow[Row]] = {}
     for row, where in rows:
         image = row[IMAGE]
-        one = found.setdefault(image.identity, LocatedRow({IMAGE: image, CAPTION: []}, where))
+        one = images.setdefault(image.identity, LocatedRow({IMAGE: image, CAPTION: []}, where))
         one.row[CAPTION].extend(caption for caption in references_of(row, CAPTION) if caption.strip())
-    return [*found.values()]
+    return [*images.values()]
 
 
 def augmenting(how: Augmentation, reader: ImageReader, seed: int) -> Vary:

@@ -1,7 +1,6 @@
 """Models as decoders use them, step by step, and the scores of finished texts in one forward pass."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -9,7 +8,7 @@ from torch import Tensor
 
 from heedful.data.batch import Batch
 from heedful.decoding.config import BeamConfig, GreedyConfig, SampleConfig
-from heedful.decoding.protocol import StepOutput
+from heedful.decoding.protocol import DecodingState, StepOutput
 from heedful.models.base import Model
 from heedful.nn.layout import Layout, Tokens
 from heedful.nn.patches import Images
@@ -40,13 +39,16 @@ class Generator:
         begun = prefixes.layout.n_sequences if source is None else source
         return self._extend(prefixes, self.model.start(begun))
 
-    def step(self, ids: Int[Tensor, " N"], state: Any, parents: Int[Tensor, " N"] | None) -> StepOutput:
+    def step(
+        self, ids: Int[Tensor, " N"], state: DecodingState, parents: Int[Tensor, " N"] | None
+    ) -> StepOutput:
         """Write one token for every hypothesis: row n continues row ``parents[n]``."""
         if parents is not None:
             state = state.select(parents)
         if self._step is not None:
             logits, state = self._step(ids, state)
             return StepOutput(logits, state)
+        assert isinstance(state, State)
         return self._extend(Tokens(ids, state.next_layout((1,) * len(ids))), state)
 
     def _extend(self, tokens: Tokens, state: State) -> StepOutput:

@@ -7,7 +7,6 @@ links count as links.
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any
 
 import numpy as np
 from pydantic import Field, PositiveInt
@@ -16,6 +15,7 @@ from heedful.config import Config
 from heedful.data.links import ALIGNMENT, Links, check_links, read_links
 from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import LocatedRow, Row
+from heedful.models.mixers import HeadsConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.objectives.guided import DecoderStep
@@ -64,11 +64,12 @@ class GuidedConfig(Config):
                 raise ValueError(f"objective.guided.{key}={given}: the model has {most}, counted from 1")
 
 
-def heads_over_source(model: Any) -> tuple[int, int]:
+def heads_over_source(model: Config) -> tuple[int, int]:
     """How many layers of a configured model read the source with attention, and the heads of each."""
     if isinstance(model, TransformerConfig):
-        layers: Any = model.decoder_layers
-        return len(layers), (model.cross_attention or layers[0].mixer).n_heads
+        mixer = model.cross_attention or model.decoder_layers[0].mixer
+        assert isinstance(mixer, HeadsConfig)  # as `DecoderConfig` requires
+        return len(model.decoder_layers), mixer.n_heads
     if isinstance(model, RecurrentConfig) and model.decoder != "plain" and model.attention is not None:
         return 1, getattr(model.attention, "n_heads", 1)
     return 0, 0
@@ -105,10 +106,10 @@ def encode_linked(
             source, target = places[SOURCE][n], places[TARGET][n]
             if source is None or target is None:
                 report.note(NOT_ALONE, where)
-                found = []
+                pairs = []
             else:
-                found = between_ids(links, source, target)
-            yield LocatedRow({**encoded[n].row, ALIGNMENT: found}, where)
+                pairs = between_ids(links, source, target)
+            yield LocatedRow({**encoded[n].row, ALIGNMENT: pairs}, where)
 
 
 def between_ids(links: Links, source: list[int], target: list[int]) -> list[int]:

@@ -135,15 +135,15 @@ class Streaming(ABC):
 
     @abstractmethod
     def predict(
-        self,
-        texts: Sequence[TaskInput],
-        *,
-        alignment: bool = False,
-        first: int = 0,
-        progress: Callable[[int], None] = lambda n: None,
-        on_text: OnText | None = None,
+        self, inputs: Sequence[TaskInput], *, first: int = 0, on_text: OnText | None = None
     ) -> list[Prediction]:
-        """See `heedful.runs.run.Run.predict`; for a single input, ``on_text`` is called with each piece."""
+        """See `heedful.tasks.prediction.Predictor`.
+
+        Args:
+            inputs: texts or images.
+            first: the number of the first input; sampling draws for each number independently.
+            on_text: called with each piece of the text for a single input while it is generated.
+        """
 
     def stream(self, given: TaskInput, *, ordinal: int = 0) -> Pieces:
         """Generate the text for one input, and yield each piece of it as soon as it is certain.
@@ -183,16 +183,16 @@ def _pieces(predict: Callable[[OnText], Prediction]) -> Pieces:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     try:
-        while isinstance(found := queue.get(), str):
-            yield found
+        while isinstance(received := queue.get(), str):
+            yield received
     finally:
         closed.set()
         thread.join()
-    if isinstance(found, BaseException):
-        raise found
-    if found.error:
-        raise DataError(found.error)
-    return found
+    if isinstance(received, BaseException):
+        raise received
+    if received.error:
+        raise DataError(received.error)
+    return received
 
 
 class _ClosedError(Exception):

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -12,12 +11,13 @@ from heedful.decoding.protocol import Hypothesis, Request
 from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
+from heedful.nn.layout import Ids
 from heedful.tasks.generation.generator import Generator, n_hypotheses, score_targets
 from heedful.tasks.generation.sequence_formats import TWO_SIDES, ImageAndCaption, SequenceFormat
 from heedful.tasks.generation.streaming import OnText, Spelling, Streaming, streamed
 from heedful.tasks.inputs.processor import Tokenizers
 from heedful.tasks.inputs.texts import joined, longest_first, unknown_note
-from heedful.tasks.prediction import Prediction, Progress, TaskInput
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_text
 from heedful.text.tokenizer import Tokenizer
 
 # What is decoded together: so many tokens of the rectangle [sources, beams, longest].
@@ -36,6 +36,7 @@ class TextGenerator(Streaming):
         tokenizer: of the generated text.
         decoding: decoding settings.
         pairing: how source and target are presented to the model.
+        options: ``alignment`` and ``progress``.
         budget: maximum number of tokens of a batch, with padding and all hypotheses.
         inference: the model prepared for decoding; by default it is prepared here.
     """
@@ -46,12 +47,14 @@ class TextGenerator(Streaming):
         tokenizer: Tokenizer,
         decoding: DecodingConfig,
         pairing: SequenceFormat,
+        options: PredictOptions = DEFAULT_OPTIONS,
         *,
         budget: int = DECODING_BUDGET,
         inference: Inference | None = None,
     ) -> None:
         self.model, self.tokenizer, self.decoding = model.eval(), tokenizer, decoding
-        self.pairing, self.budget, self.inference = pairing, budget, inference or Inference(self.model)
+        self.pairing, self.options, self.budget = pairing, options, budget
+        self.inference = inference or Inference(self.model)
         self.device = next(model.parameters()).device
         side = tokenizer.preprocessing
         self.spelling = Spelling(tokenizer, side.undo, side.certain, is_local=side.moses is None)
@@ -59,7 +62,7 @@ class TextGenerator(Streaming):
 
     def generate(
         self,
-        sources: Sequence[Any],
+        sources: Sequence[Ids],
         lengths: Sequence[int],
         ordinals: Sequence[int],
         on_text: OnText | None = None,
@@ -91,16 +94,12 @@ class TextGenerator(Streaming):
 
     def _max_length(self, source_length: int) -> int:
         """The maximum number of tokens to generate."""
-        wanted, room = (
-            self.decoding.max_length.of(source_length),
-            self.pairing.max_target_length(source_length),
-        )
-        return wanted if room is None else min(wanted, room)
+        wanted = self.decoding.max_length.of(source_length)
+        longest = self.pairing.max_target_length(source_length)
+        return wanted if longest is None else min(wanted, longest)
 
     @torch.inference_mode()
-    def prediction(
-        self, source: Any, hypotheses: Sequence[Hypothesis], *, alignment: bool = False
-    ) -> Prediction:
+    def prediction(self, source: Ids, hypotheses: Sequence[Hypothesis]) -> Prediction:
         """Return the best hypothesis as a prediction, with the others as its alternatives.
 
         The alignment ``[layer][head][target][source]``, if requested, comes from one forward pass over the
@@ -108,7 +107,7 @@ class TextGenerator(Streaming):
         """
         first, *others = [self.spelling.prediction(hypothesis) for hypothesis in hypotheses]
         first = replace(first, alternatives=others)
-        if not alignment:
+        if not self.options.alignment:
             return first
         batch = self.pairing.collate([source], [hypotheses[0].ids]).to(self.device)
         weights = score_targets(self.model, batch, alignment=True)[0].alignment
@@ -129,9 +128,8 @@ class Translator(TextGenerator):
         model: follows the model contract; put into evaluation mode here.
         tokenizers: of both sides.
         decoding: decoding settings.
-        pairing: how source and target are presented to the model.
+        pairing, options, budget, inference: as of `TextGenerator`.
         max_source: maximum number of tokens of a source; a longer one is truncated, with a note.
-        **options: of `TextGenerator`.
     """
 
     def __init__(
@@ -140,36 +138,31 @@ class Translator(TextGenerator):
         tokenizers: Tokenizers,
         decoding: DecodingConfig,
         pairing: SequenceFormat = TWO_SIDES,
+        options: PredictOptions = DEFAULT_OPTIONS,
         *,
         max_source: int = MAX_SOURCE,
-        **options: Any,
+        budget: int = DECODING_BUDGET,
+        inference: Inference | None = None,
     ) -> None:
-        super().__init__(model, tokenizers.target, decoding, pairing, **options)
+        super().__init__(
+            model, tokenizers.target, decoding, pairing, options, budget=budget, inference=inference
+        )
         self.source_tokenizer, self.max_source = tokenizers.source, max_source
 
     @torch.inference_mode()
     def predict(
-        self,
-        texts: Sequence[str],
-        *,
-        alignment: bool = False,
-        first: int = 0,
-        progress: Progress = lambda n: None,
-        on_text: OnText | None = None,
+        self, inputs: Sequence[TaskInput], *, first: int = 0, on_text: OnText | None = None
     ) -> list[Prediction]:
-        """Translate; an input without a token gives an empty prediction.
+        """Translate texts; one without a token gets an empty prediction. See `Streaming.predict`.
 
-        Args:
-            texts: the sources.
-            alignment: also return the attention over the source of every layer and head.
-            first: the number of the first text; sampling draws for each number independently.
-            progress: called with the number of sentences just done.
-            on_text: called with the text for a single source while it is generated.
+        An alignment is the attention over the source of every layer and head.
         """
+        alignment = self.options.alignment
         if alignment and not self.model.alignment_taps:
             raise RequestError("this model has no attention from target to source, so there is no alignment")
         tokenizer, longest = self.source_tokenizer, self.max_source
-        sources = tokenizer.encode_batch(list(texts))
+        texts = [as_text(given) for given in inputs]
+        sources = tokenizer.encode_batch(texts)
         results: list[Prediction] = [Prediction("") for _ in texts]
         lengths = {i: len(source) for i, source in enumerate(sources) if source}
         for group in longest_first(lengths, self.budget, lambda n: (min(n, longest) + 1) * self.width):
@@ -177,12 +170,12 @@ class Translator(TextGenerator):
             answers = self.generate(cut, [len(ids) for ids in cut], [first + i for i in group], on_text)
             for i, source, hypotheses in zip(group, cut, answers, strict=True):
                 results[i] = replace(
-                    self.prediction(source, hypotheses, alignment=alignment),
+                    self.prediction(source, hypotheses),
                     source_tokens=[*tokenizer.tokens(source), "</s>"] if alignment else None,
                     note=source_note(tokenizer, texts[i], sources[i], longest),
                     cut=len(sources[i]) - len(source),
                 )
-            progress(len(group))
+            self.options.progress(len(group))
         return results
 
 
@@ -193,30 +186,21 @@ class Captioner(TextGenerator):
 
     @torch.inference_mode()
     def predict(
-        self,
-        texts: Sequence[TaskInput],
-        *,
-        alignment: bool = False,
-        first: int = 0,
-        progress: Progress = lambda n: None,
-        on_text: OnText | None = None,
+        self, inputs: Sequence[TaskInput], *, first: int = 0, on_text: OnText | None = None
     ) -> list[Prediction]:
-        """Caption images; one that cannot be read gets an empty caption and an error.
+        """Caption images: paths, or whatever `LazyImage.of` takes. See `Streaming.predict`.
 
-        Args:
-            texts: the images: paths, or whatever `LazyImage.of` takes.
-            alignment: also return the attention over the patches of every layer and head.
-            first: the number of the first image; sampling draws for each number independently.
-            progress: called with the number of images just done.
-            on_text: called with the caption of a single image while it is generated.
+        One that cannot be read gets an empty caption and an error. An alignment is the attention over the
+        patches of every layer and head.
         """
-        results = [Prediction("") for _ in texts]
+        results = [Prediction("") for _ in inputs]
+        grid = self.pairing.grid if self.options.alignment else None
         size = max(1, self.budget // (self.pairing.n_tokens * self.width))
-        for begin in range(0, len(texts), size):
-            numbers, sources = range(begin, min(begin + size, len(texts))), {}
+        for begin in range(0, len(inputs), size):
+            numbers, sources = range(begin, min(begin + size, len(inputs))), {}
             for i in numbers:
                 try:
-                    sources[i] = self.pairing.reader.pixels(LazyImage.of(texts[i])).reshape(-1)
+                    sources[i] = self.pairing.reader.pixels(LazyImage.of(inputs[i])).reshape(-1)
                 except DataError as error:
                     results[i] = Prediction("", error=str(error))
             if sources:
@@ -224,7 +208,6 @@ class Captioner(TextGenerator):
                 ordinals = [first + i for i in sources]
                 answers = self.generate(list(sources.values()), lengths, ordinals, on_text)
                 for (i, source), hypotheses in zip(sources.items(), answers, strict=True):
-                    prediction = self.prediction(source, hypotheses, alignment=alignment)
-                    results[i] = replace(prediction, grid=self.pairing.grid if alignment else None)
-            progress(len(numbers))
+                    results[i] = replace(self.prediction(source, hypotheses), grid=grid)
+            self.options.progress(len(numbers))
         return results

@@ -25,7 +25,7 @@ FEWEST_LABELS = 2
 Labels = tuple[str, ...]
 """All there are, in the order of their numbers."""
 
-Labelled = Iterable[tuple[str, Location]]
+LocatedLabels = Iterable[tuple[str, Location]]
 """Labels, each with the location of its row."""
 
 _SHOWN = 10
@@ -53,7 +53,7 @@ def label_of(row: LocatedRow[Row]) -> tuple[str, Location]:
     return row.row[LABEL], row.where
 
 
-def learned(labelled: Labelled, given: Sequence[str] | None) -> Labels:
+def collect_labels(labels: LocatedLabels, given: Sequence[str] | None) -> Labels:
     """All labels: those that are given, in their order; or those that occur, sorted.
 
     Raises:
@@ -62,13 +62,13 @@ def learned(labelled: Labelled, given: Sequence[str] | None) -> Labels:
     """
     counts: Counter[str] = Counter()
     first: dict[str, tuple[str, Location]] = {}
-    for label, where in labelled:
+    for label, where in labels:
         if not label.strip():
             raise DataError(f"{where}: the label is empty")
         if given is not None and label not in given:
             raise DataError(
                 f"{where}: the label {label!r} is not in task.labels{nearest(label, given)}; "
-                f"they are {listed(given)}"
+                f"they are {first_labels(given)}"
             )
         if given is None and not counts[label]:
             other, place = first.setdefault(label.strip(), (label, where))
@@ -105,13 +105,13 @@ def number_of(label: str, labels: Labels, where: Location, name: str = LABEL) ->
     if label not in numbers:
         raise DataError(
             f"{where}: the {name} {label!r} is not among those of the training data"
-            f"{nearest(label, labels)}; they are {listed(labels)}"
+            f"{nearest(label, labels)}; they are {first_labels(labels)}"
         )
     return numbers[label]
 
 
 @dataclass(frozen=True)
-class Unseen:
+class UnknownLabels:
     """Labels of a data set that are none of the run's: whatever it answers there is wrong.
 
     Args:
@@ -125,7 +125,7 @@ class Unseen:
     known: Labels
 
     @classmethod
-    def among(cls, given: Labelled, known: Labels, name: str = LABEL) -> "Unseen":
+    def among(cls, given: LocatedLabels, known: Labels, name: str = LABEL) -> "UnknownLabels":
         """Those among the labels of a data set, each with its place.
 
         Raises:
@@ -147,10 +147,10 @@ class Unseen:
         """All of them."""
         return tuple(self.first)
 
-    @property
-    def counted(self) -> dict[str, int]:
-        """For the counts of scores."""
-        return {"unseen": self.counts.total()} if self.first else {}
+    def counted_in(self, scores: Iterable[Score]) -> list[Score]:
+        """Return scores whose counts include how many labels are unknown, if any."""
+        own = {"unseen": self.counts.total()} if self.first else {}
+        return [replace(score, counts={**score.counts, **own}) for score in scores]
 
     def notes(self, name: str = LABEL) -> list[str]:
         """Notes about them; messages call them ``name``."""
@@ -165,12 +165,12 @@ class Unseen:
         return [f"{n:,} with a {name} that training has not seen count as wrong: {', '.join(each)}{more}"]
 
 
-def listed(labels: Sequence[str]) -> str:
+def first_labels(labels: Sequence[str]) -> str:
     """The first of them, for messages."""
     return ", ".join(labels[:_SHOWN]) + (", ..." if len(labels) > _SHOWN else "")
 
 
-def answer(log_probs: Float[Tensor, " C"], labels: Labels, n_best: int = 1) -> Prediction:
+def label_prediction(log_probs: Float[Tensor, " C"], labels: Labels, n_best: int = 1) -> Prediction:
     """The most probable label, with its log-probability as the score; the next ones are alternatives."""
     values, numbers = log_probs.sort(descending=True, stable=True)
     best = [
@@ -184,11 +184,10 @@ def label_scores(
     rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction], known: Labels
 ) -> tuple[list[Score], list[str]]:
     """Accuracy and F1 of predicted labels, and notes about labels that training has not seen."""
-    unseen = Unseen.among(map(label_of, rows), known)
+    unknown = UnknownLabels.among(map(label_of, rows), known)
     right = [row.row[LABEL] for row in rows]
-    scores = classification_scores([p.text for p in predictions], right, (*known, *unseen.labels)).values()
-    counted = [replace(score, counts={**score.counts, **unseen.counted}) for score in scores]
-    return counted, unseen.notes()
+    scores = classification_scores([p.text for p in predictions], right, (*known, *unknown.labels)).values()
+    return unknown.counted_in(scores), unknown.notes()
 
 
 def label_records(
@@ -196,11 +195,11 @@ def label_records(
 ) -> Iterator[JsonMapping]:
     """A record for each row: its input, the right label, the prediction and whether it is right."""
     for row, prediction in zip(rows, predictions, strict=True):
-        found, label = prediction.to_dict(), row.row[LABEL]
+        plain, label = prediction.to_dict(), row.row[LABEL]
         yield {
             **{column: str(row.row[column]) for column in columns},
             "label": label,
-            "prediction": found.pop("text"),
-            **found,
+            "prediction": plain.pop("text"),
+            **plain,
             "correct": prediction.text == label,
         }

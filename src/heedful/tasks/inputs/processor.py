@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,13 +90,17 @@ class TaskProcessor:
         return cls(*(_loaded(name, path) for name, path in zip(names, cls.files(folder), strict=True)))
 
 
-def _fingerprint(part: Any) -> str:
+Part = Tokenizer | ImageReader | Scale | tuple[str, ...]
+"""A field of a processor."""
+
+
+def _fingerprint(part: Part) -> str:
     if isinstance(part, Scale):
         return f"{part.mean!r}-{part.deviation!r}"
-    return "|".join(map(repr, part)) if isinstance(part, tuple) else str(part.fingerprint)
+    return "|".join(map(repr, part)) if isinstance(part, tuple) else part.fingerprint
 
 
-def _loaded(name: str, path: Path) -> Any:
+def _loaded(name: str, path: Path) -> Part:
     if name == "labels":
         return read_labels(path)
     if name == "scale":

@@ -84,26 +84,26 @@ def encoded(
     """
     rows = iter(rows)
     while block := list(islice(rows, chunk)):
-        ids = [each.encode_batch([row.row[c] for row in block]) for c, each in tokenizers.items()]
-        for row, *each in zip(block, *ids, strict=True):
-            yield row, dict(zip(tokenizers, each, strict=True))
+        ids = [tokenizer.encode_batch([row.row[c] for row in block]) for c, tokenizer in tokenizers.items()]
+        for row, *ids_of_row in zip(block, *ids, strict=True):
+            yield row, dict(zip(tokenizers, ids_of_row, strict=True))
 
 
 def synthetic_ids(draw: np.random.Generator, vocab_size: int, n: int, length: int) -> list[NDArray[np.int64]]:
     """Return ``n`` random texts whose lengths differ from ``length`` by a token at most, for timing."""
     lengths = (max(0, length + (0, -1, 1)[i % 3]) for i in range(n))
-    return [draw.integers(len(SPECIALS), vocab_size, each) for each in lengths]
+    return [draw.integers(len(SPECIALS), vocab_size, n_ids) for n_ids in lengths]
 
 
 def fitted(texts: Sequence[Ids], longest: int, template: Template = WITH_CLASS) -> list[Ids]:
     """The texts cut, the longer one first, so that they and their special tokens are ``longest`` together."""
-    room = longest - template.n_specials(len(texts))
+    most = longest - template.n_specials(len(texts))
     kept = [len(text) for text in texts]
-    while sum(kept) > room:
-        most = max(range(len(kept)), key=lambda i: kept[i])
-        others = max((n for i, n in enumerate(kept) if i != most), default=0)
+    while sum(kept) > most:
+        first = max(range(len(kept)), key=lambda i: kept[i])
+        others = max((n for i, n in enumerate(kept) if i != first), default=0)
         # Down to the other's length at once, then evenly.
-        kept[most] -= max(1, min(sum(kept) - room, kept[most] - others))
+        kept[first] -= max(1, min(sum(kept) - most, kept[first] - others))
     return [text[:n] for text, n in zip(texts, kept, strict=True)]
 
 
@@ -124,8 +124,8 @@ class TemplateLimit:
     key: str
 
     @property
-    def room(self) -> int:
-        """Tokens that the texts may have together."""
+    def most(self) -> int:
+        """The most tokens that the texts may have together."""
         return self.longest - self.template.n_specials(len(self.columns))
 
     @property
@@ -136,7 +136,7 @@ class TemplateLimit:
     def over(self, row: EncodedRow) -> str | None:
         """See `heedful.data.report.Limit`."""
         n = sum(len(row[column]) for column in self.columns)
-        return None if n <= self.room else f"{self._named} has {n} tokens, more than {self._said}"
+        return None if n <= self.most else f"{self._named} has {n} tokens, more than {self._said}"
 
     def cut(self, row: EncodedRow) -> EncodedRow:
         """As `fitted` does it."""
@@ -149,16 +149,16 @@ class TemplateLimit:
 
     @property
     def _said(self) -> str:
-        n = self.longest - self.room
+        n = self.longest - self.most
         besides = f", of which {n} are special tokens" if n else ""
-        return f"{self.room} ({self.key}={self.longest}{besides})"
+        return f"{self.most} ({self.key}={self.longest}{besides})"
 
 
-class Read(NamedTuple):
-    """What `read_texts` returns for an input."""
+class TextOutput(NamedTuple):
+    """What `run_on_texts` returns for an input."""
 
-    answer: Tensor
-    """Its row, on the CPU."""
+    output: Tensor
+    """Its row of the model's outputs, on the CPU."""
     note: str | None = None
     """What is unusual about it."""
     cut: int = 0
@@ -166,51 +166,50 @@ class Read(NamedTuple):
 
 
 @torch.inference_mode()
-def read_texts(
+def run_on_texts(
     model: Model,
     tokenizer: Tokenizer,
-    inputs: Sequence[str | Sequence[str]],
-    answer: Callable[[Tensor, nn.ModuleDict, Layout], Tensor],
+    inputs: Sequence[Sequence[str]],
+    head: Callable[[Tensor, nn.ModuleDict, Layout], Tensor],
     *,
     longest: int,
     template: Template = WITH_CLASS,
     progress: Progress = lambda n: None,
-) -> list[Read]:
+) -> list[TextOutput]:
     """Apply a model to texts or pairs of texts, neighbours in length together.
 
     Args:
         model: in evaluation mode.
         tokenizer: of all texts.
-        inputs: texts, or tuples of texts that are read together.
-        answer: maps hidden states, heads and layout to a row for each sequence.
+        inputs: of each the texts that are read together, often one.
+        head: maps hidden states, heads and layout to a row for each sequence.
         longest: maximum number of tokens of a sequence; longer texts are truncated, with a note.
         template: the special tokens around the texts.
         progress: called with the number of inputs just done.
     """
-    texts = [(text,) if isinstance(text, str) else tuple(text) for text in inputs]
-    ids = [tokenizer.encode_batch(parts) for parts in texts]
+    ids = [tokenizer.encode_batch(list(texts)) for texts in inputs]
     n_tokens = [sum(map(len, parts)) + template.n_specials(len(parts)) for parts in ids]
-    results, device = [Read(torch.zeros(0))] * len(ids), next(model.parameters()).device
+    outputs, device = [TextOutput(torch.zeros(0))] * len(ids), next(model.parameters()).device
     lengths = {i: min(max(n, 1), longest) for i, n in enumerate(n_tokens)}
     for group in longest_first(lengths, BUDGET):
         batch = template([fitted(ids[i], longest, template) for i in group]).to(device)
-        answers = answer(model(batch.inputs), model.heads, batch.inputs.layout).cpu()
-        for i, row in zip(group, answers, strict=True):
-            room = longest - template.n_specials(len(texts[i]))
-            results[i] = Read(row, *_note(tokenizer, texts[i], ids[i], room))
+        rows = head(model(batch.inputs), model.heads, batch.inputs.layout).cpu()
+        for i, row in zip(group, rows, strict=True):
+            most = longest - template.n_specials(len(inputs[i]))
+            outputs[i] = TextOutput(row, *_note(tokenizer, inputs[i], ids[i], most))
         progress(len(group))
-    return results
+    return outputs
 
 
 def _note(
-    tokenizer: Tokenizer, texts: Sequence[str], ids: Sequence[Sequence[int]], room: int
+    tokenizer: Tokenizer, texts: Sequence[str], ids: Sequence[Sequence[int]], most: int
 ) -> tuple[str | None, int]:
     """Note what is unusual about an input, and count its tokens that were not read."""
     n_tokens = sum(map(len, ids))
     if n_tokens == 0:
         return "the input is empty", 0
-    cut = f"cut from {n_tokens} to {room} tokens" if n_tokens > room else None
-    return joined(cut, unknown_note(tokenizer, texts, ids)), max(0, n_tokens - room)
+    cut = f"cut from {n_tokens} to {most} tokens" if n_tokens > most else None
+    return joined(cut, unknown_note(tokenizer, texts, ids)), max(0, n_tokens - most)
 
 
 def longest_first(

@@ -113,16 +113,16 @@ def _at_last(marks: Ids) -> Ids:
     return moved
 
 
-def stretches(lengths: Sequence[int], room: int) -> list[tuple[int, int]]:
-    """Cut a row of words of so many tokens into as few stretches of at most ``room`` tokens as possible.
+def stretches(lengths: Sequence[int], most: int) -> list[tuple[int, int]]:
+    """Cut a row of words of so many tokens into as few stretches of at most ``most`` tokens as possible.
 
     Returns:
         Of each stretch its first word and the first one after it; a longer word is one by itself.
     """
-    cuts, held = [0], 0
+    cuts, total = [0], 0
     for i, length in enumerate(lengths):
-        if held and held + length > room:
+        if total and total + length > most:
             cuts.append(i)
-            held = 0
-        held += length
+            total = 0
+        total += length
     return list(pairwise([*cuts, len(lengths)])) if len(lengths) else []

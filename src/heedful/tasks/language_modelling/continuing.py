@@ -1,16 +1,15 @@
 """Completion: a language model continues prompts; its context slides, and stop strings end the text."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from heedful.decoding.config import BeamConfig, DecodingConfig, decode
-from heedful.decoding.protocol import Hypothesis, Request, StepOutput
+from heedful.decoding.protocol import DecodingState, Hypothesis, Request, StepOutput
 from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
 from heedful.files import is_unicode
@@ -20,7 +19,7 @@ from heedful.nn.state import State
 from heedful.tasks.generation.generator import n_hypotheses
 from heedful.tasks.generation.streaming import OnText, Spelling, Streaming, streamed
 from heedful.tasks.inputs.texts import joined, longest_first, unknown_note
-from heedful.tasks.prediction import Prediction
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_text
 from heedful.text.parts import encode_long
 from heedful.text.tokenizer import Tokenizer
 
@@ -164,10 +163,13 @@ class Continuation:
         ]
         return self._read(lines, 1)
 
-    def step(self, ids: Int[Tensor, " N"], state: Any, parents: Int[Tensor, " N"] | None) -> StepOutput:
+    def step(
+        self, ids: Int[Tensor, " N"], state: DecodingState, parents: Int[Tensor, " N"] | None
+    ) -> StepOutput:
         """Write one token for every hypothesis: row n continues row ``parents[n]``."""
         if parents is not None:
             state = state.select(parents)
+        assert isinstance(state, ContinuedState)
         pairs = zip(state.lines, ids.tolist(), strict=True)
         lines = [line.followed_by(token, self.stops.reach) for line, token in pairs]
         full = [len(line.seen) > self.context for line in lines]
@@ -225,6 +227,11 @@ class Limits:
         if isinstance(self.stop, str) or "" in self.stop:
             raise RequestError("stop: give a list of texts, none of them empty")
 
+    def changed(self, options: PredictOptions) -> "Limits":
+        """Return these limits with those of the options, if they have any."""
+        n, stop = options.max_new_tokens, options.stop
+        return Limits(self.max_new_tokens if n is None else n, self.stop if stop is None else stop)
+
 
 class Completer(Streaming):
     """A language model with its tokenizer: prompts in, their continuations out, as many and in order.
@@ -238,7 +245,8 @@ class Completer(Streaming):
         tokenizer: of the text.
         decoding: how to decode.
         context: the most tokens that the model reads at once.
-        prefix: a text that is read before every prompt, as one text with it: a task with examples, say.
+        options: the ``prefix``, which is read as one text with each prompt (a task with examples, say), and
+            ``progress``; ``max_new_tokens`` and ``stop`` take precedence over ``limits``.
         limits: where a completion ends.
         budget: maximum number of tokens of a batch, with padding and all hypotheses.
         inference: the model made ready for decoding; by default it is made so here.
@@ -254,16 +262,17 @@ class Completer(Streaming):
         decoding: DecodingConfig,
         *,
         context: int,
-        prefix: str = "",
+        options: PredictOptions = DEFAULT_OPTIONS,
         limits: Limits = Limits(),
         budget: int = DECODING_BUDGET,
         inference: Inference | None = None,
     ) -> None:
         self.model, self.tokenizer, self.decoding = model.eval(), tokenizer, decoding
-        self.context, self.limits, self.budget = context, limits, budget
-        self.stops = Stops(tokenizer, tuple(limits.stop))
+        self.context, self.options, self.budget = context, options, budget
+        self.limits = limits.changed(options)
+        self.stops = Stops(tokenizer, tuple(self.limits.stop))
         refuse_source(decoding)
-        self.prefix = self._checked(prefix)
+        self.prefix = "" if options.prefix is None else self._checked(options.prefix)
         self.inference = inference or Inference(self.model)
 
     def _checked(self, prefix: str) -> str:
@@ -280,32 +289,19 @@ class Completer(Streaming):
 
     @torch.inference_mode()
     def predict(
-        self,
-        texts: Sequence[str],
-        *,
-        alignment: bool = False,
-        first: int = 0,
-        progress: Callable[[int], None] = lambda n: None,
-        on_text: OnText | None = None,
+        self, inputs: Sequence[TaskInput], *, first: int = 0, on_text: OnText | None = None
     ) -> list[Prediction]:
-        """Continue the prompts; the answers do not repeat them.
-
-        Args:
-            texts: the prompts.
-            alignment: refused: there is no source to align to.
-            first: the number of the first text; sampling draws for each number independently.
-            progress: called with the number of prompts just done.
-            on_text: called with the answer to a single prompt while it is generated.
-        """
-        if alignment:
+        """Continue prompts; the answers do not repeat them. See `Streaming.predict`."""
+        if self.options.alignment:
             raise RequestError("a language model has no source, so there is no alignment")
+        texts = [as_text(given) for given in inputs]
         prompts = self.tokenizer.encode_batch([self.prefix + text for text in texts])
         results: list[Prediction] = [Prediction("") for _ in texts]
         for group in self._groups(prompts):
             answers = self._decode([prompts[i] for i in group], [first + i for i in group], on_text)
             for i, hypotheses in zip(group, answers, strict=True):
                 results[i] = self._prediction(texts[i], prompts[i], hypotheses)
-            progress(len(group))
+            self.options.progress(len(group))
         return results
 
     def _groups(self, prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:

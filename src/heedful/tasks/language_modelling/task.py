@@ -7,7 +7,7 @@ prompt -> token ids -> state and step -> chosen ids -> text                     
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -36,8 +36,8 @@ from heedful.tasks.metrics.likelihood import Likelihood, count_words
 from heedful.tasks.metrics.loads import counting
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput, running_text_input
-from heedful.tasks.prediction import Prediction, TaskInput
-from heedful.tasks.running_text import RunningTextTask, Tokenization
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
+from heedful.tasks.running_text import RunningTextRecipe, RunningTextTask
 from heedful.text.specials import SPECIALS
 from heedful.training.loop import Validate
 from heedful.training.model_with_loss import ModelWithLoss
@@ -106,20 +106,17 @@ class EvaluationConfig(Config):
     stride: PositiveInt | None = None
 
 
-class LanguageModellingRecipe(schema.Recipe):
+class LanguageModellingRecipe(RunningTextRecipe):
     """A whole recipe.
 
     Args:
-        pretrained: word vectors that the embedding begins with.
         completion: where a completion ends.
     """
 
     task: LanguageModellingConfig
     data: schema.DataConfig
-    tokenizer: Tokenization
     model: LanguageModelConfig
     objective: ObjectiveConfig = ObjectiveConfig()
-    pretrained: schema.TextVectorsConfig = schema.TextVectorsConfig()
     validation: ValidationConfig = ValidationConfig()
     decoding: DecodingConfig = SampleConfig()
     completion: CompletionConfig = CompletionConfig()
@@ -134,9 +131,8 @@ class LanguageModellingRecipe(schema.Recipe):
 
     @model_validator(mode="after")
     def _has_no_source(self) -> "LanguageModellingRecipe":
-        decoding: Any = self.decoding
         try:
-            refuse_source(decoding)
+            refuse_source(self.decoding)
         except RequestError as error:
             raise ValueError(str(error)) from None
         return self
@@ -192,9 +188,7 @@ class LanguageModelling(RunningTextTask):
         model: Model,
         decoding: DecodingConfig | None,
         inference: Inference,
-        *,
-        prefix: str = "",
-        **options: Any,
+        options: PredictOptions = DEFAULT_OPTIONS,
     ) -> Completer:
         """Completes prompts; ``max_new_tokens`` and ``stop`` override those of the recipe."""
         return Completer(
@@ -202,8 +196,8 @@ class LanguageModelling(RunningTextTask):
             self.processor.text,
             decoding or self.recipe.decoding,
             context=self.recipe.model.context,
-            prefix=prefix,
-            limits=replace(self.recipe.completion.limits, **options),
+            options=options,
+            limits=self.recipe.completion.limits,
             inference=inference,
         )
 
@@ -215,24 +209,24 @@ class LanguageModelling(RunningTextTask):
         After a stop text generation always ends, so the end token is omitted. An empty prompt is replaced by
         the end token, as in `heedful.tasks.language_modelling.continuing.Completer`.
         """
-        tokenizer, context = self.processor.text, self.recipe.model.context
-        prompt = tokenizer.encode(self.text_in(given)) or [SPECIALS.end]
-        room = context - len(prompt)
-        if room < 1:
+        tokenizer, context, text = self.processor.text, self.recipe.model.context, self.text_in(given)
+        prompt = tokenizer.encode(text) or [SPECIALS.end]
+        remaining = context - len(prompt)
+        if remaining < 1:
             raise RequestError(
                 f"the prompt must have at most {context - 1:,} tokens (context {context:,}), got "
                 f"{len(prompt):,}; shorten it"
             )
         if options.target is not None:
-            return self._given_completion(model, given, prompt, options)
+            return self._given_completion(model, text, prompt, options)
         limits = self.recipe.completion.limits
-        answer = predict(max_new_tokens=min(limits.max_new_tokens, room))
+        answer = predict(max_new_tokens=min(limits.max_new_tokens, remaining))
         ids = [*prompt, *answer.ids]
         if len(answer.log_probs) > len(answer.ids):
             if not Stops(tokenizer, tuple(limits.stop)).reached(list(answer.ids), begun=bool(prompt)):
                 ids.append(SPECIALS.end)
-        elif room < limits.max_new_tokens:
-            answer = replace(answer, note=f"cut after {room} tokens, the rest of the model's context")
+        elif remaining < limits.max_new_tokens:
+            answer = replace(answer, note=f"cut after {remaining} tokens, the rest of the model's context")
         return running_text_input(model, tokenizer, ids, 1, len(prompt), answer)
 
     def _given_completion(
@@ -294,9 +288,9 @@ class LanguageModelling(RunningTextTask):
         for step in sorted({context, stride}, reverse=True):
             with counting(model) as loads:
                 log_probs = read(model, ids, context, step)
-            found = Likelihood(-float(log_probs.sum()), len(ids), *sizes)
+            likelihood = Likelihood(-float(log_probs.sum()), len(ids), *sizes)
             signature = f"context:{context}|stride:{step}"
-            scores += found.scores(self.processor.fingerprint[:12], signature).values()
+            scores += likelihood.scores(self.processor.fingerprint[:12], signature).values()
         scores += loads()
         ends = np.flatnonzero(ids == self.processor.text.specials.end)
         notes = counted_notes(self.processor.text, "", report.columns[TEXT], predicted=True)
@@ -329,12 +323,12 @@ def _documents(
 def read(model: Model, ids: NDArray[np.int64], context: int, stride: int) -> NDArray[np.float64]:
     """The log-probability of each token of a stream, ``[tokens]`` (see `heedful.data.windows.spans`)."""
     device = next(model.parameters()).device
-    found = np.zeros(len(ids))
+    scores = np.zeros(len(ids))
     for batch, part in window_batches(ids, len(ids), context, stride, TOKENS):
         for span, result in zip(part, score_targets(model, batch.to(device)), strict=True):
             log_probs = result.log_probs[span.scored - span.begin :]
-            found[span.scored : span.end] = log_probs.double().cpu().numpy()
-    return found
+            scores[span.scored : span.end] = log_probs.double().cpu().numpy()
+    return scores
 
 
 def window_batches(
@@ -342,14 +336,14 @@ def window_batches(
 ) -> Iterator[tuple[Batch, Sequence[Span]]]:
     """The spans of the first ``n`` tokens of a stream, in batches of one length and about ``budget``."""
     waiting = spans(n, context, stride)
-    held: list[Span] = []
+    group: list[Span] = []
     for span in waiting:
-        if held and (_length(held[0]) != _length(span) or (len(held) + 1) * _length(span) > budget):
-            yield _batch(ids, held), held
-            held = []
-        held.append(span)
-    if held:
-        yield _batch(ids, held), held
+        if group and (_length(group[0]) != _length(span) or (len(group) + 1) * _length(span) > budget):
+            yield _batch(ids, group), group
+            group = []
+        group.append(span)
+    if group:
+        yield _batch(ids, group), group
 
 
 def _length(span: Span) -> int:

@@ -1,14 +1,13 @@
-"""Masked language modelling: hidden tokens of running text are found again, and gaps are filled.
+"""Masked language modelling: hidden tokens of running text are predicted, and masks in texts are filled.
 
 text -> token ids, documents end to end -> `Windows` -> hidden tokens -> model -> loss     `Maskings`
-text with gaps -> token ids -> hidden states -> ids for the gaps -> text                  `MaskFiller.predict`
+text with masks -> token ids -> hidden states -> ids for the masks -> text                `MaskFiller.predict`
 (or two texts, with the probability that the second follows the first)
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,14 +23,14 @@ from heedful.models.base import Model
 from heedful.nn.layout import Tokens
 from heedful.objectives.classification import class_logits
 from heedful.tasks.inputs.texts import WITH_CLASS, fitted, joined, longest_first, unknown_note
-from heedful.tasks.prediction import Prediction, Progress
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_texts
 from heedful.text.parts import around_masks
 from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
-GAP = "[MASK]"
-"""The default text for a gap in an input."""
+MASK = "[MASK]"
+"""The default text for a mask in an input."""
 
 BETWEEN = "\t"
 """Separates the two texts of a pair."""
@@ -72,7 +71,7 @@ class Maskings:
 
     def __init__(
         self,
-        ids: NDArray[Any],
+        ids: NDArray[np.integer],
         longest: int,
         masking: Masking,
         *,
@@ -139,24 +138,24 @@ def word_beginnings(tokenizer: Tokenizer) -> NDArray[np.bool_]:
     Raises:
         RequestError: if the tokenizer's pieces do not show where words begin.
     """
-    found = [piece[:1].isspace() for piece in tokenizer.model.pieces]
+    begins = [piece[:1].isspace() for piece in tokenizer.model.pieces]
     if tokenizer.model.config.kind == "word":
-        found = [True] * len(found)
-    if not any(found) or tokenizer.model.config.kind in WITHOUT_WORDS:
+        begins = [True] * len(begins)
+    if not any(begins) or tokenizer.model.config.kind in WITHOUT_WORDS:
         raise RequestError(
             f"the pieces of a {tokenizer.model.config.kind} tokenizer do not show where words begin; "
             "hide single tokens, or take subwords"
         )
-    return np.array(found)
+    return np.array(begins)
 
 
 @dataclass(frozen=True)
-class Gapped:
-    """A text with gaps, or a pair of them, as ids.
+class MaskedTexts:
+    """A text with masks, or a pair of them, as ids.
 
     Args:
-        texts: of each text its ids, with a mask at each gap.
-        spaced: of each gap whether its filling begins with a space.
+        texts: of each text its ids.
+        spaced: of each mask whether its filling begins with a space.
         n_cut: tokens beyond those that are read.
         unknown: a note about words that are not in the vocabulary.
     """
@@ -167,7 +166,7 @@ class Gapped:
     unknown: str | None = None
 
     @property
-    def n_gaps(self) -> int:
+    def n_masks(self) -> int:
         """How many there are in all."""
         return len(self.spaced)
 
@@ -178,21 +177,20 @@ class Gapped:
 
 
 class MaskFiller:
-    """Fills gaps in texts.
+    """Fills masks in texts.
 
     An input may be a pair of texts, ``<cls> a <sep> b <sep>``; the answer has a tab between them then, and
     has the probability that the second follows the first, if the model has learned that.
 
-    Each gap is filled by one token. A prediction's ``tokens`` and ``log_probs`` are those of the gaps, its
-    ``score`` is their sum: gaps are filled independently of each other. A text without a gap comes back as it
-    is, and the prediction notes it.
+    Each mask is filled by one token. A prediction's ``tokens`` and ``log_probs`` are those of the masks, its
+    ``score`` is their sum: masks are filled independently of each other. A text without a mask comes back as
+    it is, and the prediction notes it.
 
     Args:
         model: has a head ``token``; in evaluation mode.
         tokenizer: of the texts.
         longest: the most tokens of a sequence; longer texts are truncated, and the prediction notes it.
-        gap: the text for a gap in the inputs.
-        n_best: answers for each input.
+        options: ``gap`` (the text for a mask), ``n_best`` and ``progress``.
         budget: maximum number of tokens of a batch, with padding.
     """
 
@@ -202,91 +200,88 @@ class MaskFiller:
         tokenizer: Tokenizer,
         *,
         longest: int,
-        gap: str = GAP,
-        n_best: int = 1,
+        options: PredictOptions = DEFAULT_OPTIONS,
         budget: int = BUDGET,
     ) -> None:
-        if not gap:
+        self.mask = MASK if options.gap is None else options.gap
+        if not self.mask:
             raise RequestError("gap: must not be empty")
         self.model, self.tokenizer, self.longest = model, tokenizer, longest
-        self.gap, self.n_best, self.budget = gap, n_best, budget
+        self.n_best, self.progress, self.budget = options.n_best or 1, options.progress, budget
         self.device = next(model.parameters()).device
         begins = [piece.startswith(b" ") for piece in tokenizer.model.pieces]
         # Where no piece begins with a space, none can be asked for.
         self._without_space = torch.tensor([any(begins) and not own for own in begins], device=self.device)
 
     @torch.inference_mode()
-    def predict(
-        self, texts: Sequence[str | tuple[str, str]], progress: Progress = lambda n: None
-    ) -> list[Prediction]:
-        """Fill the gaps of texts, or of pairs of texts."""
-        parts = [(given,) if isinstance(given, str) else given for given in texts]
-        gapped = [self.gapped(own) for own in parts]
+    def predict(self, inputs: Sequence[TaskInput]) -> list[Prediction]:
+        """Fill the masks of texts, or of pairs of texts."""
+        texts = [as_texts(given) for given in inputs]
+        masked = [self.masked(own) for own in texts]
         results = [
-            Prediction(BETWEEN.join(own), note=self._unfilled(own, found), cut=found.n_cut)
-            for own, found in zip(parts, gapped, strict=True)
+            Prediction(BETWEEN.join(own), note=self._unfilled(own, ids), cut=ids.n_cut)
+            for own, ids in zip(texts, masked, strict=True)
         ]
-        for group in self._groups(gapped):
-            inputs = as_read([gapped[i] for i in group]).to(self.device)
-            hidden = self.model(inputs)
-            each = iter(self._of_gaps(inputs, hidden, [gapped[i] for i in group]))
-            judged = any(self._is_judged(gapped[i]) for i in group)
-            follows = self._follows(inputs, hidden) if judged else ()
+        for group in self._groups(masked):
+            some = [masked[i] for i in group]
+            tokens = as_read(some).to(self.device)
+            hidden = self.model(tokens)
+            log_probs = self._log_probs(tokens, hidden, some)
+            follows = self._follows(tokens, hidden) if any(map(self._is_judged, some)) else ()
             for n, i in enumerate(group):
-                own = next(each)
-                made = self._prediction(gapped[i], own) if gapped[i].n_gaps else results[i]
-                results[i] = replace(made, follows=follows[n]) if self._is_judged(gapped[i]) else made
-            progress(len(group))
+                filled = self._prediction(some[n], log_probs[n]) if some[n].n_masks else results[i]
+                results[i] = replace(filled, follows=follows[n]) if self._is_judged(some[n]) else filled
+            self.progress(len(group))
         return results
 
-    def _of_gaps(self, inputs: Tokens, hidden: Tensor, group: Sequence[Gapped]) -> Sequence[Tensor]:
-        """Of each input the log-probabilities ``[gaps, V]`` of the tokens that may fill its gaps."""
+    def _log_probs(self, inputs: Tokens, hidden: Tensor, group: Sequence[MaskedTexts]) -> Sequence[Tensor]:
+        """Of each input the log-probabilities ``[masks, V]`` of the tokens that may fill its masks."""
         logits = self.model.heads["token"](hidden[inputs.ids == SPECIALS.mask]).float()
         log_probs = logits.log_softmax(-1)
         log_probs[:, : len(SPECIALS)] = float("-inf")
-        spaced = torch.tensor([own for each in group for own in each.spaced], device=self.device)
+        spaced = torch.tensor([own for masked in group for own in masked.spaced], device=self.device)
         log_probs[spaced.bool()[:, None] & self._without_space] = float("-inf")
-        return log_probs.cpu().split([each.n_gaps for each in group])
+        return log_probs.cpu().split([masked.n_masks for masked in group])
 
-    def _is_judged(self, gapped: Gapped) -> bool:
+    def _is_judged(self, masked: MaskedTexts) -> bool:
         """Whether to predict if the second text follows: for pairs, with a model that has learned it."""
-        return len(gapped.texts) > 1 and "next" in self.model.heads
+        return len(masked.texts) > 1 and "next" in self.model.heads
 
     def _follows(self, inputs: Tokens, hidden: Tensor) -> Sequence[float]:
         """Of each pair how probable it is that its second text follows; of single texts it means nothing."""
         logits = class_logits(hidden, self.model.heads, inputs.layout, "next")
         return logits.softmax(-1)[:, FOLLOWS].tolist()
 
-    def gapped(self, texts: Sequence[str]) -> Gapped:
-        """The ids of a text or a pair, cut where they are too long, with masks for the gaps."""
-        around = [around_masks(self.tokenizer, text.split(self.gap)) for text in texts]
-        whole = [_masked(own.parts) for own in around]
+    def masked(self, texts: Sequence[str]) -> MaskedTexts:
+        """The ids of a text or a pair, cut where they are too long."""
+        around = [around_masks(self.tokenizer, text.split(self.mask)) for text in texts]
+        whole = [_with_masks(own.parts) for own in around]
         kept = [list(ids) for ids in fitted(whole, self.longest)]
-        # No text spells a special token, so masks are gaps, and those that are kept are the first ones.
+        # No text spells a special token, so all masks are those of the input; the first ones are kept.
         spaced = [own.spaced[: ids.count(SPECIALS.mask)] for own, ids in zip(around, kept, strict=True)]
         n_cut = sum(map(len, whole)) - sum(map(len, kept))
-        known = [part for text in texts for part in text.split(self.gap)]
+        known = [part for text in texts for part in text.split(self.mask)]
         unknown = unknown_note(self.tokenizer, known, whole)
-        return Gapped(kept, list(chain.from_iterable(spaced)), n_cut, unknown)
+        return MaskedTexts(kept, list(chain.from_iterable(spaced)), n_cut, unknown)
 
-    def _unfilled(self, texts: Sequence[str], gapped: Gapped) -> str | None:
+    def _unfilled(self, texts: Sequence[str], masked: MaskedTexts) -> str | None:
         """Why nothing was filled; nothing of a pair, which is asked for another answer too."""
-        if gapped.n_cut and any(self.gap in text for text in texts):
-            return f"{self.gap} lies beyond the {sum(map(len, gapped.texts))} tokens that are read"
-        if self._is_judged(gapped):
-            return gapped.note
-        return f"there is no {self.gap} to fill"
+        if masked.n_cut and any(self.mask in text for text in texts):
+            return f"{self.mask} lies beyond the {sum(map(len, masked.texts))} tokens that are read"
+        if self._is_judged(masked):
+            return masked.note
+        return f"there is no {self.mask} to fill"
 
-    def _groups(self, gapped: Sequence[Gapped]) -> Iterator[list[int]]:
+    def _groups(self, masked: Sequence[MaskedTexts]) -> Iterator[list[int]]:
         """Indices of what is asked something, longest first, cut into groups of bounded size."""
         lengths = {
             i: sum(map(len, own.texts)) + WITH_CLASS.n_specials(len(own.texts))
-            for i, own in enumerate(gapped)
-            if own.n_gaps or self._is_judged(own)
+            for i, own in enumerate(masked)
+            if own.n_masks or self._is_judged(own)
         }
         return longest_first(lengths, self.budget)
 
-    def _prediction(self, text: Gapped, log_probs: Tensor) -> Prediction:
+    def _prediction(self, text: MaskedTexts, log_probs: Tensor) -> Prediction:
         values, numbers = log_probs.sort(dim=-1, descending=True, stable=True)
         best: list[tuple[float, list[int], list[float]]] = [(0.0, [], [])]
         for row, ids in zip(
@@ -294,19 +289,19 @@ class MaskFiller:
         ):
             # The best of all are among the best of each.
             longer = [
-                (score + value, [*chosen, i], [*each, value])
-                for score, chosen, each in best
+                (score + value, [*chosen, i], [*own, value])
+                for score, chosen, own in best
                 for value, i in zip(row, ids, strict=True)
                 if value > float("-inf")  # not allowed there
             ]
             if not longer:
                 raise WorkError("the model predicts NaN for a gap: its weights may be damaged")
-            best = sorted(longer, key=lambda found: -found[0])[: self.n_best]
-        first, *others = [self._filled(text, *found) for found in best]
+            best = sorted(longer, key=lambda filling: -filling[0])[: self.n_best]
+        first, *others = [self._filled(text, *filling) for filling in best]
         return replace(first, alternatives=others, note=text.note, cut=text.n_cut)
 
     def _filled(
-        self, text: Gapped, score: float, chosen: Sequence[int], log_probs: list[float]
+        self, text: MaskedTexts, score: float, chosen: Sequence[int], log_probs: list[float]
     ) -> Prediction:
         fillings = iter(chosen)
         texts = [[next(fillings) if i == SPECIALS.mask else i for i in ids] for ids in text.texts]
@@ -319,14 +314,14 @@ class MaskFiller:
         )
 
 
-def as_read(group: Sequence[Gapped]) -> Tokens:
+def as_read(group: Sequence[MaskedTexts]) -> Tokens:
     """Texts and pairs as the model reads them."""
-    inputs = WITH_CLASS([each.texts for each in group]).inputs
+    inputs = WITH_CLASS([masked.texts for masked in group]).inputs
     assert isinstance(inputs, Tokens)
     return inputs
 
 
-def _masked(parts: Sequence[list[int]]) -> list[int]:
+def _with_masks(parts: Sequence[list[int]]) -> list[int]:
     """The parts with a mask between each and the next."""
     first, *others = parts
     return [*first, *(i for part in others for i in (SPECIALS.mask, *part))]

@@ -1,13 +1,13 @@
-"""Masked language modelling: hidden tokens of running text are predicted, and gaps in texts are filled.
+"""Masked language modelling: hidden tokens of running text are predicted, and masks in texts are filled.
 
 text -> token ids, documents end to end -> windows with hidden tokens -> model -> loss    `Maskings`
-text with gaps -> token ids -> hidden states -> ids for the gaps -> text                  `MaskFiller`
+text with masks -> token ids -> hidden states -> ids for the masks -> text                `MaskFiller`
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ from heedful.objectives.cross_entropy import SpanBoundary
 from heedful.objectives.registry import MASKED_TOKEN, Losses
 from heedful.objectives.terms import Objective, Several
 from heedful.recipes import schema
-from heedful.tasks.base import Columns, Rows, TaskInfo, TaskPredictor
+from heedful.tasks.base import Columns, Rows, TaskInfo
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict, perplexity
 from heedful.tasks.inputs.processor import TextProcessor
 from heedful.tasks.inputs.texts import PAIR, counted_notes
@@ -56,8 +56,8 @@ from heedful.tasks.model_input import (
     refuse_empty,
     text_axis,
 )
-from heedful.tasks.prediction import Prediction, Progress, TaskInput
-from heedful.tasks.running_text import RunningTextTask, Tokenization
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, TaskPredictor
+from heedful.tasks.running_text import RunningTextRecipe, RunningTextTask
 from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
 from heedful.typing import JsonMapping
@@ -117,19 +117,13 @@ class ObjectiveConfig(schema.ObjectiveConfig):
         return SpanLengths(self.span_p, self.longest_span) if self.hide == "spans" else None
 
 
-class MaskedLanguageModellingRecipe(schema.Recipe):
-    """A whole recipe.
-
-    Args:
-        pretrained: word vectors that the embedding begins with.
-    """
+class MaskedLanguageModellingRecipe(RunningTextRecipe):
+    """A whole recipe."""
 
     task: MaskedLanguageModellingConfig
     data: schema.DataConfig
-    tokenizer: Tokenization
     model: EncoderConfig
     objective: ObjectiveConfig = ObjectiveConfig()
-    pretrained: schema.TextVectorsConfig = schema.TextVectorsConfig()
     validation: schema.NoValidationConfig = schema.NoValidationConfig()
     decoding: schema.NoDecodingConfig | None = None
     evaluation: schema.NoEvaluationConfig = schema.NoEvaluationConfig()
@@ -145,7 +139,7 @@ class MaskedLanguageModellingRecipe(schema.Recipe):
         return self
 
     @model_validator(mode="after")
-    def _has_room(self) -> "MaskedLanguageModellingRecipe":
+    def _fits_a_text(self) -> "MaskedLanguageModellingRecipe":
         fewest = 4 + self.task.next_sentence
         if self.model.max_length < fewest:
             raise ValueError(
@@ -160,7 +154,7 @@ class MaskedLanguageModellingRecipe(schema.Recipe):
 
 
 class MaskedLanguageModelling(RunningTextTask):
-    """Predict hidden tokens of running text, and fill gaps."""
+    """Predict hidden tokens of running text, and fill masks."""
 
     Recipe = MaskedLanguageModellingRecipe
     info = TaskInfo(
@@ -175,7 +169,7 @@ class MaskedLanguageModelling(RunningTextTask):
 
     @property
     def columns(self) -> Columns:
-        """The text; an input is a text with gaps, or two if the model has segments."""
+        """The text; an input is a text with masks, or two if the model has segments."""
         pair = (PAIR,) if self.recipe.model.segments > 1 else ()
         return Columns((TEXT,), (TEXT,), optional_inputs=pair)
 
@@ -235,20 +229,25 @@ class MaskedLanguageModelling(RunningTextTask):
         return make(range(n), 0)
 
     def predictor(
-        self, model: Model, decoding: DecodingConfig | None, inference: Inference, **options: Any
+        self,
+        model: Model,
+        decoding: DecodingConfig | None,
+        inference: Inference,
+        options: PredictOptions = DEFAULT_OPTIONS,
     ) -> TaskPredictor:
-        """Fills gaps; the options are checked and the vocabulary is read once, not in every call."""
-        filler = self._filler(inference.ready().eval(), **options)
-        return TaskPredictor(self.recipe.task.kind, filler.predict)
+        """Fills masks; the options are checked and the vocabulary is read once, not in every call."""
+        filler = self._filler(inference.ready().eval(), options)
+        return TaskPredictor(self.recipe.task.kind, filler.predict, options)
 
     def predict(
-        self, model: Model, inputs: Sequence[TaskInput], progress: Progress = lambda n: None, **options: Any
+        self, model: Model, inputs: Sequence[TaskInput], options: PredictOptions = DEFAULT_OPTIONS
     ) -> list[Prediction]:
-        """Fill the gaps of each input, a text or a pair; ``n_best`` and ``gap`` as of `MaskFiller`."""
-        return self._filler(model, **options).predict(inputs, progress)
+        """Fill the masks of each input, a text or a pair; see `MaskFiller`."""
+        return self._filler(model, options).predict(inputs)
 
-    def _filler(self, model: Model, **options: Any) -> MaskFiller:
-        return MaskFiller(model, self.processor.text, longest=self.recipe.model.max_length, **options)
+    def _filler(self, model: Model, options: PredictOptions = DEFAULT_OPTIONS) -> MaskFiller:
+        longest = self.recipe.model.max_length
+        return MaskFiller(model, self.processor.text, longest=longest, options=options)
 
     def model_input(
         self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
@@ -256,10 +255,10 @@ class MaskedLanguageModelling(RunningTextTask):
         """Prepare a text or pair with masks; the axis shows the mask tokens, not the predicted ones."""
         options.refuse_target(self.recipe.task.kind, "replace the masks in the input by words")
         tokenizer = self.processor.text
-        gapped = self._filler(model).gapped(self.texts_in(given))
-        refuse_empty(*gapped.texts)
+        masked = self._filler(model).masked(self.texts_in(given))
+        refuse_empty(*masked.texts)
         answer = predict()
-        inputs = as_read([gapped])
+        inputs = as_read([masked])
         places = (inputs.ids == SPECIALS.mask).nonzero().flatten()
         batch = Batch(inputs, torch.tensor(answer.ids, dtype=torch.int64), rows=places)
         questions = Questions.of_tokens(model, tokenizer, batch, INPUT, places.tolist())
@@ -284,15 +283,15 @@ class MaskedLanguageModelling(RunningTextTask):
         """
         ids, report = self.stream(split, islice(rows, options.limit))
         make = maskings(self.recipe, self.processor, ids, seed=0)
-        found = self._counts(model, make, options)
-        if not found["tokens"]:
+        counts = self._counts(model, make, options)
+        if not counts["tokens"]:
             raise DataError(f"{split}: no token can be hidden: all are unknown to the tokenizer")
         notes = counted_notes(self.processor.text, "", report.columns[TEXT])
-        return Evaluation(split, self._scores(found, make), notes=notes)
+        return Evaluation(split, self._scores(counts, make), notes=notes)
 
     def _counts(self, model: Model, make: Maskings, options: EvaluationOptions) -> dict[str, float]:
         """Sums over all batches: of tokens and pairs, of those that are right, and of nats."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         nats = {"nats": 0.0, "boundary nats": 0.0}
         device = next(model.parameters()).device
         for samples in in_order(make.lengths, TOKENS):
@@ -300,38 +299,38 @@ class MaskedLanguageModelling(RunningTextTask):
             hidden = model(batch.inputs)
             log_probs = model.heads["token"](batch.picked(hidden)).float().log_softmax(-1)
             nats["nats"] -= log_probs.gather(1, batch.targets[:, None]).double().sum().item()
-            found["right"] += int((log_probs.argmax(-1) == batch.targets).sum())
-            found["tokens"] += len(batch.targets)
+            counts["right"] += int((log_probs.argmax(-1) == batch.targets).sum())
+            counts["tokens"] += len(batch.targets)
             if "boundary" in model.heads:
                 (boundary,) = SpanBoundary(self.recipe.objective.chunk)(hidden, model.heads, batch)
                 nats["boundary nats"] += boundary.sum.double().item()
-                found["boundary tokens"] += boundary.count
+                counts["boundary tokens"] += boundary.count
             if batch.classes is not None:
                 logits = class_logits(hidden, model.heads, batch.inputs.layout, "next")
-                found["next right"] += int((logits.argmax(-1) == batch.classes).sum())
-                found["pairs"] += len(batch.classes)
+                counts["next right"] += int((logits.argmax(-1) == batch.classes).sum())
+                counts["pairs"] += len(batch.classes)
             options.progress(len(samples))
-        return {**dict.fromkeys(("tokens", "boundary tokens", "pairs"), 0), **found, **nats}
+        return {**dict.fromkeys(("tokens", "boundary tokens", "pairs"), 0), **counts, **nats}
 
-    def _scores(self, found: JsonMapping, make: Maskings) -> list[Score]:
+    def _scores(self, counts: JsonMapping, make: Maskings) -> list[Score]:
         signature = _signature(self.recipe, make)
         of_tokenizer = f"{signature}|tok:{self.processor.fingerprint[:12]}"
-        n = found["tokens"]
+        n = counts["tokens"]
         scores = [
-            Score("masked perplexity", perplexity(found["nats"] / n), of_tokenizer, {}, {"tokens": n}),
-            Score("masked accuracy", found["right"] / n, signature, {}, {"tokens": n}),
+            Score("masked perplexity", perplexity(counts["nats"] / n), of_tokenizer, {}, {"tokens": n}),
+            Score("masked accuracy", counts["right"] / n, signature, {}, {"tokens": n}),
         ]
-        if n := found["boundary tokens"]:
-            value = perplexity(found["boundary nats"] / n)
+        if n := counts["boundary tokens"]:
+            value = perplexity(counts["boundary nats"] / n)
             scores.append(Score("boundary perplexity", value, of_tokenizer, {}, {"tokens": n}))
-        if n := found["pairs"]:
-            accuracy = found["next right"] / n
+        if n := counts["pairs"]:
+            accuracy = counts["next right"] / n
             scores.append(Score("next-sentence accuracy", accuracy, signature, {}, {"pairs": n}))
         return scores
 
 
 def maskings(
-    recipe: MaskedLanguageModellingRecipe, processor: TextProcessor, ids: NDArray[Any], *, seed: int
+    recipe: MaskedLanguageModellingRecipe, processor: TextProcessor, ids: NDArray[np.integer], *, seed: int
 ) -> Maskings:
     """Batches of a stream of ids, as the recipe says."""
     signs = SentenceSigns.of(processor.text) if recipe.task.next_sentence else None

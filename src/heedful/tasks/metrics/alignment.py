@@ -125,7 +125,7 @@ def check_alignments(gold: Gold, words: Sequence[tuple[int, int]], name: str) ->
         check_links(links, n_source, n_target, f"{name}, pair {number}", first=gold.first, hint=hint)
 
 
-def alignment_error_rate(found: Sequence[Set[Link]], gold: Sequence[Alignment]) -> Score:
+def alignment_error_rate(predicted: Sequence[Set[Link]], gold: Sequence[Alignment]) -> Score:
     """Compute AER (Och and Ney 2003, section 5.1) over all sentence pairs; 0 is best, 1 worst::
 
         AER = 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|)
@@ -135,23 +135,23 @@ def alignment_error_rate(found: Sequence[Set[Link]], gold: Sequence[Alignment]) 
     if there are neither predicted nor sure links.
 
     Args:
-        found: the predicted links of each sentence pair as (source, target), from 0.
+        predicted: the predicted links of each sentence pair as (source, target), from 0.
         gold: the gold alignments.
 
     Raises:
         RequestError: there are no pairs, or unequal numbers of them.
     """
-    check_lengths(found, gold, "alignments", "gold alignments")
-    pairs = list(zip(found, gold, strict=True))
-    n_found, n_sure = sum(len(a) for a in found), sum(len(g.sure) for g in gold)
+    check_lengths(predicted, gold, "alignments", "gold alignments")
+    pairs = list(zip(predicted, gold, strict=True))
+    n_predicted, n_sure = sum(len(a) for a in predicted), sum(len(g.sure) for g in gold)
     hit_sure = sum(len(a & g.sure) for a, g in pairs)
     hit_possible = sum(len(a & g.possible) for a, g in pairs)
     details = {
-        "precision": hit_possible / n_found if n_found else None,
+        "precision": hit_possible / n_predicted if n_predicted else None,
         "recall": hit_sure / n_sure if n_sure else None,
     }
     n_possible = sum(len(g.possible) for g in gold)
-    counts = {"sentences": len(gold), "links": n_found, "sure": n_sure, "possible": n_possible}
+    counts = {"sentences": len(gold), "links": n_predicted, "sure": n_sure, "possible": n_possible}
     signature = f"possible:{'yes' if n_possible > n_sure else 'no'}"
-    value = 1 - (hit_sure + hit_possible) / (n_found + n_sure) if n_found + n_sure else nan
+    value = 1 - (hit_sure + hit_possible) / (n_predicted + n_sure) if n_predicted + n_sure else nan
     return Score("alignment error rate", value, signature, details, counts)

@@ -1,7 +1,6 @@
 """Metrics of classification, with one label or a set of labels per item: accuracy and F1."""
 
 from collections.abc import Hashable, Sequence, Set
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +10,7 @@ from heedful.tasks.metrics.score import Score, check_lengths
 from heedful.typing import JsonObject
 
 Counts = NDArray[np.int64]
+Rates = NDArray[np.float64]
 
 
 def confusion(
@@ -44,7 +44,7 @@ def accuracy(table: Counts) -> float:
     return float(np.trace(table) / table.sum())
 
 
-def precision_recall_f1(table: Counts) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def precision_recall_f1(table: Counts) -> tuple[Rates, Rates, Rates]:
     """Return precision, recall and F1, ``[C]`` each, from true and false positives and false negatives::
 
         precision = tp / (tp + fp)    recall = tp / (tp + fn)    F1 = 2 tp / (2 tp + fp + fn)
@@ -124,11 +124,11 @@ def label_set_scores(
         RequestError: there are no items, or the numbers differ.
     """
     check_lengths(predictions, truths, "predictions", "sets of labels")
-    found, right = (
+    predicted, right = (
         np.array([[label in each for label in classes] for each in sets]).reshape(len(sets), -1)
         for sets in (predictions, truths)
     )
-    true, either = (found & right).sum(0), found.sum(0) + right.sum(0)
+    true, either = (predicted & right).sum(0), predicted.sum(0) + right.sum(0)
     with np.errstate(invalid="ignore"):
         of_labels = 2 * true / either
         micro = 2 * true.sum() / either.sum()
@@ -140,7 +140,7 @@ def label_set_scores(
     counts = {"examples": len(truths), "classes": len(classes), "labels": int(right.sum())}
     signature = f"classes:{len(classes)}|labels:sets"
     macro = float(of_labels[either > 0].mean()) if either.any() else float("nan")
-    exact = float((found == right).all(1).mean())
+    exact = float((predicted == right).all(1).mean())
     return [
         Score("micro F1", float(micro), f"{signature}|average:micro", details, counts),
         Score("macro F1", macro, f"{signature}|average:macro", {}, counts),

@@ -6,8 +6,7 @@ In a recipe:
       metrics: [{kind: "heedful.tasks.metrics.error_rates:CharacterErrorRate", column: target}]
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from heedful.errors import RequestError
 from heedful.tasks.metrics.score import Score, check_lengths
 from heedful.tasks.prediction import Prediction
 from heedful.text.normalisation import normalised
+from heedful.typing import JsonMapping
 
 
 class CharacterErrorRate:
@@ -33,7 +33,7 @@ class CharacterErrorRate:
     def __init__(self, column: str = "target", *, lowercase: bool = False) -> None:
         self.column, self.lowercase = column, lowercase
 
-    def __call__(self, rows: Sequence[Mapping[str, Any]], predictions: Sequence[Prediction]) -> Score:
+    def __call__(self, rows: Sequence[JsonMapping], predictions: Sequence[Prediction]) -> Score:
         """Compute the score of a data set.
 
         Raises:
@@ -46,9 +46,9 @@ class CharacterErrorRate:
                 raise RequestError(
                     f"CharacterErrorRate: column={self.column} is not in the data, which have {sorted(row)}"
                 )
-            given, found = row[self.column], self._form(prediction.text)
+            given, text = row[self.column], self._form(prediction.text)
             references = [self._form(each) for each in ([given] if isinstance(given, str) else given)]
-            distances = [(edit_distance(found, each), len(each)) for each in references]
+            distances = [(edit_distance(text, each), len(each)) for each in references]
             fewest = min(distances, key=lambda pair: pair[0] / max(pair[1], 1))
             edits, length = edits + fewest[0], length + fewest[1]
         if not length:

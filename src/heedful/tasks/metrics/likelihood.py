@@ -96,20 +96,20 @@ class Likelihood:
             counts["words"] = self.words
         rest = f"|{reading}" if reading else ""
         own = f"unit:token|tokenizer:{tokenizer}{rest}"
-        found = {
+        scores = {
             "nats_per_token": Score("nats per token", self.nats_per_token, own, counts=counts),
             "perplexity": Score("perplexity", self.perplexity, own, counts=counts),
         }
         if self.words:
             value, signature = self.perplexity_of_a_word, f"unit:word|words:{WORDS}{rest}"
-            found["perplexity_of_a_word"] = Score("perplexity of a word", value, signature, counts=counts)
+            scores["perplexity_of_a_word"] = Score("perplexity of a word", value, signature, counts=counts)
         if self.bytes:
             per_byte = self.bits_per_byte
-            found["bits_per_byte"] = Score("bits per byte", per_byte, f"unit:byte{rest}", counts=counts)
+            scores["bits_per_byte"] = Score("bits per byte", per_byte, f"unit:byte{rest}", counts=counts)
         if self.characters:
             value, signature = self.nll / (math.log(2) * self.characters), f"unit:character{rest}"
-            found["bits_per_character"] = Score("bits per character", value, signature, counts=counts)
-        return found
+            scores["bits_per_character"] = Score("bits per character", value, signature, counts=counts)
+        return scores
 
 
 def _exp(x: float) -> float:

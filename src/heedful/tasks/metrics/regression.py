@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +22,8 @@ def pearson(x: Numbers, y: Numbers) -> float:
 def ranks(x: Numbers) -> Numbers:
     """Return the rank of each number, from 1; ties get their mean rank."""
     _, group, sizes = np.unique(x, return_inverse=True, return_counts=True)
-    mean_ranks: Any = np.cumsum(sizes) - (sizes - 1) / 2
-    return np.asarray(mean_ranks[group.reshape(-1)], dtype=np.float64)
+    mean_ranks: Numbers = np.cumsum(sizes) - (sizes - 1) / 2
+    return mean_ranks[group.reshape(-1)]
 
 
 def spearman(x: Numbers, y: Numbers) -> float:

@@ -1,9 +1,8 @@
 """Metric scores with signatures: print, store and compare them."""
 
 import math
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field
-from typing import Any
 
 from heedful.errors import RequestError
 from heedful.typing import JsonMapping, JsonObject
@@ -54,7 +53,7 @@ def _number(value: float) -> str:
     return f"{value:.2f}" if abs(value) >= 10 else f"{value:.4f}"
 
 
-def _show(value: Any) -> str:
+def _show(value: object) -> str:
     """Format a value, or a list of values separated by slashes; return "" for nested values."""
     if isinstance(value, list):
         parts = [_show(item) for item in value]
@@ -72,10 +71,10 @@ def differences(first: Score, second: Score) -> list[str]:
         return []
     a, b = _fields(first.signature), _fields(second.signature)
     keys = [key for key in dict.fromkeys((*a, *b)) if a.get(key) != b.get(key)]
-    found = [
+    reasons = [
         f"{key} is {a.get(key, 'not set')} in one and {b.get(key, 'not set')} in the other" for key in keys
     ]
-    return found or ["their signatures differ in order"]
+    return reasons or ["their signatures differ in order"]
 
 
 def comparable(first: Score, second: Score) -> bool:
@@ -89,8 +88,8 @@ def check_comparable(first: Score, second: Score) -> None:
     Raises:
         RequestError: they are not; the message names the differences.
     """
-    if found := differences(first, second):
-        raise RequestError(f"these {first.name} scores cannot be compared: {'; '.join(found)}")
+    if reasons := differences(first, second):
+        raise RequestError(f"these {first.name} scores cannot be compared: {'; '.join(reasons)}")
 
 
 def _fields(signature: str) -> dict[str, str]:
@@ -98,7 +97,7 @@ def _fields(signature: str) -> dict[str, str]:
     return {key: value for key, _, value in pairs}
 
 
-def check_lengths(outputs: Sized, references: Sequence[Any], outputs_are: str, references_are: str) -> None:
+def check_lengths(outputs: Sized, references: Sized, outputs_are: str, references_are: str) -> None:
     """Check that there are outputs to score, and as many references.
 
     Raises:
@@ -108,5 +107,5 @@ def check_lengths(outputs: Sized, references: Sequence[Any], outputs_are: str, r
         raise RequestError(
             f"{len(outputs)} {outputs_are} but {len(references)} {references_are}: each needs its own"
         )
-    if not references:
+    if not len(references):
         raise RequestError(f"there is nothing to score: no {outputs_are} and no {references_are}")

@@ -72,14 +72,14 @@ def sentence_rouge(
     """Compute the three scores of each text; see `rouge_scores`."""
     check_lengths(hypotheses, references, "summaries", "references")
     scorer = _scorer(stem, tokenizer)
-    found = []
+    scores = []
     for number, (hypothesis, texts) in enumerate(zip(hypotheses, references, strict=True), 1):
         several = [texts] if isinstance(texts, str) else list(texts)
         if not several:
             raise RequestError(f"summary {number} has no reference")
         rows = [scorer.score(reference, hypothesis) for reference in several]
-        found.append({name: 100 * max(row[key].fmeasure for row in rows) for key, name in KINDS.items()})
-    return found
+        scores.append({name: 100 * max(row[key].fmeasure for row in rows) for key, name in KINDS.items()})
+    return scores
 
 
 class _UnicodeWords:

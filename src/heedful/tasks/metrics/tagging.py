@@ -28,15 +28,15 @@ def is_bio(labels: Sequence[str]) -> bool:
 
 def bio_spans(tags: Sequence[str]) -> list[Span]:
     """Return the spans of the BIO tags of a sentence, in order."""
-    found: list[Span] = []
+    spans: list[Span] = []
     for i, tag in enumerate(tags):
         prefix, _, name = tag.partition("-")
-        continues = prefix == "I" and found and found[-1][0] == name and found[-1][2] == i
+        continues = prefix == "I" and spans and spans[-1][0] == name and spans[-1][2] == i
         if continues:
-            found[-1] = (name, found[-1][1], i + 1)
+            spans[-1] = (name, spans[-1][1], i + 1)
         elif prefix in ("B", "I"):
-            found.append((name, i, i + 1))
-    return found
+            spans.append((name, i, i + 1))
+    return spans
 
 
 def tagging_scores(
@@ -56,9 +56,9 @@ def tagging_scores(
     Raises:
         RequestError: there are no words, or a tag is in neither ``labels`` nor ``unseen``.
     """
-    found, right = ([tag for sentence in side for tag in sentence] for side in (predictions, truths))
+    predicted, right = ([tag for sentence in side for tag in sentence] for side in (predictions, truths))
     counts = {"words": len(right), "sentences": len(truths), "classes": len(labels) + len(unseen)}
-    words = classification_scores(found, right, (*labels, *unseen)).values()
+    words = classification_scores(predicted, right, (*labels, *unseen)).values()
     spans = span_scores(predictions, truths) if is_bio(labels) else []
     return [replace(score, counts=counts) for score in words] + spans
 
@@ -68,15 +68,15 @@ def span_scores(predictions: Sequence[Sequence[str]], truths: Sequence[Sequence[
 
     0 / 0 is 0, as in the CoNLL script.
     """
-    tallies = {name: Counter[str]() for name in ("found", "wanted", "right")}
+    tallies = {name: Counter[str]() for name in ("predicted", "wanted", "right")}
     for own, wanted in zip(predictions, truths, strict=True):
-        found, there = set(bio_spans(own)), set(bio_spans(wanted))
-        for name, spans in (("found", found), ("wanted", there), ("right", found & there)):
+        predicted, there = set(bio_spans(own)), set(bio_spans(wanted))
+        for name, spans in (("predicted", predicted), ("wanted", there), ("right", predicted & there)):
             tallies[name].update(kind for kind, _, _ in spans)
-    kinds = sorted({*tallies["found"], *tallies["wanted"]})
+    kinds = sorted({*tallies["predicted"], *tallies["wanted"]})
     sums = {name: tally.total() for name, tally in tallies.items()}
-    each = [_rates(*(tallies[name][kind] for name in ("right", "found", "wanted"))) for kind in kinds]
-    precision, recall, f1 = _rates(sums["right"], sums["found"], sums["wanted"])
+    each = [_rates(*(tallies[name][kind] for name in ("right", "predicted", "wanted"))) for kind in kinds]
+    precision, recall, f1 = _rates(sums["right"], sums["predicted"], sums["wanted"])
     columns: JsonObject = {
         name: [rates[i] for rates in each] for i, name in enumerate(("precision", "recall", "f1"))
     }
@@ -89,8 +89,8 @@ def span_scores(predictions: Sequence[Sequence[str]], truths: Sequence[Sequence[
     ]
 
 
-def _rates(right: int, found: int, wanted: int) -> tuple[float, float, float]:
+def _rates(right: int, predicted: int, wanted: int) -> tuple[float, float, float]:
     """Return precision, recall and F1."""
     return tuple(
-        a / b if b else 0.0 for a, b in ((right, found), (right, wanted), (2 * right, found + wanted))
+        a / b if b else 0.0 for a, b in ((right, predicted), (right, wanted), (2 * right, predicted + wanted))
     )  # type: ignore[return-value]

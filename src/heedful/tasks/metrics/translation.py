@@ -18,6 +18,8 @@ from heedful.tasks.metrics.words import language_without_spaces
 from heedful.typing import JsonObject
 
 References = Sequence[str | Sequence[str]]
+Streams = list[list[Any]]
+"""The first references of all hypotheses, then the second …; None if missing (not in sacreBLEU's types)."""
 
 Language = Literal["zh", "ja", "ko", "th", "lo", "km", "my", "bo"]
 """Languages for which BLEU does not use sacreBLEU's default tokeniser."""
@@ -186,10 +188,10 @@ def reference_notes(references: Iterable[str], language: str | None) -> list[str
     those that end with a period have a space before it, and these are at least a tenth of all.
     """
     texts, notes = list(references), []
-    if not language and (found := language_without_spaces(texts)):
+    if not language and (code := language_without_spaces(texts)):
         notes.append(
-            f"the references have no spaces between words (they look like {found}), and BLEU counts words: "
-            f"set evaluation.language={found} (heedful evaluate RUN --evaluation language={found}), "
+            f"the references have no spaces between words (they look like {code}), and BLEU counts words: "
+            f"set evaluation.language={code} (heedful evaluate RUN --evaluation language={code}), "
             "or read chrF"
         )
     ended = sum(text.endswith(".") for text in texts)
@@ -232,30 +234,30 @@ def _rows(hypotheses: Sequence[str], references: References) -> list[list[str]]:
     return rows
 
 
-def _streams(hypotheses: Sequence[str], references: References) -> list[list[str | None]]:
+def _streams(hypotheses: Sequence[str], references: References) -> Streams:
     """Return the first references of all hypotheses, then the second, and so on; None if missing."""
     return [list(stream) for stream in zip_longest(*_rows(hypotheses, references))]
 
 
-def _score(metric: Any, hypotheses: Sequence[str], streams: Sequence[Sequence[str | None]]) -> Score:
-    found = metric.corpus_score(hypotheses, streams)
+def _score(metric: BLEU | CHRF | TER, hypotheses: Sequence[str], streams: Streams) -> Score:
+    result = metric.corpus_score(hypotheses, streams)
     signature = metric.get_signature().format()
-    return Score(found.name, found.score, signature, counts={"sentences": len(hypotheses)})
+    return Score(result.name, result.score, signature, counts={"sentences": len(hypotheses)})
 
 
-def _bleu_score(name: str, metric: BLEU, hypotheses: Sequence[str], streams: Sequence[Any]) -> Score:
-    found = metric.corpus_score(hypotheses, streams)
+def _bleu_score(name: str, metric: BLEU, hypotheses: Sequence[str], streams: Streams) -> Score:
+    result = metric.corpus_score(hypotheses, streams)
     details = {
-        "precisions": [float(p) for p in found.precisions],
-        "brevity_penalty": float(found.bp),
-        "length_ratio": float(found.ratio),
+        "precisions": [float(p) for p in result.precisions],
+        "brevity_penalty": float(result.bp),
+        "length_ratio": float(result.ratio),
     }
     counts = {
         "sentences": len(hypotheses),
-        "hypothesis_tokens": int(found.sys_len),
-        "reference_tokens": int(found.ref_len),
+        "hypothesis_tokens": int(result.sys_len),
+        "reference_tokens": int(result.ref_len),
     }
-    return Score(name, _bounded(found.score), metric.get_signature().format(), details, counts)
+    return Score(name, _bounded(result.score), metric.get_signature().format(), details, counts)
 
 
 def _bounded(score: float) -> float:
@@ -263,8 +265,8 @@ def _bounded(score: float) -> float:
     return min(float(score), 100.0)
 
 
-def _ter_score(metric: TER, hypotheses: Sequence[str], streams: Sequence[Any]) -> Score:
-    found = metric.corpus_score(hypotheses, streams)
-    details = {"edits": float(found.num_edits), "mean_reference_length": float(found.ref_length)}
+def _ter_score(metric: TER, hypotheses: Sequence[str], streams: Streams) -> Score:
+    result = metric.corpus_score(hypotheses, streams)
+    details = {"edits": float(result.num_edits), "mean_reference_length": float(result.ref_length)}
     signature = metric.get_signature().format()
-    return Score(found.name, float(found.score), signature, details, {"sentences": len(hypotheses)})
+    return Score(result.name, float(result.score), signature, details, {"sentences": len(hypotheses)})

@@ -19,7 +19,7 @@ from heedful.errors import DataError
 from heedful.models.base import Model
 from heedful.objectives.classification import answer_log_probs
 from heedful.tasks.inputs.texts import BUDGET, joined, longest_first, unknown_note
-from heedful.tasks.prediction import Prediction, Progress
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_texts
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import Span, Spelled, spelled
@@ -59,10 +59,10 @@ class Windows:
 
     def of(self, n_question: int, n_passage: int) -> list[tuple[int, int]]:
         """The first token of each window of a passage, and the first one after it. There is one at least."""
-        room = self.longest - N_SPECIALS - min(n_question, self.longest_question)
-        step = min(self.stride or max(1, room // 2), room)
-        n = 1 + max(0, -(-(n_passage - room) // step))
-        return [(i * step, min(i * step + room, n_passage)) for i in range(n)]
+        size = self.longest - N_SPECIALS - min(n_question, self.longest_question)
+        step = min(self.stride or max(1, size // 2), size)
+        n = 1 + max(0, -(-(n_passage - size) // step))
+        return [(i * step, min(i * step + size, n_passage)) for i in range(n)]
 
     def hold(self, n_question: int, n_passage: int, answer: tuple[int, int]) -> bool:
         """Whether a window holds the whole answer; ``answer`` is its first token and its last."""
@@ -70,9 +70,9 @@ class Windows:
         return any(a <= first and last < b for a, b in self.of(n_question, n_passage))
 
 
-def right_answers(held: str | list[str]) -> list[str]:
+def right_answers(given: str | list[str]) -> list[str]:
     """One or more: a list may hold several, or none, which is an empty one."""
-    return [held] if isinstance(held, str) else held or [""]
+    return [given] if isinstance(given, str) else given or [""]
 
 
 def answer_span(row: LocatedRow[Row]) -> Span | str | None:
@@ -110,8 +110,8 @@ class _Window(NamedTuple):
         return len(self.question) + len(self.passage) + N_SPECIALS
 
 
-class _Found(NamedTuple):
-    """A candidate: its log-probability, and its characters in the passage; None for no answer."""
+class _Candidate(NamedTuple):
+    """A possible answer: its log-probability, and its characters in the passage; None for no answer."""
 
     score: float
     span: Span | None
@@ -131,7 +131,7 @@ class Answerer:
         windows: of long passages.
         longest_answer: the most tokens of an answer.
         threshold: see above; None: there is always an answer.
-        n_best: answers to give for each input.
+        options: ``n_best`` and ``progress``.
         budget: maximum number of tokens of a batch, with padding.
     """
 
@@ -143,37 +143,37 @@ class Answerer:
         windows: Windows,
         longest_answer: int,
         threshold: float | None = None,
-        n_best: int = 1,
+        options: PredictOptions = DEFAULT_OPTIONS,
         budget: int = BUDGET,
     ) -> None:
         self.model, self.tokenizer, self.windows = model, tokenizer, windows
-        self.longest_answer, self.threshold, self.n_best = longest_answer, threshold, n_best
+        self.longest_answer, self.threshold = longest_answer, threshold
+        self.n_best, self.progress = options.n_best or 1, options.progress
         self.budget, self.device = budget, next(model.parameters()).device
 
     @torch.inference_mode()
-    def predict(
-        self, inputs: Sequence[Sequence[str]], progress: Progress = lambda n: None
-    ) -> list[Prediction]:
+    def predict(self, inputs: Sequence[TaskInput]) -> list[Prediction]:
         """Answer the questions: pairs of a question and a passage."""
-        read = [[spelled(self.tokenizer, text) for text in pair] for pair in inputs]
-        windows = [window for i, pair in enumerate(read) for window in self._windows(i, *pair)]
-        found: list[list[_Found]] = [[] for _ in inputs]
+        texts = [as_texts(given) for given in inputs]
+        tokens = [[spelled(self.tokenizer, text) for text in pair] for pair in texts]
+        windows = [window for i, pair in enumerate(tokens) for window in self._windows(i, *pair)]
+        candidates: list[list[_Candidate]] = [[] for _ in inputs]
         nothing: list[list[float]] = [[] for _ in inputs]
-        for group in longest_first({i: each.length for i, each in enumerate(windows)}, self.budget):
+        for group in longest_first({i: window.length for i, window in enumerate(windows)}, self.budget):
             some = [windows[i] for i in group]
             for window, log_probs in zip(some, self._log_probs(some), strict=True):
-                found[window.text] += self._best(window, log_probs)
+                candidates[window.text] += self._best(window, log_probs)
                 nothing[window.text].append(log_probs[0].sum().item())
-        progress(len(inputs))
-        cuts = [max(0, len(question.ids) - self.windows.longest_question) for question, _ in read]
+        self.progress(len(inputs))
+        cuts = [max(0, len(question.ids) - self.windows.longest_question) for question, _ in tokens]
         notes = [
             joined(
                 f"question cut from {len(own[0].ids)} to {len(own[0].ids) - cut} tokens" if cut else None,
-                unknown_note(self.tokenizer, pair, [each.ids for each in own]),
+                unknown_note(self.tokenizer, pair, [text.ids for text in own]),
             )
-            for pair, own, cut in zip(inputs, read, cuts, strict=True)
+            for pair, own, cut in zip(texts, tokens, cuts, strict=True)
         ]
-        answers = [self._answer(*each) for each in zip(inputs, found, nothing, notes, strict=True)]
+        answers = [self._answer(*parts) for parts in zip(texts, candidates, nothing, notes, strict=True)]
         return [replace(answer, cut=cut) for answer, cut in zip(answers, cuts, strict=True)]
 
     def _windows(self, text: int, question: Spelled, passage: Spelled) -> Iterator[_Window]:
@@ -185,14 +185,14 @@ class Answerer:
     def _log_probs(self, windows: Sequence[_Window]) -> Tensor:
         """``[B, S, 2]``, on the CPU."""
         batch = Batch.with_special_tokens(
-            [(each.question, each.passage) for each in windows],
+            [(window.question, window.passage) for window in windows],
             classify=SPECIALS.classify,
             separate=SPECIALS.separate,
         ).to(self.device)
         hidden = self.model(batch.inputs)
         return answer_log_probs(hidden, self.model.heads, batch.inputs.layout).cpu()
 
-    def _best(self, window: _Window, log_probs: Tensor) -> list[_Found]:
+    def _best(self, window: _Window, log_probs: Tensor) -> list[_Candidate]:
         """The best stretches of one window."""
         n, first = len(window.passage), len(window.question) + 2
         starts, ends = log_probs[first : first + n].unbind(-1)
@@ -202,32 +202,33 @@ class Answerer:
         scores = (starts[:, None] + ends).masked_fill(~allowed, float("-inf")).flatten()
         n_allowed = int(allowed.sum())
         # Several tokens may spell the same characters, so more than n_best may be needed.
-        found: dict[Span, float] = {}
+        scores_of: dict[Span, float] = {}
         values, places = scores.topk(min(n_allowed, 1) if self.n_best == 1 else n_allowed)
         for value, place in zip(values.tolist(), places.tolist(), strict=True):
-            found.setdefault((window.spans[place // n][0], window.spans[place % n][1]), value)
-            if len(found) == self.n_best:
+            scores_of.setdefault((window.spans[place // n][0], window.spans[place % n][1]), value)
+            if len(scores_of) == self.n_best:
                 break
-        return [_Found(value, span) for span, value in found.items()]
+        return [_Candidate(value, span) for span, value in scores_of.items()]
 
     def _answer(
-        self, texts: Sequence[str], found: list[_Found], nothing: list[float], unknown: str | None
+        self, texts: Sequence[str], candidates: list[_Candidate], nothing: list[float], unknown: str | None
     ) -> Answer:
         question, passage = texts
         note = joined(None if question.strip() else "the question is empty", unknown)
         # Neighbouring windows share tokens: the better of two equal stretches counts.
-        ranked = {each.span: each for each in sorted(found)}
-        best = sorted(ranked.values(), key=lambda each: -each.score)
+        ranked = {candidate.span: candidate for candidate in sorted(candidates)}
+        best = sorted(ranked.values(), key=lambda candidate: -candidate.score)
         if not best:
             return Answer("", min(nothing), note="the passage is empty")
         if self.threshold is not None:
-            none = _Found(min(nothing), None)
-            at = sum(each.score > none.score + self.threshold for each in best)
+            none = _Candidate(min(nothing), None)
+            at = sum(candidate.score > none.score + self.threshold for candidate in best)
             best.insert(at, none)
         chosen = self._cut(passage, best[0])
-        others: list[Prediction] = [self._cut(passage, each) for each in best[1 : self.n_best]]
+        others: list[Prediction] = [self._cut(passage, candidate) for candidate in best[1 : self.n_best]]
         return replace(chosen, alternatives=others, note=note)
 
-    def _cut(self, passage: str, found: _Found) -> Answer:
-        start, end = found.span or (None, None)
-        return Answer("" if found.span is None else passage[start:end], found.score, start=start, end=end)
+    def _cut(self, passage: str, candidate: _Candidate) -> Answer:
+        start, end = candidate.span or (None, None)
+        text = "" if candidate.span is None else passage[start:end]
+        return Answer(text, candidate.score, start=start, end=end)

@@ -5,7 +5,7 @@ question, passage -> ids -> windows -> start and end of the answer -> text    `A
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -39,13 +39,14 @@ from heedful.tasks.model_input import (
     refuse_empty,
     text_axis,
 )
-from heedful.tasks.prediction import Prediction, Progress, TaskInput
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
 from heedful.tasks.question_answering.answering import (
     ANSWER,
     N_SPECIALS,
     PASSAGE,
     QUESTION,
     START,
+    Answer,
     Answerer,
     Windows,
     answer_span,
@@ -132,7 +133,7 @@ class QuestionAnsweringRecipe(EncoderRecipe):
 
     rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy"})
 
-    def metrics(self) -> set[str]:
+    def metric_names(self) -> set[str]:
         """What validation measures: accuracy is how often both ends are right, window by window."""
         return {"loss", "accuracy"}
 
@@ -268,9 +269,9 @@ class QuestionAnswering(TextTask):
             if span is None and not recipe.task.unanswerable:
                 span = "there is no answer"
             if not isinstance(span, str):
-                found = _encoded(self.processor.text, row, span)
-                if span is None or _is_held(recipe.cutting, found.row):
-                    yield found
+                encoded = _encoded(self.processor.text, row, span)
+                if span is None or _is_held(recipe.cutting, encoded.row):
+                    yield encoded
                     continue
                 span = _TOO_LONG
             if recipe.data.missing == "error":
@@ -297,7 +298,7 @@ class QuestionAnswering(TextTask):
         return batch.answered([(k - 1, k - 1) for k in batch.inputs.layout.lengths])
 
     def predict(
-        self, model: Model, inputs: Sequence[TaskInput], progress: Progress = lambda n: None, **options: Any
+        self, model: Model, inputs: Sequence[TaskInput], options: PredictOptions = DEFAULT_OPTIONS
     ) -> list[Prediction]:
         """Predict the answer to each question, a pair with its passage; ``n_best`` gives alternatives."""
         answering = self.recipe.answering
@@ -307,9 +308,9 @@ class QuestionAnswering(TextTask):
             windows=self.recipe.cutting,
             longest_answer=answering.longest,
             threshold=answering.threshold if self.recipe.task.unanswerable else None,
-            **options,
+            options=options,
         )
-        return answerer.predict(inputs, progress)
+        return answerer.predict(inputs)
 
     def model_input(
         self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
@@ -326,10 +327,12 @@ class QuestionAnswering(TextTask):
                 f"the passage must fit into one window, got {n_windows} windows; shorten it to the part that "
                 "contains the answer"
             )
-        answer: Any = predict()
+        answer = predict()
+        assert isinstance(answer, Answer)
         asked = asked[: windows.longest_question]
         batch = WITH_CLASS([(asked, read.ids)])
-        covering = None if answer.start is None else read.covering((answer.start, answer.end))
+        start, end = answer.start, answer.end
+        covering = None if start is None or end is None else read.covering((start, end))
         ends = (0, 0) if covering is None else tuple(len(asked) + 2 + place for place in covering)
         ids, layout = ids_in(batch), batch.inputs.layout
         labels = tokenizer.tokens(ids)
@@ -354,16 +357,16 @@ class QuestionAnswering(TextTask):
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> Iterator[JsonMapping]:
         """Question, passage, right answers and the prediction, with its own scores."""
-        for row, found in zip(rows, predictions, strict=True):
-            answers, plain = right_answers(row.row[ANSWER]), found.to_dict()
+        for row, prediction in zip(rows, predictions, strict=True):
+            answers, plain = right_answers(row.row[ANSWER]), prediction.to_dict()
             yield {
                 QUESTION: row.row[QUESTION],
                 PASSAGE: row.row[PASSAGE],
                 ANSWER: answers[0] if len(answers) == 1 else answers,
                 "prediction": plain.pop("text"),
                 **plain,
-                "exact": bool(nearest(is_exact, found.text, answers)),
-                "f1": nearest(token_f1, found.text, answers),
+                "exact": bool(nearest(is_exact, prediction.text, answers)),
+                "f1": nearest(token_f1, prediction.text, answers),
             }
 
 

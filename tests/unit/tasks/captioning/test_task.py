@@ -17,6 +17,7 @@ from heedful.tasks.generation.generator import score_targets
 from heedful.tasks.generation.sequence_formats import ImageAndCaption, SequenceFormat
 from heedful.tasks.generation.text_generation import Captioner
 from heedful.tasks.inputs.images import ImageReader
+from heedful.tasks.prediction import PredictOptions
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
 
@@ -166,7 +167,7 @@ def test_paths_arrays_and_images_are_the_same_and_of_others_the_error_is_told(tm
         Image.fromarray(array),
     ]
     done = []
-    found = captioner(budget=20).predict(given, progress=done.append)
+    found = captioner(budget=20, options=PredictOptions(progress=done.append)).predict(given)
     assert [p.error is None for p in found] == [True, False, True, False, True]
     assert found[0] == found[2] == found[4]
     assert found[0].text
@@ -193,8 +194,13 @@ def test_log_probabilities_are_those_of_a_forced_pass():
 
 
 def test_alignments_are_weights_over_the_patches():
-    it, images = captioner(BeamConfig(beam=3, max_length=SHORT)), arrays(2)
-    plain, shown = it.predict(images), it.predict(images, alignment=True)
+    decoding, images, options = (
+        BeamConfig(beam=3, max_length=SHORT),
+        arrays(2),
+        PredictOptions(alignment=True),
+    )
+    plain = captioner(decoding).predict(images)
+    shown = captioner(decoding, options=options).predict(images)
     assert [p.tokens for p in plain] == [p.tokens for p in shown]
     assert [p.alignment for p in plain] == [None, None]
     for prediction in shown:

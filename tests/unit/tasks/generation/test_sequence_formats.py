@@ -13,6 +13,7 @@ from heedful.tasks.generation.generator import score_targets
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat
 from heedful.tasks.generation.text_generation import Translator
 from heedful.tasks.inputs.processor import Tokenizers
+from heedful.tasks.prediction import PredictOptions
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
 
@@ -131,7 +132,7 @@ def test_log_probabilities_are_the_models_own(translator):
 
 def test_there_is_no_alignment_to_show(translator):
     with pytest.raises(RequestError, match="no alignment"):
-        translator(GreedyConfig()).predict(["one"], alignment=True)
+        translator(GreedyConfig(), options=PredictOptions(alignment=True)).predict(["one"])
 
 
 def test_all_batches_of_pairs_are_ragged_to_a_compiler():

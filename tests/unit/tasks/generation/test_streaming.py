@@ -150,12 +150,12 @@ def test_several_answers_cannot_be_streamed_and_it_is_said_before_any_work():
 
 
 def test_a_character_is_shown_with_its_last_byte_and_what_is_none_when_that_is_certain():
-    own, told = tokenizer("byte"), []
-    text = IncrementalText(Spelling(own, str, str), told.append)
+    own, pieces = tokenizer("byte"), []
+    text = IncrementalText(Spelling(own, str, str), pieces.append)
     for value in b"a\xc3\xa4\xe2\x82\xac\xe2(\xf0\x9f":
         text(0, value + len(own.specials))
     text.end()
-    assert told == ["a", "", "ä", "", "", "€", "", "\ufffd(", "", "", "\ufffd"]
+    assert pieces == ["a", "", "ä", "", "", "€", "", "\ufffd(", "", "", "\ufffd"]
 
 
 # Costs -----------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def test_a_character_is_shown_with_its_last_byte_and_what_is_none_when_that_is_c
 
 def characters_read(spelling, ids):
     """How many characters are read for a whole answer, whose pieces must be its text."""
-    read, told = [0], []
+    read, pieces = [0], []
 
     def counted(function):
         def of(text):
@@ -173,13 +173,13 @@ def characters_read(spelling, ids):
         return of
 
     text = IncrementalText(
-        replace(spelling, undo=counted(spelling.undo), certain=counted(spelling.certain)), told.append
+        replace(spelling, undo=counted(spelling.undo), certain=counted(spelling.certain)), pieces.append
     )
     for token in ids:
         text(0, token)
     text.end()
-    assert len(told) == len(ids) + 1
-    assert "".join(told) == spelling.text(ids)
+    assert len(pieces) == len(ids) + 1
+    assert "".join(pieces) == spelling.text(ids)
     return read[0]
 
 

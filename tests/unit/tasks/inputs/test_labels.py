@@ -5,7 +5,7 @@ import torch
 
 from heedful.data.sources import Location
 from heedful.errors import DataError
-from heedful.tasks.inputs.labels import answer, learned, listed, number_of
+from heedful.tasks.inputs.labels import collect_labels, first_labels, label_prediction, number_of
 
 
 def labelled(*labels):
@@ -13,8 +13,8 @@ def labelled(*labels):
 
 
 def test_those_that_occur_are_taken_sorted_and_those_given_in_their_order():
-    assert learned(labelled("b", "a", "b"), None) == ("a", "b")
-    assert learned(labelled("b", "a", "b"), ["b", "a"]) == ("b", "a")
+    assert collect_labels(labelled("b", "a", "b"), None) == ("a", "b")
+    assert collect_labels(labelled("b", "a", "b"), ["b", "a"]) == ("b", "a")
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_those_that_occur_are_taken_sorted_and_those_given_in_their_order():
 )
 def test_what_cannot_be_learned_is_refused(labels, given, message):
     with pytest.raises(DataError, match=message):
-        learned(labelled(*labels), given)
+        collect_labels(labelled(*labels), given)
 
 
 def test_a_label_has_the_number_of_its_place():
@@ -41,13 +41,13 @@ def test_a_label_has_the_number_of_its_place():
 
 def test_the_answer_is_the_most_probable_label_and_then_the_next():
     log_probs = torch.tensor([0.2, 0.5, 0.2, 0.1]).log()
-    found = answer(log_probs, ("a", "b", "c", "d"), 3)
+    found = label_prediction(log_probs, ("a", "b", "c", "d"), 3)
     assert found.text == "b"
     assert found.score == log_probs[1].item()
     assert [p.text for p in found.alternatives] == ["a", "c"]
-    assert answer(log_probs, ("a", "b", "c", "d")).alternatives == []
+    assert label_prediction(log_probs, ("a", "b", "c", "d")).alternatives == []
 
 
 def test_long_lists_are_cut():
-    assert listed("ab") == "a, b"
-    assert listed([str(n) for n in range(11)]) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ..."
+    assert first_labels("ab") == "a, b"
+    assert first_labels([str(n) for n in range(11)]) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ..."

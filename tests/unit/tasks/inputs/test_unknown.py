@@ -91,7 +91,7 @@ def test_a_data_set_is_counted_side_by_side():
 
 
 @pytest.mark.parametrize(
-    "notes, told", [((None, None), None), (("a", None), "a"), ((None, "b"), "b"), (("a", "b"), "a; b")]
+    "notes, note", [((None, None), None), (("a", None), "a"), ((None, "b"), "b"), (("a", "b"), "a; b")]
 )
-def test_several_notes_are_told_together(notes, told):
-    assert joined(*notes) == told
+def test_several_notes_are_told_together(notes, note):
+    assert joined(*notes) == note

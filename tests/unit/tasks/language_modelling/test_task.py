@@ -14,6 +14,7 @@ from heedful.errors import RequestError, WorkError
 from heedful.models.language_model import LanguageModelConfig, build
 from heedful.nn.layout import Tokens
 from heedful.tasks.language_modelling.continuing import Completer, Continuation, Limits, Stops
+from heedful.tasks.prediction import PredictOptions
 from heedful.tasks.running_text import TextProcessor
 from heedful.text.configuration import BpeConfig, ByteConfig, CharacterConfig, WordConfig
 from heedful.text.training import train_tokenizer
@@ -313,7 +314,7 @@ def test_what_goes_wrong_in_a_stream_is_told_to_its_reader():
 
 def test_what_needs_a_source_is_refused():
     with pytest.raises(RequestError, match="no source, so there is no alignment"):
-        completer().predict(["x"], alignment=True)
+        completer(options=PredictOptions(alignment=True)).predict(["x"])
     with pytest.raises(RequestError, match=r"set\s+completion\.max_new_tokens"):
         completer(GreedyConfig(max_length=MaxLength(extra=3)))
     with pytest.raises(RequestError, match=r"decoding\.coverage"):

@@ -20,12 +20,14 @@ from heedful.nn.output import BoundaryHead, MaskedHead
 from heedful.objectives.cross_entropy import MaskedToken, SpanBoundary
 from heedful.objectives.terms import Several
 from heedful.tasks.masked_language_modelling.masking import (
+    BUDGET,
     FOLLOWS,
     STRANGE,
     MaskFiller,
     Maskings,
     word_beginnings,
 )
+from heedful.tasks.prediction import PredictOptions
 from heedful.tasks.running_text import TextProcessor
 from heedful.text.configuration import CharacterConfig, TokenizerConfig, WordConfig
 from heedful.text.sentences import SentenceSigns
@@ -359,10 +361,14 @@ def processor():
     return TextProcessor(train_tokenizer(WordConfig(kind="word"), [" ".join(WORDS)] * 2))
 
 
-def test_gaps_are_filled_with_what_the_model_finds_likeliest(processor):
+def filler(model, tokenizer, longest, budget=BUDGET, **options):
+    return MaskFiller(model, tokenizer, longest=longest, options=PredictOptions(**options), budget=budget)
+
+
+def test_masks_are_filled_with_what_the_model_finds_likeliest(processor):
     model = encoder(processor.text.vocab_size)
     texts = ["one [MASK] three", "two", "", "[MASK] [MASK] six", "[MASK]"]
-    predictions = MaskFiller(model, processor.text, longest=23, n_best=3, budget=9).predict(texts)
+    predictions = filler(model, processor.text, longest=23, budget=9, n_best=3).predict(texts)
     assert len(predictions) == len(texts)
     for text, prediction in zip(texts, predictions, strict=True):
         n = text.count("[MASK]")
@@ -387,9 +393,9 @@ def test_gaps_are_filled_with_what_the_model_finds_likeliest(processor):
         assert prediction.score == pytest.approx(sum(expected), abs=1e-5)
 
 
-def test_several_gaps_are_ranked_together(processor):
+def test_several_masks_are_ranked_together(processor):
     model = encoder(processor.text.vocab_size)
-    (prediction,) = MaskFiller(model, processor.text, longest=23, n_best=7).predict(["[MASK] [MASK]"])
+    (prediction,) = filler(model, processor.text, longest=23, n_best=7).predict(["[MASK] [MASK]"])
     with torch.no_grad():
         log_probs = model.heads["token"](model(Tokens.of([[CLS, MASK, MASK, SEP]])))[1:3].log_softmax(-1)
     sums = (
@@ -400,12 +406,12 @@ def test_several_gaps_are_ranked_together(processor):
 
 
 def test_pairs_are_read_with_their_segments_whatever_else_is_read(processor):
-    """Gaps of both texts are filled, and it is told whether the second follows; singles are as they were."""
+    """Masks of both are filled, with the probability that the second follows; singles are as they were."""
     model, width = encoder(processor.text.vocab_size), 23
     model.heads["next"] = torch.nn.Linear(model.heads["token"].transform[0].in_features, 2)
     pair = ("one [MASK] three", "five [MASK]")
     inputs = [pair, "one [MASK]", ("two", "six seven"), "", ("", "")]
-    found = MaskFiller(model, processor.text, longest=width, n_best=2, budget=9).predict(inputs)
+    found = filler(model, processor.text, longest=width, budget=9, n_best=2).predict(inputs)
     whole = [[CLS, *processor.text.encode("one"), MASK, *processor.text.encode("three"), SEP]]
     whole.append([*processor.text.encode("five"), MASK, SEP])
     segments = torch.tensor([0] * 5 + [1] * 3)
@@ -419,25 +425,26 @@ def test_pairs_are_read_with_their_segments_whatever_else_is_read(processor):
     assert found[0].text == f"one {second} three\tfive {fifth}"
     assert found[0].follows == pytest.approx(follows, abs=1e-6)
     assert [each.follows is None for each in found] == [False, True, False, True, False]
-    assert found[1] == MaskFiller(model, processor.text, longest=width, n_best=2).predict([inputs[1]])[0]
+    assert [found[1]] == filler(model, processor.text, longest=width, n_best=2).predict([inputs[1]])
     assert (found[2].text, found[2].note) == ("two\tsix seven", None)
 
 
 def test_a_pair_is_cut_where_it_is_longer(processor):
-    filler = MaskFiller(encoder(processor.text.vocab_size), processor.text, longest=9)
-    (found,) = filler.predict([("[MASK] " + "one " * 9 + "[MASK]", "two [MASK]")])
+    (found,) = filler(encoder(processor.text.vocab_size), processor.text, longest=9).predict(
+        [("[MASK] " + "one " * 9 + "[MASK]", "two [MASK]")]
+    )
     assert found.note == "cut by 7 tokens"  # 4 + 2 of 13 beside three special tokens
     assert len(found.tokens) == 2
     assert found.text.split("\t")[0].split()[1:] == ["one"] * 3
     assert found.follows is None  # it never learned that
 
 
-def test_another_text_may_stand_for_a_gap(processor):
+def test_another_text_may_stand_for_a_mask(processor):
     model = encoder(processor.text.vocab_size)
-    one, other = (MaskFiller(model, processor.text, longest=23, gap=gap) for gap in ("[MASK]", "___"))
+    one, other = (filler(model, processor.text, longest=23, gap=gap) for gap in ("[MASK]", "___"))
     assert one.predict(["one [MASK]"])[0].text == other.predict(["one ___"])[0].text
     with pytest.raises(RequestError, match="empty"):
-        MaskFiller(model, processor.text, longest=23, gap="")
+        filler(model, processor.text, longest=23, gap="")
 
 
 def test_a_predictor_is_made_once_and_refuses_at_that_time(processor, monkeypatch):
@@ -445,30 +452,31 @@ def test_a_predictor_is_made_once_and_refuses_at_that_time(processor, monkeypatc
     model, made = encoder(processor.text.vocab_size), []
     init = MaskFiller.__init__
     monkeypatch.setattr(MaskFiller, "__init__", lambda *a, **k: made.append(1) or init(*a, **k))
-    predictor = task.predictor(model, None, Inference(model), n_best=2)
+    options = PredictOptions(n_best=2)
+    predictor = task.predictor(model, None, Inference(model), options)
     found = [predictor.predict([text]) for text in ("one [MASK]", "two [MASK]")]
     assert len(made) == 1
-    assert found == [task.predict(model, [text], n_best=2) for text in ("one [MASK]", "two [MASK]")]
+    assert found == [task.predict(model, [text], options) for text in ("one [MASK]", "two [MASK]")]
     with pytest.raises(RequestError, match="alignment"):
-        predictor.predict(["one"], alignment=True)
+        task.predictor(model, None, Inference(model), PredictOptions(alignment=True)).predict(["one"])
     with pytest.raises(RequestError, match="empty"):
-        task.predictor(model, None, Inference(model), gap="")
+        task.predictor(model, None, Inference(model), PredictOptions(gap=""))
 
 
 def test_a_long_text_is_cut_and_says_so(processor):
-    (prediction,) = MaskFiller(encoder(processor.text.vocab_size), processor.text, longest=7).predict(
+    (prediction,) = filler(encoder(processor.text.vocab_size), processor.text, longest=7).predict(
         ["[MASK]" + " one" * 9]
     )
     assert prediction.note == "cut by 5 tokens"
 
 
-def test_words_cannot_be_told_from_characters():
+def test_words_cannot_be_distinguished_from_characters():
     with pytest.raises(RequestError, match="do not show where words begin"):
         word_beginnings(train_tokenizer(CharacterConfig(kind="character"), ["one two"]))
 
 
-def test_a_gap_beyond_what_is_read_is_said_to_be_there(processor):
-    (prediction,) = MaskFiller(encoder(processor.text.vocab_size), processor.text, longest=7).predict(
+def test_a_mask_beyond_what_is_read_is_said_to_be_there(processor):
+    (prediction,) = filler(encoder(processor.text.vocab_size), processor.text, longest=7).predict(
         ["one " * 9 + "[MASK]"]
     )
     assert prediction.text == "one " * 9 + "[MASK]"
@@ -477,13 +485,13 @@ def test_a_gap_beyond_what_is_read_is_said_to_be_there(processor):
 
 def test_there_are_no_more_answers_than_tokens(processor):
     model = encoder(processor.text.vocab_size)
-    (prediction,) = MaskFiller(model, processor.text, longest=23, n_best=99).predict(["one [MASK]"])
+    (prediction,) = filler(model, processor.text, longest=23, n_best=99).predict(["one [MASK]"])
     assert 1 + len(prediction.alternatives) == len(WORDS)
     assert all(np.isfinite(each.score) for each in (prediction, *prediction.alternatives))
 
 
 class Knowing(torch.nn.Module):
-    """Answers each gap with the token that is told; likelier still is a piece that begins no word."""
+    """Answers each mask with the token that is wanted; likelier still is a piece that begins no word."""
 
     def __init__(self, n_tokens, wanted, tempting):
         super().__init__()
@@ -500,7 +508,7 @@ class Knowing(torch.nn.Module):
 
 
 @pytest.mark.parametrize("kind", ["bpe", "byte-bpe"])
-def test_a_text_is_read_as_in_training_and_stays_as_it_is_around_its_gaps(kind):
+def test_a_text_is_read_as_in_training_and_stays_as_it_is_around_its_masks(kind):
     text = "the old cat sat on the mat, and that's that."
     config = TypeAdapter(TokenizerConfig).validate_python({"kind": kind, "vocab_size": 330})
     tokenizer = train_tokenizer(config, [text] * 9)
@@ -512,6 +520,6 @@ def test_a_text_is_read_as_in_training_and_stays_as_it_is_around_its_gaps(kind):
         wanted = pieces.index(f" {word}".encode())
         for place in [n for n, i in enumerate(whole) if i == wanted][:1]:
             model = Knowing(len(pieces), wanted, tempting)
-            filler = MaskFiller(model, tokenizer, longest=99)
-            assert filler.predict([text.replace(word, "[MASK]", 1)])[0].text == text
+            masked = text.replace(word, "[MASK]", 1)
+            assert filler(model, tokenizer, longest=99).predict([masked])[0].text == text
             assert model.seen == [CLS, *whole[:place], MASK, *whole[place + 1 :], SEP]

@@ -21,7 +21,7 @@ def test_equal_names_and_signatures_compare():
 
 
 @pytest.mark.parametrize(
-    ("second", "told"),
+    ("second", "reasons"),
     [
         (other(signature="nrefs:1|case:lc|tok:13a"), ["case is mixed in one and lc in the other"]),
         (
@@ -33,13 +33,13 @@ def test_equal_names_and_signatures_compare():
         (other(signature="case:mixed|nrefs:1|tok:13a"), ["their signatures differ in order"]),
     ],
 )
-def test_what_differs_is_named(second, told):
-    assert differences(CASED, second) == told
+def test_what_differs_is_named(second, reasons):
+    assert differences(CASED, second) == reasons
     assert not comparable(CASED, second)
     assert not comparable(second, CASED)
     with pytest.raises(RequestError) as caught:
         check_comparable(CASED, second)
-    assert str(caught.value) == f"these BLEU scores cannot be compared: {'; '.join(told)}"
+    assert str(caught.value) == f"these BLEU scores cannot be compared: {'; '.join(reasons)}"
 
 
 def test_to_dict_is_ready_for_json():

@@ -13,6 +13,7 @@ from heedful.errors import DataError
 from heedful.models.encoder import EncoderConfig, build, class_head
 from heedful.nn.layout import Tokens
 from heedful.tasks.inputs.processor import TextProcessor
+from heedful.tasks.prediction import PredictOptions
 from heedful.tasks.question_answering.answering import Answerer, Windows, answer_span
 from heedful.text.configuration import BpeConfig
 from heedful.text.training import train_tokenizer
@@ -69,7 +70,7 @@ def every_stretch(model, processor, question, passage, windows, longest_answer):
 
 @pytest.mark.parametrize("longest, stride", [(64, None), (20, 3), (20, None), (19, 50)])
 def test_answers_are_the_best_stretches_of_all_windows(model, processor, longest, stride):
-    predictor = answerer(model, processor, longest, stride, n_best=6, budget=70)
+    predictor = answerer(model, processor, longest, stride, options=PredictOptions(n_best=6), budget=70)
     questions = ["four five", "six", "two three four five six seven"]
     passages = [PASSAGE, "x y z \u0130 six x", PASSAGE]
     found = predictor.predict(list(zip(questions, passages, strict=True)))
@@ -86,9 +87,9 @@ def test_no_answer_is_the_class_token_unless_the_best_has_the_threshold_more(mod
     every, nothing = every_stretch(model, processor, "six", PASSAGE, Windows(20, 5, 3), 4)
     best, none = max(every.values()), min(nothing)
     for threshold, empty in ((best - none - 0.01, False), (best - none + 0.01, True)):
-        (answer,) = answerer(model, processor, 20, 3, threshold=threshold, n_best=2).predict(
-            [("six", PASSAGE)]
-        )
+        options = PredictOptions(n_best=2)
+        predictor = answerer(model, processor, 20, 3, threshold=threshold, options=options)
+        (answer,) = predictor.predict([("six", PASSAGE)])
         assert (answer.text == "") == empty == (answer.start is None)
         assert answer.score == pytest.approx(none if empty else best, abs=1e-4)
         plain = answer.to_dict()
@@ -100,8 +101,8 @@ def test_no_answer_is_the_class_token_unless_the_best_has_the_threshold_more(mod
 
 def test_one_output_for_each_input_whatever_is_empty(model, processor):
     done = []
-    found = answerer(model, processor).predict(
-        [("", PASSAGE), ("six", ""), ("", " "), ("six", "x")], progress=done.append
+    found = answerer(model, processor, options=PredictOptions(progress=done.append)).predict(
+        [("", PASSAGE), ("six", ""), ("", " "), ("six", "x")]
     )
     assert sum(done) == len(found) == 4
     assert found[0].note == "the question is empty"
