@@ -17,7 +17,6 @@ The filters C and D have d_k x d_k parameters per head, F has d_model x d_model.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,9 +26,16 @@ from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.lab.drawing import Bars, Curves, Matrix
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table
 from heedful.lab.seeds import cache, generator_from, seeded
-from heedful.lab.tiny import Training, flops_of, n_parameters, train
+from heedful.lab.tiny import (
+    Training,
+    flops_of,
+    largest_difference,
+    n_parameters,
+    relative_difference,
+    train,
+)
 from heedful.models.language_model import LanguageModel
 from heedful.models.stacks import token_head
 from heedful.nn.attention.compressed import Compression, MemoryCompressedAttention
@@ -139,30 +145,19 @@ def learned(network: nn.Module, symbols: int, updates: int) -> Learned:
     """Train a model with the network on freshly drawn text, and evaluate it on new text."""
     model, generator = model_of(network, symbols), generator_from(1)
     tested = text(symbols, TESTED, generator_from(2))
+    batches = (text(symbols, BATCH, generator) for _ in range(updates))
     with seeded(3):  # the gate's noise
-        training = train(
-            model, NextToken(), _texts(symbols, updates, generator), AdamConfig(), Constant(RATE, 20)
-        )
+        training = train(model, NextToken(), batches, AdamConfig(), Constant(RATE, 20))
     step = ModelWithLoss(model, NextToken())
     with torch.no_grad():
         _, terms = step(tested, step.counts(tested))
     means = {term.name: term.sum.item() / term.count for term in terms}
-    return Learned(
-        training,
-        math.exp(means["nll"]),
-        means.get("max_load", 1.0),
-        operations(network),
-        n_parameters(network),
-    )
-
-
-def _texts(symbols: int, updates: int, generator: torch.Generator) -> Iterator[Batch]:
-    for _ in range(updates):
-        yield text(symbols, BATCH, generator)
+    perplexity, busiest = math.exp(means["nll"]), means.get("max_load", 1.0)
+    return Learned(training, perplexity, busiest, operations(network), n_parameters(network))
 
 
 @measures("experts-at-equal-operations", few=(False, True))
-def lower(size: Size, few: bool) -> Series:
+def compare_perplexity_at_equal_operations(size: Size, few: bool) -> Series:
     """Compare the perplexity of a mixture and of a single network, with many or few successors to learn."""
     symbols = FEW if few else SYMBOLS[size]
     found = {name: learned(network, symbols, UPDATES[size]) for name, network in networks().items()}
@@ -181,15 +176,14 @@ def lower(size: Size, few: bool) -> Series:
             **measured_each("parameters, {}", parameters),
             "favourites": Measured("favourites to learn", symbols**2),
         },
-        [
+        table(
             {
-                "network": name,
-                "perplexity": perplexity[name],
-                "operations": flops[name],
-                "parameters": parameters[name],
+                "network": found,
+                "perplexity": perplexity.values(),
+                "operations": flops.values(),
+                "parameters": parameters.values(),
             }
-            for name in found
-        ],
+        ),
         [
             Curves(
                 f"Training loss, {symbols**2} successors to learn",
@@ -257,7 +251,7 @@ def leak(n: int, reading: ModelInput, *, early: bool) -> float:
     whole, most = attended(x, reading, early=early), 0.0
     for place in range(1, n, max(1, n // 50)):
         changed = attended(torch.cat([x[:place], other[place:]]), reading, early=early)
-        most = max(most, (changed[:place] - whole[:place]).abs().max().item())
+        most = max(most, largest_difference(changed[:place], whole[:place]))
     return most
 
 
@@ -291,15 +285,14 @@ def _left(matrix: Tensor, target: Float[Tensor, "c r d"]) -> float:
     """Return the relative residual of the best F with ``matrix @ F = target``."""
     wide = torch.cat([*target], -1)
     found = torch.linalg.lstsq(matrix, wide).solution
-    return ((matrix @ found - wide).norm() / wide.norm()).item()
+    return relative_difference(matrix @ found, wide)
 
 
 def _left_of_heads(w_k: Tensor, target: Float[Tensor, "c r d"]) -> float:
     """Return the relative residual of the best filters C per head with ``C @ W_K of the head = target``."""
     left = torch.tensor(0.0, dtype=torch.float64)
-    for own, wanted in zip(
-        w_k.split(MEMORY_WIDTH // HEADS), target.split(MEMORY_WIDTH // HEADS, 1), strict=True
-    ):
+    d_k = MEMORY_WIDTH // HEADS
+    for own, wanted in zip(w_k.split(d_k), target.split(d_k, 1), strict=True):
         rows = wanted.flatten(0, 1).mT
         left += (own.mT @ torch.linalg.lstsq(own.mT, rows).solution - rows).square().sum()
     return (left.sqrt() / target.norm()).item()
@@ -311,19 +304,20 @@ def from_layer(n: int) -> float:
         x = torch.randn(n, MEMORY_WIDTH, dtype=torch.float64)
     with torch.no_grad():
         layer, _ = parts()
-        return (attended(x, "paper") - layer(x, Layout.of([n]))).abs().max().item()
+        return largest_difference(attended(x, "paper"), layer(x, Layout.of([n])))
 
 
 @measures("compressed-memory", early=(False, True))
-def compressed(size: Size, *, early: bool) -> Series:
+def compare_readings_of_compressed_memory(size: Size, *, early: bool) -> Series:
     """Count slots, and measure how much outputs depend on later tokens, in both interpretations."""
     n = LENGTHS[size]
     leaks = {reading: leak(n, reading, early=early) for reading in READINGS}
     layer, filters = parts()
-    own = sum(p.numel() for part in (layer.compress_keys, layer.compress_values) for p in part.parameters())
+    own = n_parameters(layer.compress_keys, layer.compress_values)
     numbers = {"paper": own, "released": filters.weight.numel()}
     left = {name: 100 * each for name, each in residuals().items()}
     slots, a_third = visible(n, early=early).shape[1], 1 + n // FACTOR
+    seen = visible(DRAWN, early=early).double().tolist()
     return Series(
         {
             "slots": Measured(f"slots that {n:,} tokens attend to", slots, "", a_third),
@@ -334,15 +328,9 @@ def compressed(size: Size, *, early: bool) -> Series:
             "a_third": a_third,
             "leak": max(leaks.values()),
         },
-        [{"reading": name, "numbers in the filters": each} for name, each in numbers.items()],
+        table({"reading": numbers, "numbers in the filters": numbers.values()}),
         [
-            Matrix(
-                "Slots that each token sees",
-                "slot",
-                "token",
-                visible(DRAWN, early=early).double().tolist(),
-                limits=(0.0, 1.0),
-            ),
+            Matrix("Slots that each token sees", "slot", "token", seen, limits=(0.0, 1.0)),
             Bars("Parameters of the filters", "interpretation", "", {**numbers}),
         ],
     )

@@ -7,31 +7,32 @@ a fixed number of positions before the last one. The census of heads is that of 
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from heedful.data.batch import Batch
 from heedful.explain.patterns import Census, recurrence
 from heedful.lab.drawing import Curves, Matrix, over
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import generator_from, seeded
-from heedful.lab.tiny import attention_weights, census_of, train
-from heedful.models import encoder, language_model
-from heedful.models.encoder import EncoderConfig
-from heedful.models.language_model import LanguageModel, LanguageModelConfig
+from heedful.lab.tiny import attention_weights, census_of, symbol_model, train
+from heedful.models import encoder
+from heedful.models.base import Model
+from heedful.models.encoder import Encoder, EncoderConfig
+from heedful.models.language_model import LanguageModel
 from heedful.models.mixers import AttentionConfig
 from heedful.models.sections import FeedForwardConfig
 from heedful.models.stacks import LayerConfig, token_head
 from heedful.nn.layout import Layout, Tokens
 from heedful.objectives.cross_entropy import NextToken
 from heedful.text.specials import SPECIALS
-from heedful.training.optimizers import AdamConfig, MuonConfig
+from heedful.training.optimizers import AdamConfig, MuonConfig, OptimizerConfig
 from heedful.training.schedules import Constant
 
 # Attention of heads
@@ -83,15 +84,55 @@ class Learned:
     loss: float
 
 
-def _offsets(x: str, offsets: Sequence[int], lines: Mapping[str, Sequence[float]]) -> Curves:
-    """Draw the mean weights of heads by offset."""
-    return Curves(
-        "Attention by offset after training",
-        x,
-        "mean weight",
-        over(offsets, lines),
-        limits=(0.0, 1.04),
-        inches=(5.0, 3.8),
+def _trained(
+    model: Model,
+    observe: Callable[[], Observed],
+    batches: Iterable[Batch],
+    optimizer: OptimizerConfig,
+    rate: float,
+) -> Learned:
+    """Train a model, and observe its heads before and after."""
+    before = observe()
+    training = train(model, NextToken(), batches, optimizer, Constant(rate, warmup=20))
+    return Learned(before, observe(), training.end)
+
+
+def mean_weights(
+    seen: Float[Tensor, "L n H T T"], queries: Int[Tensor, " q"], offsets: Sequence[int]
+) -> Float[Tensor, "heads offsets"]:
+    """Return the mean weight of each head at each offset from these queries, layer by layer."""
+    return torch.stack([seen[..., queries, queries + k].mean((1, 3)).flatten() for k in offsets], -1)
+
+
+def _head_panels(
+    of: Learned,
+    by_offset: Callable[[Tensor], Tensor],
+    offsets: tuple[str, Sequence[int]],
+    name: Callable[[int], str],
+    tokens: Sequence[str],
+    inches: tuple[float, float],
+) -> tuple[Curves, Matrix]:
+    """Draw the mean weights of all heads by offset, and the sharpest head for the first sequence.
+
+    Args:
+        of: a model before and after training.
+        by_offset: computes the mean weights.
+        offsets: label and values of the offsets.
+        name: returns the name of a head.
+        tokens: tokens of the sequence.
+        inches: size of its panel.
+    """
+    means, (x, xs) = by_offset(of.after.seen), offsets
+    lines = {name(head): own for head, own in enumerate(means.tolist())}
+    lines["all heads, before"] = by_offset(of.before.seen).mean(0).tolist()
+    head = int(means.amax(1).argmax())
+    weights = of.after.seen[:, 0].flatten(0, 1)[head].tolist()
+    title, limits, y = "Attention by offset after training", (0.0, 1.04), "mean weight"
+    return (
+        Curves(title, x, y, over(xs, lines), limits=limits, inches=(5.0, 3.8)),
+        Matrix(
+            f"One sequence: {name(head)}", "key", "query", weights, (0.0, 1.0), tokens, tokens, inches=inches
+        ),
     )
 
 
@@ -140,7 +181,7 @@ TESTED = 48
 SEEN = 4  # number of offsets shown, on both sides
 
 
-def model_of(seed: int) -> nn.Module:
+def model_of(seed: int) -> Encoder:
     """Build an encoder of one layer, with a head that predicts symbols."""
     config = EncoderConfig(
         d_model=WIDTH,
@@ -161,7 +202,7 @@ def model_of(seed: int) -> nn.Module:
     return model
 
 
-def observe(model: nn.Module, rows: Int[Tensor, "n length"]) -> Observed:
+def observe(model: Encoder, rows: Int[Tensor, "n length"]) -> Observed:
     """Capture the attention of a model for sequences without gaps."""
     seen = attention_weights(model, inputs_of(rows))
     return Observed(seen, census_of(map(_shown, rows.tolist()), "self", seen))
@@ -176,10 +217,8 @@ def learned(chained: bool, updates: int, seed: int) -> Learned:
     """Train a model, and capture its attention before and after."""
     model, generator = model_of(seed).eval(), generator_from(50 + seed)
     rows = tested(chained)
-    before = observe(model, rows)
     batches = (batch_of(drawn(BATCH, chained, generator), generator) for _ in range(updates))
-    training = train(model, NextToken(), batches, MuonConfig(), Constant(RATE, warmup=20))
-    return Learned(before, observe(model, rows), training.end)
+    return _trained(model, lambda: observe(model, rows), batches, MuonConfig(), RATE)
 
 
 def tested(chained: bool) -> Int[Tensor, "n length"]:
@@ -188,7 +227,7 @@ def tested(chained: bool) -> Int[Tensor, "n length"]:
 
 
 @measures("patterns-of-heads", chained=(True, False))
-def patterned(size: Size, chained: bool) -> Series:
+def count_patterns_of_heads(size: Size, chained: bool) -> Series:
     """Count patterns of heads, untrained and trained, over several initialisations."""
     models = [learned(chained, UPDATES[size], seed) for seed in range(SEEDS[size])]
     before, after = [each.before.patterns for each in models], [each.after.patterns for each in models]
@@ -219,14 +258,15 @@ def patterned(size: Size, chained: bool) -> Series:
             for seed, of in enumerate(models, 1)
             for i, head in enumerate(of.after.census.heads)
         ],
-        [_gap_offsets(models[0]), _gap_sequence(models[0], tested(chained)[0].tolist())],
+        _head_panels(
+            models[0],
+            by_offset,
+            ("offset in positions (0: the symbol itself)", range(-SEEN, SEEN + 1)),
+            lambda head: f"head {head + 1}",
+            _shown(tested(chained)[0].tolist()),
+            inches=(4.8, 4.0),
+        ),
     )
-
-
-def _gap_offsets(of: Learned) -> Curves:
-    lines = {f"head {i + 1}": own for i, own in enumerate(by_offset(of.after.seen).tolist())}
-    lines["all heads, before"] = by_offset(of.before.seen).mean(0).tolist()
-    return _offsets("offset in positions (0: the symbol itself)", range(-SEEN, SEEN + 1), lines)
 
 
 def by_offset(seen: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads offsets"]:
@@ -234,17 +274,7 @@ def by_offset(seen: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads offsets"
 
     The mean is over queries with enough symbols on both sides.
     """
-    queries = torch.arange(1 + SEEN, N - 1 - SEEN)
-    offsets = [seen[..., queries, queries + k].mean((1, 3)).flatten() for k in range(-SEEN, SEEN + 1)]
-    return torch.stack(offsets, -1)
-
-
-def _gap_sequence(of: Learned, row: Sequence[int]) -> Matrix:
-    """Draw the sharpest head for one sequence."""
-    head = int(by_offset(of.after.seen).amax(1).argmax())
-    tokens, weights = _shown(row), of.after.seen[0, 0, head].tolist()
-    title = f"One sequence: head {head + 1}"
-    return Matrix(title, "key", "query", weights, (0.0, 1.0), tokens, tokens, inches=(4.8, 4.0))
+    return mean_weights(seen, torch.arange(1 + SEEN, N - 1 - SEEN), range(-SEEN, SEEN + 1))
 
 
 # Recurrent connections
@@ -283,20 +313,7 @@ def least_loss(back: int) -> float:
 
 def causal_model(seed: int) -> LanguageModel:
     """Build a causal Transformer with learned positions, randomly initialised."""
-    config = LanguageModelConfig(
-        d_model=32,
-        n_layers=N_LAYERS,
-        layer=LayerConfig(mixer=AttentionConfig(n_heads=N_HEADS)),
-        context=READ,
-        dropout=0.0,
-    )
-    with seeded(seed):
-        return language_model.build(config, len(LETTERS))
-
-
-def weights(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Float[Tensor, "L n H T T"]:
-    """Return the attention weights of all layers for all symbols but the last."""
-    return attention_weights(model, Batch.windows(rows.numpy()).inputs)
+    return symbol_model(len(LETTERS), READ, n_layers=N_LAYERS, n_heads=N_HEADS, seed=seed)
 
 
 def causal_census(rows: Int[Tensor, "n length"], seen: Float[Tensor, "L n H T T"]) -> Census:
@@ -309,9 +326,7 @@ def by_offset_back(seen: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads off
 
     The mean is over queries with enough predecessors. The heads of the first layer come first.
     """
-    queries = torch.arange(SEEN_BACK - 1, seen.shape[-1])
-    offsets = [seen[..., queries, queries - k].mean((1, 3)).flatten() for k in range(SEEN_BACK)]
-    return torch.stack(offsets, -1)
+    return mean_weights(seen, torch.arange(SEEN_BACK - 1, seen.shape[-1]), range(0, -SEEN_BACK, -1))
 
 
 def causal_learned(back: int, updates: int, seed: int) -> Learned:
@@ -320,23 +335,21 @@ def causal_learned(back: int, updates: int, seed: int) -> Learned:
     rows = causal_rows(CAUSAL_TESTED, back, generator_from(1))
 
     def observed() -> Observed:
-        seen = weights(model.eval(), rows)
+        seen = attention_weights(model.eval(), Batch.windows(rows.numpy()).inputs)
         return Observed(seen, causal_census(rows, seen))
 
-    before = observed()
     batches = (Batch.windows(causal_rows(BATCH, back, generator).numpy()) for _ in range(updates))
-    training = train(model, NextToken(), batches, AdamConfig(), Constant(CAUSAL_RATE, warmup=20))
-    return Learned(before, observed(), training.end)
+    return _trained(model, observed, batches, AdamConfig(), CAUSAL_RATE)
 
 
 @measures("emerging-links", back=(1, 5))
-def emerge(size: Size, back: int) -> Series:
+def count_previous_token_heads(size: Size, back: int) -> Series:
     """Count heads that attend to the previous token, untrained and trained, over several initialisations."""
     models = [causal_learned(back, CAUSAL_UPDATES[size], seed) for seed in range(SEEDS[size])]
     trained, untrained = [each.after.share for each in models], [each.before.share for each in models]
     best = [max(each.after.scores) for each in models]
     best_before = max(max(each.before.scores) for each in models)
-    loss = fmean([each.loss for each in models])
+    loss, row = fmean([each.loss for each in models]), causal_rows(CAUSAL_TESTED, back, generator_from(1))[0]
     shares = {"trained": 100 * fmean(trained), "untrained": 100 * fmean(untrained)}
     return Series(
         {
@@ -355,27 +368,16 @@ def emerge(size: Size, back: int) -> Series:
             {"first weights": seed, **{_name(head): score for head, score in enumerate(each.after.scores)}}
             for seed, each in enumerate(models, 1)
         ],
-        [
-            _back_offsets(models[0]),
-            _back_sequence(models[0], causal_rows(CAUSAL_TESTED, back, generator_from(1))[0]),
-        ],
+        _head_panels(
+            models[0],
+            by_offset_back,
+            ("positions back (0: the symbol itself)", range(SEEN_BACK)),
+            _name,
+            [LETTERS[symbol] for symbol in row[:-1].tolist()],
+            inches=(4.6, 3.8),
+        ),
     )
 
 
 def _name(head: int) -> str:
     return f"layer {head // N_HEADS + 1}, head {head % N_HEADS + 1}"
-
-
-def _back_offsets(of: Learned) -> Curves:
-    lines = {_name(head): own.tolist() for head, own in enumerate(by_offset_back(of.after.seen))}
-    lines["all heads, before"] = by_offset_back(of.before.seen).mean(0).tolist()
-    return _offsets("positions back (0: the symbol itself)", range(SEEN_BACK), lines)
-
-
-def _back_sequence(of: Learned, row: Int[Tensor, " length"]) -> Matrix:
-    """Draw the sharpest head for one sequence."""
-    head = int(by_offset_back(of.after.seen).amax(1).argmax())
-    symbols = [LETTERS[symbol] for symbol in row[:-1].tolist()]
-    values = of.after.seen[head // N_HEADS, 0, head % N_HEADS].tolist()
-    title = f"One sequence: {_name(head)}"
-    return Matrix(title, "key", "query", values, (0.0, 1.0), symbols, symbols, inches=(4.6, 3.8))

@@ -3,7 +3,7 @@
 Items 1, 2, 4, 8 and 10 of the lectures.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.lab.drawing import Curves, numbered, over
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import n_parameters, slope, train
 from heedful.models import recurrent
@@ -62,25 +62,22 @@ def shares_by_distance(n: int, seeds: int) -> dict[str, list[float]]:
 
 
 @measures("gradient-over-distance", judged=("RNN", "attention"))
-def over_distance(size: Size, judged: str) -> Series:
+def measure_gradient_by_distance(size: Size, judged: str) -> Series:
     """Measure how fast the gradient of one of `MIXERS` decreases, compared with the others."""
     n, seeds = (33, 4) if size == "short" else (129, 16)
     distances, shares = list(range(1, n)), shares_by_distance(n, seeds)
     # Factor per token, fitted at distances at which the nearest tokens no longer matter.
-    factors = {
-        name: 2.0 ** slope(distances[4:], [_log2(share) for share in own[4:]]) for name, own in shares.items()
-    }
+    logs = {name: torch.tensor(own[4:], dtype=torch.float64).log2().tolist() for name, own in shares.items()}
+    factors = {name: 2.0 ** slope(distances[4:], own) for name, own in logs.items()}
+    powers_of_two = [k for k in distances if k & (k - 1) == 0]
+    shown = {name: [own[k - 1] for k in powers_of_two] for name, own in shares.items()}
     ordered = dict(sorted(factors.items(), key=lambda item: item[0] != judged))
     return Series(
         {
             **measured_each("what a token of distance leaves of the gradient, {}", ordered),
             "factor": factors[judged],
         },
-        [
-            {"distance": k, **{name: own[k - 1] for name, own in shares.items()}}
-            for k in distances
-            if k & (k - 1) == 0
-        ],
+        table({"distance": powers_of_two, **shown}),
         [
             Curves(
                 "Gradient of the last output w.r.t. earlier tokens",
@@ -91,10 +88,6 @@ def over_distance(size: Size, judged: str) -> Series:
             )
         ],
     )
-
-
-def _log2(x: float) -> float:
-    return float(torch.tensor(x, dtype=torch.float64).log2())
 
 
 # The cell of 1997 and the forget gate
@@ -123,9 +116,8 @@ def memory_kept(make: Callable[[], Cell], n: int, every: int = 1, seed: int = 0)
     weights = weights / weights.norm()
     if isinstance(cell, LSTMCell):
         nn.init.zeros_(cell.recurrent.weight)
-    first = cell.initial(1, x)[-1].requires_grad_()
-    hidden = cell.initial(1, x)[0]
-    state: tuple[Tensor, ...] = (first,) if cell.n_states == 1 else (hidden, first)
+    *hidden, first = cell.initial(1, x)
+    state: tuple[Tensor, ...] = (*hidden, first.requires_grad_())
     kept = []
     for step, now in enumerate(cell.project(x), 1):
         state = cell(now, state)
@@ -137,27 +129,20 @@ def memory_kept(make: Callable[[], Cell], n: int, every: int = 1, seed: int = 0)
 
 
 @measures("forget-gate", addition=(_GATED, _CAROUSEL), without=(_CAROUSEL, _RNN))
-def keeps(size: Size, addition: str, without: str) -> Series:
+def measure_gradient_through_memory(size: Size, addition: str, without: str) -> Series:
     """Measure whether an addition to a memory preserves more of the gradient."""
     n, every = (40, 1) if size == "short" else (400, 20)
     kept = {name: memory_kept(make, n, every) for name, make in MEMORIES.items()}
     ordered = sorted(kept.items(), key=lambda item: item[0] != addition)
     last = {name: own[-1] for name, own in ordered}
+    curves = over(range(every, n + 1, every), kept)
     return Series(
         {
             **measured_each(f"gradient after {n} steps, {{}}", last, expected={_CAROUSEL: 1.0}),
             "kept": last[addition],
             "kept_without": last[without],
         },
-        panels=[
-            Curves(
-                "Gradient w.r.t. the initial memory",
-                "steps",
-                "norm",
-                over(range(every, n + 1, every), kept),
-                log="y",
-            )
-        ],
+        panels=[Curves("Gradient w.r.t. the initial memory", "steps", "norm", curves, log="y")],
     )
 
 
@@ -167,7 +152,7 @@ LIMIT = 1.0
 
 
 @measures("clipping", gain=(1.5, 0.5))
-def clipped(size: Size, gain: float) -> Series:
+def measure_clipped_gradients(size: Size, gain: float) -> Series:
     """Clip the gradient of an RNN whose steps multiply it by ``gain``, and measure it at the first token.
 
     The recurrent matrix is an orthogonal matrix times the gain, and the inputs are so small that tanh is
@@ -297,11 +282,8 @@ def trained(setting: Setting, longest: int, updates: int, seed: int) -> Recurren
     """Train a model for this many updates on sentences of at most ``longest`` words."""
     model, generator = model_of(setting, seed), generator_from(1000 + seed)
 
-    def batches() -> Iterator[Batch]:
-        for _ in range(updates):
-            yield batch_of(drawn(BATCH, longest, generator), setting.in_order)
-
-    train(model, NextToken(), batches(), AdamConfig(), Cosine(RATE, updates, 20))
+    batches = (batch_of(drawn(BATCH, longest, generator), setting.in_order) for _ in range(updates))
+    train(model, NextToken(), batches, AdamConfig(), Cosine(RATE, updates, 20))
     return model
 
 
@@ -353,7 +335,7 @@ LONGEST, UPDATES, SEEDS = {"short": 8, "long": 12}, {"short": 150, "long": 400},
 
 
 @measures("one-vector", longest=(None, 3))
-def held(size: Size, longest: int | None) -> Series:
+def measure_accuracy_by_sentence_length(size: Size, longest: int | None) -> Series:
     """Measure accuracy by sentence length, and by position in the longest sentences."""
     longest = longest or LONGEST[size]
     settings = SETTINGS | (FURTHER if size == "long" else {})
@@ -362,8 +344,7 @@ def held(size: Size, longest: int | None) -> Series:
     by_place = {name: own.by_place for name, own in found.items() if name != IN_ORDER}
     lengths = range(SHORTEST, longest + 1)
     falls = {name: 100 * own.fall for name, own in found.items()}
-    first = {name: 100 * own.by_place[0] for name, own in found.items()}
-    last = {name: 100 * own.by_place[-1] for name, own in found.items()}
+    first, last = ({name: 100 * own.by_place[i] for name, own in found.items()} for i in (0, -1))
     parameters = {name: n_parameters(model_of(each, 0)) for name, each in settings.items()}
     y, ends = "share of correct words", {name: own[-1] for name, own in by_length.items()}
     return Series(
@@ -378,10 +359,7 @@ def held(size: Size, longest: int | None) -> Series:
             "wider_gain": ends.get(WIDER, ends[FIXED]) - ends[FIXED],
             "in_order_loss": ends[FIXED] - ends.get(IN_ORDER, ends[FIXED]),
         },
-        [
-            {"words": n, **{name: own.by_length[i] for name, own in found.items()}}
-            for i, n in enumerate(lengths)
-        ],
+        table({"words": lengths, **by_length}),
         [
             Curves(title, x, y, lines, limits=(0.0, 1.04), inches=(4.8, 3.8))
             for title, x, lines in (

@@ -55,7 +55,7 @@ def chains(n: int, generator: torch.Generator) -> Tensor:
 
 
 @measures("label-smoothing", smoothing=(0.1, 0.0))
-def smoothed(size: Size, smoothing: float) -> Series:
+def compare_with_and_without_smoothing(size: Size, smoothing: float) -> Series:
     """Train with and without label smoothing on a known chain, and compare on new sequences of it."""
     rates = (0.0, smoothing)
     rows = chains(TESTED[size], generator_from(9))

@@ -102,7 +102,7 @@ def test_weights_of_the_control_are_those_of_a_softmax_in_hundredths():
 
 def test_attention_whose_rows_do_not_sum_to_1_is_found(monkeypatch):
     monkeypatch.setattr(aligning, "_rounded_weights", lambda: torch.full((4, 8), 0.11, dtype=torch.float64))
-    assert judged("table-of-it", aligning.table("short", printed=False)).verdict == "is wrong"
+    assert judged("table-of-it", aligning.measure_row_sums("short", printed=False)).verdict == "is wrong"
 
 
 def test_sentences_have_two_different_nouns_an_adjective_and_words_of_their_own():

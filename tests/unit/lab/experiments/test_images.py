@@ -220,7 +220,9 @@ def test_the_verdict_on_distances(first, last, verdict, monkeypatch):
     far = EVEN * np.array([first, last, last])
     seen = images.Observed(far, np.ones((*far.shape, 7, 7)), torch.zeros(1))
     monkeypatch.setattr(images, "trained", lambda *_, **__: images.Trained(seen, seen, 1.0))
-    assert judged(NAME, images.by_depth("short", confined=False)).verdict == verdict
+    assert (
+        judged(NAME, images.measure_attention_distances_by_layer("short", confined=False)).verdict == verdict
+    )
 
 
 def test_it_is_measured_of_a_network_that_has_learned():

@@ -8,8 +8,10 @@ import pytest
 import torch
 from sweep import Laws, curve, made, value, verdict_of
 
+from heedful.data.batch import Batch
 from heedful.explain.patterns import recurrence
 from heedful.lab.experiments import patterns
+from heedful.lab.tiny import attention_weights
 
 
 class TestExperiments(Laws):
@@ -149,7 +151,7 @@ def test_heads_that_are_built_for_the_token_before_are_counted():
 
 def test_before_training_every_head_looks_everywhere_alike():
     rows = patterns.causal_rows(5, 1, torch.Generator().manual_seed(8))
-    seen = patterns.weights(patterns.causal_model(0).eval(), rows)
+    seen = attention_weights(patterns.causal_model(0).eval(), Batch.windows(rows.numpy()).inputs)
     assert seen.shape == (patterns.N_LAYERS, 5, patterns.N_HEADS, patterns.READ, patterns.READ)
     even = torch.ones(patterns.READ, patterns.READ).tril()
     even = even / even.sum(-1, keepdim=True)

@@ -198,7 +198,7 @@ def test_of_what_only_the_long_form_trains_is_said_what_is_so(monkeypatch):
     def statement(size):
         of = {settings[name]: each for name, each in found.items()}
         monkeypatch.setattr(recurrence, "accuracy", lambda setting, *_: of[setting])
-        return judged("one-vector", recurrence.held(size, 3)).statement
+        return judged("one-vector", recurrence.measure_accuracy_by_sentence_length(size, 3)).statement
 
     remarks = "twice as wide holds more", "even fewer are correct"
     assert not any(remark in statement("short") for remark in remarks)

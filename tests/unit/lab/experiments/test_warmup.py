@@ -47,7 +47,10 @@ def test_the_pieces_meet_at_4000_alone():
 
 def test_a_schedule_that_takes_no_minimum_is_found(monkeypatch):
     monkeypatch.setattr(warmup.Warmup, "rate", lambda self, s: max(s**-0.5, s * 4000**-1.5))
-    assert judged("schedule-as-minimum", warmup.is_the_minimum("short", 4000)).verdict == "is wrong"
+    assert (
+        judged("schedule-as-minimum", warmup.compare_pieces_with_the_minimum("short", 4000)).verdict
+        == "is wrong"
+    )
 
 
 def test_both_attempts_are_drawn():

@@ -75,7 +75,9 @@ def test_cross_attention_sees_the_whole_source_and_causal_attention_what_came_be
 def test_a_mask_in_cross_attention_would_be_found(monkeypatch):
     sees = Layout.sees
     monkeypatch.setattr(Layout, "sees", lambda self, keys, **_: sees(self, keys, causal=True))
-    assert judged("masked-cross-attention", weights.crossed("short", cross=True)).verdict == "holds"
+    assert (
+        judged("masked-cross-attention", weights.find_visible_words("short", cross=True)).verdict == "holds"
+    )
 
 
 def test_what_is_expected_of_controls_is_measured():
@@ -123,6 +125,8 @@ def test_the_verdict_on_a_summary(least, change, verdict):
 def test_of_weights_that_are_not_divided_a_summary_is_counted(monkeypatch):
     """What is measured of repeated rows can come out the other way."""
     monkeypatch.setattr(weights, "_looked_up", lambda q, k, v: (q @ k.mT).exp() @ v / (q @ k.mT).exp().max())
-    outcome = judged("summary-without-count", weights.summarised("short", asking=True))
+    outcome = judged(
+        "summary-without-count", weights.measure_answers_by_table_size_and_repetition("short", asking=True)
+    )
     assert outcome.measured[3].value > 1
     assert outcome.verdict != "holds with conditions"
