@@ -212,7 +212,9 @@ class Result:
                 }
                 for each in self.outcome.measured
             ],
-            "table": [{column: _cell(value) for column, value in row.items()} for row in self.outcome.table],
+            "table": [
+                {column: _finite(value) for column, value in row.items()} for row in self.outcome.table
+            ],
             "seconds": round(self.seconds, 3),
         }
 
@@ -243,12 +245,10 @@ def as_dict(experiments: Sequence[Experiment], results: Sequence[Result] = ()) -
     }
 
 
-def _finite(value: float) -> float | None:
+def _finite(value: str | float) -> str | float | None:
+    if isinstance(value, str):
+        return value
     return float(value) if math.isfinite(value) else None
-
-
-def _cell(value: str | float) -> str | float | None:
-    return value if isinstance(value, str) else _finite(value)
 
 
 def columns(table: Sequence[Mapping[str, str | float]]) -> list[str]:

@@ -130,7 +130,7 @@ def translator(name: str, updates: int, seed: int) -> Model:
     return model
 
 
-def weights(model: Model, pairs: Sequence[Pair]) -> list[torch.Tensor]:
+def cross_attention_weights(model: Model, pairs: Sequence[Pair]) -> list[torch.Tensor]:
     """Return the cross-attention weights of each pair, ``[target, source]``.
 
     The end tokens of both sides are left out, so a row may sum to less than 1.
@@ -139,12 +139,12 @@ def weights(model: Model, pairs: Sequence[Pair]) -> list[torch.Tensor]:
     return [each.alignment[-1, 0, :-1, :-1] for each in found if each.alignment is not None]
 
 
-def heaviest(of: torch.Tensor) -> frozenset[Link]:
+def links_of_largest_weights(of: torch.Tensor) -> frozenset[Link]:
     """Link each target word to the source word with its largest weight, given ``[target, source]``."""
     return frozenset((source, target) for target, source in enumerate(of.argmax(-1).tolist()))
 
 
-def in_order(pair: Pair) -> frozenset[Link]:
+def links_in_order(pair: Pair) -> frozenset[Link]:
     """Link each target word to the source word at the same relative position of its sentence."""
     n, m = len(pair.source.split()), len(pair.target.split())
     return frozenset((min(n - 1, round(j * (n - 1) / max(1, m - 1))), j) for j in range(m))
@@ -170,14 +170,14 @@ def measure_alignment_error_rates(size: Size, judged: str) -> Series:
     if size == "long":
         trainings["recurrent"] = "recurrent", updates
     seen = {
-        name: [weights(translator(*training, seed), pairs) for seed in range(SEEDS)]
+        name: [cross_attention_weights(translator(*training, seed), pairs) for seed in range(SEEDS)]
         for name, training in trainings.items()
     }
     rates = {
-        name: fmean([error_rate([heaviest(each) for each in one], pairs) for one in own])
+        name: fmean([error_rate([links_of_largest_weights(each) for each in one], pairs) for one in own])
         for name, own in seen.items()
     }
-    rates[IN_ORDER] = error_rate([in_order(pair) for pair in pairs], pairs)
+    rates[IN_ORDER] = error_rate([links_in_order(pair) for pair in pairs], pairs)
     rate = rates[judged]
     others = {name: own for name, own in rates.items() if name != judged}
     return Series(
@@ -260,7 +260,7 @@ READER_SEEDS = {"short": range(10), "long": range(24)}
 TESTED_SENTENCES, LAST_LOSSES, SURE = 500, 20, 0.1
 
 
-def sentences(n: int) -> Int[Tensor, "n words"]:
+def draw_sentences(n: int) -> Int[Tensor, "n words"]:
     """Draw sentences like `WORDS`, with two different nouns and an adjective drawn at random.
 
     Ids are those of nouns, then adjectives, then the other words.
@@ -325,7 +325,7 @@ def is_sure(losses: Sequence[float]) -> bool:
     return fmean(losses[-LAST_LOSSES:]) < SURE
 
 
-def read(n_heads: int, asked: tuple[int, ...], updates: int) -> Read:
+def train_reader(n_heads: int, asked: tuple[int, ...], updates: int) -> Read:
     """Train a reader to predict the words at the positions ``asked`` until it is sure, and capture weights.
 
     Args:
@@ -334,7 +334,7 @@ def read(n_heads: int, asked: tuple[int, ...], updates: int) -> Read:
         updates: largest number of updates, sure or not.
     """
     model, losses = Reader(n_heads, len(asked)), []
-    drawn = (sentences(SENTENCES) for _ in range(updates))
+    drawn = (draw_sentences(SENTENCES) for _ in range(updates))
     of_drawn = (
         functional.cross_entropy(model(ids).flatten(0, 1), ids[:, [*asked]].flatten()) for ids in drawn
     )
@@ -342,22 +342,22 @@ def read(n_heads: int, asked: tuple[int, ...], updates: int) -> Read:
         losses.append(loss)
         if len(losses) >= LAST_LOSSES and is_sure(losses):
             break
-    ids = sentences(TESTED_SENTENCES)
+    ids = draw_sentences(TESTED_SENTENCES)
     with torch.no_grad(), recording(model, ["attention.weights"]) as seen:
         right = (model(ids).argmax(-1) == ids[:, list(asked)]).all(1)
     weights = seen["attention.weights"][0].mean(0)[:, IT]
     return Read(right.double().mean().item(), weights, losses)
 
 
-def _readings(n_heads: int, asked: tuple[int, ...], size: Size) -> list[Read]:
+def _train_readers(n_heads: int, asked: tuple[int, ...], size: Size) -> list[Read]:
     """Train a reader for each seed."""
-    return [seeded(seed)(read)(n_heads, asked, READER_UPDATES[size]) for seed in READER_SEEDS[size]]
+    return [seeded(seed)(train_reader)(n_heads, asked, READER_UPDATES[size]) for seed in READER_SEEDS[size]]
 
 
 @measures("heads-on-it", asked=((NOUN, ADJECTIVE), (NOUN,)))
 def compare_attention_of_one_and_two_heads(size: Size, asked: tuple[int, ...]) -> Series:
     """Measure whether two heads attend more to the words to predict than one."""
-    readings = {"one head": _readings(1, asked, size), "two heads": _readings(2, asked, size)}
+    readings = {"one head": _train_readers(1, asked, size), "two heads": _train_readers(2, asked, size)}
     least = {name: fmean([each.least_seen(asked) for each in own]) for name, own in readings.items()}
     one, two = (own[0] for own in readings.values())
     rows = {"one head": one.weights[0], "first of two": two.weights[0], "second of two": two.weights[1]}

@@ -18,6 +18,7 @@ from heedful.lab.drawing import Bars
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table
 from heedful.lab.seeds import cache, seeded
 from heedful.lab.tiny import flops_of, milliseconds, plain_stack
+from heedful.model_summary.lines import Line
 from heedful.model_summary.summary import ModelSummary, Row, describe
 from heedful.models.registry import preset
 from heedful.models.stacks import StackConfig
@@ -195,13 +196,18 @@ def compare_parameters_of_query_matrix(size: Size, printed: Mapping[str, int]) -
     )
 
 
+def _layer_of(name: str, side: str) -> tuple[Line, Line, dict[str, int]]:
+    """Return a layer of a preset, the same with biases in attention, and the parameters of its parts."""
+    of_both = summary(name), summary(name, "layer.mixer.bias=true")
+    layer, biased = (rows_of(counted, f"{side} layer")[0].line for counted in of_both)
+    return layer, biased, {part.name: part.parameters for part in layer.parts}
+
+
 @measures("encoder-parameters", name=(BASE, BIG))
 def compare_parameters_of_encoder(size: Size, name: str) -> Series:
     """Compare 3 million per layer and 18 million for six layers with a model."""
-    whole_model = summary(name)
-    layer, whole = rows_of(whole_model, "encoder layer")[0].line, rows_of(whole_model, "encoder")[0].line
-    biased = rows_of(summary(name, "layer.mixer.bias=true"), "encoder layer")[0].line
-    parts = {part.name: part.parameters for part in layer.parts}
+    layer, biased, parts = _layer_of(name, "encoder")
+    whole = rows_of(summary(name), "encoder")[0].line
     return Series(
         {
             "layer": Measured("parameters of an encoder layer", layer.each, expected=3_150_336.0),
@@ -217,9 +223,7 @@ def compare_parameters_of_encoder(size: Size, name: str) -> Series:
 @measures("decoder-parameters", name=(BASE, BIG))
 def compare_parameters_of_decoder(size: Size, name: str) -> Series:
     """Compare 4 million per decoder layer, 1 per attention and 2 per feed-forward layer with a model."""
-    layer = rows_of(summary(name), "decoder layer")[0].line
-    biased = rows_of(summary(name, "layer.mixer.bias=true"), "decoder layer")[0].line
-    parts = {part.name: part.parameters for part in layer.parts}
+    layer, biased, parts = _layer_of(name, "decoder")
     printed = {"causal self-attention": 1e6, "cross-attention": 1e6, "feed-forward": 2e6}
     return Series(
         {

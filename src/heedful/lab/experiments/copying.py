@@ -34,7 +34,7 @@ LENGTH = FIRST + AGAIN
 PREDICTED = AGAIN - 1  # all repeated symbols but the first, which cannot be predicted
 
 
-def drawn(n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
+def draw_sequences(n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
     """Draw ``n`` sequences."""
     first = torch.rand(n, len(SYMBOLS), generator=generator).argsort(1)[:, :FIRST]
     begins = torch.randint(FIRST - AGAIN + 1, (n, 1), generator=generator)
@@ -63,7 +63,7 @@ def model_of(n_layers: int, seed: int) -> LanguageModel:
 
 
 @torch.no_grad()
-def right(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Float[Tensor, " predicted"]:
+def accuracy_by_position(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Float[Tensor, " predicted"]:
     """Return the accuracy on the second, third, … repeated symbol."""
     batch = batch_of(rows)
     found = model.heads["token"](batch.picked(model(batch.inputs))).argmax(-1)
@@ -86,20 +86,20 @@ class Learned:
 
 
 @cache
-def learned(n_layers: int, updates: int, seed: int) -> Learned:
+def train_model(n_layers: int, updates: int, seed: int) -> Learned:
     """Train a model and evaluate it."""
     model, generator = model_of(n_layers, seed), generator_from(9 + seed)
-    batches = (batch_of(drawn(BATCH, generator)) for _ in range(updates))
+    batches = (batch_of(draw_sequences(BATCH, generator)) for _ in range(updates))
     training = train(model, NextToken(), batches, MuonConfig(), Cosine(RATE, updates, warmup=20))
-    return Learned(model, training, right(model, new_ones()))
+    return Learned(model, training, accuracy_by_position(model, draw_test_sequences()))
 
 
-def new_ones() -> Int[Tensor, "n length"]:
+def draw_test_sequences() -> Int[Tensor, "n length"]:
     """Draw the test sequences."""
-    return drawn(TESTED, generator_from(77))
+    return draw_sequences(TESTED, generator_from(77))
 
 
-def induction(seen: Float[Tensor, "n H T T"], rows: Int[Tensor, "n length"]) -> Float[Tensor, " H"]:
+def induction_scores(seen: Float[Tensor, "n H T T"], rows: Int[Tensor, "n length"]) -> Float[Tensor, " H"]:
     """Return the mean weight of each head for the successor of the earlier occurrence of the query's symbol.
 
     The mean is over the queries whose successor can be predicted.
@@ -119,11 +119,11 @@ LAYERS = {2: "2 layers", 1: "1 layer"}
 @measures("copying-in-context", judged=(2, 1))
 def measure_accuracy_on_repeated_symbols(size: Size, judged: int) -> Series:
     """Measure the accuracy of models with two layers and with one."""
-    seeds, rows = range(SEEDS[size]), new_ones()
-    models = {name: [learned(n, UPDATES[size], seed) for seed in seeds] for n, name in LAYERS.items()}
+    seeds, rows = range(SEEDS[size]), draw_test_sequences()
+    models = {name: [train_model(n, UPDATES[size], seed) for seed in seeds] for n, name in LAYERS.items()}
     shares = {name: [each.right.mean().item() for each in own] for name, own in models.items()}
     heads = {name: attention_weights(own[0].model, batch_of(rows).inputs) for name, own in models.items()}
-    best = {name: induction(own[-1], rows).max().item() for name, own in heads.items()}
+    best = {name: induction_scores(own[-1], rows).max().item() for name, own in heads.items()}
     ordered = sorted(shares, key=lambda name: name != LAYERS[judged])
     accuracy = {name: 100 * fmean(shares[name]) for name in ordered}
     return Series(
@@ -135,11 +135,11 @@ def measure_accuracy_on_repeated_symbols(size: Size, judged: int) -> Series:
             "n_layers": judged,
         },
         table({"first weights": [seed + 1 for seed in seeds], **shares}),
-        [_by_place(models), _head(heads[LAYERS[judged]][-1], rows, judged)],
+        [_accuracy_panel(models), _head_panel(heads[LAYERS[judged]][-1], rows, judged)],
     )
 
 
-def _by_place(models: Mapping[str, Sequence[Learned]]) -> Curves:
+def _accuracy_panel(models: Mapping[str, Sequence[Learned]]) -> Curves:
     means = {name: torch.stack([each.right for each in own]).mean(0) for name, own in models.items()}
     return Curves(
         "Accuracy on repeated symbols",
@@ -151,9 +151,9 @@ def _by_place(models: Mapping[str, Sequence[Learned]]) -> Curves:
     )
 
 
-def _head(last: Float[Tensor, "n H T T"], rows: Int[Tensor, "n length"], n_layers: int) -> Matrix:
+def _head_panel(last: Float[Tensor, "n H T T"], rows: Int[Tensor, "n length"], n_layers: int) -> Matrix:
     """Draw the head of the last layer with the largest induction score, for one sequence."""
-    head = int(induction(last, rows).argmax())
+    head = int(induction_scores(last, rows).argmax())
     read = [SYMBOLS[symbol] for symbol in rows[0, :-1].tolist()]
     return Matrix(
         f"One sequence: layer {n_layers}, head {head + 1}",

@@ -39,12 +39,12 @@ D = 32
 N_SYMBOLS, LENGTH = 31, 30
 
 
-def chained(n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
+def draw_cyclic_sequences(n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
     """Draw sequences in which each symbol determines the next: a single cycle through all symbols."""
     return cyclic_sequences(n, LENGTH + 1, N_SYMBOLS, generator)
 
 
-def unchained(n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
+def draw_independent_sequences(n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
     """Draw sequences of independent symbols, each with a probability proportional to 1 / rank."""
     shares = 1.0 / torch.arange(1, N_SYMBOLS + 1)
     return torch.multinomial(shares, n * (LENGTH + 1), replacement=True, generator=generator).view(n, -1)
@@ -64,7 +64,7 @@ class Errors:
 
 
 @torch.no_grad()
-def with_gold_prefix(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Errors:
+def errors_with_gold_prefix(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Errors:
     """Predict every token from the correct tokens before it, as in training."""
     batch = Batch.windows(rows.numpy())
     assert isinstance(batch.inputs, Tokens)
@@ -73,7 +73,7 @@ def with_gold_prefix(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Err
 
 
 @torch.no_grad()
-def with_own_prefix(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Errors:
+def errors_with_own_prefix(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Errors:
     """Predict every token but the first from the tokens that the model itself found most probable."""
     generator = Generator(model)
     logits, state, _ = generator.prefill(None, Tokens.of(rows[:, :1].tolist()))
@@ -89,7 +89,7 @@ def _errors(logits: Float[Tensor, "n t V"], wanted: Int[Tensor, "n t"]) -> Error
     return Errors((logits.argmax(-1) != wanted).float().mean(0), loss.mean(0))
 
 
-@measures("exposure", draw_rows=(chained, unchained))
+@measures("exposure", draw_rows=(draw_cyclic_sequences, draw_independent_sequences))
 def compare_gold_and_own_prefixes(
     size: Size, draw_rows: Callable[[int, torch.Generator], Int[Tensor, "n length"]]
 ) -> Series:
@@ -98,9 +98,12 @@ def compare_gold_and_own_prefixes(
     generator = generator_from(11)
     rows = draw_rows(64 if size == "short" else 512, generator_from(12))
     batches = (Batch.windows(draw_rows(16, generator).numpy()) for _ in range(100))
-    until_good = takewhile(lambda _: not with_gold_prefix(model, rows).wrong.mean().item() < 0.2, batches)
-    train(model, NextToken(), until_good, AdamConfig(), Constant(5e-3))
-    gold, own = with_gold_prefix(model, rows), with_own_prefix(model, rows)
+
+    def is_bad(batch: Batch) -> bool:
+        return not errors_with_gold_prefix(model, rows).wrong.mean().item() < 0.2
+
+    train(model, NextToken(), takewhile(is_bad, batches), AdamConfig(), Constant(5e-3))
+    gold, own = errors_with_gold_prefix(model, rows), errors_with_own_prefix(model, rows)
     added, wrong, quarter = own.loss - gold.loss, own.wrong - gold.wrong, LENGTH // 4
     early, late = wrong[:quarter].mean().item(), wrong[-quarter:].mean().item()
     last, first = f"last {quarter} places", f"first {quarter} places"
@@ -140,21 +143,21 @@ def _stack(*, causal: bool) -> EncoderStack:
 
 
 @torch.no_grad()
-def _newest_alone(stack: EncoderStack, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+def _compute_from_prefixes(stack: EncoderStack, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     """Compute each token when it is the newest, from its whole prefix; it is not recomputed later."""
     prefixes = range(1, len(x) + 1)
     return torch.cat([stack(x[:n], Layout.of([n]))[-1:] for n in prefixes])
 
 
 @torch.no_grad()
-def _with_cache(stack: EncoderStack, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+def _compute_with_cache(stack: EncoderStack, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     """Compute the tokens one by one, keeping keys and values of earlier tokens."""
     caches = [block.new_cache() for block in blocks_of(stack)]
     return torch.cat([stack(x[i : i + 1], Layout.of([1], [i]), caches) for i in range(len(x))])
 
 
 @cache
-def flops_to_write(n: int) -> dict[str, list[int]]:
+def flops_of_generation(n: int) -> dict[str, list[int]]:
     """Count the operations to generate 1 to ``n`` tokens under a causal mask, with and without a cache."""
     stack, x = _stack(causal=True), torch.zeros(n, D)
     caches = [block.new_cache() for block in blocks_of(stack)]
@@ -177,9 +180,9 @@ def measure_savings_of_a_cache(size: Size, *, causal: bool) -> Series:
         x = torch.randn(lengths[-1], D)
     with torch.no_grad():
         whole = stack(x, Layout.of([len(x)]))
-    stepwise = _with_cache(stack, x) if causal else _newest_alone(stack, x)
+    stepwise = _compute_with_cache(stack, x) if causal else _compute_from_prefixes(stack, x)
     change = largest_difference(stepwise, whole)
-    writing = flops_to_write(lengths[-1])
+    writing = flops_of_generation(lengths[-1])
     cost = {name: [own[n - 1] for n in lengths] for name, own in writing.items()}
     kept, anew = (costs[-1] for costs in cost.values())
     flops = named_each("FLOPs, {}", {name: map(float, costs) for name, costs in cost.items()})

@@ -85,7 +85,7 @@ def measure_linearity(size: Size, feed_forward: bool) -> Series:
     )
 
 
-def _averager() -> SelfAttention:
+def _averaging_attention() -> SelfAttention:
     """Build attention with random queries and keys, whose values are the tokens themselves."""
     part = SelfAttention(D, 1)
     with torch.no_grad():
@@ -103,7 +103,7 @@ def measure_distances_by_layer(size: Size, complete: bool) -> Series:
     x, layout = torch.randn(N, D), Layout.of([N])
     diameters = [torch.pdist(x).max().item()]
     for _ in range(n_layers):
-        layer: nn.Module = _averager()
+        layer: nn.Module = _averaging_attention()
         if complete:
             after = PreNorm(FeedForward(D, 4 * D), LayerNorm(D))
             layer = EncoderBlock(PreNorm(layer, LayerNorm(D)), after)
@@ -145,7 +145,7 @@ def find_paths_of_gradient(size: Size, residual: bool) -> Series:
     of_feed_forward = _jacobian(feed_forward, middle)
     one = torch.eye(n * d, dtype=torch.float64)
     terms = [one, of_attention, of_feed_forward, of_feed_forward @ of_attention]
-    needed, error = _fewest(whole, terms), relative_difference(sum(terms, torch.zeros(())), whole)
+    needed, error = _smallest_sum(whole, terms), relative_difference(sum(terms, torch.zeros(())), whole)
     most = max(each.abs().max().item() for each in (*terms, whole))
     return Series(
         {
@@ -172,7 +172,7 @@ def _jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return rows.reshape(x.numel(), x.numel())
 
 
-def _fewest(whole: Tensor, terms: Sequence[Tensor]) -> tuple[int, ...]:
+def _smallest_sum(whole: Tensor, terms: Sequence[Tensor]) -> tuple[int, ...]:
     """Return the smallest set of terms whose sum is ``whole``, or an empty set if there is none."""
     numbers = range(len(terms))
     for chosen in chain.from_iterable(combinations(numbers, r) for r in range(1, len(terms) + 1)):
@@ -195,7 +195,7 @@ class _Bare(nn.Module):
         return self.norm(self.part(x, *context))
 
 
-def first_gradient(n_layers: int, seed: int, *, residual: bool, norms: bool) -> float:
+def gradient_of_first_layer(n_layers: int, seed: int, *, residual: bool, norms: bool) -> float:
     """Return the norm of the gradient of W_2 in the first of ``n_layers`` feed-forward networks.
 
     The stack is untrained, and the loss is a random projection of the post-norm stack's output.
@@ -217,11 +217,12 @@ def first_gradient(n_layers: int, seed: int, *, residual: bool, norms: bool) -> 
 
 
 @cache
-def _first_gradients(size: Size, residual: bool, norms: bool) -> dict[int, float]:
+def _mean_gradients(size: Size, residual: bool, norms: bool) -> dict[int, float]:
     """Return means over seeds, by number of layers."""
     depths, seeds = ((2, 4, 8, 16), 4) if size == "short" else ((2, 4, 8, 16, 32), 16)
     return {
-        n: sum(first_gradient(n, seed, residual=residual, norms=norms) for seed in range(seeds)) / seeds
+        n: sum(gradient_of_first_layer(n, seed, residual=residual, norms=norms) for seed in range(seeds))
+        / seeds
         for n in depths
     }
 
@@ -230,7 +231,7 @@ def _first_gradients(size: Size, residual: bool, norms: bool) -> dict[int, float
 def measure_gradient_of_first_layer(size: Size, residual: bool) -> Series:
     """Measure how much of the gradient reaches the first layer of a deep stack."""
     found = {
-        f"{'residual' if r else 'no residual'}, {'norms' if n else 'no norms'}": _first_gradients(size, r, n)
+        f"{'residual' if r else 'no residual'}, {'norms' if n else 'no norms'}": _mean_gradients(size, r, n)
         for r in (True, False)
         for n in (True, False)
     }

@@ -60,7 +60,7 @@ def convolving_attention(kernel: Tensor, sharpness: float, n_heads: int) -> Self
     return part
 
 
-def _with_places(image: Tensor) -> Tensor:
+def _tokens_of_image(image: Tensor) -> Tensor:
     """Convert ``[C, H, W]`` to tokens ``[(H + 2) (W + 2), C + 4]``, with zero padding and positions."""
     padded = functional.pad(image, (1, 1, 1, 1))
     _, height, width = padded.shape
@@ -70,10 +70,10 @@ def _with_places(image: Tensor) -> Tensor:
     return torch.cat((padded.flatten(1).mT, places), 1)
 
 
-def _applied(part: SelfAttention, image: Tensor) -> Tensor:
+def _apply_to_image(part: SelfAttention, image: Tensor) -> Tensor:
     """Apply attention to the tokens of an image, and remove the padding: ``[C_out, H, W]``."""
     height, width = image.shape[1] + 2, image.shape[2] + 2
-    y = part(_with_places(image), Layout.of([height * width]))
+    y = part(_tokens_of_image(image), Layout.of([height * width]))
     return y.view(height, width, -1)[1:-1, 1:-1, :CHANNELS_OUT].permute(2, 0, 1)
 
 
@@ -88,7 +88,8 @@ def measure_difference_from_convolution(size: Size, n_heads: int) -> Series:
     wanted = functional.conv2d(image[None], kernel, padding=1)[0]
 
     found = {
-        alpha: _applied(convolving_attention(kernel, alpha, n_heads), image) for alpha in (*ALPHAS, SHARPNESS)
+        alpha: _apply_to_image(convolving_attention(kernel, alpha, n_heads), image)
+        for alpha in (*ALPHAS, SHARPNESS)
     }
     apart = {alpha: largest_difference(own, wanted) for alpha, own in found.items()}
     differences = [apart[alpha] for alpha in ALPHAS]

@@ -116,7 +116,7 @@ HEADS = {"short": (1, 2, 8), "long": (1, 2, 4, 8, 16)}
 FIELDS = "parameters", "flops_per_token"
 
 
-def _counted(n_heads: int, full: bool) -> ModelSummary:
+def _summary_of_attention(n_heads: int, full: bool) -> ModelSummary:
     """Count parameters and operations of an attention layer; with ``full``, each head has width d_model."""
     width = D_MODEL if full else None
     with torch.device("meta"):
@@ -128,7 +128,7 @@ def _counted(n_heads: int, full: bool) -> ModelSummary:
 @measures("heads-are-free", full=(False, True))
 def count_cost_by_heads(size: Size, full: bool) -> Series:
     """Count what many heads cost, and what one does."""
-    counted = {h: _counted(h, full) for h in HEADS[size]}
+    counted = {h: _summary_of_attention(h, full) for h in HEADS[size]}
     one, eight, each = counted[1], counted[8], 4.0 * D_MODEL**2
     parameters, flops = ([getattr(own, field) for own in counted.values()] for field in FIELDS)
     ratios = [getattr(own, field) / getattr(one, field) for own in counted.values() for field in FIELDS]
@@ -151,7 +151,10 @@ def count_cost_by_heads(size: Size, full: bool) -> Series:
                 "heads",
                 "",
                 {
-                    name: (HEADS[size], [float(getattr(_counted(h, whole), field)) for h in HEADS[size]])
+                    name: (
+                        HEADS[size],
+                        [float(getattr(_summary_of_attention(h, whole), field)) for h in HEADS[size]],
+                    )
                     for name, whole in (("width d / h", False), ("full width d", True))
                 },
                 limits=(0, None),
@@ -178,7 +181,7 @@ def _mean_of_both(left: Tensor, right: Tensor) -> Tensor:
     return torch.cat((left + right, left + right), -1) / 2
 
 
-def _trained(n_heads: int, wanted: Wanted, updates: int) -> tuple[list[float], Tensor]:
+def _train_attention(n_heads: int, wanted: Wanted, updates: int) -> tuple[list[float], Tensor]:
     """Train an attention layer; return the share of unexplained variance by update, and the final weights.
 
     The weights are ``[H, n, n]``. Tokens consist of features from N(0, 1) and a one-hot position, on a
@@ -209,7 +212,9 @@ LAST = 20
 @seeded(1)
 def compare_one_and_two_heads(size: Size, wanted: Wanted) -> Series:
     """Measure whether one head fails and two succeed."""
-    (one, weights_of_one), (two, weights_of_two) = (_trained(n, wanted, UPDATES[size]) for n in (1, 2))
+    (one, weights_of_one), (two, weights_of_two) = (
+        _train_attention(n, wanted, UPDATES[size]) for n in (1, 2)
+    )
     left, right = (sum(losses[-LAST:]) / LAST for losses in (one, two))
     first, second = weights_of_two
     expected = 50.0 if wanted is _both else 0.0

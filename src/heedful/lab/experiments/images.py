@@ -70,7 +70,7 @@ def signs() -> Float[Tensor, "k 3 3"]:
     return torch.tensor([[float(pixel) for pixel in row] for row in rows]).view(-1, SIGN, SIGN)
 
 
-def drawn(n: int, seed: int) -> Drawn:
+def draw_images(n: int, seed: int) -> Drawn:
     """Draw ``n`` images."""
     with seeded(seed):
         pixels = NOISE * torch.randn(n, 1, SIDE, SIDE)
@@ -84,7 +84,7 @@ def drawn(n: int, seed: int) -> Drawn:
     return Drawn(pixels, left, right)
 
 
-def shuffled(pixels: Float[Tensor, "n 1 s s"]) -> Float[Tensor, "n 1 s s"]:
+def shuffle_pixels(pixels: Float[Tensor, "n 1 s s"]) -> Float[Tensor, "n 1 s s"]:
     """Permute the pixels, in the same way for all images."""
     order = torch.randperm(SIDE * SIDE, generator=generator_from(5))
     return pixels.flatten(1)[:, order].view_as(pixels)
@@ -147,9 +147,9 @@ def accuracy(name: str, n: int, *, shuffle: bool, seed: int = 0) -> float:
         shuffle: whether the pixels of all images, including new ones, are shuffled.
         seed: seed of images and weights.
     """
-    known, new = drawn(n, 2 * seed + 1), drawn(TESTED, 2 * seed + 2)
+    known, new = draw_images(n, 2 * seed + 1), draw_images(TESTED, 2 * seed + 2)
     if shuffle:
-        known, new = (replace(each, pixels=shuffled(each.pixels)) for each in (known, new))
+        known, new = (replace(each, pixels=shuffle_pixels(each.pixels)) for each in (known, new))
     model = network(NETWORKS[name], seed)
     rate = Cosine(peak=RATES[name], warmup=50, updates=UPDATES)
     train(model, SequenceClass(), _batches(name, known, known.left, seed), AdamConfig(beta2=0.999), rate)
@@ -204,7 +204,7 @@ CONFIG = VisionConfig(
 N_PATCHES = CONFIG.n_tokens
 
 
-def restriction(model: nn.Module, *, confined: bool) -> AbstractContextManager[None]:
+def restrict_attention(model: nn.Module, *, confined: bool) -> AbstractContextManager[None]:
     """Within the context, restrict attention to adjacent patches; if not ``confined``, change nothing.
 
     Adjacent are patches that share a side or a corner, or are the same: the 3 x 3 around each.
@@ -231,7 +231,7 @@ class Observed:
 
     Args:
         far: attention distances in pixels, ``[layers, heads]``.
-        around: ``[layers, heads, 2 r - 1, 2 c - 1]``, see `by_offset`.
+        around: ``[layers, heads, 2 r - 1, 2 c - 1]``, see `mean_weights_by_offset`.
         classes: predicted class of each image.
     """
 
@@ -255,7 +255,7 @@ class Trained:
 
 
 def _vit_batches(updates: int, seed: int) -> Iterator[Batch]:
-    known = drawn(KNOWN, 2 * seed + 1)
+    known = draw_images(KNOWN, 2 * seed + 1)
     generator = generator_from(seed)
     for _ in range(updates):
         chosen = torch.randint(KNOWN, (BATCH,), generator=generator)
@@ -263,30 +263,30 @@ def _vit_batches(updates: int, seed: int) -> Iterator[Batch]:
 
 
 @cache
-def trained(updates: int, seed: int, *, confined: bool) -> Trained:
+def train_and_observe(updates: int, seed: int, *, confined: bool) -> Trained:
     """Train a network, and observe its heads before and after."""
-    model, new = network(CONFIG, seed).eval(), drawn(WATCHED, 2 * seed + 2)
+    model, new = network(CONFIG, seed).eval(), draw_images(WATCHED, 2 * seed + 2)
     images = Images.of(new.pixels, N_PATCHES)
-    with restriction(model, confined=confined):
-        before = observed(model, images)
+    with restrict_attention(model, confined=confined):
+        before = observe_heads(model, images)
         rate = Cosine(peak=RATE, warmup=50, updates=updates)
         train(model, SequenceClass(), _vit_batches(updates, seed), AdamConfig(beta2=0.999), rate)
-        after = observed(model, images)
+        after = observe_heads(model, images)
     return Trained(before, after, (after.classes == new.left).float().mean().item())
 
 
-def observed(model: Model, images: Images) -> Observed:
+def observe_heads(model: Model, images: Images) -> Observed:
     """Run a network on images of one size, and measure the attention of its heads."""
     names = attention_taps("weights", N_LAYERS)
     with capture(model, dict.fromkeys(names)) as seen:
         found = predicted_classes(model, images)
     weights = [seen[name][0].numpy() for name in names]
     far = [np.mean([image_distance(one, CONFIG.grid, PATCH) for one in each], axis=0) for each in weights]
-    around = [by_offset(each.mean(axis=0), CONFIG.grid) for each in weights]
+    around = [mean_weights_by_offset(each.mean(axis=0), CONFIG.grid) for each in weights]
     return Observed(np.stack(far), np.stack(around), found)
 
 
-def by_offset(weights: Numbers, grid: tuple[int, int]) -> Numbers:
+def mean_weights_by_offset(weights: Numbers, grid: tuple[int, int]) -> Numbers:
     """Return the mean weight for each offset between query and key patch, relative to uniform attention.
 
     Args:
@@ -340,7 +340,7 @@ EVEN = float(patch_distances(CONFIG.grid, PATCH).mean())
 @measures("attention-distance", confined=(False, True))
 def measure_attention_distances_by_layer(size: Size, *, confined: bool) -> Series:
     """Measure the attention distances of heads by layer, before and after training."""
-    several = [trained(VIT_UPDATES[size], seed, confined=confined) for seed in range(SEEDS[size])]
+    several = [train_and_observe(VIT_UPDATES[size], seed, confined=confined) for seed in range(SEEDS[size])]
     before = np.concatenate([each.before.far for each in several], axis=1)
     after = np.concatenate([each.after.far for each in several], axis=1)
     around = np.concatenate([each.after.around for each in several], axis=1)[0]
@@ -395,13 +395,13 @@ def measure_attention_distances_by_layer(size: Size, *, confined: bool) -> Serie
                 limits=(0.0, 1.6 * EVEN),
                 inches=(5.2, 3.8),
             ),
-            _around("Nearest head of the first layer", around[after[0].argmin()]),
-            _around("Farthest head of the first layer", around[after[0].argmax()]),
+            _weights_panel("Nearest head of the first layer", around[after[0].argmin()]),
+            _weights_panel("Farthest head of the first layer", around[after[0].argmax()]),
         ],
     )
 
 
-def _around(title: str, weights: Numbers) -> Matrix:
+def _weights_panel(title: str, weights: Numbers) -> Matrix:
     """Draw the weights of a head around the query patch in the middle; 1 is uniform attention."""
     rows, columns = (range(1 - n, n) for n in CONFIG.grid)
     return Matrix(

@@ -105,7 +105,7 @@ KINDS = 2
 """Number of symbols, the lowest ids, that occur at the ends; all others occur in between."""
 
 
-def ends(n: int, generator: torch.Generator) -> Batch:
+def draw_sequences_with_ends(n: int, generator: torch.Generator) -> Batch:
     """Draw sequences of symbols; the class tells whether the first and the last symbol are the same.
 
     Neither of the two is informative without the other, nor are the symbols between them, which differ.
@@ -146,17 +146,17 @@ def config_of(mixer: str, d_ff: int) -> EncoderConfig:
     )
 
 
-def _model(mixer: str, d_ff: int) -> Encoder:
+def _build_model(mixer: str, d_ff: int) -> Encoder:
     with seeded(0):
         model = encoder.build(config_of(mixer, d_ff), SYMBOLS + FIRST)
         model.heads["class"] = class_head(D, 2, dropout=0.0)
     return model
 
 
-def at_budget(mixer: str, parameters: int) -> Encoder:
+def build_at_budget(mixer: str, parameters: int) -> Encoder:
     """Build the model whose feed-forward width brings its parameters nearest to a number."""
-    one, two = (n_parameters(_model(mixer, d_ff)) for d_ff in (1, 2))
-    return _model(mixer, max(1, 1 + round((parameters - one) / (two - one))))
+    one, two = (n_parameters(_build_model(mixer, d_ff)) for d_ff in (1, 2))
+    return _build_model(mixer, max(1, 1 + round((parameters - one) / (two - one))))
 
 
 @dataclass(frozen=True)
@@ -175,22 +175,22 @@ class Learned:
 
 
 @cache
-def learned(mixer: str, parameters: int, size: Size) -> Learned:
+def train_model(mixer: str, parameters: int, size: Size) -> Learned:
     """Train a model with this many parameters."""
-    model = at_budget(mixer, parameters)
+    model = build_at_budget(mixer, parameters)
     updates, test = (160, 256) if size == "short" else (600, 2048)
     rate = Cosine(peak=6e-3, warmup=20, updates=updates)
     generator = generator_from(3)
-    batches = (ends(32, generator) for _ in range(updates))
+    batches = (draw_sequences_with_ends(32, generator) for _ in range(updates))
     training = train(model, SequenceClass(), batches, AdamConfig(), rate)
-    return Learned(model, training, class_accuracy(model, ends(test, generator_from(4))))
+    return Learned(model, training, class_accuracy(model, draw_sequences_with_ends(test, generator_from(4))))
 
 
 @measures("mixers-at-equal-budget", judged=(("fourier", "mlp"), ("separable",)))
 def compare_mixers_at_equal_budget(size: Size, judged: tuple[str, ...]) -> Series:
     """Train attention and other mixers with as many parameters on one task."""
-    budget = n_parameters(_model("attention", 64))
-    results = {mixer: learned(mixer, budget, size) for mixer in ("attention", *judged)}
+    budget = n_parameters(_build_model("attention", 64))
+    results = {mixer: train_model(mixer, budget, size) for mixer in ("attention", *judged)}
     models = [each.model for each in results.values()]
     right = {mixer: each.right for mixer, each in results.items()}
     ordered = {mixer: right[mixer] for mixer in (*judged, "attention")}
@@ -251,7 +251,7 @@ def change_of_earlier(part: nn.Module) -> float:
 
 
 @torch.no_grad()
-def takes_longer(part: nn.Module) -> bool:
+def accepts_longer_sequences(part: nn.Module) -> bool:
     """Return whether a part accepts longer sequences than it was built for."""
     try:
         part(torch.zeros(2 * _N, D), Layout.of([2 * _N]))
@@ -272,7 +272,7 @@ def measure_causality_and_length_limits(size: Size, judged: tuple[str, ...]) -> 
     with seeded(0):
         parts = {name: make().eval() for name, make in PARTS.items()}
     change = {name: change_of_earlier(part) for name, part in parts.items()}
-    longer = {name: takes_longer(part) for name, part in parts.items()}
+    longer = {name: accepts_longer_sequences(part) for name, part in parts.items()}
     changes, reads = ({name: float(each[name]) for name in judged} for each in (change, longer))
     return Series(
         {
@@ -331,7 +331,7 @@ class LearnedText:
 
 
 @cache
-def learned_text(mixer: str, updates: int) -> LearnedText:
+def train_text_model(mixer: str, updates: int) -> LearnedText:
     """Train a model, and evaluate it on new sentences."""
     model, generator = text_model(mixer), generator_from(0)
     batches = (sentence_batch(draw_from(data().plain, BATCH, generator)) for _ in range(updates))
@@ -346,7 +346,7 @@ def learned_text(mixer: str, updates: int) -> LearnedText:
 @measures("convolution-or-lstm", judged=("convolution of 5", "convolution of 1"))
 def compare_lstm_and_convolution(size: Size, judged: str) -> Series:
     """Compare an LSTM with a convolution in its place."""
-    found = {mixer: learned_text(mixer, TEXT_UPDATES[size]) for mixer in (LSTM, judged)}
+    found = {mixer: train_text_model(mixer, TEXT_UPDATES[size]) for mixer in (LSTM, judged)}
     parts = {mixer: _mixers(text_model(mixer).stack)[0] for mixer in found}
     flops = {mixer: _flops(part, 16, TEXT_WIDTH) / 16 for mixer, part in parts.items()}
     right = {mixer: 100 * found[mixer].right for mixer in (judged, LSTM)}

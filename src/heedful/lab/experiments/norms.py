@@ -28,7 +28,7 @@ NORMS: dict[str, MakeNorm] = {
 }
 
 
-def _tokens(n: int, seed: int = 0) -> Float[Tensor, "n d"]:
+def _draw_tokens(n: int, seed: int = 0) -> Float[Tensor, "n d"]:
     """Draw tokens whose features have individual means from N(0, 1) and a standard deviation of 2."""
     generator = generator_from(seed)
     means = torch.randn(D, generator=generator_from(71))
@@ -47,7 +47,7 @@ def _gradient(results: Float[Tensor, "n d"], tokens: Tensor) -> Tensor:
 @measures("layer-norm-mean", claimed=(1.0, 0.0))
 def measure_mean_of_normalised_tokens(size: Size, claimed: float) -> Series:
     """Compare the means and standard deviations of normalised tokens with a claim."""
-    x = _tokens(20 if size == "short" else 200)
+    x = _draw_tokens(20 if size == "short" else 200)
     with torch.no_grad():
         y = LayerNorm(D)(x)
         equal = torch.full((1, D), 3.0)
@@ -90,9 +90,9 @@ def measure_mean_of_normalised_tokens(size: Size, claimed: float) -> Series:
 def measure_change_by_batch_size(size: Size, judged: str) -> Series:
     """Measure whether a token has the same result alone and among others, and its gradient."""
     sizes = [2**i for i in range(8 if size == "short" else 11)]
-    x = _tokens(4096)
+    x = _draw_tokens(4096)
     names = "layer norm", "batch norm"
-    changes = {name: [_error(NORMS[name], x, m, trials=32) for m in sizes] for name in names}
+    changes = {name: [_change_by_batch(NORMS[name], x, m, trials=32) for m in sizes] for name in names}
     own, one = changes[judged], x[:1].clone().requires_grad_()
     reaches = _gradient(NORMS[judged]().train()(one), one).norm().item()
     return Series(
@@ -114,7 +114,7 @@ def measure_change_by_batch_size(size: Size, judged: str) -> Series:
     )
 
 
-def _error(make: MakeNorm, x: Tensor, m: int, trials: int) -> float:
+def _change_by_batch(make: MakeNorm, x: Tensor, m: int, trials: int) -> float:
     """Return the root mean square change of a token's result between a batch of m and one of all tokens."""
     with torch.no_grad():
         among_all = make().train()(x)
@@ -130,13 +130,13 @@ def measure_norm_of_single_token(size: Size, *, training: bool) -> Series:
     norm = BatchNorm(D)
     with torch.no_grad():
         for seed in range(30 if size == "short" else 300):
-            norm(_tokens(64, seed))
+            norm(_draw_tokens(64, seed))
     norm.train(training)
-    token = _tokens(1, seed=999).requires_grad_()
+    token = _draw_tokens(1, seed=999).requires_grad_()
     y = norm(token)
     largest, reaches = y.abs().max().item(), _gradient(y, token).norm().item()
     with torch.no_grad():
-        sentence = norm(_tokens(16, seed=998)).abs().max().item()
+        sentence = norm(_draw_tokens(16, seed=998)).abs().max().item()
     values = {"before": token.detach()[0].tolist(), "after": y.detach()[0].tolist()}
     return Series(
         {
@@ -156,7 +156,7 @@ def measure_effect_of_other_sequences(size: Size, name: str) -> Series:
     """Measure the effect of a change in one sequence on another sequence of the batch."""
     layout = Layout.of([7, 11] if size == "short" else [7, 11, 13, 17])
     first = slice(0, layout.lengths[0])
-    x = _tokens(layout.n_tokens)
+    x = _draw_tokens(layout.n_tokens)
     other = x.clone()
     other[first.stop :] += 3.0
     make = NORMS[name]
@@ -182,7 +182,7 @@ def measure_effect_of_other_sequences(size: Size, name: str) -> Series:
 def compare_statistics_with_padding(size: Size, lengths: Sequence[int]) -> Series:
     """Compare statistics over the padded rectangle with those over the tokens."""
     layout = Layout.of([n * (1 if size == "short" else 10) for n in lengths])
-    x = _tokens(layout.n_tokens)
+    x = _draw_tokens(layout.n_tokens)
     rectangle = layout.pad(x).flatten(0, 1)
     share = layout.n_tokens / len(rectangle)
     counted, change = _counting_pads(layout, x)
@@ -202,7 +202,7 @@ def compare_statistics_with_padding(size: Size, lengths: Sequence[int]) -> Serie
                 "Batch norm that counts padding",
                 "share of real tokens",
                 "change of a result (root mean square)",
-                {"counted with pads": _over_shares(), "this batch": ([share], [counted])},
+                {"counted with pads": _changes_by_share(), "this batch": ([share], [counted])},
             )
         ],
     )
@@ -217,10 +217,10 @@ def _counting_pads(layout: Layout, x: Tensor) -> tuple[float, float]:
     return change.square().mean().sqrt().item(), change.abs().max().item()
 
 
-def _over_shares() -> Points:
+def _changes_by_share() -> Points:
     """Compute the root mean square for batches of four sentences, three of which become shorter."""
     layouts = [Layout.of([20, n, n, n]) for n in range(20, 0, -1)]
-    errors = [_counting_pads(layout, _tokens(layout.n_tokens))[0] for layout in layouts]
+    errors = [_counting_pads(layout, _draw_tokens(layout.n_tokens))[0] for layout in layouts]
     return [layout.n_tokens / 80 for layout in layouts], errors
 
 
@@ -236,14 +236,14 @@ def measure_effect_of_the_batch_after_warm_up(size: Size, norm: str) -> Series:
     with torch.no_grad():
         for number in range(batches):
             if number == WARMUP // 2:
-                warm = _change_by_others(part)
-            batch = _tokens(16, seed=number)
+                warm = _change_by_rest_of_batch(part)
+            batch = _draw_tokens(16, seed=number)
             own.append(batch.square().mean(0)[0].item())
             part(batch)
             running = getattr(part, "running_quadratic_mean", None)
             kept.append(float("nan") if running is None else running[0].item())
-        after = _change_by_others(part)
-        x = _tokens(1024, seed=10**6)
+        after = _change_by_rest_of_batch(part)
+        x = _draw_tokens(1024, seed=10**6)
         mean = part(x).mean(0).abs().mean().item()
     expected = (x.mean(0) / x.square().mean(0).sqrt()).abs().mean().item()
     title = f"Quadratic mean of one feature ({norm})"
@@ -259,11 +259,11 @@ def measure_effect_of_the_batch_after_warm_up(size: Size, norm: str) -> Series:
     )
 
 
-def _change_by_others(norm: nn.Module) -> float:
+def _change_by_rest_of_batch(norm: nn.Module) -> float:
     """Return the change of a token's result when the rest of its batch changes; the norm is restored."""
     state = {name: value.clone() for name, value in norm.state_dict().items()}
     results = []
-    for others in (_tokens(15, seed=1), 5 * _tokens(15, seed=2)):
-        results.append(norm(torch.cat([_tokens(1, seed=3), others]))[0])
+    for others in (_draw_tokens(15, seed=1), 5 * _draw_tokens(15, seed=2)):
+        results.append(norm(torch.cat([_draw_tokens(1, seed=3), others]))[0])
         norm.load_state_dict(state)
     return largest_difference(*results)

@@ -104,7 +104,7 @@ class Trained:
 
 
 @cache
-def trained(norm: str, n_sentences: int, n_extra: int, seed: int) -> Trained:
+def train_and_evaluate(norm: str, n_sentences: int, n_extra: int, seed: int) -> Trained:
     """Train on batches of this many sentences, and evaluate."""
     model = model_of(norm, seed)
     schedule = Constant(RATE, warmup=WARMUP)
@@ -166,7 +166,7 @@ def compare_losses_by_batch_size(size: Size, n_extra: int) -> Series:
     counts, seeds = SENTENCES[size], range(SEEDS[size])
     extra = {LAYER: 0, BATCH: n_extra} | ({POWER: 0} if size == "long" and not n_extra else {})
     found = {
-        norm: [_mean([trained(norm, n, others, seed) for seed in seeds]) for n in counts]
+        norm: [_mean([train_and_evaluate(norm, n, others, seed) for seed in seeds]) for n in counts]
         for norm, others in extra.items()
     }
     loss, gap, off = (

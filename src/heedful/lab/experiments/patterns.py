@@ -84,7 +84,7 @@ class Learned:
     loss: float
 
 
-def _trained(
+def _train_and_observe(
     model: Model,
     observe: Callable[[], Observed],
     batches: Iterable[Batch],
@@ -92,12 +92,12 @@ def _trained(
     rate: float,
 ) -> Learned:
     """Train a model, and observe its heads before and after."""
-    before = observe()
+    before = observe_heads()
     training = train(model, NextToken(), batches, optimizer, Constant(rate, warmup=20))
-    return Learned(before, observe(), training.end)
+    return Learned(before, observe_heads(), training.end)
 
 
-def mean_weights(
+def mean_weights_by_offset(
     seen: Float[Tensor, "L n H T T"], queries: Int[Tensor, " q"], offsets: Sequence[int]
 ) -> Float[Tensor, "heads offsets"]:
     """Return the mean weight of each head at each offset from these queries, layer by layer."""
@@ -144,17 +144,17 @@ CLASSIFY, SEPARATE, GAP = range(len(SYMBOLS), len(SYMBOLS) + 3)  # ids
 GAPS = 0.3  # share of the symbols
 
 
-def followers() -> Int[Tensor, "symbols followers"]:
+def draw_followers() -> Int[Tensor, "symbols followers"]:
     """Draw the possible successors of each symbol; every symbol succeeds equally many."""
     order = torch.randperm(len(SYMBOLS), generator=generator_from(7))
     return torch.stack([order.roll(k) for k in range(NEIGHBOURS)], 1)
 
 
-def drawn(n: int, chained: bool, generator: torch.Generator) -> Int[Tensor, "n length"]:
-    """Draw sequences in which each symbol is one of the `followers` of the last, or any symbol."""
+def draw_sequences(n: int, chained: bool, generator: torch.Generator) -> Int[Tensor, "n length"]:
+    """Draw sequences in which each symbol is one of the `draw_followers` of the last, or any symbol."""
     rows = torch.randint(len(SYMBOLS), (n, LENGTH), generator=generator)
     if chained:
-        table = followers()
+        table = draw_followers()
         for t in range(1, LENGTH):
             rows[:, t] = table[rows[:, t - 1], torch.randint(NEIGHBOURS, (n,), generator=generator)]
     return rows
@@ -202,34 +202,34 @@ def model_of(seed: int) -> Encoder:
     return model
 
 
-def observe(model: Encoder, rows: Int[Tensor, "n length"]) -> Observed:
+def observe_heads(model: Encoder, rows: Int[Tensor, "n length"]) -> Observed:
     """Capture the attention of a model for sequences without gaps."""
     seen = attention_weights(model, inputs_of(rows))
-    return Observed(seen, census_of(map(_shown, rows.tolist()), "self", seen))
+    return Observed(seen, census_of(map(_with_special_names, rows.tolist()), "self", seen))
 
 
-def _shown(row: Sequence[int]) -> tuple[str, ...]:
+def _with_special_names(row: Sequence[int]) -> tuple[str, ...]:
     before, after = SPECIALS.names[SPECIALS.classify], SPECIALS.names[SPECIALS.separate]
     return (before, *(SYMBOLS[symbol] for symbol in row), after)
 
 
-def learned(chained: bool, updates: int, seed: int) -> Learned:
+def train_encoder(chained: bool, updates: int, seed: int) -> Learned:
     """Train a model, and capture its attention before and after."""
     model, generator = model_of(seed).eval(), generator_from(50 + seed)
-    rows = tested(chained)
-    batches = (batch_of(drawn(BATCH, chained, generator), generator) for _ in range(updates))
-    return _trained(model, lambda: observe(model, rows), batches, MuonConfig(), RATE)
+    rows = draw_test_sequences(chained)
+    batches = (batch_of(draw_sequences(BATCH, chained, generator), generator) for _ in range(updates))
+    return _train_and_observe(model, lambda: observe_heads(model, rows), batches, MuonConfig(), RATE)
 
 
-def tested(chained: bool) -> Int[Tensor, "n length"]:
+def draw_test_sequences(chained: bool) -> Int[Tensor, "n length"]:
     """Draw the sequences for which attention is captured."""
-    return drawn(TESTED, chained, generator_from(1))
+    return draw_sequences(TESTED, chained, generator_from(1))
 
 
 @measures("patterns-of-heads", chained=(True, False))
 def count_patterns_of_heads(size: Size, chained: bool) -> Series:
     """Count patterns of heads, untrained and trained, over several initialisations."""
-    models = [learned(chained, UPDATES[size], seed) for seed in range(SEEDS[size])]
+    models = [train_encoder(chained, UPDATES[size], seed) for seed in range(SEEDS[size])]
     before, after = [each.before.patterns for each in models], [each.after.patterns for each in models]
     counts = Counter(name for each in after for name in each)
     n_heads = N_HEADS * len(models)
@@ -260,21 +260,21 @@ def count_patterns_of_heads(size: Size, chained: bool) -> Series:
         ],
         _head_panels(
             models[0],
-            by_offset,
+            encoder_weights_by_offset,
             ("offset in positions (0: the symbol itself)", range(-SEEN, SEEN + 1)),
             lambda head: f"head {head + 1}",
-            _shown(tested(chained)[0].tolist()),
+            _with_special_names(draw_test_sequences(chained)[0].tolist()),
             inches=(4.8, 4.0),
         ),
     )
 
 
-def by_offset(seen: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads offsets"]:
+def encoder_weights_by_offset(seen: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads offsets"]:
     """Return the mean weight of each head for the symbol `SEEN` positions before the query, …, and after.
 
     The mean is over queries with enough symbols on both sides.
     """
-    return mean_weights(seen, torch.arange(1 + SEEN, N - 1 - SEEN), range(-SEEN, SEEN + 1))
+    return mean_weights_by_offset(seen, torch.arange(1 + SEEN, N - 1 - SEEN), range(-SEEN, SEEN + 1))
 
 
 # Recurrent connections
@@ -285,20 +285,21 @@ CAUSAL_UPDATES = {"short": 400, "long": 400}
 SEEN_BACK = 6  # number of offsets shown, from 0; queries at earlier positions are left out
 
 
-def choices() -> Int[Tensor, "symbols choices"]:
+def draw_choices() -> Int[Tensor, "symbols choices"]:
     """Draw the possible successors of each symbol, which are equally likely."""
     generator = generator_from(7)
     rows = [torch.randperm(len(LETTERS), generator=generator)[:N_CHOICES] for _ in LETTERS]
     return torch.stack(rows)
 
 
-def causal_rows(n: int, back: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
+def draw_causal_sequences(n: int, back: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
     """Draw sequences of `READ` + 1 symbols; the first ones are uniform.
 
-    Each symbol is one of the `choices` of the symbol ``back`` positions before its left neighbour. With 1
-    that is the last but one, as in a second-order Markov chain in which the last symbol is uninformative.
+    Each symbol is one of the choices (`draw_choices`) of the symbol ``back`` positions before its left
+    neighbour. With 1 that is the last but one, as in a second-order Markov chain in which the last symbol is
+    uninformative.
     """
-    table = choices()
+    table = draw_choices()
     rows = torch.randint(len(LETTERS), (n, READ + 1), generator=generator)
     for t in range(back + 1, READ + 1):
         chosen = torch.randint(N_CHOICES, (n,), generator=generator)
@@ -321,35 +322,36 @@ def causal_census(rows: Int[Tensor, "n length"], seen: Float[Tensor, "L n H T T"
     return census_of(([LETTERS[symbol] for symbol in row[:-1]] for row in rows.tolist()), "causal", seen)
 
 
-def by_offset_back(seen: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads offsets"]:
+def causal_weights_by_offset(seen: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads offsets"]:
     """Return the mean weight of each head for the symbol 0, 1, … `SEEN_BACK` - 1 positions back.
 
     The mean is over queries with enough predecessors. The heads of the first layer come first.
     """
-    return mean_weights(seen, torch.arange(SEEN_BACK - 1, seen.shape[-1]), range(0, -SEEN_BACK, -1))
+    return mean_weights_by_offset(seen, torch.arange(SEEN_BACK - 1, seen.shape[-1]), range(0, -SEEN_BACK, -1))
 
 
-def causal_learned(back: int, updates: int, seed: int) -> Learned:
+def train_causal_model(back: int, updates: int, seed: int) -> Learned:
     """Train a model."""
     model, generator = causal_model(seed), generator_from(100 + seed)
-    rows = causal_rows(CAUSAL_TESTED, back, generator_from(1))
+    rows = draw_causal_sequences(CAUSAL_TESTED, back, generator_from(1))
 
     def observed() -> Observed:
         seen = attention_weights(model.eval(), Batch.windows(rows.numpy()).inputs)
         return Observed(seen, causal_census(rows, seen))
 
-    batches = (Batch.windows(causal_rows(BATCH, back, generator).numpy()) for _ in range(updates))
-    return _trained(model, observed, batches, AdamConfig(), CAUSAL_RATE)
+    batches = (Batch.windows(draw_causal_sequences(BATCH, back, generator).numpy()) for _ in range(updates))
+    return _train_and_observe(model, observed, batches, AdamConfig(), CAUSAL_RATE)
 
 
 @measures("emerging-links", back=(1, 5))
 def count_previous_token_heads(size: Size, back: int) -> Series:
     """Count heads that attend to the previous token, untrained and trained, over several initialisations."""
-    models = [causal_learned(back, CAUSAL_UPDATES[size], seed) for seed in range(SEEDS[size])]
+    models = [train_causal_model(back, CAUSAL_UPDATES[size], seed) for seed in range(SEEDS[size])]
     trained, untrained = [each.after.share for each in models], [each.before.share for each in models]
     best = [max(each.after.scores) for each in models]
     best_before = max(max(each.before.scores) for each in models)
-    loss, row = fmean([each.loss for each in models]), causal_rows(CAUSAL_TESTED, back, generator_from(1))[0]
+    loss = fmean([each.loss for each in models])
+    row = draw_causal_sequences(CAUSAL_TESTED, back, generator_from(1))[0]
     shares = {"trained": 100 * fmean(trained), "untrained": 100 * fmean(untrained)}
     return Series(
         {
@@ -365,19 +367,22 @@ def count_previous_token_heads(size: Size, back: int) -> Series:
             "untrained": untrained,
         },
         [
-            {"first weights": seed, **{_name(head): score for head, score in enumerate(each.after.scores)}}
+            {
+                "first weights": seed,
+                **{_head_name(head): score for head, score in enumerate(each.after.scores)},
+            }
             for seed, each in enumerate(models, 1)
         ],
         _head_panels(
             models[0],
-            by_offset_back,
+            causal_weights_by_offset,
             ("positions back (0: the symbol itself)", range(SEEN_BACK)),
-            _name,
+            _head_name,
             [LETTERS[symbol] for symbol in row[:-1].tolist()],
             inches=(4.6, 3.8),
         ),
     )
 
 
-def _name(head: int) -> str:
+def _head_name(head: int) -> str:
     return f"layer {head // N_HEADS + 1}, head {head % N_HEADS + 1}"

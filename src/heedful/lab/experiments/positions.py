@@ -112,7 +112,7 @@ def distances_of(part: Positions, n: int) -> Tensor:
     return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def _uneven(distances: Tensor) -> float:
+def _largest_spread(distances: Tensor) -> float:
     """Return the largest difference between distances at the same offset, over offsets on both sides."""
     n = len(distances)
     spreads = []
@@ -122,7 +122,7 @@ def _uneven(distances: Tensor) -> float:
     return max(spreads)
 
 
-def _first_fall(by_offset: Sequence[float]) -> int | None:
+def _first_decrease(by_offset: Sequence[float]) -> int | None:
     """Return the first offset whose distance is smaller than that of the one before."""
     return next((k for k in range(1, len(by_offset)) if by_offset[k] < by_offset[k - 1] - 1e-12), None)
 
@@ -133,8 +133,8 @@ def measure_distances_by_offset(size: Size, part: Callable[[int], Positions]) ->
     n = {"short": 100, "long": 400}[size]
     distances = distances_of(part(n), n)
     by_offset = distances[0].tolist()
-    fall, grows = _first_fall(by_offset), by_offset[2] > by_offset[1] + 1e-9
-    expected, uneven = 44.0 if grows else None, _uneven(distances)
+    fall, grows = _first_decrease(by_offset), by_offset[2] > by_offset[1] + 1e-9
+    expected, uneven = 44.0 if grows else None, _largest_spread(distances)
     return Series(
         {
             "fall": Measured("first offset with a smaller distance", float(fall or n), expected=expected),

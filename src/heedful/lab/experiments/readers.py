@@ -52,7 +52,7 @@ class _Reader(nn.Module):
         return self.out(self.attention(x, layout)).view(*ids.shape, -1)
 
 
-def _accuracies(model: _Reader, updates: int) -> list[float]:
+def _train_and_test(model: _Reader, updates: int) -> list[float]:
     """Train a model to output the previous token; return its accuracy by position from 1, on longer ones."""
     drawn = (torch.randint(VOCABULARY, (32, TRAINED)) for _ in range(updates))
     pairs = ((model(ids)[:, 1:].flatten(0, 1), ids[:, :-1].flatten()) for ids in drawn)
@@ -80,10 +80,10 @@ def measure_accuracy_beyond_training(size: Size, judged: str) -> Series:
     wanted = _readers()
     if size == "short":
         wanted = {judged: wanted[judged]}
-    found = {name: _accuracies(model, UPDATES[size]) for name, model in wanted.items()}
+    found = {name: _train_and_test(model, UPDATES[size]) for name, model in wanted.items()}
     means = {name: (fmean(each[: TRAINED - 1]), fmean(each[TRAINED - 1 :])) for name, each in found.items()}
     within, beyond = means[judged]
-    refused = float(_refused(LearnedPositions(32, 2)))
+    refused = float(_first_refused(LearnedPositions(32, 2)))
     return Series(
         {
             "within": Measured(f"right at trained positions (to {TRAINED - 1})", 100 * within, "%"),
@@ -105,7 +105,7 @@ def measure_accuracy_beyond_training(size: Size, judged: str) -> Series:
     )
 
 
-def _refused(part: Positions) -> int:
+def _first_refused(part: Positions) -> int:
     """Return the first position that has no vector."""
     for p in count():
         try:
@@ -127,11 +127,11 @@ JOINED: dict[str, Callable[[], Added | Concatenated]] = {
 
 
 @cache
-def _joined(name: str, updates: int) -> tuple[int, Sequence[float]]:
+def _train_reader(name: str, updates: int) -> tuple[int, Sequence[float]]:
     """Return the number of parameters of a reader with such positions, and its accuracy by position."""
     with seeded():
         model = _Reader(JOINED[name]())
-        right = _accuracies(model, updates)[: TRAINED - 1]
+        right = _train_and_test(model, updates)[: TRAINED - 1]
     return n_parameters(model), right
 
 
@@ -150,7 +150,7 @@ def sum_of_products() -> float:
 @measures("concatenated-positions", judged=("concatenated", "concatenated zeros"))
 def compare_added_and_concatenated_positions(size: Size, judged: str) -> Series:
     """Measure whether concatenated positions do as well as added ones."""
-    joined = {name: _joined(name, UPDATES[size]) for name in (ADDED, judged)}
+    joined = {name: _train_reader(name, UPDATES[size]) for name in (ADDED, judged)}
     parameters = {name: n for name, (n, _) in joined.items()}
     right = {name: own for name, (_, own) in joined.items()}
     means = {name: fmean(own) for name, own in right.items()}

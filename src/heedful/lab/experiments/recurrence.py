@@ -251,7 +251,7 @@ def _sentence(length: int, generator: torch.Generator) -> Words:
 
 
 @cache
-def tested(length: int) -> tuple[Words, ...]:
+def draw_test_sentences(length: int) -> tuple[Words, ...]:
     """Draw distinct sentences of one length, which are excluded from training."""
     generator = generator_from(100 + length)
     found: dict[Words, None] = {}
@@ -260,13 +260,13 @@ def tested(length: int) -> tuple[Words, ...]:
     return tuple(found)
 
 
-def drawn(n: int, longest: int, generator: torch.Generator) -> list[Words]:
+def draw_sentences(n: int, longest: int, generator: torch.Generator) -> list[Words]:
     """Draw training sentences, with uniformly distributed lengths."""
     found: list[Words] = []
     while len(found) < n:
         length = int(torch.randint(SHORTEST, longest + 1, (), generator=generator))
         sentence = _sentence(length, generator)
-        if sentence not in tested(length):
+        if sentence not in draw_test_sentences(length):
             found.append(sentence)
     return found
 
@@ -278,17 +278,17 @@ def batch_of(sentences: Sequence[Words], in_order: bool) -> Batch:
 
 
 @cache
-def trained(setting: Setting, longest: int, updates: int, seed: int) -> RecurrentEncoderDecoder:
+def train_model(setting: Setting, longest: int, updates: int, seed: int) -> RecurrentEncoderDecoder:
     """Train a model for this many updates on sentences of at most ``longest`` words."""
     model, generator = model_of(setting, seed), generator_from(1000 + seed)
 
-    batches = (batch_of(drawn(BATCH, longest, generator), setting.in_order) for _ in range(updates))
+    batches = (batch_of(draw_sentences(BATCH, longest, generator), setting.in_order) for _ in range(updates))
     train(model, NextToken(), batches, AdamConfig(), Cosine(RATE, updates, 20))
     return model
 
 
 @torch.no_grad()
-def right(
+def correct_words(
     model: RecurrentEncoderDecoder, sentences: Sequence[Words], in_order: bool
 ) -> Float[Tensor, "n length"]:
     """Return 1 for each word that is predicted correctly and 0 for others, in the order of reading.
@@ -322,12 +322,16 @@ class Accuracy:
         return self.by_length[0] - self.by_length[-1]
 
 
-def accuracy(setting: Setting, longest: int, updates: int, seeds: int) -> Accuracy:
+def mean_accuracy(setting: Setting, longest: int, updates: int, seeds: int) -> Accuracy:
     """Return the mean accuracy over models with different initial weights and training data."""
     found = []
     for length in range(SHORTEST, longest + 1):
-        models = (trained(setting, longest, updates, seed) for seed in range(seeds))
-        found.append(torch.cat([right(model, tested(length), setting.in_order) for model in models]))
+        models = (train_model(setting, longest, updates, seed) for seed in range(seeds))
+        found.append(
+            torch.cat(
+                [correct_words(model, draw_test_sentences(length), setting.in_order) for model in models]
+            )
+        )
     return Accuracy([each.mean().item() for each in found], found[-1].mean(0).tolist())
 
 
@@ -339,7 +343,9 @@ def measure_accuracy_by_sentence_length(size: Size, longest: int | None) -> Seri
     """Measure accuracy by sentence length, and by position in the longest sentences."""
     longest = longest or LONGEST[size]
     settings = SETTINGS | (FURTHER if size == "long" else {})
-    found = {name: accuracy(each, longest, UPDATES[size], SEEDS[size]) for name, each in settings.items()}
+    found = {
+        name: mean_accuracy(each, longest, UPDATES[size], SEEDS[size]) for name, each in settings.items()
+    }
     by_length = {name: own.by_length for name, own in found.items()}
     by_place = {name: own.by_place for name, own in found.items() if name != IN_ORDER}
     lengths = range(SHORTEST, longest + 1)
@@ -354,8 +360,8 @@ def measure_accuracy_by_sentence_length(size: Size, longest: int | None) -> Seri
             **measured_each(f"last of {longest} words right, {{}}", last, "%"),
             "chance": Measured("right by chance", 100 / SYMBOLS, "%"),
             **measured_each("parameters, {}", parameters),
-            "fixed": facts(found[FIXED]),
-            "attention": facts(found[ATTENTION]),
+            "fixed": deciding_values(found[FIXED]),
+            "attention": deciding_values(found[ATTENTION]),
             "wider_gain": ends.get(WIDER, ends[FIXED]) - ends[FIXED],
             "in_order_loss": ends[FIXED] - ends.get(IN_ORDER, ends[FIXED]),
         },
@@ -374,6 +380,6 @@ def measure_accuracy_by_sentence_length(size: Size, longest: int | None) -> Seri
     )
 
 
-def facts(own: Accuracy) -> dict[str, float]:
+def deciding_values(own: Accuracy) -> dict[str, float]:
     """Return what decides about a model: its fall, and its accuracy on the first and on the last word."""
     return {"fall": own.fall, "first": own.by_place[0], "last": own.by_place[-1]}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import Node
 
 from heedful.lab.drawing import Curves, over
@@ -24,7 +24,7 @@ from heedful.models.sections import AdditiveConfig, FeedForwardConfig
 from heedful.models.stacks import LayerConfig, decoder_stack
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.attention.recurrent import Encoded
-from heedful.nn.cells import Cell, ElmanCell, LSTMCell
+from heedful.nn.cells import ElmanCell, LSTMCell
 from heedful.nn.layout import Layout, Tokens
 from heedful.nn.recurrent import Recurrence
 
@@ -42,30 +42,24 @@ def depth(result: Tensor) -> int:
     return max(depths.values())
 
 
-def _recurrent_encoder(n: int, cell: Callable[[int, int], Cell]) -> Callable[[], Tensor]:
-    with seeded(0):
-        layer, x = Recurrence(cell(D, D)), torch.randn(n, D)
-    return partial(layer, x, Layout.of([n]))
-
-
-def _attention_encoder(n: int, n_layers: int = 2) -> Callable[[], Tensor]:
-    with seeded(0):
-        stack, x = plain_stack(D, n_layers, causal=False), torch.randn(n, D)
-    return partial(stack, x, Layout.of([n]))
-
-
-ENCODERS: dict[str, Callable[[int], Callable[[], Tensor]]] = {
-    "RNN": partial(_recurrent_encoder, cell=ElmanCell),
-    "LSTM": partial(_recurrent_encoder, cell=LSTMCell),
-    "attention": _attention_encoder,
+ENCODERS: dict[str, Callable[[], nn.Module]] = {
+    "RNN": lambda: Recurrence(ElmanCell(D, D)),
+    "LSTM": lambda: Recurrence(LSTMCell(D, D)),
+    "attention": lambda: plain_stack(D, 2, causal=False),
 }
-"""Functions that build an encoder and its input for a number of tokens; what they return runs it."""
+
+
+def build_run(build: Callable[[], nn.Module], n: int) -> Callable[[], Tensor]:
+    """Build an encoder and its input of ``n`` tokens; return a function that runs it."""
+    with seeded(0):
+        encoder, x = build(), torch.randn(n, D)
+    return partial(encoder, x, Layout.of([n]))
 
 
 @cache
 def encoder_depth(name: str, n: int) -> int:
     """Return the depth of one of `ENCODERS`."""
-    return depth(ENCODERS[name](n)())
+    return depth(build_run(ENCODERS[name], n)())
 
 
 @measures("serial-encoder", judged=(("RNN", "LSTM"), ("attention",)))
@@ -73,21 +67,22 @@ def measure_depth_by_length(size: Size, judged: Sequence[str]) -> Series:
     """Measure depth by number of tokens, for all encoders."""
     lengths = [4, 8, 16, 32] if size == "short" else [4, 8, 16, 32, 64, 128, 256]
     depths = {name: [encoder_depth(name, n) for n in lengths] for name in ENCODERS}
-    times = {name: [_timed(make(n)) for n in lengths] for name, make in ENCODERS.items()}
+    times = {name: [_timed(build_run(build, n)) for n in lengths] for name, build in ENCODERS.items()}
     growth = {name: slope(lengths, depths[name]) for name in judged}
     last = {name: own[-1] for name, own in depths.items()}
-    two, three = (depth(_attention_encoder(8, n_layers)()) for n_layers in (2, 3))
+    deeper = depth(build_run(lambda: plain_stack(D, 3, causal=False), 8)())
+    by_layer = deeper - encoder_depth("attention", 8)
     return Series(
         {
             **measured_each("further operations in a row for each token, {}", growth),
             **measured_each(f"operations in a row for {lengths[-1]} tokens, {{}}", last),
-            "by_layer": Measured("further operations in a row for each layer of attention", three - two),
+            "by_layer": Measured("further operations in a row for each layer of attention", by_layer),
             "growth": list(growth.values()),
         },
         table({"tokens": lengths, **named_each("in a row, {}", depths), **named_each("ms, {}", times)}),
         [
             Curves("Sequential operations", "tokens", "longest chain", over(lengths, depths)),
-            _clock(lengths, times, "tokens"),
+            _time_panel(lengths, times, "tokens"),
         ],
     )
 
@@ -97,7 +92,7 @@ def _timed(run: Callable[[], object]) -> float:
     return milliseconds(lambda _: run(), lambda: None)
 
 
-def _clock(lengths: Sequence[int], times: Mapping[str, Sequence[float]], unit: str) -> Curves:
+def _time_panel(lengths: Sequence[int], times: Mapping[str, Sequence[float]], unit: str) -> Curves:
     """Draw wall times by number of tokens or words."""
     title = "Wall time here (not used for the verdict)"
     return Curves(title, unit, "ms", over(lengths, times), log="xy")
@@ -183,57 +178,61 @@ def translator(name: str) -> Model:
 
 
 @cache
-def words(n: int) -> Tokens:
+def draw_words(n: int) -> Tokens:
     """Draw ``n`` random words."""
     with seeded(1):
         return Tokens(torch.randint(TYPES, (n,)), Layout.of([n]))
 
 
-def read(name: str, n_source: int, n_target: int) -> Tensor:
+def training_logits(name: str, n_source: int, n_target: int) -> Tensor:
     """Compute logits for all words of a given translation, as in training."""
     model = translator(name)
-    return model.heads["token"](model(words(n_target), words(n_source)))
+    return model.heads["token"](model(draw_words(n_target), draw_words(n_source)))
 
 
 def step_logits(name: str, n: int) -> Tensor:
     """Compute logits for word ``n`` of a generated translation; earlier states are cached."""
     model = translator(name)
     with torch.no_grad():
-        state = model.start(words(n))
+        state = model.start(draw_words(n))
         if n > 1:
-            _, state = model.extend(words(n - 1), state)
+            _, state = model.extend(draw_words(n - 1), state)
     hidden, _ = model.extend(Tokens(torch.tensor([1]), state.next_layout((1,))), state)
     return model.heads["token"](hidden)
 
 
 @cache
-def chain(name: str, n: int, *, written: bool) -> int:
+def sequential_operations(name: str, n: int, *, written: bool) -> int:
     """Count sequential operations for a sentence of ``n`` words and a translation of the same length.
 
     If the translation is generated, each word is chosen from the output of its own step, so steps are
     sequential: the encoder and the first word, and then one step after the other.
     """
     if not written:
-        return depth(read(name, n, n))
-    return depth(read(name, n, 1)) + sum(depth(step_logits(name, so_far)) for so_far in range(2, n + 1))
+        return depth(training_logits(name, n, n))
+    return depth(training_logits(name, n, 1)) + sum(
+        depth(step_logits(name, so_far)) for so_far in range(2, n + 1)
+    )
 
 
 def train_step(name: str, n: int) -> None:
     """Run a training step with such a pair, forward and backward."""
-    torch.autograd.grad(read(name, n, n).sum(), list(translator(name).parameters()), allow_unused=True)
+    torch.autograd.grad(
+        training_logits(name, n, n).sum(), list(translator(name).parameters()), allow_unused=True
+    )
 
 
 @torch.no_grad()
-def write_words(name: str, n: int) -> None:
+def generate_words(name: str, n: int) -> None:
     """Encode a sentence of ``n`` words and generate as many, one after the other."""
     model = translator(name)
-    state = model.start(words(n))
+    state = model.start(draw_words(n))
     for _ in range(n):
         hidden, state = model.extend(Tokens(torch.tensor([1]), state.next_layout((1,))), state)
         model.heads["token"](hidden)
 
 
-def operations(name: str, n: int) -> float:
+def flops_per_word(name: str, n: int) -> float:
     """Count the FLOPs of a training step per word."""
     return flops_of(lambda: train_step(name, n)) / (2 * n)
 
@@ -243,10 +242,10 @@ def compare_training_of_two_models(size: Size, written: bool) -> Series:
     """Measure chains and operations of two translation models by number of words."""
     lengths = [4, 8, 16] if size == "short" else [4, 8, 16, 32, 64]
     n = lengths[-1]
-    chains = {name: [chain(name, n, written=written) for n in lengths] for name in CONFIGS}
+    chains = {name: [sequential_operations(name, n, written=written) for n in lengths] for name in CONFIGS}
     growth = {name: slope(lengths, own) for name, own in chains.items()}
-    counts = {name: [operations(name, n) for n in lengths] for name in CONFIGS}
-    work = write_words if written else train_step
+    counts = {name: [flops_per_word(name, n) for n in lengths] for name in CONFIGS}
+    work = generate_words if written else train_step
     times = {name: [_timed(partial(work, name, n)) for n in lengths] for name in CONFIGS}
     longest, most = ({name: own[-1] for name, own in each.items()} for each in (chains, counts))
     recurrent, transformer = CONFIGS
@@ -274,6 +273,6 @@ def compare_training_of_two_models(size: Size, written: bool) -> Series:
         [
             Curves(f"Sequential operations, {mode}", x, "longest chain", over(lengths, chains), log="xy"),
             Curves("Operations of a training step", x, y, over(lengths, counts), limits=(0, None)),
-            _clock(lengths, times, x),
+            _time_panel(lengths, times, x),
         ],
     )

@@ -100,7 +100,7 @@ class Unrolled:
 TIED, OWN = "one cell for all steps", "a cell for each step"
 
 
-def _weights_behind(result: Tensor) -> int:
+def _parameters_behind(result: Tensor) -> int:
     """Count the parameters that ``result`` depends on, by its graph; each is counted once."""
     leaves = {getattr(node, "variable", None) for node in operations_behind(result)}
     return sum(leaf.numel() for leaf in leaves if leaf is not None)
@@ -117,7 +117,7 @@ def count_parameters_behind_last_state(size: Size, *, tied: bool) -> Series:
         TIED: [Recurrence(copy.deepcopy(cell))(x[:n], Layout.of([n]))[-1] for n in lengths],
         OWN: [Unrolled(cell, n)(x[:n], Layout.of([n]))[-1] for n in lengths],
     }
-    counts = {name: [_weights_behind(state) for state in states] for name, states in last_states.items()}
+    counts = {name: [_parameters_behind(state) for state in states] for name, states in last_states.items()}
     apart, own = map(largest_difference, *last_states.values()), counts[TIED if tied else OWN]
     sums = _gradient_difference(cell, x[:5])
     one_cell = float(2 * RNN_WIDTH * RNN_WIDTH + RNN_WIDTH)
@@ -264,7 +264,7 @@ BATCH, RATE = 32, 3e-3
 PRETRAINED = {"short": 600, "long": 1000}
 
 
-def _shuffled(sentences: Sequence[Sequence[int]], generator: torch.Generator) -> list[list[int]]:
+def _shuffle_words(sentences: Sequence[Sequence[int]], generator: torch.Generator) -> list[list[int]]:
     """Redistribute the words at random among all sentences, whose lengths stay the same."""
     words = [word for sentence in sentences for word in sentence]
     dealt = iter([words[i] for i in torch.randperm(len(words), generator=generator).tolist()])
@@ -272,10 +272,10 @@ def _shuffled(sentences: Sequence[Sequence[int]], generator: torch.Generator) ->
 
 
 @cache
-def pretrained(mixer: str, shuffled: bool, updates: int) -> LanguageModel:
+def pretrained_model(mixer: str, shuffled: bool, updates: int) -> LanguageModel:
     """Pretrain a model on the sentences or on shuffled ones."""
     generator = generator_from(5)
-    sentences = _shuffled(data().plain, generator) if shuffled else data().plain
+    sentences = _shuffle_words(data().plain, generator) if shuffled else data().plain
     model = model_of(mixer, seed=0)
     batches = (sentence_batch(draw_from(sentences, BATCH, generator)) for _ in range(updates))
     train(model, NextToken(), batches, AdamConfig(), Constant(RATE, warmup=20))
@@ -287,26 +287,28 @@ def sentence_batch(sentences: Sequence[Sequence[int]]) -> Batch:
     return Batch.teacher_forced(None, sentences, start=START, end=END)
 
 
-def _labelled(rows: Sequence[tuple[Sequence[int], int]]) -> Batch:
+def _labelled_batch(rows: Sequence[tuple[Sequence[int], int]]) -> Batch:
     texts, labels = [[ids] for ids, _ in rows], [label for _, label in rows]
     return Batch.labelled(texts, labels, classify=START, separate=END)
 
 
-def tuned(model: LanguageModel, n_labels: int, seed: int) -> float:
+def fine_tuned_accuracy(model: LanguageModel, n_labels: int, seed: int) -> float:
     """Fine-tune a copy on ``n_labels`` sentences drawn by the seed; return its accuracy on new ones."""
     generator = generator_from(seed)
     pool = data().labelled
     rows = [pool[i] for i in torch.randperm(len(pool), generator=generator)[:n_labels].tolist()]
-    batches = (_labelled(draw_from(rows, BATCH, generator)) for _ in range(60 + n_labels // 4))
+    batches = (_labelled_batch(draw_from(rows, BATCH, generator)) for _ in range(60 + n_labels // 4))
     own = copy.deepcopy(model)
     train(own, SequenceClass(), batches, AdamConfig(), Constant(RATE, warmup=10))
-    return class_accuracy(own, _labelled(data().tested))
+    return class_accuracy(own, _labelled_batch(data().tested))
 
 
 @cache
-def from_scratch(mixer: str, n_labels: int, repeats: int) -> float:
+def accuracy_from_scratch(mixer: str, n_labels: int, repeats: int) -> float:
     """Return the mean accuracy over runs with different initial weights and labelled sentences."""
-    return fmean([tuned(model_of(mixer, seed), n_labels, seed) for seed in range(1, repeats + 1)])
+    return fmean(
+        [fine_tuned_accuracy(model_of(mixer, seed), n_labels, seed) for seed in range(1, repeats + 1)]
+    )
 
 
 LABELS = {"short": (64, 512), "long": (16, 32, 64, 128, 256, 512)}
@@ -321,9 +323,11 @@ def measure_accuracy_by_labels(size: Size, shuffled: bool) -> Series:
     gains: dict[str, list[float]] = {}
     for mixer in MIXERS:
         own = counts if size == "long" or mixer == "attention" else counts[:1]
-        model = pretrained(mixer, shuffled, PRETRAINED[size])
-        after = [fmean(tuned(model, n, seed) for seed in range(1, REPEATS[size] + 1)) for n in own]
-        scratch = [from_scratch(mixer, n, REPEATS[size]) for n in own]
+        model = pretrained_model(mixer, shuffled, PRETRAINED[size])
+        after = [
+            fmean(fine_tuned_accuracy(model, n, seed) for seed in range(1, REPEATS[size] + 1)) for n in own
+        ]
+        scratch = [accuracy_from_scratch(mixer, n, REPEATS[size]) for n in own]
         right |= {f"{mixer}, pretrained": after, f"{mixer}, from scratch": scratch}
         gains[mixer] = [a - b for a, b in zip(after, scratch, strict=True)]
     few, many = counts[0], counts[-1]

@@ -190,7 +190,7 @@ def _stack(placement: Placement, n_layers: int) -> EncoderStack:
     return plain_stack(WIDTH, n_layers, causal=True, placement=placement)
 
 
-def gradients(placement: Placement, n_layers: int, seed: int) -> list[float]:
+def gradient_norms(placement: Placement, n_layers: int, seed: int) -> list[float]:
     """Return the gradient norms of W_2 of all feed-forward networks of an untrained stack, first layer first.
 
     Inputs and output layer are random, and so is the target, at the last of 16 positions only: a mean over
@@ -212,7 +212,7 @@ def gradients(placement: Placement, n_layers: int, seed: int) -> list[float]:
 @cache
 def _by_layer(placement: Placement, n_layers: int, seeds: int) -> list[float]:
     """Return their means over several stacks."""
-    rows = [gradients(placement, n_layers, seed) for seed in range(seeds)]
+    rows = [gradient_norms(placement, n_layers, seed) for seed in range(seeds)]
     return [sum(column) / seeds for column in zip(*rows, strict=True)]
 
 
@@ -270,7 +270,7 @@ WARMUP: dict[Kind, float] = {"Adam": 1 / 3, "SGD": 2 / 3}
 """Share of the updates used for warm-up. With SGD at its highest rate, a third is not always enough."""
 
 
-def cycle(n_batches: int, seed: int) -> Iterator[Batch]:
+def cyclic_batches(n_batches: int, seed: int) -> Iterator[Batch]:
     """Yield sequences in which each symbol determines the next one: a single cycle through all symbols.
 
     A model that knows the cycle has a loss of 0; a uniform prediction has ln 29 = 3.37.
@@ -280,16 +280,16 @@ def cycle(n_batches: int, seed: int) -> Iterator[Batch]:
         yield Batch.windows(cyclic_sequences(SENTENCES, LENGTH + 1, TYPES, generator).numpy())
 
 
-def _model(placement: Placement, seed: int) -> LanguageModel:
+def _build_model(placement: Placement, seed: int) -> LanguageModel:
     with seeded(seed):
         embeddings, stack = embedding_table(TYPES, WIDTH), _stack(placement, N_LAYERS)
         return word_model(embeddings, stack, SinusoidalPositions(WIDTH), tied=False)
 
 
-def _trained(kind: Kind, placement: Placement, rate: float, warmup: int, n: int, seed: int) -> Training:
+def _train(kind: Kind, placement: Placement, rate: float, warmup: int, n: int, seed: int) -> Training:
     """Train for ``n`` updates at a constant rate, after a linear rise from 0 in the first ``warmup``."""
-    batches = cycle(n, seed)
-    return train(_model(placement, seed), NextToken(), batches, KINDS[kind], Constant(rate, warmup))
+    batches = cyclic_batches(n, seed)
+    return train(_build_model(placement, seed), NextToken(), batches, KINDS[kind], Constant(rate, warmup))
 
 
 @dataclass(frozen=True)
@@ -316,21 +316,21 @@ class Pair:
 
 
 @cache
-def _pair(kind: Kind, placement: Placement, rate: float, size: Size) -> Pair:
+def _train_pair(kind: Kind, placement: Placement, rate: float, size: Size) -> Pair:
     n, seeds = UPDATES[kind, size], range(1 if size == "short" else 3)
     warmups = 0, round(WARMUP[kind] * n)
-    return Pair(*([_trained(kind, placement, rate, warmup, n, seed) for seed in seeds] for warmup in warmups))
+    return Pair(*([_train(kind, placement, rate, warmup, n, seed) for seed in seeds] for warmup in warmups))
 
 
-def _pairs(kind: Kind, placement: Placement, size: Size) -> dict[float, Pair]:
+def _train_pairs(kind: Kind, placement: Placement, size: Size) -> dict[float, Pair]:
     """Return pairs by rate, highest first."""
-    return {rate: _pair(kind, placement, rate, size) for rate in reversed(RATES[kind, size])}
+    return {rate: _train_pair(kind, placement, rate, size) for rate in reversed(RATES[kind, size])}
 
 
 @measures("post-norm-needs-warm-up", placement=("post", "pre"))
 def measure_gain_of_warm_up(size: Size, placement: Placement) -> Series:
     """Train with and without a warm-up, at several rates."""
-    pairs = _pairs("Adam", placement, size)
+    pairs = _train_pairs("Adam", placement, size)
     rate, highest = next(iter(pairs.items()))
     gains = {f"{each:g}": pair.gain for each, pair in pairs.items()}
     ends = dict(zip(("without", "with"), highest.ends, strict=True))
@@ -341,10 +341,10 @@ def measure_gain_of_warm_up(size: Size, placement: Placement) -> Series:
             "norm": Measured("norm of the first gradient", highest.without[0].norms[0]),
             "gains": list(gains.values()),
         },
-        _ends({"Adam": pairs}),
+        _table_of_losses({"Adam": pairs}),
         [
-            _over_rates(f"Final loss ({placement}-norm)", pairs),
-            *_courses(highest, f"{placement}-norm, rate {rate:g}"),
+            _loss_panel(f"Final loss ({placement}-norm)", pairs),
+            *_training_panels(highest, f"{placement}-norm, rate {rate:g}"),
         ],
     )
 
@@ -352,8 +352,8 @@ def measure_gain_of_warm_up(size: Size, placement: Placement) -> Series:
 @measures("warm-up-and-optimizer", highest=(True, False))
 def compare_gains_of_optimizers(size: Size, *, highest: bool) -> Series:
     """Measure whether Adam needs a warm-up and SGD does not, with or without SGD's highest rate."""
-    found = {kind: _pairs(kind, "post", size) for kind in KINDS}
-    pre = {kind: _pair(kind, "pre", max(found[kind]), size).gain for kind in KINDS}
+    found = {kind: _train_pairs(kind, "post", size) for kind in KINDS}
+    pre = {kind: _train_pair(kind, "pre", max(found[kind]), size).gain for kind in KINDS}
     if not highest:
         found["SGD"] = {rate: pair for rate, pair in found["SGD"].items() if rate < max(found["SGD"])}
     gains = {kind: max(pair.gain for pair in pairs.values()) for kind, pairs in found.items()}
@@ -366,15 +366,15 @@ def compare_gains_of_optimizers(size: Size, *, highest: bool) -> Series:
             **measured_each("least loss at the end without warm-up, {}", least, "nats"),
             "gains": gains,
         },
-        _ends(found),
+        _table_of_losses(found),
         [
-            *(_over_rates(f"{kind}: final loss (post-norm)", pairs) for kind, pairs in found.items()),
-            _courses(first, f"SGD, post-norm, rate {rate:g}")[0],
+            *(_loss_panel(f"{kind}: final loss (post-norm)", pairs) for kind, pairs in found.items()),
+            _training_panels(first, f"SGD, post-norm, rate {rate:g}")[0],
         ],
     )
 
 
-def _ends(found: Mapping[Kind, Mapping[float, Pair]]) -> list[dict[str, str | float]]:
+def _table_of_losses(found: Mapping[Kind, Mapping[float, Pair]]) -> list[dict[str, str | float]]:
     """Return a row for each optimizer and rate."""
     names = "optimizer", "rate", "without warm-up", "with warm-up"
     return [
@@ -384,14 +384,14 @@ def _ends(found: Mapping[Kind, Mapping[float, Pair]]) -> list[dict[str, str | fl
     ]
 
 
-def _over_rates(title: str, pairs: Mapping[float, Pair]) -> Curves:
+def _loss_panel(title: str, pairs: Mapping[float, Pair]) -> Curves:
     """Draw the final losses with and without warm-up by rate."""
     without, warmed = zip(*(pair.ends for pair in pairs.values()), strict=True)
     lines = over([*pairs], {"without": without, "with warm-up": warmed})
     return Curves(title, "rate", "nats per token", lines, levels={"chance": math.log(TYPES)}, log="xy")
 
 
-def _courses(pair: Pair, title: str) -> list[Panel]:
+def _training_panels(pair: Pair, title: str) -> list[Panel]:
     """Draw losses and gradient norms by update, of the first training without and with warm-up."""
     trainings = {"without": pair.without[0], "with warm-up": pair.warmed[0]}
     return [

@@ -53,7 +53,7 @@ def measure_variance_by_width(size: Size, power: float, name: str) -> Series:
 _N, _D = 9, 16
 
 
-def _vectors(n: int, seed: int) -> Float[Tensor, "n d"]:
+def _draw_vectors(n: int, seed: int) -> Float[Tensor, "n d"]:
     return torch.randn(n, _D, generator=generator_from(seed))
 
 
@@ -65,7 +65,7 @@ def _heads(*rows: Float[Tensor, "n d"]) -> list[Float[Tensor, "1 1 n d"]]:
 @measures("scale-outside-softmax", inside=(False, True))
 def measure_row_sums(size: Size, *, inside: bool) -> Series:
     """Compute weights with 1 / √d_k inside the exponential, or as a factor of the quotient."""
-    q, k = _vectors(_N, 1), _vectors(_N if size == "short" else 10 * _N, 2)
+    q, k = _draw_vectors(_N, 1), _draw_vectors(_N if size == "short" else 10 * _N, 2)
     products, root = q @ k.T, math.sqrt(_D)
     weights = (products / root).softmax(-1) if inside else products.softmax(-1) / root
     queries, keys = _heads(q, k)
@@ -90,11 +90,11 @@ def measure_row_sums(size: Size, *, inside: bool) -> Series:
 def measure_dependence_on_later_words(size: Size, *, twice: bool) -> Series:
     """Change the last token, and measure the change of the tokens before it."""
     n = _N if size == "short" else 10 * _N
-    q, k, v = (_vectors(n, seed) for seed in (1, 2, 3))
+    q, k, v = (_draw_vectors(n, seed) for seed in (1, 2, 3))
     other_k, other_v = k.clone(), v.clone()
     other_k[-1] *= 3.0
     other_v[-1] += 1.0
-    masked = {"as printed": _masked_twice, "masked once": _masked_once}
+    masked = {"as printed": _attend_masked_twice, "masked once": _attend_masked_once}
     last_row = {name: attend(q, k, v)[1][-1] for name, attend in masked.items()}
     judged = "as printed" if twice else "masked once"
     (before, _), (after, _) = masked[judged](q, k, v), masked[judged](q, other_k, other_v)
@@ -113,14 +113,14 @@ def measure_dependence_on_later_words(size: Size, *, twice: bool) -> Series:
     )
 
 
-def _masked_twice(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+def _attend_masked_twice(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Compute ``Z = softmax(A + M) V`` with ``A = softmax(Q K^T)`` as in lecture S0, and the weights."""
     mask = torch.full((len(q), len(k)), -math.inf).triu(1)
     weights = ((q @ k.T).softmax(-1) + mask).softmax(-1)
     return weights @ v, weights
 
 
-def _masked_once(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+def _attend_masked_once(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the result and the weights with heedful's functions."""
     layout = Layout.of([len(q)])
     queries, keys, values = _heads(q, k, v)
@@ -135,13 +135,13 @@ def measure_change_by_padding(size: Size, *, masked: bool) -> Series:
     n_pads = [0, 1, 2, 4, 8] if size == "short" else [0, 1, 2, 4, 8, 16, 32, 64]
     with seeded(0):
         part = CrossAttention(_D, 2)
-    target, source = _vectors(5, 1), _vectors(_N, 2)
+    target, source = _draw_vectors(5, 1), _draw_vectors(_N, 2)
     layout = Layout.of([5])
     alone = part(target, layout, part.make_memory(source, Layout.of([_N])))
     changes = []
     for pads in n_pads:
         # The second sentence in the batch is longer, so the first is padded.
-        rows = torch.cat([source, _vectors(pads, 3)])
+        rows = torch.cat([source, _draw_vectors(pads, 3)])
         both, n_seen = torch.cat([source if masked else rows, rows]), _N if masked else len(rows)
         memory = part.make_memory(both, Layout.of([n_seen, len(rows)]))
         result = part(torch.cat([target, target]), Layout.of([5, 5]), memory)
@@ -169,7 +169,7 @@ def find_visible_words(size: Size, *, cross: bool) -> Series:
     The words are those of a source or, for causal self-attention, those of the target itself.
     """
     n = _N if size == "short" else 4 * _N
-    x, source, layout = _vectors(n, 1), _vectors(n, 2), Layout.of([n])
+    x, source, layout = _draw_vectors(n, 1), _draw_vectors(n, 2), Layout.of([n])
     with seeded(0):
         crossing, causal = CrossAttention(_D, 2), SelfAttention(_D, 2, causal=True)
 
@@ -179,7 +179,7 @@ def find_visible_words(size: Size, *, cross: bool) -> Series:
     before, sees = attend(source), torch.zeros(n, n)
     for j in range(n):
         changed = source.clone()
-        changed[j] += _vectors(1, 3)[0]
+        changed[j] += _draw_vectors(1, 3)[0]
         sees[:, j] = (attend(changed) - before).abs().amax(-1) > 1e-6
     visible = sees.sum(-1).tolist()
     early = sees.triu(1).sum().item()
@@ -200,7 +200,7 @@ TEMPERATURES = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4)
 N_KEYS, WIDTH = 8, 16
 
 
-def _looked_up(queries: Tensor, keys: Tensor, values: Tensor, temperature: float = 1.0) -> Tensor:
+def _soft_lookup(queries: Tensor, keys: Tensor, values: Tensor, temperature: float = 1.0) -> Tensor:
     """Compute softmax(q·k / temperature) over the values, for every query."""
     seen = Layout.of([len(queries)]).sees(Layout.of([len(keys)]))
     weights = attention_weights(DotScore()(queries, keys)[None, None] / temperature, seen)
@@ -219,7 +219,7 @@ def measure_distance_from_hard_lookup(size: Size, tie: bool) -> Series:
     if tie:
         keys[1] = keys[0]
     hard = values[(queries @ keys.mT).argmax(1)]
-    apart = [largest_difference(_looked_up(queries, keys, values, each), hard) for each in TEMPERATURES]
+    apart = [largest_difference(_soft_lookup(queries, keys, values, each), hard) for each in TEMPERATURES]
     name, title = "difference from the hard lookup at τ", "From a soft lookup to a hard one"
     x, y = "1 / temperature", "greatest difference from the best value"
     curves = over([1 / t for t in TEMPERATURES], {"": [max(each, 1e-16) for each in apart]})
@@ -292,13 +292,13 @@ def measure_answers_by_table_size_and_repetition(size: Size, asking: bool) -> Se
         # A longer key would win for queries of other keys.
         keys *= WIDTH**0.5 / keys.norm(dim=1, keepdim=True)
         queries = keys + 0.3 * torch.randn(n, WIDTH) if asking else torch.zeros(n, WIDTH)
-        answers = _looked_up(queries, keys, values)
+        answers = _soft_lookup(queries, keys, values)
         widths.add(answers.shape[1])
         nearest = torch.cdist(answers, values).argmin(1)
         right.append((nearest == torch.arange(n)).double().mean().item())
     unnormalised = DotScore()(queries, keys).div(WIDTH).exp()
     sums = [unnormalised.repeat(1, times) @ values.repeat(times, 1) for times in REPEATS]
-    means = [_looked_up(queries, keys.repeat(times, 1), values.repeat(times, 1)) for times in REPEATS]
+    means = [_soft_lookup(queries, keys.repeat(times, 1), values.repeat(times, 1)) for times in REPEATS]
     changes = [relative_difference(each, means[0]) for each in means]
     sizes = {
         "weighted mean": [(each.norm() / means[0].norm()).item() for each in means],

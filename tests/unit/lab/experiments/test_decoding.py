@@ -44,8 +44,8 @@ def logits_of(model, prefix):
 
 @pytest.mark.parametrize("own", [False, True])
 def test_errors_by_a_plain_loop(model, own):
-    rows = decoding.chained(3, torch.Generator().manual_seed(5))
-    look = decoding.with_own_prefix if own else decoding.with_gold_prefix
+    rows = decoding.draw_cyclic_sequences(3, torch.Generator().manual_seed(5))
+    look = decoding.errors_with_own_prefix if own else decoding.errors_with_gold_prefix
     found = look(model, rows)
     losses = np.zeros((3, decoding.LENGTH))
     wrong = np.zeros((3, decoding.LENGTH))
@@ -64,12 +64,12 @@ def test_errors_by_a_plain_loop(model, own):
 
 def test_a_chain_has_one_successor_for_each_symbol_and_the_other_task_none():
     generator = torch.Generator().manual_seed(2)
-    rows = decoding.chained(50, generator)
+    rows = decoding.draw_cyclic_sequences(50, generator)
     follows = {}
     for a, b in zip(rows[:, :-1].flatten().tolist(), rows[:, 1:].flatten().tolist(), strict=True):
         assert follows.setdefault(a, b) == b
     assert len(follows) == decoding.N_SYMBOLS
-    rows = decoding.unchained(2000, generator)
+    rows = decoding.draw_independent_sequences(2000, generator)
     assert rows.shape == (2000, decoding.LENGTH + 1)
     harmonic = sum(1 / k for k in range(1, decoding.N_SYMBOLS + 1))
     assert (rows == 0).float().mean().item() == pytest.approx(1 / harmonic, rel=0.05)

@@ -110,7 +110,7 @@ def test_the_verdict(leads, verdict):
 def test_a_lead_is_what_layer_norm_takes_off_the_loss(monkeypatch):
     losses = {(LAYER, 1): 2.0, (LAYER, 8): 1.5, (BATCH, 1): 3.0, (BATCH, 8): 1.6}
     made_up = lambda norm, n, *_: norms_compared.Trained(losses[norm, n], 0.0, 0.0, 0.0)  # noqa: E731
-    monkeypatch.setattr(norms_compared, "trained", made_up)
+    monkeypatch.setattr(norms_compared, "train_and_evaluate", made_up)
     found = judged(NAME, norms_compared.compare_losses_by_batch_size("short", 0))
     assert [each.value for each in found.measured[:2]] == pytest.approx([1.0, 0.1])
     assert found.verdict == "holds with conditions"

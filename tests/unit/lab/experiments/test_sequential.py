@@ -6,6 +6,7 @@ from sweep import Laws, curve, made, value
 from torch import nn
 
 from heedful.lab.experiments import sequential
+from heedful.lab.tiny import plain_stack
 from heedful.model_summary.summary import describe
 from heedful.nn.layout import Layout, Tokens
 
@@ -40,7 +41,10 @@ def test_chains_grow_with_tokens_in_a_recurrence_and_with_layers_in_attention():
         assert growth[cell] == pytest.approx(round(growth[cell]), abs=1e-6)
     # Of a plain RNN a product and a tanh; gates come to it in an LSTM.
     assert 2 <= round(growth["RNN"]) < growth["LSTM"]
-    one, two, three = (sequential.depth(sequential._attention_encoder(8, n)()) for n in (1, 2, 3))
+    one, two, three = (
+        sequential.depth(sequential.build_run(lambda n=n: plain_stack(sequential.D, n, causal=False), 8)())
+        for n in (1, 2, 3)
+    )
     assert two - one == three - two == value("serial-encoder", "further operations in a row for each layer")
 
 
@@ -56,7 +60,7 @@ def test_clocks_stand_in_a_table_and_a_panel_and_in_no_figure(name):
 
 
 def test_what_is_timed_of_an_encoder_builds_nothing(monkeypatch):
-    runs = {name: make(4) for name, make in sequential.ENCODERS.items()}
+    runs = {name: sequential.build_run(build, 4) for name, build in sequential.ENCODERS.items()}
     monkeypatch.setattr(nn.Module, "__init__", lambda *_, **__: pytest.fail("a module was built"))
     for run in runs.values():
         torch.testing.assert_close(run(), run())
@@ -66,7 +70,7 @@ def test_what_is_timed_of_an_encoder_builds_nothing(monkeypatch):
 def test_a_training_is_timed_in_the_run_and_a_writing_in_the_control(monkeypatch):
     timed = []
     monkeypatch.setattr(sequential, "_timed", lambda work: timed.append(work) or 1.0)
-    for written, work in ((False, sequential.train_step), (True, sequential.write_words)):
+    for written, work in ((False, sequential.train_step), (True, sequential.generate_words)):
         timed.clear()
         sequential.compare_training_of_two_models("short", written)
         assert [(each.func, *each.args) for each in timed] == [
@@ -79,7 +83,7 @@ def test_so_many_words_are_written_one_by_one(name, monkeypatch):
     model, written = sequential.translator(name), []
     extend = model.extend
     monkeypatch.setattr(model, "extend", lambda new, state: written.append(new) or extend(new, state))
-    sequential.write_words(name, 5)
+    sequential.generate_words(name, 5)
     assert [len(new.ids) for new in written] == [1] * 5
 
 
@@ -88,17 +92,17 @@ def test_a_transformer_is_trained_on_all_words_at_once_and_writes_them_one_by_on
     assert value("trained-faster", f"{growth}, Transformer") == pytest.approx(0, abs=1e-9)
     assert value("trained-faster", f"{growth}, LSTM") > 3
     assert value("trained-faster", f"{growth}, Transformer", control=True) > 3
-    once = sequential.chain("Transformer", 1, written=False)
-    assert sequential.chain("Transformer", 1, written=True) == once
-    one, two = (sequential.chain("Transformer", n, written=True) for n in (7, 8))
+    once = sequential.sequential_operations("Transformer", 1, written=False)
+    assert sequential.sequential_operations("Transformer", 1, written=True) == once
+    one, two = (sequential.sequential_operations("Transformer", n, written=True) for n in (7, 8))
     assert two - one == sequential.depth(sequential.step_logits("Transformer", 8)) < once
 
 
 def test_a_word_that_is_written_has_the_logits_of_the_one_that_is_read():
     for name in sequential.CONFIGS:
         model = sequential.translator(name)
-        target = torch.cat([sequential.words(4).ids, torch.tensor([1])])
-        hidden = model(Tokens(target, Layout.of([5])), sequential.words(5))
+        target = torch.cat([sequential.draw_words(4).ids, torch.tensor([1])])
+        hidden = model(Tokens(target, Layout.of([5])), sequential.draw_words(5))
         torch.testing.assert_close(sequential.step_logits(name, 5), model.heads["token"](hidden)[-1:])
 
 
@@ -106,7 +110,7 @@ def test_operations_of_a_step_are_those_that_the_model_summary_counts():
     """Up to the layers' products with what needs no gradient: the first words are no weights' output."""
     n = 8
     counted = describe(sequential.translator("Transformer"), length=n, source_length=n)
-    doubled = sequential.operations("Transformer", n) * 2
+    doubled = sequential.flops_per_word("Transformer", n) * 2
     assert doubled == pytest.approx(counted.training_flops_per_token, rel=0.1)
 
 
