@@ -62,7 +62,7 @@ def named_each(pattern: str, values: Mapping[Name, Value]) -> dict[str, Value]:
     return {pattern.format(name): value for name, value in values.items()}
 
 
-def table(columns: Mapping[str, Iterable[str | float]]) -> list[dict[str, str | float]]:
+def table_of(columns: Mapping[str, Iterable[str | float]]) -> list[dict[str, str | float]]:
     """Return the rows of a table given by its columns, which must be equally long.
 
     A mapping as a column stands for its keys.

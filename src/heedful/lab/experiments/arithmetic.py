@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from heedful.lab.drawing import Bars
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, seeded
 from heedful.lab.tiny import flops_of, milliseconds, plain_stack
 from heedful.model_summary.lines import Line
@@ -140,7 +140,7 @@ def compare_shapes_of_formulas(size: Size, *, printed: bool) -> Series:
             "nothing": Measured("formulas whose factors do not fit", nothing, expected=0.0),
             "n_formulas": n,
         },
-        table(
+        table_of(
             {
                 "lecture": [each.lecture for each in SHAPES],
                 "printed": [each.printed for each in SHAPES],
@@ -191,7 +191,7 @@ def compare_parameters_of_query_matrix(size: Size, printed: Mapping[str, int]) -
             "eight": Measured("eight times what is printed for one head", 8.0 * 32_178, expected=262_144.0),
             "n_wrong": sum(counted[what] != number for what, number in printed.items()),
         },
-        table({"what": counted, "counted": counted.values()}),
+        table_of({"what": counted, "counted": counted.values()}),
         [Bars("W_Q of one head", "", "parameters", bars)],
     )
 
@@ -215,7 +215,7 @@ def compare_parameters_of_encoder(size: Size, name: str) -> Series:
             "encoder": Measured("parameters of the encoder", whole.parameters, expected=18e6),
             **measured_each("of a layer: {}", parts),
         },
-        table({"part": parts, "parameters": parts.values()}),
+        table_of({"part": parts, "parameters": parts.values()}),
         [Bars(f"An encoder layer of {name}", "", "parameters", parts)],
     )
 
@@ -232,7 +232,7 @@ def compare_parameters_of_decoder(size: Size, name: str) -> Series:
             **measured_each("of a layer: {}", parts, expected=dict.fromkeys(parts, 0.0) | printed),
             "parts": parts,
         },
-        table({"part": parts, "parameters": parts.values()}),
+        table_of({"part": parts, "parameters": parts.values()}),
         [Bars(f"A decoder layer of {name}", "", "parameters", parts)],
     )
 
@@ -272,7 +272,7 @@ def compare_published_sizes(size: Size, more_layers: int) -> Series:
     errors = {name: abs(counted[name] / printed - 1) for name, printed in PRINTED.items()}
     return Series(
         {**measured_each("parameters of {}", counted, expected=PRINTED), "most": max(errors.values())},
-        table(
+        table_of(
             {
                 "model": PRINTED,
                 "printed": PRINTED.values(),
@@ -315,7 +315,7 @@ def compare_answers_with_autograd(size: Size, answers: Mapping[str, float]) -> S
             **measured_each("∂L/∂{}", ordered, expected=answers),
             "n_wrong": sum(not math.isclose(found[name], answer) for name, answer in answers.items()),
         },
-        table({"by": answers, "printed": answers.values(), "autograd": [found[name] for name in answers]}),
+        table_of({"by": answers, "printed": answers.values(), "autograd": [found[name] for name in answers]}),
         [
             Bars("Printed answers", x, "", {name: answers[name] for name in letters}),
             Bars("Autograd", x, "", {name: found[name] for name in letters}),
@@ -353,7 +353,7 @@ def measure_cost_of_backward_pass(size: Size, *, weights: bool) -> Series:
             "ratio": Measured("operations backward to forward", ratio, expected=2.0),
             **measured_each("{}", counts, "FLOPs"),
         },
-        table({"pass": counts, "FLOPs": counts.values(), "ms": times.values()}),
+        table_of({"pass": counts, "FLOPs": counts.values(), "ms": times.values()}),
         [
             Bars(
                 "Matrix products of two encoder layers",

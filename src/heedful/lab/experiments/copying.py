@@ -17,7 +17,7 @@ from torch import Tensor
 
 from heedful.data.batch import Batch
 from heedful.lab.drawing import Curves, Matrix, over
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, generator_from
 from heedful.lab.tiny import Training, attention_weights, symbol_model, train
 from heedful.models.language_model import LanguageModel
@@ -134,7 +134,7 @@ def measure_accuracy_on_repeated_symbols(size: Size, judged: int) -> Series:
             "right": fmean(shares[LAYERS[judged]]),
             "n_layers": judged,
         },
-        table({"first weights": [seed + 1 for seed in seeds], **shares}),
+        table_of({"first weights": [seed + 1 for seed in seeds], **shares}),
         [_accuracy_panel(models), _head_panel(heads[LAYERS[judged]][-1], rows, judged)],
     )
 

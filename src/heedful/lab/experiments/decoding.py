@@ -13,7 +13,7 @@ from torch import Tensor
 
 from heedful.data.batch import Batch
 from heedful.lab.drawing import Curves, numbered, over
-from heedful.lab.experiment import Measured, Series, Size, measures, named_each, table
+from heedful.lab.experiment import Measured, Series, Size, measures, named_each, table_of
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import (
     blocks_of,
@@ -120,7 +120,7 @@ def compare_gold_and_own_prefixes(
             "gold": Measured("wrong tokens with gold prefixes", gold.wrong.mean().item()),
             "own": Measured("wrong tokens with own prefixes", own.wrong.mean().item()),
         },
-        table(
+        table_of(
             {
                 "place": places,
                 "wrong, gold prefix": [shares["gold prefix"][t - 1] for t in places],
@@ -192,7 +192,7 @@ def measure_savings_of_a_cache(size: Size, *, causal: bool) -> Series:
             "change": Measured("largest change of a token by those that follow it", change, expected=0.0),
             "saved": Measured(f"operations that a cache saves for {lengths[-1]} tokens, factor", anew / kept),
         },
-        table({"tokens": lengths, **flops}),
+        table_of({"tokens": lengths, **flops}),
         [
             Curves("Operations to generate a text", "tokens", "FLOPs", over(lengths, cost), log="xy"),
             Curves("Change of each token caused by later ones", "token", "largest difference", changes),

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.lab.drawing import Curves, Matrix, over
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, seeded
 from heedful.lab.tiny import blocks_of, plain_stack, relative_difference
 from heedful.nn.attention.self_attention import SelfAttention
@@ -119,7 +119,7 @@ def measure_distances_by_layer(size: Size, complete: bool) -> Series:
             "start": Measured("greatest distance at the start", diameters[0]),
             "shrinks": shrinks,
         },
-        table({"layer": layers, "greatest distance": diameters}),
+        table_of({"layer": layers, "greatest distance": diameters}),
         [Curves("Greatest distance of two tokens", "layer", "distance", curves, log="y")],
     )
 
@@ -152,7 +152,7 @@ def find_paths_of_gradient(size: Size, residual: bool) -> Series:
             "paths": Measured("paths of which the gradient is the sum", float(len(needed)), expected=4.0),
             "error": Measured("the sum of all four: relative error", error),
         },
-        table(
+        table_of(
             {
                 "path": PATHS,
                 "norm of its Jacobian": [term.norm().item() for term in terms],
@@ -247,6 +247,6 @@ def measure_gradient_of_first_layer(size: Size, residual: bool) -> Series:
             "others": without if residual else with_it,
             "residual": residual,
         },
-        table({"layers": depths, **gradients}),
+        table_of({"layers": depths, **gradients}),
         [Curves("Gradient of W_2 in the first layer", "layers", "norm, before training", curves, log="y")],
     )

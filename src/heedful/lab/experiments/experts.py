@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.lab.drawing import Bars, Curves, Matrix
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import (
     Training,
@@ -176,7 +176,7 @@ def compare_perplexity_at_equal_operations(size: Size, few: bool) -> Series:
             **measured_each("parameters, {}", parameters),
             "favourites": Measured("favourites to learn", symbols**2),
         },
-        table(
+        table_of(
             {
                 "network": found,
                 "perplexity": perplexity.values(),
@@ -332,7 +332,7 @@ def compare_readings_of_compressed_memory(size: Size, *, early: bool) -> Series:
             "a_third": a_third,
             "leak": max(leaks.values()),
         },
-        table({"reading": numbers, "numbers in the filters": numbers.values()}),
+        table_of({"reading": numbers, "numbers in the filters": numbers.values()}),
         [
             Matrix("Slots that each token sees", "slot", "token", seen, limits=(0.0, 1.0)),
             Bars("Parameters of the filters", "interpretation", "", {**numbers}),

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from heedful.lab.drawing import Curves, Matrix, over
-from heedful.lab.experiment import Measured, Series, Size, measures, table
+from heedful.lab.experiment import Measured, Series, Size, measures, table_of
 from heedful.lab.seeds import seeded
 from heedful.lab.tiny import largest_difference
 from heedful.model_summary.summary import ModelSummary, summary_of
@@ -101,7 +101,7 @@ def measure_difference_from_convolution(size: Size, n_heads: int) -> Series:
             "n_heads": Measured("heads", float(n_heads), expected=float(KERNEL**2)),
             "n_neighbours": KERNEL**2,
         },
-        table({"sharpness α": ALPHAS, "greatest difference": differences}),
+        table_of({"sharpness α": ALPHAS, "greatest difference": differences}),
         [
             Matrix("Convolution", "", "", wanted[0].tolist(), inches=NARROW),
             Matrix("Attention", "", "", found[SHARPNESS][0].tolist(), inches=NARROW),
@@ -238,7 +238,7 @@ def measure_growth_of_operations(size: Size, block: int | None) -> Series:
             "on_patches": Measured("one layer on patches, forward", on_patches / 1e12, "TFLOPs"),
             "block": BLOCK,
         },
-        table(
+        table_of(
             {
                 "image": [f"{side} x {side}" for side in SIDES],
                 "tokens": [side**2 for side in SIDES],

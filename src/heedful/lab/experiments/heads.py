@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.lab.drawing import Bars, Curves, Matrix, over
-from heedful.lab.experiment import Measured, Series, Size, measures, table
+from heedful.lab.experiment import Measured, Series, Size, measures, table_of
 from heedful.lab.seeds import seeded
 from heedful.lab.tiny import minimise, relative_difference
 from heedful.model_summary.summary import ModelSummary, summary_of
@@ -93,7 +93,7 @@ def measure_order_sensitivity(size: Size, judged: str) -> Series:
     }
     return Series(
         {"change": Measured(f"change of a token's output, {judged} tells the order", changes[judged])},
-        table({"what tells the order": changes, "change when shuffled": changes.values()}),
+        table_of({"what tells the order": changes, "change when shuffled": changes.values()}),
         [
             Bars(
                 "Change of a token's output when the tokens are shuffled",
@@ -144,7 +144,7 @@ def count_cost_by_heads(size: Size, full: bool) -> Series:
             ),
             "ratios": ratios,
         },
-        table({"heads": counted, "parameters": parameters, "FLOPs for each token": flops}),
+        table_of({"heads": counted, "parameters": parameters, "FLOPs for each token": flops}),
         [
             Curves(
                 title,

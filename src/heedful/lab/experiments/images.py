@@ -21,7 +21,7 @@ from heedful.data.batch import Batch
 from heedful.explain.matrix import Numbers
 from heedful.explain.views.distances import image_distance, patch_distances
 from heedful.lab.drawing import Curves, Matrix, numbered, over
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import attention_taps, class_accuracy, n_parameters, predicted_classes, train
 from heedful.models.base import Model
@@ -178,7 +178,7 @@ def compare_accuracy_by_training_images(size: Size, *, shuffle: bool) -> Series:
             "last_lead": leads[-1],
             "most": counts[-1],
         },
-        table({"images": counts, **right, "ResNet ahead by": leads}),
+        table_of({"images": counts, **right, "ResNet ahead by": leads}),
         [
             Curves(
                 "Class: the sign on the left" + (", pixels shuffled" if shuffle else ""),
@@ -375,7 +375,7 @@ def measure_attention_distances_by_layer(size: Size, *, confined: bool) -> Serie
             "least_later": means[1:].min(),
             "even": EVEN,
         },
-        table(
+        table_of(
             {
                 "layer": range(1, N_LAYERS + 1),
                 "before training": means_before,

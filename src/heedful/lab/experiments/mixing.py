@@ -13,7 +13,7 @@ from torch import nn
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
 from heedful.lab.drawing import Bars, Curves, of_rows
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.experiments.transfer import BATCH, data, sentence_batch
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import (
@@ -203,7 +203,7 @@ def compare_mixers_at_equal_budget(size: Size, judged: tuple[str, ...]) -> Serie
             "least": min(right[mixer] for mixer in judged),
             "attention": right["attention"],
         },
-        table(
+        table_of(
             {
                 "mixer": right,
                 "right classes": right.values(),
@@ -281,7 +281,7 @@ def measure_causality_and_length_limits(size: Size, judged: tuple[str, ...]) -> 
             "most": max(changes.values()),
             "longer": all(reads.values()),
         },
-        table(
+        table_of(
             {
                 "part": parts,
                 "change of earlier tokens": change.values(),
@@ -357,7 +357,7 @@ def compare_lstm_and_convolution(size: Size, judged: str) -> Series:
             **measured_each("right words, {}", right, "%"),
             **measured_each("operations a word, {}", {mixer: flops[mixer] for mixer in right}, "FLOPs"),
         },
-        table(
+        table_of(
             {
                 "mixer": found,
                 "nats a word": [each.nats for each in found.values()],

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heedful.lab.drawing import Curves, Points, numbered, over
-from heedful.lab.experiment import Measured, Series, Size, measures, table
+from heedful.lab.experiment import Measured, Series, Size, measures, table_of
 from heedful.lab.seeds import generator_from
 from heedful.lab.tiny import largest_difference
 from heedful.nn.declarations import claims
@@ -101,7 +101,7 @@ def measure_change_by_batch_size(size: Size, judged: str) -> Series:
             "gradient": Measured("gradient that reaches a token that stands alone", reaches),
             "among_16": Measured("change among 16 tokens", own[sizes.index(16)]),
         },
-        table({"tokens in the batch": sizes, "change of a token": own}),
+        table_of({"tokens in the batch": sizes, "change of a token": own}),
         [
             Curves(
                 "Change of a token caused by other tokens",

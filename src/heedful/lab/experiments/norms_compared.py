@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.lab.drawing import Curves, over
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, named_each, table
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, named_each, table_of
 from heedful.lab.experiments.transfer import data, sentence_batch
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import draw_from, train, word_model
@@ -188,7 +188,7 @@ def compare_losses_by_batch_size(size: Size, n_extra: int) -> Series:
             **measured_each("batch's means off the running ones, sentences: {}", off_at_ends, "deviations"),
             "leads": leads,
         },
-        table(
+        table_of(
             {
                 "sentences": counts,
                 **named_each("loss, {}", loss),

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from heedful.lab.drawing import Curves, Matrix, Panel, over
-from heedful.lab.experiment import Measured, Series, Size, measures, table
+from heedful.lab.experiment import Measured, Series, Size, measures, table_of
 from heedful.lab.seeds import seeded
 from heedful.lab.tiny import pre_norm_block, relative_difference
 from heedful.nn.attention.self_attention import SelfAttention
@@ -92,7 +92,7 @@ def measure_wavelengths(size: Size, base: float) -> Series:
             "most": Measured("a wavelength to the one before, most", ratios.max().item(), expected=ratio),
             "base": base,
         },
-        table(
+        table_of(
             {
                 "base of": BASES,
                 "base": BASES.values(),
@@ -210,7 +210,7 @@ def measure_error_of_shifts(size: Size, printed: bool) -> Series:
             "worst": Measured(name, max(errors)),
             "exact": Measured("error of R_k, worst", max(exact), expected=None if printed else 0.0),
         },
-        table({"shift k": SHIFTS, "best matrix": errors, "R_k": exact}),
+        table_of({"shift k": SHIFTS, "best matrix": errors, "R_k": exact}),
         [
             Matrix(f"R_k for k = {SHIFTS[2]}", "column", "column", _rotation(SHIFTS[2]).tolist(), limits),
             Matrix("Positions", "column", "position", rows[:60].tolist(), limits, square=False),
@@ -238,7 +238,7 @@ def measure_products_by_distance(size: Size, *, printed: bool) -> Series:
             "product": Measured("p_0 · p_16", products[0, 16].item()),
             "most": max(spread.values()),
         },
-        table({"distance": spread, "spread of the products": spread.values()}),
+        table_of({"distance": spread, "spread of the products": spread.values()}),
         [Curves("Product of two positions at distance 16", "first position j", "p_j · p_{j+16}", curves)],
     )
 
@@ -272,7 +272,7 @@ def measure_change_with_constant_positions(size: Size, part: Callable[[int], Pos
             "change": Measured("change of a token's output when shuffled", change, expected=exact),
             "length": Measured(name, lengths[-1]),
         },
-        table({"position": LENGTHS_AT, "length of its vector": lengths}),
+        table_of({"position": LENGTHS_AT, "length of its vector": lengths}),
         [
             Curves(
                 f"Length of a position's vector, d = {D_MODEL}",

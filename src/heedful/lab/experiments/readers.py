@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from heedful.errors import RequestError
 from heedful.lab.drawing import Curves, over
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, seeded
 from heedful.lab.tiny import minimise, n_parameters, relative_difference
 from heedful.nn.attention.relative import Rotary
@@ -164,7 +164,7 @@ def compare_added_and_concatenated_positions(size: Size, judged: str) -> Series:
             "added": means[ADDED],
             "beside": means[judged],
         },
-        table(
+        table_of(
             {"positions are": means, "columns for words": [WIDTH, WIDTH - BESIDE], "right": means.values()}
         ),
         [

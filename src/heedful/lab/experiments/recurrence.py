@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.lab.drawing import Curves, numbered, over
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import n_parameters, slope, train
 from heedful.models import recurrent
@@ -77,7 +77,7 @@ def measure_gradient_by_distance(size: Size, judged: str) -> Series:
             **measured_each("what a token of distance leaves of the gradient, {}", ordered),
             "factor": factors[judged],
         },
-        table({"distance": powers_of_two, **shown}),
+        table_of({"distance": powers_of_two, **shown}),
         [
             Curves(
                 "Gradient of the last output w.r.t. earlier tokens",
@@ -365,7 +365,7 @@ def measure_accuracy_by_sentence_length(size: Size, longest: int | None) -> Seri
             "wider_gain": ends.get(WIDER, ends[FIXED]) - ends[FIXED],
             "in_order_loss": ends[FIXED] - ends.get(IN_ORDER, ends[FIXED]),
         },
-        table({"words": lengths, **by_length}),
+        table_of({"words": lengths, **by_length}),
         [
             Curves(title, x, y, lines, limits=(0.0, 1.04), inches=(4.8, 3.8))
             for title, x, lines in (

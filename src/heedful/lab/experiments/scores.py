@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from heedful.lab.drawing import Curves, of_rows, over
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import seeded
 from heedful.lab.tiny import largest_difference, n_parameters
 from heedful.nn.attention.scores import (
@@ -97,7 +97,7 @@ def compare_gradients_of_additive_score_and_product(size: Size, rival: ScoreFunc
             "additive": Measured(f"variance of additive scores {last}", by["variance"]["additive"][-1]),
             "product": Measured(f"variance of products {last}", by["variance"]["product"][-1]),
         },
-        table({"d_k": widths, **by["gradient"]}),
+        table_of({"d_k": widths, **by["gradient"]}),
         [
             Curves(title, "d_k", key, over(widths, by[key]), log="xy")
             for title, key in (

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 
 from heedful.lab.drawing import Curves, over
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, named_each, table
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, named_each, table_of
 from heedful.lab.seeds import cache, seeded
 from heedful.lab.tiny import flops_of, milliseconds, n_parameters, operations_behind, plain_stack, slope
 from heedful.models.base import Model
@@ -79,7 +79,7 @@ def measure_depth_by_length(size: Size, judged: Sequence[str]) -> Series:
             "by_layer": Measured("further operations in a row for each layer of attention", by_layer),
             "growth": list(growth.values()),
         },
-        table({"tokens": lengths, **named_each("in a row, {}", depths), **named_each("ms, {}", times)}),
+        table_of({"tokens": lengths, **named_each("in a row, {}", depths), **named_each("ms, {}", times)}),
         [
             Curves("Sequential operations", "tokens", "longest chain", over(lengths, depths)),
             _time_panel(lengths, times, "tokens"),
@@ -262,7 +262,7 @@ def compare_training_of_two_models(size: Size, written: bool) -> Series:
             "ratio": most[transformer] / most[recurrent],
             "timed": "generating one sentence" if written else "a training step with one sentence",
         },
-        table(
+        table_of(
             {
                 "words": lengths,
                 **named_each("in a row, {}", chains),

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Literal
 
 from heedful.lab.drawing import Bars, Dots
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.experiments.arithmetic import BASE, BIG, summary
 
 Pair = Literal["En-De", "En-Fr"]
@@ -200,9 +200,9 @@ def _closest(compared: Sequence[Comparison]) -> Iterator[Measured]:
         own = [each for each in compared if (each.pair, each.own.name) == (pair, name)]
         ahead = min(each.ahead for each in own)
         cost = min(each.relative_cost for each in own if each.is_cost_known)
-        printed = (PAPER.get((pair, name, what)) for what in ("BLEU", "cost"))
-        yield Measured(f"{pair}, {name}, above the best rival", ahead, "BLEU", next(printed))
-        yield Measured(f"{pair}, {name}, cost of the cheapest rival", cost, "times its own", next(printed))
+        bleu, share = (PAPER.get((pair, name, what)) for what in ("BLEU", "cost"))
+        yield Measured(f"{pair}, {name}, above the best rival", ahead, "BLEU", bleu)
+        yield Measured(f"{pair}, {name}, cost of the cheapest rival", cost, "times its own", share)
 
 
 def _scores_over_costs(pair: Pair, table: Sequence[Translator]) -> Dots:
@@ -246,7 +246,7 @@ def compare_training_costs(size: Size, chip: str) -> Series:
             **measured_each("{}, time by its updates", hours, "hours", HOURS),
             **off,
         },
-        table(
+        table_of(
             {
                 "model": TRAINING,
                 "printed": TRAINING.values(),

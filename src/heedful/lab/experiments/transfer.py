@@ -20,7 +20,7 @@ from heedful.data.corpora.derivations import derivations
 from heedful.data.corpora.grammar import Sentence
 from heedful.data.corpora.lexicon import NOUNS
 from heedful.lab.drawing import Bars, Curves, over
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.experiments.arithmetic import BASE, summary
 from heedful.lab.seeds import cache, generator_from, seed_of, seeded
 from heedful.lab.tiny import (
@@ -61,10 +61,8 @@ def count_parameters_by_tying(size: Size, tie: str) -> Series:
     parameters = {how: summary(BASE, f"tie={how}").parameters for how in TIES}
     three_way, target, none = parameters.values()
     matrix = 37_000 * 512
-    title, millions = (
-        "Parameters of the base model, V = 37,000",
-        {how: n / 1e6 for how, n in parameters.items()},
-    )
+    title = "Parameters of the base model, V = 37,000"
+    millions = {how: n / 1e6 for how, n in parameters.items()}
     return Series(
         {
             "total": Measured("parameters of the base model", parameters[tie], expected=65e6),
@@ -72,7 +70,7 @@ def count_parameters_by_tying(size: Size, tie: str) -> Series:
             "saved": Measured("saved by tying three ways", none - three_way, "", 2.0 * matrix),
             "saved_by_target": Measured("saved by tying the target's two", none - target, "", 1.0 * matrix),
         },
-        table({"tied": parameters, "parameters": parameters.values()}),
+        table_of({"tied": parameters, "parameters": parameters.values()}),
         [Bars(title, "tying", "millions", millions, levels={"printed: 65 million": 65.0})],
     )
 
@@ -130,7 +128,7 @@ def count_parameters_behind_last_state(size: Size, *, tied: bool) -> Series:
             "apart": Measured("largest difference of tied and untied states", max(apart), expected=0.0),
             "sums": Measured(of_sums, sums, expected=0.0),
         },
-        table({"steps": lengths, **counts}),
+        table_of({"steps": lengths, **counts}),
         [Curves("Parameters of an RNN by sequence length", "steps", y, over(lengths, counts), log="xy")],
     )
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.lab.drawing import Curves, Panel, numbered, over
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, named_each, table
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, named_each, table_of
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import Training, cyclic_sequences, plain_stack, slope, train, word_model
 from heedful.models.language_model import LanguageModel
@@ -139,7 +139,7 @@ def measure_adams_steps(size: Size, corrected: bool, beta2: float = 0.98) -> Ser
             "least": min(lengths),
             "most": max(lengths),
         },
-        table({"gradient": gradients, "first step, in rates": [own[0] for own in paths.values()]}),
+        table_of({"gradient": gradients, "first step, in rates": [own[0] for own in paths.values()]}),
         [
             Curves(
                 f"Steps under a constant gradient, β2 = {beta2}",
@@ -237,7 +237,7 @@ def measure_gradients_by_depth(size: Size, placement: Placement) -> Series:
             "first": Measured(f"gradient of the first of {deepest} layers", in_deepest[placement][0]),
             "last_of_few": Measured(f"gradient of the last of {depths[0]} layers", last[placement][0]),
         },
-        table({"layers": depths, **named_each("gradient of the last, {}-norm", last)}),
+        table_of({"layers": depths, **named_each("gradient of the last, {}-norm", last)}),
         [
             Curves(title, x, y, named_each("{}-norm", curves), log="y")
             for title, x, curves in (
@@ -376,9 +376,8 @@ def compare_gains_of_optimizers(size: Size, *, highest: bool) -> Series:
 
 def _table_of_losses(found: Mapping[Kind, Mapping[float, Pair]]) -> list[dict[str, str | float]]:
     """Return a row for each optimizer and rate."""
-    names = "optimizer", "rate", "without warm-up", "with warm-up"
     return [
-        dict(zip(names, (name, rate, *pair.ends), strict=True))
+        {"optimizer": name, "rate": rate, "without warm-up": pair.ends[0], "with warm-up": pair.ends[1]}
         for name, pairs in found.items()
         for rate, pair in pairs.items()
     ]

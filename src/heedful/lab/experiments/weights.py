@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from heedful.lab.drawing import Curves, Matrix, numbered, over
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import generator_from, seeded
 from heedful.lab.tiny import largest_difference, n_parameters, relative_difference
 from heedful.nn.attention.cross_attention import CrossAttention
@@ -43,7 +43,7 @@ def measure_variance_by_width(size: Size, power: float, name: str) -> Series:
             "heedfuls": Measured("variance of heedful's own scores, d_k = 256", heedfuls[-1], expected=1.0),
             "variances": variances,
         },
-        table({"d_k": widths, **columns, "heedful's": heedfuls}),
+        table_of({"d_k": widths, **columns, "heedful's": heedfuls}),
         [Curves(title, x, "variance", over(widths, columns), levels={"wanted": 1.0}, log="xy")],
     )
 
@@ -156,7 +156,7 @@ def measure_change_by_padding(size: Size, *, masked: bool) -> Series:
             "plain": Measured("softmax of minus infinity alone is a number", float(not plain), expected=0.0),
             "most": max(changes),
         },
-        table({"pads": n_pads, "largest change": changes}),
+        table_of({"pads": n_pads, "largest change": changes}),
         [Curves("Cross-attention over a padded source", x, y, over(n_pads, {"change": changes}))],
     )
 
@@ -228,7 +228,7 @@ def measure_distance_from_hard_lookup(size: Size, tie: bool) -> Series:
             "apart": Measured(f"{name} = {TEMPERATURES[-1]:g}", apart[-1], expected=0.0),
             "at_one": Measured(f"{name} = 1", apart[TEMPERATURES.index(1.0)]),
         },
-        table({"temperature": [f"{t:g}" for t in TEMPERATURES], "difference": apart}),
+        table_of({"temperature": [f"{t:g}" for t in TEMPERATURES], "difference": apart}),
         [Curves(title, x, y, curves, log="xy")],
     )
 
@@ -318,7 +318,7 @@ def measure_answers_by_table_size_and_repetition(size: Size, asking: bool) -> Se
             "least": min(right),
             "change": max(changes),
         },
-        table({"values": counts, "nearest to the one asked for": right}),
+        table_of({"values": counts, "nearest to the one asked for": right}),
         [
             Curves(
                 "Selection by the query",
