@@ -3,7 +3,7 @@
 Item 50 of the lectures.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count, starmap
 from statistics import fmean
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from heedful.errors import RequestError
-from heedful.lab.drawing import Curves, over
+from heedful.lab.drawing import Curves, numbered
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, seeded
 from heedful.lab.tiny import minimise, n_parameters, relative_difference
@@ -92,17 +92,19 @@ def measure_accuracy_beyond_training(size: Size, judged: str) -> Series:
             "refused": Measured("position that a table of 32 rows refuses", refused, expected=32.0),
         },
         [{"positions": name, "trained": a, "beyond": b} for name, (a, b) in means.items()],
-        [
-            Curves(
-                "Accuracy by position",
-                "position",
-                "accuracy",
-                over(range(1, 2 * TRAINED), found),
-                places={"from here on never trained": TRAINED - 0.5},
-                limits=(0, 1.05),
-            )
-        ],
+        [_accuracy_panel(found, places={"from here on never trained": TRAINED - 0.5})],
     )
+
+
+def _accuracy_panel(
+    right: Mapping[str, Sequence[float]],
+    *,
+    levels: Mapping[str, float] = {},
+    places: Mapping[str, float] = {},
+) -> Curves:
+    """Draw accuracies by position, from 1."""
+    title, x, y = "Accuracy by position", "position", "accuracy"
+    return Curves(title, x, y, numbered(right), levels, places, limits=(0, 1.05))
 
 
 def _first_refused(part: Positions) -> int:
@@ -167,14 +169,5 @@ def compare_added_and_concatenated_positions(size: Size, judged: str) -> Series:
         table_of(
             {"positions are": means, "columns for words": [WIDTH, WIDTH - BESIDE], "right": means.values()}
         ),
-        [
-            Curves(
-                "Accuracy by position",
-                "position",
-                "accuracy",
-                over(range(1, TRAINED), right),
-                levels={"chance": 1 / VOCABULARY},
-                limits=(0, 1.05),
-            )
-        ],
+        [_accuracy_panel(right, levels={"chance": 1 / VOCABULARY})],
     )

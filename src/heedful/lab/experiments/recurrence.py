@@ -316,11 +316,6 @@ class Accuracy:
     by_length: Sequence[float]
     by_place: Sequence[float]
 
-    @property
-    def fall(self) -> float:
-        """Decrease in accuracy from the shortest sentences to the longest."""
-        return self.by_length[0] - self.by_length[-1]
-
 
 def mean_accuracy(setting: Setting, longest: int, updates: int, seeds: int) -> Accuracy:
     """Return the mean accuracy over models with different initial weights and training data."""
@@ -349,19 +344,22 @@ def measure_accuracy_by_sentence_length(size: Size, longest: int | None) -> Seri
     by_length = {name: own.by_length for name, own in found.items()}
     by_place = {name: own.by_place for name, own in found.items() if name != IN_ORDER}
     lengths = range(SHORTEST, longest + 1)
-    falls = {name: 100 * own.fall for name, own in found.items()}
-    first, last = ({name: 100 * own.by_place[i] for name, own in found.items()} for i in (0, -1))
+    facts = {name: deciding_values(own) for name, own in found.items()}
+    fall, first, last = (
+        {name: 100 * own[key] for name, own in facts.items()} for key in ("fall", "first", "last")
+    )
     parameters = {name: n_parameters(model_of(each, 0)) for name, each in settings.items()}
+    of_longest = f"Accuracy in sentences of {longest} words"
     y, ends = "share of correct words", {name: own[-1] for name, own in by_length.items()}
     return Series(
         {
-            **measured_each(f"fewer right words of {longest} than of {SHORTEST}, {{}}", falls, "points"),
+            **measured_each(f"fewer right words of {longest} than of {SHORTEST}, {{}}", fall, "points"),
             **measured_each(f"first of {longest} words right, {{}}", first, "%"),
             **measured_each(f"last of {longest} words right, {{}}", last, "%"),
             "chance": Measured("right by chance", 100 / SYMBOLS, "%"),
             **measured_each("parameters, {}", parameters),
-            "fixed": deciding_values(found[FIXED]),
-            "attention": deciding_values(found[ATTENTION]),
+            "fixed": facts[FIXED],
+            "attention": facts[ATTENTION],
             "wider_gain": ends.get(WIDER, ends[FIXED]) - ends[FIXED],
             "in_order_loss": ends[FIXED] - ends.get(IN_ORDER, ends[FIXED]),
         },
@@ -370,16 +368,16 @@ def measure_accuracy_by_sentence_length(size: Size, longest: int | None) -> Seri
             Curves(title, x, y, lines, limits=(0.0, 1.04), inches=(4.8, 3.8))
             for title, x, lines in (
                 ("Accuracy by sentence length", "words in the sentence", over(lengths, by_length)),
-                (
-                    f"Accuracy in sentences of {longest} words",
-                    "position in the source sentence",
-                    numbered(by_place),
-                ),
+                (of_longest, "position in the source sentence", numbered(by_place)),
             )
         ],
     )
 
 
 def deciding_values(own: Accuracy) -> dict[str, float]:
-    """Return what decides about a model: its fall, and its accuracy on the first and on the last word."""
-    return {"fall": own.fall, "first": own.by_place[0], "last": own.by_place[-1]}
+    """Return the values for the verdict: accuracy on the first and the last word of the longest sentences.
+
+    ``fall`` is the decrease in accuracy from the shortest sentences to the longest.
+    """
+    fall = own.by_length[0] - own.by_length[-1]
+    return {"fall": fall, "first": own.by_place[0], "last": own.by_place[-1]}
