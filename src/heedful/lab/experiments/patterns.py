@@ -92,9 +92,9 @@ def _train_and_observe(
     rate: float,
 ) -> Learned:
     """Train a model, and observe its heads before and after."""
-    before = observe_heads()
+    before = observe()
     training = train(model, NextToken(), batches, optimizer, Constant(rate, warmup=20))
-    return Learned(before, observe_heads(), training.end)
+    return Learned(before, observe(), training.end)
 
 
 def mean_weights_by_offset(
