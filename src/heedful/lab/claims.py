@@ -1,7 +1,7 @@
 """Claims of the lectures, and the verdicts that rules give on them (`heedful.lab.rules`)."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -78,7 +78,7 @@ class Claim(Config):
         """The claim, marked if it is a question."""
         return f"{self.claim} (A question.)" if self.asked else self.claim
 
-    def judge(self, values: Mapping[str, Any]) -> tuple[Verdict, str]:
+    def judge(self, values: Mapping[str, object]) -> tuple[Verdict, str]:
         """Return the verdict on measured values, and the correct statement."""
         case = next(each for each in self.verdicts if each.rule is None or evaluate(each.rule, values))
         statement = case.statement or self.statement
@@ -86,7 +86,7 @@ class Claim(Config):
         return case.verdict, _text(statement, values)
 
 
-def _text(statement: Statement, values: Mapping[str, Any]) -> str:
+def _text(statement: Statement, values: Mapping[str, object]) -> str:
     """Format the parts of a statement whose rules are true."""
     parts = [statement] if isinstance(statement, str) else statement
     texts = [

@@ -4,17 +4,18 @@ An outcome holds panels: numbers with names, so that tests can compare what is d
 matplotlib is imported when a figure is drawn, and its global state is left unchanged.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.typing import ColorType
 
 Points = tuple[Sequence[float], Sequence[float]]
 """x and y values."""
@@ -302,18 +303,21 @@ class Matrix:
 Panel = Curves | Dots | Bars | Matrix
 
 
-def over(xs: Sequence[float], lines: Mapping[str, Sequence[float]]) -> dict[str, Points]:
+Name = TypeVar("Name", bound=str)
+
+
+def over(xs: Sequence[float], lines: Mapping[Name, Sequence[float]]) -> dict[str, Points]:
     """Return curves that share their x values, by name."""
     return {name: (xs, ys) for name, ys in lines.items()}
 
 
-def numbered(lines: Mapping[str, Sequence[float]]) -> dict[str, Points]:
+def numbered(lines: Mapping[Name, Sequence[float]]) -> dict[str, Points]:
     """Return curves over 1, 2, 3 …, by name."""
     return {name: (range(1, len(ys) + 1), ys) for name, ys in lines.items()}
 
 
 def of_rows(
-    rows: Sequence[Mapping[str, Any]], x: str, lines: Mapping[str, str] | Sequence[str]
+    rows: Sequence[Mapping[str, float]], x: str, lines: Mapping[str, str] | Sequence[str]
 ) -> dict[str, Points]:
     """Return curves over the column ``x`` of a table: columns by the names of curves, or under their own."""
     columns = lines if isinstance(lines, Mapping) else {name: name for name in lines}
@@ -338,7 +342,7 @@ def draw(*panels: Panel) -> "Figure":
     return figure
 
 
-def _levels(line: Any, levels: Mapping[str, float], first: int) -> None:
+def _levels(line: Callable[..., object], levels: Mapping[str, float], first: int) -> None:
     """Draw dotted lines, in the colours from index ``first`` on."""
     for number, (name, value) in enumerate(levels.items(), first):
         line(value, label=name, color=COLOURS[number % len(COLOURS)], linestyle=":", linewidth=1.6)
@@ -437,7 +441,7 @@ def darken(figure: "Figure") -> None:
             each.set_edgecolor(_on_dark(each.get_edgecolor()))
 
 
-def _on_dark(colour: Any) -> Any:
+def _on_dark(colour: "ColorType") -> "ColorType":
     """Return the colour for dark pages: greys are mapped to the range from `CARD` to `INK`; others stay."""
     from matplotlib.colors import to_rgb, to_rgba
 
@@ -445,4 +449,5 @@ def _on_dark(colour: Any) -> Any:
     if max(own) - min(own) > 0.02:
         return colour
     ink, card = to_rgb(INK), to_rgb(CARD)
-    return (*(dark + own[0] * (light - dark) for dark, light in zip(ink, card, strict=True)), opacity)
+    red, green, blue = (dark + own[0] * (light - dark) for dark, light in zip(ink, card, strict=True))
+    return red, green, blue, opacity

@@ -9,12 +9,12 @@ the depth of dependencies decide.
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from heedful.lab.claims import Claim, Verdict
-from heedful.lab.drawing import Panel
+from heedful.lab.drawing import Name, Panel
 from heedful.typing import JsonObject
 
 Size = Literal["short", "long"]
@@ -49,12 +49,25 @@ class Series:
         panels: panels of the figure, from left to right.
     """
 
-    values: Mapping[str, Any]
+    values: Mapping[str, object]
     rows: Sequence[Mapping[str, str | float]] = ()
     panels: Sequence[Panel] = ()
 
 
-Name = TypeVar("Name", bound=str)
+Value = TypeVar("Value")
+
+
+def named_each(pattern: str, values: Mapping[Name, Value]) -> dict[str, Value]:
+    """Return the values under longer names; ``{}`` in the pattern stands for the name of each."""
+    return {pattern.format(name): value for name, value in values.items()}
+
+
+def table_of(columns: Mapping[str, Iterable[str | float]]) -> list[dict[str, str | float]]:
+    """Return the rows of a table given by its columns, which must be equally long.
+
+    A mapping as a column stands for its keys.
+    """
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def measured_each(
@@ -72,19 +85,17 @@ def measured_each(
         expected: expected value of all, or of some by name.
     """
     known = expected if isinstance(expected, Mapping) else dict.fromkeys(values, expected)
-    return {
-        name.format(each): Measured(name.format(each), value, unit, known.get(each))
-        for each, value in values.items()
-    }
+    full = {each: name.format(each) for each in values}
+    return {full[each]: Measured(full[each], value, unit, known.get(each)) for each, value in values.items()}
 
 
 Measure = TypeVar("Measure", bound=Callable[..., Series])
 
-MEASUREMENTS: dict[str, tuple[Callable[..., Series], tuple[dict[str, Any], dict[str, Any]]]] = {}
+MEASUREMENTS: dict[str, tuple[Callable[..., Series], tuple[dict[str, object], dict[str, object]]]] = {}
 """For each experiment, the function that measures, and its arguments for the experiment and its control."""
 
 
-def measures(name: str, /, **arguments: tuple[Any, Any]) -> Callable[[Measure], Measure]:
+def measures(name: str, /, **arguments: tuple[object, object]) -> Callable[[Measure], Measure]:
     """Mark a function of the size as the measurement of a claim; it can be used for several claims.
 
     Args:
@@ -201,7 +212,9 @@ class Result:
                 }
                 for each in self.outcome.measured
             ],
-            "table": [{column: _cell(value) for column, value in row.items()} for row in self.outcome.table],
+            "table": [
+                {column: _finite(value) for column, value in row.items()} for row in self.outcome.table
+            ],
             "seconds": round(self.seconds, 3),
         }
 
@@ -232,12 +245,10 @@ def as_dict(experiments: Sequence[Experiment], results: Sequence[Result] = ()) -
     }
 
 
-def _finite(value: float) -> float | None:
+def _finite(value: str | float) -> str | float | None:
+    if isinstance(value, str):
+        return value
     return float(value) if math.isfinite(value) else None
-
-
-def _cell(value: str | float) -> str | float | None:
-    return value if isinstance(value, str) else _finite(value)
 
 
 def columns(table: Sequence[Mapping[str, str | float]]) -> list[str]:

@@ -8,12 +8,11 @@ calls of the functions in `FUNCTIONS`. Anything else is refused when the rule is
 import ast
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
+FUNCTIONS: dict[str, Callable[..., object]] = {
     each.__name__: each for each in (abs, all, any, len, max, min, round, sum)
 }
-OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+OPERATORS: dict[type[ast.AST], Callable[..., object]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -27,10 +26,11 @@ OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.GtE: operator.ge,
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
+    ast.Subscript: operator.getitem,
 }
 STRUCTURE = (
     *(ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.BinOp, ast.Compare, ast.IfExp),
-    *(ast.Subscript, ast.Call, ast.Name, ast.Load, ast.Constant),
+    *(ast.Call, ast.Name, ast.Load, ast.Constant),
 )
 
 
@@ -55,7 +55,7 @@ def check(rule: str) -> str:
     return rule
 
 
-def evaluate(rule: str, values: Mapping[str, Any]) -> Any:
+def evaluate(rule: str, values: Mapping[str, object]) -> object:
     """Evaluate a rule.
 
     Raises:
@@ -64,10 +64,10 @@ def evaluate(rule: str, values: Mapping[str, Any]) -> Any:
     return _value(ast.parse(check(rule), mode="eval").body, values)
 
 
-def _value(node: Any, values: Mapping[str, Any]) -> Any:
+def _value(node: ast.expr, values: Mapping[str, object]) -> object:
     """Evaluate an expression that `check` has accepted."""
 
-    def of(part: ast.AST) -> Any:
+    def of(part: ast.expr) -> object:
         return _value(part, values)
 
     match node:
@@ -93,5 +93,7 @@ def _value(node: Any, values: Mapping[str, Any]) -> Any:
         case ast.IfExp():
             return of(node.body if of(node.test) else node.orelse)
         case ast.Subscript():
-            return of(node.value)[of(node.slice)]
-    return FUNCTIONS[node.func.id](*map(of, node.args))
+            return OPERATORS[ast.Subscript](of(node.value), of(node.slice))
+        case ast.Call(func=ast.Name(id=name)):
+            return FUNCTIONS[name](*map(of, node.args))
+    raise ValueError(f"a rule must not contain {ast.unparse(node)!r}")

@@ -5,32 +5,44 @@ Models are built from the same parts, objectives, optimizers and schedules as la
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.autograd.graph import Node
 from torch.utils.flop_counter import FlopCounterMode
 
 from heedful.data.batch import Batch
 from heedful.explain.patterns import Census, census
 from heedful.explain.view import INPUT, Axis, Explanation, Kind, Map
-from heedful.models.encoder import EncoderConfig
-from heedful.models.language_model import LanguageModelConfig
+from heedful.lab.seeds import generator_from, seeded
+from heedful.models import language_model
+from heedful.models.base import Model
+from heedful.models.encoder import Encoder, EncoderConfig
+from heedful.models.language_model import LanguageModel, LanguageModelConfig
 from heedful.models.mixers import AttentionConfig
 from heedful.models.sections import FeedForwardConfig
-from heedful.models.stacks import LayerConfig, stack
-from heedful.nn.blocks import EncoderStack
+from heedful.models.stacks import LayerConfig, stack, token_head
+from heedful.nn.blocks import EncoderBlock, EncoderStack
+from heedful.nn.embeddings import TokenEmbedding
+from heedful.nn.feedforward import FeedForward
 from heedful.nn.layout import Tokens
+from heedful.nn.norms import LayerNorm
 from heedful.nn.patches import Images
+from heedful.nn.positions import Added, Positions
+from heedful.nn.residual import PreNorm
 from heedful.nn.taps import capture
+from heedful.objectives.classification import class_logits
 from heedful.objectives.terms import Objective
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import OptimizerConfig, build_optimizer, gradient_norm, set_rate
 from heedful.training.schedules import Schedule
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -75,8 +87,36 @@ def attention_taps(name: str, n_layers: int) -> list[str]:
     return [f"stack.blocks.{layer}.mixer.part.{name}" for layer in range(n_layers)]
 
 
+def pre_norm_block(mixer: nn.Module, d_model: int, d_ff: int) -> EncoderBlock:
+    """Build a block of a mixer and a feed-forward layer, each after a layer norm."""
+    feed_forward = FeedForward(d_model, d_ff)
+    return EncoderBlock(PreNorm(mixer, LayerNorm(d_model)), PreNorm(feed_forward, LayerNorm(d_model)))
+
+
+def word_model(
+    table: nn.Parameter, stack: EncoderStack, positions: Positions, *, tied: bool = True
+) -> LanguageModel:
+    """Build a language model with scaled embeddings; the output layer shares their table if ``tied``."""
+    n_words, d_model = table.shape
+    embedding = TokenEmbedding(table, Added(positions), scale=math.sqrt(d_model))
+    return LanguageModel(embedding, stack, token_head(d_model, n_words, table if tied else None))
+
+
+def symbol_model(n_symbols: int, context: int, *, n_layers: int, n_heads: int, seed: int) -> LanguageModel:
+    """Build a causal Transformer of width 32 with learned positions and initial weights."""
+    layer = LayerConfig(mixer=AttentionConfig(n_heads=n_heads))
+    config = LanguageModelConfig(d_model=32, n_layers=n_layers, layer=layer, context=context, dropout=0.0)
+    with seeded(seed):
+        return language_model.build(config, n_symbols)
+
+
+def blocks_of(stack: EncoderStack) -> list[EncoderBlock]:
+    """Return the blocks of a stack."""
+    return [block for block in stack.blocks if isinstance(block, EncoderBlock)]
+
+
 @torch.no_grad()
-def attention_weights(model: Any, inputs: Tokens | Images) -> Float[Tensor, "L n H T T"]:
+def attention_weights(model: Encoder | LanguageModel, inputs: Tokens | Images) -> Float[Tensor, "L n H T T"]:
     """Return the self-attention weights of all layers for sequences of equal length."""
     names = attention_taps("weights", len(model.stack.blocks))
     with capture(model, dict.fromkeys(names)) as seen:
@@ -120,6 +160,58 @@ def train(
     return Training(losses, norms)
 
 
+def minimise(model: nn.Module, losses: Iterable[Tensor], rate: float) -> Iterator[float]:
+    """Update the weights with Adam after each loss, and yield its value.
+
+    Args:
+        model: its weights are updated.
+        losses: must be computed only when asked for, as by a generator.
+        rate: learning rate.
+    """
+    optimizer = torch.optim.Adam(model.parameters(), rate, fused=True)
+    for loss in losses:
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+def draw_from(items: Sequence[Item], n: int, generator: torch.Generator) -> list[Item]:
+    """Draw ``n`` items with replacement."""
+    return [items[i] for i in torch.randint(len(items), (n,), generator=generator).tolist()]
+
+
+def cyclic_sequences(
+    n: int, length: int, n_symbols: int, generator: torch.Generator
+) -> Int[Tensor, "n length"]:
+    """Draw sequences in which each symbol determines the next: a single random cycle through all symbols."""
+    order = torch.randperm(n_symbols, generator=generator_from(7))
+    first = torch.randint(n_symbols, (n, 1), generator=generator)
+    return order[(first + torch.arange(length)) % n_symbols]
+
+
+@torch.no_grad()
+def predicted_classes(model: Model, inputs: Tokens | Images) -> Int[Tensor, " n"]:
+    """Return the most probable class of each input."""
+    return class_logits(model(inputs), model.heads, inputs.layout).argmax(-1)
+
+
+def class_accuracy(model: Model, batch: Batch) -> float:
+    """Return the share of inputs whose class is predicted correctly."""
+    assert batch.classes is not None
+    return (predicted_classes(model, batch.inputs) == batch.classes).float().mean().item()
+
+
+def largest_difference(a: Tensor, b: Tensor) -> float:
+    """Return the largest absolute difference of two elements at the same place."""
+    return (a - b).abs().max().item()
+
+
+def relative_difference(value: Tensor, reference: Tensor) -> float:
+    """Return the norm of the difference, divided by that of the reference."""
+    return ((value - reference).norm() / reference.norm()).item()
+
+
 def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
     """Return the slope of the least-squares line through the points."""
     return float(np.polyfit(np.asarray(xs, float), np.asarray(ys, float), 1)[0])
@@ -127,8 +219,25 @@ def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
 
 def n_parameters(*modules: nn.Module) -> int:
     """Count the learned parameters; shared ones count once."""
-    held: dict[Any, int] = {p: p.numel() for module in modules for p in module.parameters()}
-    return sum(held.values())
+    return sum(p.numel() for p in {p for module in modules for p in module.parameters()})
+
+
+def operations_behind(result: Tensor) -> dict[Node, list[Node]]:
+    """Return the operations that autograd recorded for ``result``, in an order in which they can run.
+
+    Each is given with the operations whose results it uses.
+    """
+    found: dict[Node, list[Node]] = {}
+    waiting = [] if result.grad_fn is None else [result.grad_fn]
+    while waiting:
+        node = waiting[-1]
+        before = [each for each, _ in node.next_functions if each is not None]
+        missing = [each for each in before if each not in found]
+        if missing:
+            waiting += missing
+        else:
+            found[waiting.pop()] = before
+    return found
 
 
 # Costs: operation counts, which decide verdicts, and wall times, which are only reported
@@ -138,14 +247,14 @@ REPEATS = 7
 Given = TypeVar("Given")
 
 
-def flops_of(work: Callable[[], Any]) -> int:
+def flops_of(work: Callable[[], object]) -> int:
     """Count the floating-point operations of the matrix products in ``work``."""
     with FlopCounterMode(display=False) as counter:
         work()
     return counter.get_total_flops()
 
 
-def milliseconds(work: Callable[[Given], Any], given: Callable[[], Given]) -> float:
+def milliseconds(work: Callable[[Given], object], given: Callable[[], Given]) -> float:
     """Return the shortest of `REPEATS` wall times of ``work``, after one untimed warm-up call.
 
     The shortest time is the one least disturbed by other processes. Operations are not counted at the same

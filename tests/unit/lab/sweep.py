@@ -134,8 +134,9 @@ class Laws:
 
     def pytest_generate_tests(self, metafunc):
         if "name" in metafunc.fixturenames:
-            module = f"heedful.lab.{self.family}"
+            module = f"heedful.lab.experiments.{self.family}"
             names = [name for name, own in experiments().items() if own.module == module]
+            assert names, f"no experiment is measured in {module}"
             metafunc.parametrize("name", names)
         if "control" in metafunc.fixturenames:
             metafunc.parametrize("control", [False, True], ids=["run", "control"])

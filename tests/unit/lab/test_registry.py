@@ -16,11 +16,11 @@ HERE = Path(__file__).parent
 
 @pytest.mark.parametrize("module", [module for heading in headings() for module in heading.modules])
 def test_a_file_of_tests_holds_it_to_the_laws(module):
-    text = (HERE / f"test_{module}.py").read_text(encoding="utf-8")
+    text = (HERE / "experiments" / f"test_{module}.py").read_text(encoding="utf-8")
     assert f'class TestExperiments(Laws):\n    family = "{module}"\n' in text
 
 
-@pytest.mark.parametrize("path", sorted(HERE.glob("test_*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(HERE.rglob("test_*.py")), ids=lambda path: path.stem)
 def test_experiments_are_made_in_the_sweep_alone(path):
     text = path.read_text(encoding="utf-8")
     assert not re.search(r'perform\(experiment|\.(run|control)\("', text)

@@ -12,7 +12,7 @@ from made_up import made_up, outcome
 import heedful.lab
 import verdicts
 from heedful.lab import seeds
-from heedful.lab.registry import experiment, headings
+from heedful.lab.registry import experiment
 from heedful.lab.seeds import generator_from, seed_of, seeded, shifted
 
 LAB = Path(heedful.lab.__file__).parent
@@ -83,9 +83,13 @@ def test_what_is_kept_is_kept_for_its_shift_alone():
     assert made == [3, 3, 3]
 
 
+def source_of(module):
+    return LAB.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
+
+
 def calls(module):
     """Calls in a module of the lab: the name that is called, its arguments."""
-    tree = ast.parse((LAB / f"{module}.py").read_text(encoding="utf-8"))
+    tree = ast.parse(source_of(module))
     return [
         (node, node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id)
         for node in ast.walk(tree)
@@ -93,19 +97,23 @@ def calls(module):
     ]
 
 
-MODULES = sorted(path.stem for path in LAB.glob("*.py") if path.stem not in ("seeds", "__init__"))
+MODULES = sorted(
+    ".".join(path.relative_to(LAB).with_suffix("").parts)
+    for path in LAB.rglob("*.py")
+    if path.stem not in ("seeds", "__init__")
+)
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_no_module_seeds_a_generator_otherwise(module):
-    text = (LAB / f"{module}.py").read_text(encoding="utf-8")
+    text = source_of(module)
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.name for alias in node.names]
             origin = getattr(node, "module", None)
             assert "random" not in [*names, origin], "Python's generator"
             assert origin not in ("torch.random", "numpy.random"), ast.unparse(node)
-            if any(module in heading.modules for heading in headings()):
+            if module.startswith("experiments."):
                 assert origin != "functools" or "cache" not in names, "use heedful.lab.seeds.cache"
         if isinstance(node, ast.Attribute):
             assert node.attr not in ("manual_seed", "seed", "default_generator", "default_rng"), node.attr

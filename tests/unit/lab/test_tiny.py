@@ -1,6 +1,8 @@
 """Tiny trainings against a plain loop; what is timed and what is not, by a clock made by hand."""
 
+import copy
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -77,6 +79,50 @@ def test_shared_parameters_are_counted_once():
     assert n_parameters(one, two) == 35
     two.weight = one.weight
     assert n_parameters(one, two) == 20
+
+
+def test_minimising_is_a_plain_loop_of_adam_on_lazy_losses():
+    x, ours = torch.tensor([[1.0, 2.0]]), nn.Linear(2, 1, bias=False)
+    plain = copy.deepcopy(ours)
+    losses = list(tiny.minimise(ours, (ours(x).square().sum() for _ in range(3)), rate=0.1))
+    optimizer, expected = torch.optim.Adam(plain.parameters(), 0.1), []
+    for _ in range(3):
+        loss = plain(x).square().sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        expected.append(loss.item())
+    assert losses == pytest.approx(expected)
+    assert losses[0] > losses[-1]
+    torch.testing.assert_close(ours.weight, plain.weight)
+
+
+def test_items_are_drawn_with_replacement():
+    drawn = tiny.draw_from("abc", 500, torch.Generator().manual_seed(1))
+    assert len(drawn) == 500
+    assert set(drawn) == set("abc")
+
+
+def test_a_cycle_goes_through_all_symbols():
+    rows = tiny.cyclic_sequences(7, 12, 11, torch.Generator().manual_seed(1)).tolist()
+    assert all(len({*row[:11]}) == 11 and row[11] == row[0] for row in rows)
+    assert len({(a, b) for row in rows for a, b in pairwise(row)}) == 11
+
+
+def test_differences_by_hand():
+    a, b = torch.tensor([3.0, -1.0]), torch.tensor([3.0, 4.0])
+    assert tiny.largest_difference(a, b) == 5.0
+    assert tiny.relative_difference(a, b) == 1.0
+
+
+def test_operations_come_after_those_whose_results_they_use():
+    a = torch.ones(2, requires_grad=True)
+    b = a.exp()
+    found = tiny.operations_behind(b * b.sin())
+    order = list(found)
+    assert len(order) == 4  # the leaf, exp, sin and the product
+    assert all(order.index(each) < i for i, node in enumerate(order) for each in found[node])
+    assert tiny.operations_behind(torch.ones(2)) == {}
 
 
 # Costs

@@ -18,10 +18,10 @@ from heedful.data.batch import Batch
 from heedful.data.corpora.grammar import Clause, Nominal, Pair, Sentence
 from heedful.data.corpora.lexicon import TITLES, VERBS
 from heedful.data.corpora.phrasebook import LECTURE_SENTENCE, write
-from heedful.lab.drawing import Bars, Curves, Matrix, Panel
+from heedful.lab.drawing import Bars, Curves, Matrix, Panel, numbered
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import cache, generator_from, seeded
-from heedful.lab.tiny import train
+from heedful.lab.tiny import draw_from, minimise, train
 from heedful.models.base import Model
 from heedful.models.mixers import AttentionConfig
 from heedful.models.recurrent import RecurrentConfig
@@ -100,8 +100,7 @@ def clauses() -> Iterator[Clause]:
 def _batches(n: int) -> Iterator[Batch]:
     held, generator = corpus(), generator_from(3)
     for _ in range(n):
-        chosen = torch.randint(len(held.train), (BATCH,), generator=generator).tolist()
-        yield held.batch([held.train[i] for i in chosen])
+        yield held.batch(draw_from(held.train, BATCH, generator))
 
 
 WIDTH = 32
@@ -131,7 +130,7 @@ def translator(name: str, updates: int, seed: int) -> Model:
     return model
 
 
-def weights(model: Model, pairs: Sequence[Pair]) -> list[torch.Tensor]:
+def cross_attention_weights(model: Model, pairs: Sequence[Pair]) -> list[torch.Tensor]:
     """Return the cross-attention weights of each pair, ``[target, source]``.
 
     The end tokens of both sides are left out, so a row may sum to less than 1.
@@ -140,12 +139,12 @@ def weights(model: Model, pairs: Sequence[Pair]) -> list[torch.Tensor]:
     return [each.alignment[-1, 0, :-1, :-1] for each in found if each.alignment is not None]
 
 
-def heaviest(of: torch.Tensor) -> frozenset[Link]:
+def links_of_largest_weights(of: torch.Tensor) -> frozenset[Link]:
     """Link each target word to the source word with its largest weight, given ``[target, source]``."""
     return frozenset((source, target) for target, source in enumerate(of.argmax(-1).tolist()))
 
 
-def in_order(pair: Pair) -> frozenset[Link]:
+def links_in_order(pair: Pair) -> frozenset[Link]:
     """Link each target word to the source word at the same relative position of its sentence."""
     n, m = len(pair.source.split()), len(pair.target.split())
     return frozenset((min(n - 1, round(j * (n - 1) / max(1, m - 1))), j) for j in range(m))
@@ -163,7 +162,7 @@ TRAINED, UNTRAINED, IN_ORDER = "Transformer", "before training", "word by word i
 
 
 @measures("attention-as-alignment", judged=(TRAINED, UNTRAINED))
-def aligned(size: Size, judged: str) -> Series:
+def measure_alignment_error_rates(size: Size, judged: str) -> Series:
     """Measure how well the largest weights agree with the gold alignment, after training and before."""
     pairs = corpus().test
     updates = UPDATES[size]
@@ -171,14 +170,14 @@ def aligned(size: Size, judged: str) -> Series:
     if size == "long":
         trainings["recurrent"] = "recurrent", updates
     seen = {
-        name: [weights(translator(*training, seed), pairs) for seed in range(SEEDS)]
+        name: [cross_attention_weights(translator(*training, seed), pairs) for seed in range(SEEDS)]
         for name, training in trainings.items()
     }
     rates = {
-        name: fmean([error_rate([heaviest(each) for each in one], pairs) for one in own])
+        name: fmean([error_rate([links_of_largest_weights(each) for each in one], pairs) for one in own])
         for name, own in seen.items()
     }
-    rates[IN_ORDER] = error_rate([in_order(pair) for pair in pairs], pairs)
+    rates[IN_ORDER] = error_rate([links_in_order(pair) for pair in pairs], pairs)
     rate = rates[judged]
     others = {name: own for name, own in rates.items() if name != judged}
     return Series(
@@ -217,7 +216,7 @@ ROUNDED = len(SENTENCE) * 0.005
 
 
 @measures("table-of-it", printed=(True, False))
-def table(size: Size, *, printed: bool) -> Series:
+def measure_row_sums(size: Size, *, printed: bool) -> Series:
     """Sum the printed rows, or rows of heedful's attention, rounded in the same way."""
     rows = torch.tensor(list(TABLE.values()), dtype=torch.float64) if printed else _rounded_weights()
     sums = dict(zip(TABLE, rows.sum(-1).tolist(), strict=True))
@@ -261,7 +260,7 @@ READER_SEEDS = {"short": range(10), "long": range(24)}
 TESTED_SENTENCES, LAST_LOSSES, SURE = 500, 20, 0.1
 
 
-def sentences(n: int) -> Int[Tensor, "n words"]:
+def draw_sentences(n: int) -> Int[Tensor, "n words"]:
     """Draw sentences like `WORDS`, with two different nouns and an adjective drawn at random.
 
     Ids are those of nouns, then adjectives, then the other words.
@@ -313,15 +312,20 @@ class Read:
 
     @property
     def sure(self) -> bool:
-        """Whether the mean of the last losses is below `SURE`."""
-        return fmean(self.losses[-LAST_LOSSES:]) < SURE
+        """Whether the training ended because the reader was sure."""
+        return is_sure(self.losses)
 
     def least_seen(self, asked: tuple[int, ...]) -> float:
         """Return the smallest weight on the words of ``asked``, each in the head that attends to it most."""
         return self.weights[:, list(asked)].amax(0).min().item()
 
 
-def read(n_heads: int, asked: tuple[int, ...], updates: int) -> Read:
+def is_sure(losses: Sequence[float]) -> bool:
+    """Return whether the mean of the last losses is below `SURE`."""
+    return fmean(losses[-LAST_LOSSES:]) < SURE
+
+
+def train_reader(n_heads: int, asked: tuple[int, ...], updates: int) -> Read:
     """Train a reader to predict the words at the positions ``asked`` until it is sure, and capture weights.
 
     Args:
@@ -329,36 +333,31 @@ def read(n_heads: int, asked: tuple[int, ...], updates: int) -> Read:
         asked: positions of words.
         updates: largest number of updates, sure or not.
     """
-    model = Reader(n_heads, len(asked))
-    optimizer = torch.optim.Adam(model.parameters(), READER_RATE, fused=True)
-    losses: list[float] = []
-    while len(losses) < updates and (len(losses) < LAST_LOSSES or fmean(losses[-LAST_LOSSES:]) >= SURE):
-        ids = sentences(SENTENCES)
-        loss = functional.cross_entropy(model(ids).flatten(0, 1), ids[:, list(asked)].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    ids = sentences(TESTED_SENTENCES)
+    model, losses = Reader(n_heads, len(asked)), []
+    drawn = (draw_sentences(SENTENCES) for _ in range(updates))
+    of_drawn = (
+        functional.cross_entropy(model(ids).flatten(0, 1), ids[:, [*asked]].flatten()) for ids in drawn
+    )
+    for loss in minimise(model, of_drawn, READER_RATE):
+        losses.append(loss)
+        if len(losses) >= LAST_LOSSES and is_sure(losses):
+            break
+    ids = draw_sentences(TESTED_SENTENCES)
     with torch.no_grad(), recording(model, ["attention.weights"]) as seen:
         right = (model(ids).argmax(-1) == ids[:, list(asked)]).all(1)
     weights = seen["attention.weights"][0].mean(0)[:, IT]
     return Read(right.double().mean().item(), weights, losses)
 
 
-def _readings(n_heads: int, asked: tuple[int, ...], size: Size) -> list[Read]:
+def _train_readers(n_heads: int, asked: tuple[int, ...], size: Size) -> list[Read]:
     """Train a reader for each seed."""
-    found = []
-    for seed in READER_SEEDS[size]:
-        with seeded(seed):
-            found.append(read(n_heads, asked, READER_UPDATES[size]))
-    return found
+    return [seeded(seed)(train_reader)(n_heads, asked, READER_UPDATES[size]) for seed in READER_SEEDS[size]]
 
 
 @measures("heads-on-it", asked=((NOUN, ADJECTIVE), (NOUN,)))
-def heads_on_it(size: Size, asked: tuple[int, ...]) -> Series:
+def compare_attention_of_one_and_two_heads(size: Size, asked: tuple[int, ...]) -> Series:
     """Measure whether two heads attend more to the words to predict than one."""
-    readings = {"one head": _readings(1, asked, size), "two heads": _readings(2, asked, size)}
+    readings = {"one head": _train_readers(1, asked, size), "two heads": _train_readers(2, asked, size)}
     least = {name: fmean([each.least_seen(asked) for each in own]) for name, own in readings.items()}
     one, two = (own[0] for own in readings.values())
     rows = {"one head": one.weights[0], "first of two": two.weights[0], "second of two": two.weights[1]}
@@ -367,25 +366,18 @@ def heads_on_it(size: Size, asked: tuple[int, ...]) -> Series:
         for name, weights in rows.items()
         for place in asked
     }
-    until = f"updates until sure (at most {READER_UPDATES[size]})"
-    shares = {
-        "trainings that became sure": "sure",
-        "sentences of which all that is asked is told": "right",
-    }
+    until = f"updates until sure (at most {READER_UPDATES[size]}), {{}}"
+    updates = {name: median(len(each.losses) for each in own) for name, own in readings.items()}
+    sure, right = (
+        {name: 100 * fmean([getattr(each, field) for each in own]) for name, own in readings.items()}
+        for field in ("sure", "right")
+    )
     return Series(
         {
             **measured_each("weight of the word that is seen least, {}", least),
-            **measured_each(
-                until + ", {}",
-                {name: median(len(each.losses) for each in own) for name, own in readings.items()},
-            ),
-            **{
-                f"{what}, {name}": Measured(
-                    f"{what}, {name}", 100 * fmean([getattr(each, field) for each in own]), "%"
-                )
-                for what, field in shares.items()
-                for name, own in readings.items()
-            },
+            **measured_each(until, updates),
+            **measured_each("trainings that became sure, {}", sure, "%"),
+            **measured_each("sentences of which all that is asked is told, {}", right, "%"),
             **measured_each("{}", seen),
             "one_head": least["one head"],
             "two_heads": least["two heads"],
@@ -405,7 +397,7 @@ def heads_on_it(size: Size, asked: tuple[int, ...]) -> Series:
                 "Training loss, until sure",
                 "update",
                 "nats per word",
-                {name: (range(1, len(own[0].losses) + 1), own[0].losses) for name, own in readings.items()},
+                numbered({name: own[0].losses for name, own in readings.items()}),
                 levels={"sure": SURE},
                 inches=(3.8, 3.2),
             ),

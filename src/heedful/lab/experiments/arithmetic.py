@@ -9,18 +9,19 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from operator import eq
 
 import torch
 from torch import Tensor
 
-from heedful.lab.drawing import Bars, Panel
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
+from heedful.lab.drawing import Bars
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, seeded
 from heedful.lab.tiny import flops_of, milliseconds, plain_stack
 from heedful.model_summary.lines import Line
 from heedful.model_summary.summary import ModelSummary, Row, describe
 from heedful.models.registry import preset
+from heedful.models.stacks import StackConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.layout import Layout
@@ -123,43 +124,32 @@ def shape_of(attempt: Callable[[], Sequence[int]]) -> tuple[int, ...] | None:
 
 
 @measures("printed-shapes", printed=(True, False))
-def shapes(size: Size, *, printed: bool) -> Series:
+def compare_shapes_of_formulas(size: Size, *, printed: bool) -> Series:
     """Compute the shapes of the formulas, as printed or corrected, and compare them with the right ones."""
     found = {
         "as printed": [shape_of(each.as_printed) for each in SHAPES],
         "corrected": [shape_of(each.corrected) for each in SHAPES],
     }
-    right = {
-        how: sum(each.wanted == shape for each, shape in zip(SHAPES, own, strict=True))
-        for how, own in found.items()
-    }
+    wanted, n = [each.wanted for each in SHAPES], len(SHAPES)
+    right = {how: sum(map(eq, own, wanted)) for how, own in found.items()}
     how = "as printed" if printed else "corrected"
-    nothing = sum(shape is None for shape in found[how])
+    nothing = found[how].count(None)
     return Series(
         {
-            "n_right": Measured("formulas that give the shape that they should", right[how], "", len(SHAPES)),
+            "n_right": Measured("formulas that give the shape that they should", right[how], "", n),
             "nothing": Measured("formulas whose factors do not fit", nothing, expected=0.0),
-            "n_formulas": len(SHAPES),
+            "n_formulas": n,
         },
-        [
+        table_of(
             {
-                "lecture": each.lecture,
-                "printed": each.printed,
-                "correct": each.correct,
-                "wanted": _named(each.wanted),
-                "comes out": _named(shape),
+                "lecture": [each.lecture for each in SHAPES],
+                "printed": [each.printed for each in SHAPES],
+                "correct": [each.correct for each in SHAPES],
+                "wanted": map(_named, wanted),
+                "comes out": map(_named, found[how]),
             }
-            for each, shape in zip(SHAPES, found[how], strict=True)
-        ],
-        [
-            Bars(
-                "Formulas that give the right shape",
-                "",
-                "formulas",
-                right,
-                levels={"all": float(len(SHAPES))},
-            )
-        ],
+        ),
+        [Bars("Formulas that give the right shape", "", "formulas", right, levels={"all": float(n)})],
     )
 
 
@@ -189,52 +179,51 @@ def rows_of(counted: ModelSummary, name: str) -> list[Row]:
 
 
 @measures("head-matrix", printed=({"one head": 32_178}, {"one head": 32_768, "eight heads": 262_144}))
-def head_matrix(size: Size, printed: Mapping[str, int]) -> Series:
+def compare_parameters_of_query_matrix(size: Size, printed: Mapping[str, int]) -> Series:
     """Compare a number printed for W_Q, of one head or of all, with the model summary."""
     line = rows_of(summary(BASE), "W_Q")[0].line
     counted = {"one head": line.each, "eight heads": line.parameters}
     of_printed = {what: counted[what] for what in printed}
+    bars = {"printed: 32,178": 32_178, "counted: 32,768": line.each}
     return Series(
         {
             **measured_each("parameters of W_Q, {}", of_printed, expected=printed),
             "eight": Measured("eight times what is printed for one head", 8.0 * 32_178, expected=262_144.0),
             "n_wrong": sum(counted[what] != number for what, number in printed.items()),
         },
-        [{"what": what, "counted": number} for what, number in counted.items()],
-        [
-            Bars(
-                "W_Q of one head",
-                "",
-                "parameters",
-                {"printed: 32,178": 32_178, "counted: 32,768": line.each},
-            )
-        ],
+        table_of({"what": counted, "counted": counted.values()}),
+        [Bars("W_Q of one head", "", "parameters", bars)],
     )
 
 
+def _layer_of(name: str, side: str) -> tuple[Line, Line, dict[str, int]]:
+    """Return a layer of a preset, the same with biases in attention, and the parameters of its parts."""
+    of_both = summary(name), summary(name, "layer.mixer.bias=true")
+    layer, biased = (rows_of(counted, f"{side} layer")[0].line for counted in of_both)
+    return layer, biased, {part.name: part.parameters for part in layer.parts}
+
+
 @measures("encoder-parameters", name=(BASE, BIG))
-def encoder_layer(size: Size, name: str) -> Series:
+def compare_parameters_of_encoder(size: Size, name: str) -> Series:
     """Compare 3 million per layer and 18 million for six layers with a model."""
-    whole_model = summary(name)
-    layer, whole = rows_of(whole_model, "encoder layer")[0].line, rows_of(whole_model, "encoder")[0].line
-    biased = rows_of(summary(name, "layer.mixer.bias=true"), "encoder layer")[0].line
+    layer, biased, parts = _layer_of(name, "encoder")
+    whole = rows_of(summary(name), "encoder")[0].line
     return Series(
         {
             "layer": Measured("parameters of an encoder layer", layer.each, expected=3_150_336.0),
             "biased": Measured("with biases in attention", biased.each, expected=3_152_384.0),
             "encoder": Measured("parameters of the encoder", whole.parameters, expected=18e6),
-            **measured_each("of a layer: {}", _parts(layer)),
+            **measured_each("of a layer: {}", parts),
         },
-        *_of_parts(layer, f"An encoder layer of {name}"),
+        table_of({"part": parts, "parameters": parts.values()}),
+        [Bars(f"An encoder layer of {name}", "", "parameters", parts)],
     )
 
 
 @measures("decoder-parameters", name=(BASE, BIG))
-def decoder_layer(size: Size, name: str) -> Series:
+def compare_parameters_of_decoder(size: Size, name: str) -> Series:
     """Compare 4 million per decoder layer, 1 per attention and 2 per feed-forward layer with a model."""
-    layer = rows_of(summary(name), "decoder layer")[0].line
-    biased = rows_of(summary(name, "layer.mixer.bias=true"), "decoder layer")[0].line
-    parts = _parts(layer)
+    layer, biased, parts = _layer_of(name, "decoder")
     printed = {"causal self-attention": 1e6, "cross-attention": 1e6, "feed-forward": 2e6}
     return Series(
         {
@@ -243,25 +232,13 @@ def decoder_layer(size: Size, name: str) -> Series:
             **measured_each("of a layer: {}", parts, expected=dict.fromkeys(parts, 0.0) | printed),
             "parts": parts,
         },
-        *_of_parts(layer, f"A decoder layer of {name}"),
+        table_of({"part": parts, "parameters": parts.values()}),
+        [Bars(f"A decoder layer of {name}", "", "parameters", parts)],
     )
 
 
-def _parts(layer: Line) -> dict[str, int]:
-    """Return the parameters of each part of a layer."""
-    return {part.name: part.parameters for part in layer.parts}
-
-
-def _of_parts(layer: Line, title: str) -> tuple[list[dict[str, str | float]], list[Panel]]:
-    """Return the table and the panel of the parts of a layer."""
-    parts = _parts(layer)
-    return [{"part": part, "parameters": n} for part, n in parts.items()], [
-        Bars(title, "", "parameters", parts)
-    ]
-
-
 @measures("forty-two-layers", name=(BASE, "transformer-tiny"))
-def layers(size: Size, name: str) -> Series:
+def count_layers(size: Size, name: str) -> Series:
     """Count one layer for each attention, and two for each feed-forward network."""
     config = preset(name)
     assert isinstance(config, TransformerConfig)
@@ -277,46 +254,33 @@ def layers(size: Size, name: str) -> Series:
     )
 
 
-PRINTED = {
-    "bert-base": 110e6,
-    "bert-large": 340e6,
-    "vit-b-16": 86e6,
-    "vit-l-16": 307e6,
-    "vit-h-14": 632e6,
-}
+PRINTED = {"bert-base": 110e6, "bert-large": 340e6, "vit-b-16": 86e6, "vit-l-16": 307e6, "vit-h-14": 632e6}
 """Sizes printed in the papers (Devlin et al. 2019, section 3; Dosovitskiy et al. 2021, table 1)."""
 BERT_VOCABULARY = 30_522
 
 
 @measures("published-sizes", more_layers=(0, 1))
-def sizes(size: Size, more_layers: int) -> Series:
+def compare_published_sizes(size: Size, more_layers: int) -> Series:
     """Compare the sizes printed in papers with models of their configurations."""
     counted = {}
     for name in PRINTED:
-        config: Any = preset(name)
+        config = preset(name)
+        assert isinstance(config, StackConfig)
         changed = config.changed(n_layers=config.n_layers + more_layers)
-        counted[name] = describe(
-            changed, vocab_size=BERT_VOCABULARY if name.startswith("bert") else None
-        ).parameters
+        n_words = BERT_VOCABULARY if name.startswith("bert") else None
+        counted[name] = describe(changed, vocab_size=n_words).parameters
     errors = {name: abs(counted[name] / printed - 1) for name, printed in PRINTED.items()}
     return Series(
-        {
-            **measured_each("parameters of {}", counted, expected=PRINTED),
-            "most": max(errors.values()),
-        },
-        [
-            {"model": name, "printed": PRINTED[name], "counted": counted[name], "error": errors[name]}
-            for name in PRINTED
-        ],
-        [
-            Bars(
-                "Error of the printed sizes",
-                "",
-                "relative error",
-                errors,
-                levels={"2 %": 0.02},
-            )
-        ],
+        {**measured_each("parameters of {}", counted, expected=PRINTED), "most": max(errors.values())},
+        table_of(
+            {
+                "model": PRINTED,
+                "printed": PRINTED.values(),
+                "counted": counted.values(),
+                "error": errors.values(),
+            }
+        ),
+        [Bars("Error of the printed sizes", "", "relative error", errors, levels={"2 %": 0.02})],
     )
 
 
@@ -340,7 +304,7 @@ CORRECT = {**AS_PRINTED, "d": -11.0}
 
 
 @measures("autograd-quiz", answers=(AS_PRINTED, CORRECT))
-def autograd_quiz(size: Size, answers: Mapping[str, float]) -> Series:
+def compare_answers_with_autograd(size: Size, answers: Mapping[str, float]) -> Series:
     """Compare the answers of the quiz with autograd."""
     found = quiz()
     order = sorted(answers, key=lambda name: name != "d")
@@ -351,7 +315,7 @@ def autograd_quiz(size: Size, answers: Mapping[str, float]) -> Series:
             **measured_each("∂L/∂{}", ordered, expected=answers),
             "n_wrong": sum(not math.isclose(found[name], answer) for name, answer in answers.items()),
         },
-        [{"by": name, "printed": answer, "autograd": found[name]} for name, answer in answers.items()],
+        table_of({"by": answers, "printed": answers.values(), "autograd": [found[name] for name in answers]}),
         [
             Bars("Printed answers", x, "", {name: answers[name] for name in letters}),
             Bars("Autograd", x, "", {name: found[name] for name in letters}),
@@ -363,7 +327,7 @@ def autograd_quiz(size: Size, answers: Mapping[str, float]) -> Series:
 
 
 @measures("backward-cost", weights=(True, False))
-def backward_cost(size: Size, *, weights: bool) -> Series:
+def measure_cost_of_backward_pass(size: Size, *, weights: bool) -> Series:
     """Count the operations of matrix products in both passes through an encoder, and report wall times."""
     d, n = (256, 64) if size == "short" else (512, 128)
     with seeded(0):
@@ -389,7 +353,7 @@ def backward_cost(size: Size, *, weights: bool) -> Series:
             "ratio": Measured("operations backward to forward", ratio, expected=2.0),
             **measured_each("{}", counts, "FLOPs"),
         },
-        [{"pass": name, "FLOPs": counts[name], "ms": times[name]} for name in counts],
+        table_of({"pass": counts, "FLOPs": counts.values(), "ms": times.values()}),
         [
             Bars(
                 "Matrix products of two encoder layers",

@@ -16,14 +16,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from heedful.data.batch import Batch
-from heedful.lab.drawing import Curves, Matrix
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
-from heedful.lab.seeds import cache, generator_from, seeded
-from heedful.lab.tiny import Training, attention_weights, train
-from heedful.models import language_model
-from heedful.models.language_model import LanguageModel, LanguageModelConfig
-from heedful.models.mixers import AttentionConfig
-from heedful.models.stacks import LayerConfig
+from heedful.lab.drawing import Curves, Matrix, over
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
+from heedful.lab.seeds import cache, generator_from
+from heedful.lab.tiny import Training, attention_weights, symbol_model, train
+from heedful.models.language_model import LanguageModel
 from heedful.objectives.cross_entropy import NextToken
 from heedful.training.optimizers import MuonConfig
 from heedful.training.schedules import Cosine
@@ -37,7 +34,7 @@ LENGTH = FIRST + AGAIN
 PREDICTED = AGAIN - 1  # all repeated symbols but the first, which cannot be predicted
 
 
-def drawn(n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
+def draw_sequences(n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
     """Draw ``n`` sequences."""
     first = torch.rand(n, len(SYMBOLS), generator=generator).argsort(1)[:, :FIRST]
     begins = torch.randint(FIRST - AGAIN + 1, (n, 1), generator=generator)
@@ -54,7 +51,7 @@ def batch_of(rows: Int[Tensor, "n length"]) -> Batch:
 
 # Models
 
-N_HEADS, WIDTH = 2, 32
+N_HEADS = 2
 BATCH, RATE = 32, 0.01
 UPDATES, SEEDS = {"short": 600, "long": 600}, {"short": 1, "long": 4}
 TESTED = 400
@@ -62,28 +59,15 @@ TESTED = 400
 
 def model_of(n_layers: int, seed: int) -> LanguageModel:
     """Build a causal Transformer with learned positions."""
-    config = LanguageModelConfig(
-        d_model=WIDTH,
-        n_layers=n_layers,
-        layer=LayerConfig(mixer=AttentionConfig(n_heads=N_HEADS)),
-        context=LENGTH,
-        dropout=0.0,
-    )
-    with seeded(seed):
-        return language_model.build(config, len(SYMBOLS))
+    return symbol_model(len(SYMBOLS), LENGTH, n_layers=n_layers, n_heads=N_HEADS, seed=seed)
 
 
 @torch.no_grad()
-def right(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Float[Tensor, " predicted"]:
+def accuracy_by_position(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Float[Tensor, " predicted"]:
     """Return the accuracy on the second, third, … repeated symbol."""
     batch = batch_of(rows)
     found = model.heads["token"](batch.picked(model(batch.inputs))).argmax(-1)
     return (found == batch.targets).view(-1, PREDICTED).float().mean(0)
-
-
-def weights(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Float[Tensor, "L n H T T"]:
-    """Return the attention weights of all layers for all symbols but the last."""
-    return attention_weights(model, batch_of(rows).inputs)
 
 
 @dataclass(frozen=True)
@@ -102,20 +86,20 @@ class Learned:
 
 
 @cache
-def learned(n_layers: int, updates: int, seed: int) -> Learned:
+def train_model(n_layers: int, updates: int, seed: int) -> Learned:
     """Train a model and evaluate it."""
     model, generator = model_of(n_layers, seed), generator_from(9 + seed)
-    batches = (batch_of(drawn(BATCH, generator)) for _ in range(updates))
+    batches = (batch_of(draw_sequences(BATCH, generator)) for _ in range(updates))
     training = train(model, NextToken(), batches, MuonConfig(), Cosine(RATE, updates, warmup=20))
-    return Learned(model, training, right(model, new_ones()))
+    return Learned(model, training, accuracy_by_position(model, draw_test_sequences()))
 
 
-def new_ones() -> Int[Tensor, "n length"]:
+def draw_test_sequences() -> Int[Tensor, "n length"]:
     """Draw the test sequences."""
-    return drawn(TESTED, generator_from(77))
+    return draw_sequences(TESTED, generator_from(77))
 
 
-def induction(seen: Float[Tensor, "n H T T"], rows: Int[Tensor, "n length"]) -> Float[Tensor, " H"]:
+def induction_scores(seen: Float[Tensor, "n H T T"], rows: Int[Tensor, "n length"]) -> Float[Tensor, " H"]:
     """Return the mean weight of each head for the successor of the earlier occurrence of the query's symbol.
 
     The mean is over the queries whose successor can be predicted.
@@ -129,57 +113,47 @@ def induction(seen: Float[Tensor, "n H T T"], rows: Int[Tensor, "n length"]) -> 
 
 # The experiment
 
-LAYERS = (2, 1)
+LAYERS = {2: "2 layers", 1: "1 layer"}
 
 
 @measures("copying-in-context", judged=(2, 1))
-def copies(size: Size, judged: int) -> Series:
+def measure_accuracy_on_repeated_symbols(size: Size, judged: int) -> Series:
     """Measure the accuracy of models with two layers and with one."""
-    models = {n: [learned(n, UPDATES[size], seed) for seed in range(SEEDS[size])] for n in LAYERS}
-    shares = {n: [each.right.mean().item() for each in own] for n, own in models.items()}
-    rows = new_ones()
-    heads = {n: weights(own[0].model, rows) for n, own in models.items()}
-    strongest = {n: induction(own[-1], rows).max().item() for n, own in heads.items()}
-    ordered = [judged, *(n for n in LAYERS if n != judged)]
-    accuracy = {_layers(n): 100 * fmean(shares[n]) for n in ordered}
-    best = {_layers(n): share for n, share in strongest.items()}
+    seeds, rows = range(SEEDS[size]), draw_test_sequences()
+    models = {name: [train_model(n, UPDATES[size], seed) for seed in seeds] for n, name in LAYERS.items()}
+    shares = {name: [each.right.mean().item() for each in own] for name, own in models.items()}
+    heads = {name: attention_weights(own[0].model, batch_of(rows).inputs) for name, own in models.items()}
+    best = {name: induction_scores(own[-1], rows).max().item() for name, own in heads.items()}
+    ordered = sorted(shares, key=lambda name: name != LAYERS[judged])
+    accuracy = {name: 100 * fmean(shares[name]) for name in ordered}
     return Series(
         {
             **measured_each("right when symbols come again, {}", accuracy, "%"),
             "chance": Measured("right by chance", 100 / len(SYMBOLS), "%"),
             **measured_each("weight on what followed before, best head, {}", best),
-            "right": fmean(shares[judged]),
+            "right": fmean(shares[LAYERS[judged]]),
             "n_layers": judged,
         },
-        [
-            {"first weights": seed + 1, **{_layers(n): own[seed] for n, own in shares.items()}}
-            for seed in range(SEEDS[size])
-        ],
-        [_by_place(models), _head(heads[judged][-1], rows, judged)],
+        table_of({"first weights": [seed + 1 for seed in seeds], **shares}),
+        [_accuracy_panel(models), _head_panel(heads[LAYERS[judged]][-1], rows, judged)],
     )
 
 
-def _layers(n: int) -> str:
-    return f"{n} layer{'s' if n > 1 else ''}"
-
-
-def _by_place(models: Mapping[int, Sequence[Learned]]) -> Curves:
+def _accuracy_panel(models: Mapping[str, Sequence[Learned]]) -> Curves:
+    means = {name: torch.stack([each.right for each in own]).mean(0) for name, own in models.items()}
     return Curves(
         "Accuracy on repeated symbols",
         "index of the repeated symbol",
         "accuracy on new sequences",
-        {
-            _layers(n): (range(2, AGAIN + 1), torch.stack([each.right for each in own]).mean(0).tolist())
-            for n, own in models.items()
-        },
+        over(range(2, AGAIN + 1), {name: own.tolist() for name, own in means.items()}),
         levels={"chance": 1 / len(SYMBOLS)},
         limits=(0.0, 1.04),
     )
 
 
-def _head(last: Float[Tensor, "n H T T"], rows: Int[Tensor, "n length"], n_layers: int) -> Matrix:
+def _head_panel(last: Float[Tensor, "n H T T"], rows: Int[Tensor, "n length"], n_layers: int) -> Matrix:
     """Draw the head of the last layer with the largest induction score, for one sequence."""
-    head = int(induction(last, rows).argmax())
+    head = int(induction_scores(last, rows).argmax())
     read = [SYMBOLS[symbol] for symbol in rows[0, :-1].tolist()]
     return Matrix(
         f"One sequence: layer {n_layers}, head {head + 1}",

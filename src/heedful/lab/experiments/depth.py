@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from itertools import chain, combinations, pairwise
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from heedful.lab.drawing import Curves, Matrix, of_rows
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
+from heedful.lab.drawing import Curves, Matrix, over
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, seeded
-from heedful.lab.tiny import plain_stack
+from heedful.lab.tiny import blocks_of, plain_stack, relative_difference
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderBlock
 from heedful.nn.feedforward import FeedForward
@@ -20,10 +19,6 @@ from heedful.nn.residual import PreNorm, Residual
 from heedful.nn.taps import recording
 
 D, N = 24, 10
-
-
-def _relative(value: Tensor, to: Tensor) -> float:
-    return ((value - to).norm() / to.norm()).item()
 
 
 class _Layers:
@@ -60,19 +55,17 @@ class _Layers:
 @measures("attention-is-linear", feed_forward=(False, True))
 @seeded()
 @torch.no_grad()
-def collapse(size: Size, feed_forward: bool) -> Series:
+def measure_linearity(size: Size, feed_forward: bool) -> Series:
     """Measure whether a stack with given attention weights is linear in its tokens."""
     n_layers = {"short": 4, "long": 8}[size]
     layers = _Layers(n_layers, feed_forward)
     a, b = torch.randn(2, N, D, dtype=torch.float64)
     output, weights = layers(a)
     averaging = torch.linalg.multi_dot([*reversed(weights)])
-    as_product = _relative(averaging @ a @ layers.product(), output)
-    apart = _relative(
-        layers.with_weights(a, weights) + layers.with_weights(b, weights),
-        layers.with_weights(a + b, weights),
-    )
-    whole = _relative(layers(a)[0] + layers(b)[0], layers(a + b)[0])
+    as_product = relative_difference(averaging @ a @ layers.product(), output)
+    of_a, of_b, of_sum = (layers.with_weights(x, weights) for x in (a, b, a + b))
+    apart = relative_difference(of_a + of_b, of_sum)
+    whole = relative_difference(layers(a)[0] + layers(b)[0], layers(a + b)[0])
     exact = None if feed_forward else 0.0
     return Series(
         {
@@ -92,7 +85,7 @@ def collapse(size: Size, feed_forward: bool) -> Series:
     )
 
 
-def _averager() -> SelfAttention:
+def _averaging_attention() -> SelfAttention:
     """Build attention with random queries and keys, whose values are the tokens themselves."""
     part = SelfAttention(D, 1)
     with torch.no_grad():
@@ -104,13 +97,13 @@ def _averager() -> SelfAttention:
 @measures("re-averaging", complete=(False, True))
 @seeded()
 @torch.no_grad()
-def spread(size: Size, complete: bool) -> Series:
+def measure_distances_by_layer(size: Size, complete: bool) -> Series:
     """Measure the distances between tokens after each layer."""
     n_layers = {"short": 6, "long": 12}[size]
     x, layout = torch.randn(N, D), Layout.of([N])
     diameters = [torch.pdist(x).max().item()]
     for _ in range(n_layers):
-        layer: nn.Module = _averager()
+        layer: nn.Module = _averaging_attention()
         if complete:
             after = PreNorm(FeedForward(D, 4 * D), LayerNorm(D))
             layer = EncoderBlock(PreNorm(layer, LayerNorm(D)), after)
@@ -118,23 +111,16 @@ def spread(size: Size, complete: bool) -> Series:
         diameters.append(torch.pdist(x).max().item())
     left = diameters[-1] / diameters[0]
     shrinks = all(b <= a * (1 + 1e-6) + 1e-6 for a, b in pairwise(diameters))
-    rows = [{"layer": layer, "greatest distance": value} for layer, value in enumerate(diameters)]
+    layers = range(n_layers + 1)
+    curves = over(layers, {"": diameters})
     return Series(
         {
             "left": Measured(f"greatest distance of two tokens after {n_layers} layers, relative", left),
             "start": Measured("greatest distance at the start", diameters[0]),
             "shrinks": shrinks,
         },
-        rows,
-        [
-            Curves(
-                "Greatest distance of two tokens",
-                "layer",
-                "distance",
-                of_rows(rows, "layer", {"": "greatest distance"}),
-                log="y",
-            )
-        ],
+        table_of({"layer": layers, "greatest distance": diameters}),
+        [Curves("Greatest distance of two tokens", "layer", "distance", curves, log="y")],
     )
 
 
@@ -143,7 +129,7 @@ PATHS = ("past both", "attention", "feed-forward", "attention, feed-forward")
 
 @measures("residual-paths", residual=(True, False))
 @seeded()
-def paths(size: Size, residual: bool) -> Series:
+def find_paths_of_gradient(size: Size, residual: bool) -> Series:
     """Find which products of the parts' Jacobians sum to the Jacobian of the block."""
     n, d = {"short": (3, 4), "long": (5, 6)}[size]
     layout = Layout.of([n])
@@ -159,23 +145,20 @@ def paths(size: Size, residual: bool) -> Series:
     of_feed_forward = _jacobian(feed_forward, middle)
     one = torch.eye(n * d, dtype=torch.float64)
     terms = [one, of_attention, of_feed_forward, of_feed_forward @ of_attention]
-    needed = _fewest(whole, terms)
+    needed, error = _smallest_sum(whole, terms), relative_difference(sum(terms, torch.zeros(())), whole)
     most = max(each.abs().max().item() for each in (*terms, whole))
     return Series(
         {
             "paths": Measured("paths of which the gradient is the sum", float(len(needed)), expected=4.0),
-            "error": Measured(
-                "the sum of all four: relative error", _relative(sum(terms, torch.zeros(())), whole)
-            ),
+            "error": Measured("the sum of all four: relative error", error),
         },
-        [
+        table_of(
             {
-                "path": name,
-                "norm of its Jacobian": term.norm().item(),
-                "part of the sum": "yes" if i in needed else "no",
+                "path": PATHS,
+                "norm of its Jacobian": [term.norm().item() for term in terms],
+                "part of the sum": ["yes" if i in needed else "no" for i in range(len(PATHS))],
             }
-            for i, (name, term) in enumerate(zip(PATHS, terms, strict=True))
-        ],
+        ),
         [
             Matrix(title, "input", "output", each.tolist(), (-most, most), inches=(3.2, 3.0))
             for title, each in zip((*PATHS, "the block"), (*terms, whole), strict=True)
@@ -189,11 +172,11 @@ def _jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return rows.reshape(x.numel(), x.numel())
 
 
-def _fewest(whole: Tensor, terms: Sequence[Tensor]) -> tuple[int, ...]:
+def _smallest_sum(whole: Tensor, terms: Sequence[Tensor]) -> tuple[int, ...]:
     """Return the smallest set of terms whose sum is ``whole``, or an empty set if there is none."""
     numbers = range(len(terms))
     for chosen in chain.from_iterable(combinations(numbers, r) for r in range(1, len(terms) + 1)):
-        if _relative(torch.stack([terms[i] for i in chosen]).sum(0), whole) < 1e-9:
+        if relative_difference(torch.stack([terms[i] for i in chosen]).sum(0), whole) < 1e-9:
             return chosen
     return ()
 
@@ -208,12 +191,11 @@ class _Bare(nn.Module):
         super().__init__()
         self.part, self.norm = residual.part, residual.norm
 
-    def forward(self, x: Tensor, *context: Any) -> Tensor:
-        result: Tensor = self.norm(self.part(x, *context))
-        return result
+    def forward(self, x: Tensor, *context: object) -> Tensor:
+        return self.norm(self.part(x, *context))
 
 
-def first_gradient(n_layers: int, seed: int, *, residual: bool, norms: bool) -> float:
+def gradient_of_first_layer(n_layers: int, seed: int, *, residual: bool, norms: bool) -> float:
     """Return the norm of the gradient of W_2 in the first of ``n_layers`` feed-forward networks.
 
     The stack is untrained, and the loss is a random projection of the post-norm stack's output.
@@ -221,9 +203,8 @@ def first_gradient(n_layers: int, seed: int, *, residual: bool, norms: bool) -> 
     with seeded(seed):
         stack = plain_stack(D, n_layers, causal=False).double()
         x, weights = torch.randn(2, N, D, dtype=torch.float64)
-    blocks: Any = stack.blocks
-    matrix = blocks[0].feed_forward.part.down.weight
-    for block in blocks:
+    matrix = stack.get_parameter("blocks.0.feed_forward.part.down.weight")
+    for block in blocks_of(stack):
         for name in ("mixer", "feed_forward"):
             around = getattr(block, name)
             if not norms:
@@ -231,49 +212,41 @@ def first_gradient(n_layers: int, seed: int, *, residual: bool, norms: bool) -> 
             if not residual:
                 setattr(block, name, _Bare(around))
     (stack(x, Layout.of([N])) * weights).sum().backward()
-    gradient: Tensor = matrix.grad
-    return gradient.norm().item()
+    assert matrix.grad is not None
+    return matrix.grad.norm().item()
 
 
 @cache
-def _first_gradients(size: Size, residual: bool, norms: bool) -> dict[int, float]:
+def _mean_gradients(size: Size, residual: bool, norms: bool) -> dict[int, float]:
     """Return means over seeds, by number of layers."""
     depths, seeds = ((2, 4, 8, 16), 4) if size == "short" else ((2, 4, 8, 16, 32), 16)
     return {
-        n: sum(first_gradient(n, seed, residual=residual, norms=norms) for seed in range(seeds)) / seeds
+        n: sum(gradient_of_first_layer(n, seed, residual=residual, norms=norms) for seed in range(seeds))
+        / seeds
         for n in depths
     }
 
 
 @measures("residual-gradients", residual=(True, False))
-def reach(size: Size, residual: bool) -> Series:
+def measure_gradient_of_first_layer(size: Size, residual: bool) -> Series:
     """Measure how much of the gradient reaches the first layer of a deep stack."""
     found = {
-        f"{'residual' if r else 'no residual'}, {'norms' if n else 'no norms'}": _first_gradients(size, r, n)
+        f"{'residual' if r else 'no residual'}, {'norms' if n else 'no norms'}": _mean_gradients(size, r, n)
         for r in (True, False)
         for n in (True, False)
     }
-    depths = list(next(iter(found.values())))
-    kept = {name: own[depths[-1]] / own[depths[0]] for name, own in found.items()}
-    rows = [{"layers": n, **{name: own[n] for name, own in found.items()}} for n in depths]
+    first, *_, last = depths = list(next(iter(found.values())))
+    kept = {name: own[last] / own[first] for name, own in found.items()}
+    gradients = {name: [*own.values()] for name, own in found.items()}
     with_it, without = [*kept.values()][:2], [*kept.values()][2:]
+    curves = over(depths, gradients)
     return Series(
         {
-            **measured_each(
-                f"gradient of the first of {depths[-1]} layers, to that of {depths[0]}; {{}}", kept
-            ),
+            **measured_each(f"gradient of the first of {last} layers, to that of {first}; {{}}", kept),
             "claimed": with_it if residual else without,
             "others": without if residual else with_it,
             "residual": residual,
         },
-        rows,
-        [
-            Curves(
-                "Gradient of W_2 in the first layer",
-                "layers",
-                "norm, before training",
-                of_rows(rows, "layers", list(found)),
-                log="y",
-            )
-        ],
+        table_of({"layers": depths, **gradients}),
+        [Curves("Gradient of W_2 in the first layer", "layers", "norm, before training", curves, log="y")],
     )

@@ -17,7 +17,6 @@ The filters C and D have d_k x d_k parameters per head, F has d_model x d_model.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,9 +26,16 @@ from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.lab.drawing import Bars, Curves, Matrix
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, generator_from, seeded
-from heedful.lab.tiny import Training, flops_of, n_parameters, train
+from heedful.lab.tiny import (
+    Training,
+    flops_of,
+    largest_difference,
+    n_parameters,
+    relative_difference,
+    train,
+)
 from heedful.models.language_model import LanguageModel
 from heedful.models.stacks import token_head
 from heedful.nn.attention.compressed import Compression, MemoryCompressedAttention
@@ -55,7 +61,7 @@ FAVOURED = 0.8
 LENGTH, BATCH, TESTED = 32, 32, 128
 
 
-def text(symbols: int, n: int, generator: torch.Generator) -> Batch:
+def draw_text(symbols: int, n: int, generator: torch.Generator) -> Batch:
     """Draw ``n`` sequences of the language with this many symbols; their first two tokens are uniform."""
     favourites = torch.randint(symbols, (symbols, symbols), generator=generator_from(7))
     rows = torch.randint(symbols, (n, LENGTH + 1), generator=generator)
@@ -135,37 +141,26 @@ class Learned:
     parameters: int
 
 
-def learned(network: nn.Module, symbols: int, updates: int) -> Learned:
+def train_model(network: nn.Module, symbols: int, updates: int) -> Learned:
     """Train a model with the network on freshly drawn text, and evaluate it on new text."""
     model, generator = model_of(network, symbols), generator_from(1)
-    tested = text(symbols, TESTED, generator_from(2))
+    tested = draw_text(symbols, TESTED, generator_from(2))
+    batches = (draw_text(symbols, BATCH, generator) for _ in range(updates))
     with seeded(3):  # the gate's noise
-        training = train(
-            model, NextToken(), _texts(symbols, updates, generator), AdamConfig(), Constant(RATE, 20)
-        )
+        training = train(model, NextToken(), batches, AdamConfig(), Constant(RATE, 20))
     step = ModelWithLoss(model, NextToken())
     with torch.no_grad():
         _, terms = step(tested, step.counts(tested))
     means = {term.name: term.sum.item() / term.count for term in terms}
-    return Learned(
-        training,
-        math.exp(means["nll"]),
-        means.get("max_load", 1.0),
-        operations(network),
-        n_parameters(network),
-    )
-
-
-def _texts(symbols: int, updates: int, generator: torch.Generator) -> Iterator[Batch]:
-    for _ in range(updates):
-        yield text(symbols, BATCH, generator)
+    perplexity, busiest = math.exp(means["nll"]), means.get("max_load", 1.0)
+    return Learned(training, perplexity, busiest, operations(network), n_parameters(network))
 
 
 @measures("experts-at-equal-operations", few=(False, True))
-def lower(size: Size, few: bool) -> Series:
+def compare_perplexity_at_equal_operations(size: Size, few: bool) -> Series:
     """Compare the perplexity of a mixture and of a single network, with many or few successors to learn."""
     symbols = FEW if few else SYMBOLS[size]
-    found = {name: learned(network, symbols, UPDATES[size]) for name, network in networks().items()}
+    found = {name: train_model(network, symbols, UPDATES[size]) for name, network in networks().items()}
     perplexity, flops, parameters = (
         {name: getattr(each, field) for name, each in found.items()}
         for field in ("perplexity", "operations", "parameters")
@@ -181,15 +176,14 @@ def lower(size: Size, few: bool) -> Series:
             **measured_each("parameters, {}", parameters),
             "favourites": Measured("favourites to learn", symbols**2),
         },
-        [
+        table_of(
             {
-                "network": name,
-                "perplexity": perplexity[name],
-                "operations": flops[name],
-                "parameters": parameters[name],
+                "network": found,
+                "perplexity": perplexity.values(),
+                "operations": flops.values(),
+                "parameters": parameters.values(),
             }
-            for name in found
-        ],
+        ),
         [
             Curves(
                 f"Training loss, {symbols**2} successors to learn",
@@ -213,14 +207,14 @@ READINGS: tuple[ModelInput, ...] = ("paper", "released")
 
 
 @cache
-def parts() -> tuple[MemoryCompressedAttention, Compression]:
+def memory_layers() -> tuple[MemoryCompressedAttention, Compression]:
     """Build heedful's layer, which follows the paper, and the token filters of the released code."""
     with seeded():
         layer = MemoryCompressedAttention(MEMORY_WIDTH, HEADS, factor=FACTOR).double()
         return layer, Compression(1, MEMORY_WIDTH, FACTOR, bias=False).double()
 
 
-def visible(n: int, *, early: bool) -> Bool[Tensor, "n m"]:
+def visible_slots(n: int, *, early: bool) -> Bool[Tensor, "n m"]:
     """Return which slots each of ``n`` tokens sees: complete blocks; with ``early``, also its own block."""
     ends = FACTOR * torch.arange(1 + n // FACTOR)
     if early:
@@ -229,7 +223,9 @@ def visible(n: int, *, early: bool) -> Bool[Tensor, "n m"]:
 
 
 @torch.no_grad()
-def attended(x: Float[Tensor, "n d"], reading: ModelInput, *, early: bool = False) -> Float[Tensor, "n d"]:
+def compressed_attention(
+    x: Float[Tensor, "n d"], reading: ModelInput, *, early: bool = False
+) -> Float[Tensor, "n d"]:
     """Compute memory-compressed attention for one sequence, step by step.
 
     Args:
@@ -237,7 +233,7 @@ def attended(x: Float[Tensor, "n d"], reading: ModelInput, *, early: bool = Fals
         reading: interpretation of keys and values.
         early: whether a slot is visible from its first token on, instead of after its last.
     """
-    layer, filters = parts()
+    layer, filters = memory_layers()
     queries, keys, values = (split_heads(p, HEADS) for p in layer.qkv(x[None]).split(layer.sizes, -1))
     if reading == "paper":
         keys = torch.cat([keys[:, :, :1], layer.compress_keys(keys)], 2)
@@ -246,29 +242,29 @@ def attended(x: Float[Tensor, "n d"], reading: ModelInput, *, early: bool = Fals
         slots = torch.cat([x[None, :1], filters(x[None, None])[:, 0]], 1)
         _, keys, values = (split_heads(p, HEADS) for p in layer.qkv(slots).split(layer.sizes, -1))
     scores = queries @ keys.mT / layer.d_k**0.5
-    weights = scores.masked_fill(~visible(len(x), early=early), -torch.inf).softmax(-1)
+    weights = scores.masked_fill(~visible_slots(len(x), early=early), -torch.inf).softmax(-1)
     return layer.out(merge_heads(weights @ values))[0]
 
 
-def leak(n: int, reading: ModelInput, *, early: bool) -> float:
+def change_by_later_tokens(n: int, reading: ModelInput, *, early: bool) -> float:
     """Return the greatest change of an output if later tokens change, over all positions."""
     with seeded(1):
         x, other = torch.randn(2, n, MEMORY_WIDTH, dtype=torch.float64)
-    whole, most = attended(x, reading, early=early), 0.0
+    whole, most = compressed_attention(x, reading, early=early), 0.0
     for place in range(1, n, max(1, n // 50)):
-        changed = attended(torch.cat([x[:place], other[place:]]), reading, early=early)
-        most = max(most, (changed[:place] - whole[:place]).abs().max().item())
+        changed = compressed_attention(torch.cat([x[:place], other[place:]]), reading, early=early)
+        most = max(most, largest_difference(changed[:place], whole[:place]))
     return most
 
 
-def residuals() -> dict[str, float]:
+def residuals_of_fits() -> dict[str, float]:
     """Return the relative residuals of fitting the maps of one interpretation by those of the other.
 
     A slot is a linear map of its tokens. The filters F that reproduce the paper's keys exactly are
     W_K^-1 C W_K, since the W_K of all heads form a square matrix; no F reproduces keys and values at once.
     The paper's filters of a head only receive the projection of a token by the W_K of that head.
     """
-    layer, filters = parts()
+    layer, filters = memory_layers()
     _, w_k, w_v = layer.qkv.weight.detach().split(layer.sizes)
     own_k, own_v = _by_place(layer.compress_keys), _by_place(layer.compress_values)
     paper_k = torch.stack([torch.block_diag(*own_k[:, place]) @ w_k for place in range(FACTOR)])
@@ -276,9 +272,9 @@ def residuals() -> dict[str, float]:
     released = w_k @ _by_place(filters)[0]
     both, target = torch.cat([w_k, w_v]), torch.cat([paper_k, paper_v], 1)
     return {
-        "paper's keys by released filters": _left(w_k, paper_k),
-        "paper's keys and values by released filters": _left(both, target),
-        "released keys by the paper's filters": _left_of_heads(w_k, released),
+        "paper's keys by released filters": _residual_of_fit(w_k, paper_k),
+        "paper's keys and values by released filters": _residual_of_fit(both, target),
+        "released keys by the paper's filters": _residual_of_fit_by_head(w_k, released),
     }
 
 
@@ -287,62 +283,58 @@ def _by_place(compression: Compression) -> Float[Tensor, "h c d d"]:
     return compression.weight.detach().unflatten(1, (FACTOR, -1)).mT
 
 
-def _left(matrix: Tensor, target: Float[Tensor, "c r d"]) -> float:
+def _residual_of_fit(matrix: Tensor, target: Float[Tensor, "c r d"]) -> float:
     """Return the relative residual of the best F with ``matrix @ F = target``."""
     wide = torch.cat([*target], -1)
     found = torch.linalg.lstsq(matrix, wide).solution
-    return ((matrix @ found - wide).norm() / wide.norm()).item()
+    return relative_difference(matrix @ found, wide)
 
 
-def _left_of_heads(w_k: Tensor, target: Float[Tensor, "c r d"]) -> float:
+def _residual_of_fit_by_head(w_k: Tensor, target: Float[Tensor, "c r d"]) -> float:
     """Return the relative residual of the best filters C per head with ``C @ W_K of the head = target``."""
     left = torch.tensor(0.0, dtype=torch.float64)
-    for own, wanted in zip(
-        w_k.split(MEMORY_WIDTH // HEADS), target.split(MEMORY_WIDTH // HEADS, 1), strict=True
-    ):
+    d_k = MEMORY_WIDTH // HEADS
+    for own, wanted in zip(w_k.split(d_k), target.split(d_k, 1), strict=True):
         rows = wanted.flatten(0, 1).mT
         left += (own.mT @ torch.linalg.lstsq(own.mT, rows).solution - rows).square().sum()
     return (left.sqrt() / target.norm()).item()
 
 
-def from_layer(n: int) -> float:
+def difference_from_layer(n: int) -> float:
     """Return the greatest difference between the step-by-step paper interpretation and heedful's layer."""
     with seeded(1):
         x = torch.randn(n, MEMORY_WIDTH, dtype=torch.float64)
     with torch.no_grad():
-        layer, _ = parts()
-        return (attended(x, "paper") - layer(x, Layout.of([n]))).abs().max().item()
+        layer, _ = memory_layers()
+        return largest_difference(compressed_attention(x, "paper"), layer(x, Layout.of([n])))
 
 
 @measures("compressed-memory", early=(False, True))
-def compressed(size: Size, *, early: bool) -> Series:
+def compare_readings_of_compressed_memory(size: Size, *, early: bool) -> Series:
     """Count slots, and measure how much outputs depend on later tokens, in both interpretations."""
     n = LENGTHS[size]
-    leaks = {reading: leak(n, reading, early=early) for reading in READINGS}
-    layer, filters = parts()
-    own = sum(p.numel() for part in (layer.compress_keys, layer.compress_values) for p in part.parameters())
+    leaks = {reading: change_by_later_tokens(n, reading, early=early) for reading in READINGS}
+    layer, filters = memory_layers()
+    own = n_parameters(layer.compress_keys, layer.compress_values)
     numbers = {"paper": own, "released": filters.weight.numel()}
-    left = {name: 100 * each for name, each in residuals().items()}
-    slots, a_third = visible(n, early=early).shape[1], 1 + n // FACTOR
+    left = {name: 100 * each for name, each in residuals_of_fits().items()}
+    slots, a_third = visible_slots(n, early=early).shape[1], 1 + n // FACTOR
+    seen = visible_slots(DRAWN, early=early).double().tolist()
     return Series(
         {
             "slots": Measured(f"slots that {n:,} tokens attend to", slots, "", a_third),
             **measured_each("greatest change of an output by later tokens, {}", leaks, "", 0.0),
-            "apart": Measured("the paper's reading and heedful's layer differ by", from_layer(n), "", 0.0),
+            "apart": Measured(
+                "the paper's reading and heedful's layer differ by", difference_from_layer(n), "", 0.0
+            ),
             **measured_each("numbers in the filters, {}", numbers),
             **measured_each("left of the {}", left, "%"),
             "a_third": a_third,
             "leak": max(leaks.values()),
         },
-        [{"reading": name, "numbers in the filters": each} for name, each in numbers.items()],
+        table_of({"reading": numbers, "numbers in the filters": numbers.values()}),
         [
-            Matrix(
-                "Slots that each token sees",
-                "slot",
-                "token",
-                visible(DRAWN, early=early).double().tolist(),
-                limits=(0.0, 1.0),
-            ),
+            Matrix("Slots that each token sees", "slot", "token", seen, limits=(0.0, 1.0)),
             Bars("Parameters of the filters", "interpretation", "", {**numbers}),
         ],
     )

@@ -3,12 +3,14 @@
 import math
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
 from heedful.lab.drawing import Curves, Matrix, over
-from heedful.lab.experiment import Measured, Series, Size, measures
+from heedful.lab.experiment import Measured, Series, Size, measures, table_of
 from heedful.lab.seeds import seeded
+from heedful.lab.tiny import largest_difference
 from heedful.model_summary.summary import ModelSummary, summary_of
 from heedful.nn.attention.scores import DotScore
 from heedful.nn.attention.self_attention import SelfAttention
@@ -58,7 +60,7 @@ def convolving_attention(kernel: Tensor, sharpness: float, n_heads: int) -> Self
     return part
 
 
-def _with_places(image: Tensor) -> Tensor:
+def _tokens_of_image(image: Tensor) -> Tensor:
     """Convert ``[C, H, W]`` to tokens ``[(H + 2) (W + 2), C + 4]``, with zero padding and positions."""
     padded = functional.pad(image, (1, 1, 1, 1))
     _, height, width = padded.shape
@@ -68,51 +70,46 @@ def _with_places(image: Tensor) -> Tensor:
     return torch.cat((padded.flatten(1).mT, places), 1)
 
 
-def _applied(part: SelfAttention, image: Tensor) -> Tensor:
+def _apply_to_image(part: SelfAttention, image: Tensor) -> Tensor:
     """Apply attention to the tokens of an image, and remove the padding: ``[C_out, H, W]``."""
     height, width = image.shape[1] + 2, image.shape[2] + 2
-    y = part(_with_places(image), Layout.of([height * width]))
+    y = part(_tokens_of_image(image), Layout.of([height * width]))
     return y.view(height, width, -1)[1:-1, 1:-1, :CHANNELS_OUT].permute(2, 0, 1)
 
 
 @measures("convolution-by-heads", n_heads=(KERNEL**2, KERNEL**2 - 1))
 @seeded()
 @torch.no_grad()
-def convolution(size: Size, n_heads: int) -> Series:
+def measure_difference_from_convolution(size: Size, n_heads: int) -> Series:
     """Measure the difference between attention with hand-made weights and a 3 x 3 convolution."""
     height, width = {"short": (7, 9), "long": (15, 17)}[size]
     image = torch.randn(CHANNELS_IN, height, width)
     kernel = torch.randn(CHANNELS_OUT, CHANNELS_IN, KERNEL, KERNEL)
     wanted = functional.conv2d(image[None], kernel, padding=1)[0]
 
-    def found(alpha: float) -> Tensor:
-        return _applied(convolving_attention(kernel, alpha, n_heads), image)
-
-    def difference(alpha: float) -> float:
-        return (found(alpha) - wanted).abs().max().item()
-
-    apart = difference(SHARPNESS)
-    rows = [{"sharpness α": alpha, "greatest difference": difference(alpha)} for alpha in ALPHAS]
+    found = {
+        alpha: _apply_to_image(convolving_attention(kernel, alpha, n_heads), image)
+        for alpha in (*ALPHAS, SHARPNESS)
+    }
+    apart = {alpha: largest_difference(own, wanted) for alpha, own in found.items()}
+    differences = [apart[alpha] for alpha in ALPHAS]
+    expected = 0.0 if n_heads == KERNEL**2 else None
     return Series(
         {
-            "apart": Measured(
-                "greatest difference from the convolution",
-                apart,
-                expected=0.0 if n_heads == KERNEL**2 else None,
-            ),
+            "apart": Measured("greatest difference from the convolution", apart[SHARPNESS], "", expected),
             "most": Measured("greatest number in the convolution's output", wanted.abs().max().item()),
             "n_heads": Measured("heads", float(n_heads), expected=float(KERNEL**2)),
             "n_neighbours": KERNEL**2,
         },
-        rows,
+        table_of({"sharpness α": ALPHAS, "greatest difference": differences}),
         [
             Matrix("Convolution", "", "", wanted[0].tolist(), inches=NARROW),
-            Matrix("Attention", "", "", found(SHARPNESS)[0].tolist(), inches=NARROW),
+            Matrix("Attention", "", "", found[SHARPNESS][0].tolist(), inches=NARROW),
             Curves(
                 "Difference by sharpness",
                 "α",
                 "greatest difference",
-                over(ALPHAS, {"": [max(row["greatest difference"], 1e-8) for row in rows]}),
+                over(ALPHAS, {"": [max(each, 1e-8) for each in differences]}),
                 log="xy",
                 inches=NARROW,
             ),
@@ -126,30 +123,25 @@ D, HEADS, WIDTH = 12, 4, 5
 
 
 @torch.no_grad()
-def _of_attention(part: SelfAttention, x: Tensor) -> Tensor:
-    """Return the filter of each feature, ``[d, n, n]``: the weights of its head for this input."""
-    with recording(part, ["weights"]) as seen:
-        part(x, Layout.of([len(x)]))
-    return seen["weights"][0][0].repeat_interleave(D // HEADS, 0)
+def filters_of(part: SelfAttention | DepthwiseSeparableConvolution, x: Tensor) -> Float[Tensor, "d n n"]:
+    """Return the filter of each feature for the tokens ``x``.
 
-
-@torch.no_grad()
-def _of_convolution(part: DepthwiseSeparableConvolution, x: Tensor) -> Tensor:
-    """Return the filter of each feature, ``[d, n, n]``: one row of taps, shifted along the tokens."""
-    n, reach = len(x), part.kernel // 2
-    filters = torch.zeros(D, n, n)
+    Those of attention are the weights of the feature's head; those of a convolution are one row of taps,
+    shifted along the tokens.
+    """
+    n = len(x)
+    if isinstance(part, SelfAttention):
+        with recording(part, ["weights"]) as seen:
+            part(x, Layout.of([n]))
+        return seen["weights"][0][0].repeat_interleave(D // HEADS, 0)
+    reach, filters = part.kernel // 2, torch.zeros(D, n, n)
     for offset in range(-reach, reach + 1):
         taps = part.depthwise.weight[:, 0, offset + reach]
         filters += taps[:, None, None] * torch.ones(n - abs(offset)).diag(offset)
     return filters
 
 
-def _different(filters: Tensor) -> int:
-    """Count the distinct filters."""
-    return len({tuple(each.flatten().tolist()) for each in filters})
-
-
-def _reader(kind: str) -> SelfAttention | DepthwiseSeparableConvolution:
+def _feature_mixer(kind: str) -> SelfAttention | DepthwiseSeparableConvolution:
     """Build a mixer that keeps features separate: its matrices across features are the identity."""
     if kind == "convolution":
         part = DepthwiseSeparableConvolution(D, WIDTH, bias=False)
@@ -165,37 +157,32 @@ def _reader(kind: str) -> SelfAttention | DepthwiseSeparableConvolution:
 @measures("attention-as-filter", kind=("attention", "convolution"))
 @seeded()
 @torch.no_grad()
-def filtering(size: Size, kind: str) -> Series:
+def compare_filters_of_two_inputs(size: Size, kind: str) -> Series:
     """Measure whether the filters that a mixer applies along the tokens depend on the tokens."""
     n = {"short": 14, "long": 30}[size]
-    part = _reader(kind)
-    inputs = torch.randn(2, n, D)
-    if isinstance(part, SelfAttention):
-        filters = [_of_attention(part, x) for x in inputs]
-    else:
-        filters = [_of_convolution(part, x) for x in inputs]
+    part, inputs = _feature_mixer(kind), torch.randn(2, n, D)
+    filters = [filters_of(part, x) for x in inputs]
     off = max(
-        (torch.einsum("cij,jc->ic", each, x) - part(x, Layout.of([n]))).abs().max().item()
+        largest_difference(torch.einsum("cij,jc->ic", each, x), part(x, Layout.of([n])))
         for each, x in zip(filters, inputs, strict=True)
     )
-    changes = (filters[0] - filters[1]).abs().max().item()
+    different = len({tuple(each.flatten().tolist()) for each in filters[0]})
+    reached = (filters[0][0] != 0).sum(-1).max().item()
     attends = kind == "attention"
     return Series(
         {
             "changes": Measured(
                 "change of the coefficients from one input to another",
-                changes,
+                largest_difference(*filters),
                 expected=None if attends else 0.0,
             ),
             "different": Measured(
                 f"different filters for {D} features",
-                float(_different(filters[0])),
+                float(different),
                 expected=float(HEADS if attends else D),
             ),
             "off": Measured("difference of filtering and the mixer itself", off, expected=0.0),
-            "reached": Measured(
-                "tokens that a filter reaches", float((filters[0][0] != 0).sum(-1).max().item())
-            ),
+            "reached": Measured("tokens that a filter reaches", float(reached)),
         },
         panels=[
             Matrix(title, "input token", "output token", each.tolist(), inches=NARROW)
@@ -228,7 +215,7 @@ def _summary(n_tokens: int, block: int | None = None) -> ModelSummary:
 
 
 @measures("pixels-as-tokens", block=(None, BLOCK))
-def pixels_as_tokens(size: Size, block: int | None) -> Series:
+def measure_growth_of_operations(size: Size, block: int | None) -> Series:
     """Measure the growth of the operations of attention if every pixel is a token."""
     pixels = [_attention_flops(_summary(side**2, block)) for side in SIDES]
     patches = _attention_flops(_summary((SIDES[-1] // PATCH) ** 2))
@@ -251,10 +238,13 @@ def pixels_as_tokens(size: Size, block: int | None) -> Series:
             "on_patches": Measured("one layer on patches, forward", on_patches / 1e12, "TFLOPs"),
             "block": BLOCK,
         },
-        [
-            {"image": f"{side} x {side}", "tokens": side**2, "FLOPs of scores and sums": each}
-            for side, each in zip(SIDES, pixels, strict=True)
-        ],
+        table_of(
+            {
+                "image": [f"{side} x {side}" for side in SIDES],
+                "tokens": [side**2 for side in SIDES],
+                "FLOPs of scores and sums": pixels,
+            }
+        ),
         [
             Curves(
                 "FLOPs of scores and weighted sums, one layer, one image",

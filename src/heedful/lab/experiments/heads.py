@@ -1,14 +1,15 @@
 """Word order and heads: shuffled tokens, the cost of many heads, and what a single head cannot do."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from heedful.lab.drawing import Bars, Curves, Matrix, over
-from heedful.lab.experiment import Measured, Series, Size, measures
+from heedful.lab.experiment import Measured, Series, Size, measures, table_of
 from heedful.lab.seeds import seeded
+from heedful.lab.tiny import minimise, relative_difference
 from heedful.model_summary.summary import ModelSummary, summary_of
 from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.relative import Alibi, Rotary
@@ -28,14 +29,10 @@ BLIND = 1e-5
 """A relative change below this is rounding in fp32."""
 
 
-def _relative(changed: Tensor, by: Tensor) -> float:
-    return ((changed - by).norm() / by.norm()).item()
-
-
 @measures("permutation-invariant", shuffled=("all", "keys and values"))
 @seeded()
 @torch.no_grad()
-def invariance(size: Size, shuffled: Literal["all", "keys and values"]) -> Series:
+def measure_change_of_shuffled_output(size: Size, shuffled: Literal["all", "keys and values"]) -> Series:
     """Measure whether the output stays the same if all tokens, or only keys and values, are shuffled."""
     n = {"short": 12, "long": 48}[size]
     part, layout = CrossAttention(BLOCK_WIDTH, N_HEADS), Layout.of([n])
@@ -43,16 +40,12 @@ def invariance(size: Size, shuffled: Literal["all", "keys and values"]) -> Serie
     before = part(x, layout, part.make_memory(x, layout))
     queries = x[order] if shuffled == "all" else x
     after = part(queries, layout, part.make_memory(x[order], layout))
-    same, moved = _relative(after, before), _relative(after, before[order])
+    same, moved = relative_difference(after, before), relative_difference(after, before[order])
     invariant = same < BLIND
     return Series(
         {
-            "same": Measured(
-                "change of the output, place by place", same, expected=0.0 if invariant else None
-            ),
-            "moved": Measured(
-                "change of the output, token by token", moved, expected=None if invariant else 0.0
-            ),
+            "same": Measured("change of the output, place by place", same, "", 0.0 if invariant else None),
+            "moved": Measured("change of the output, token by token", moved, "", None if invariant else 0.0),
         },
         panels=[
             Matrix(title, "feature", "position", output.tolist(), square=False, inches=(5.0, 3.4))
@@ -64,39 +57,43 @@ def invariance(size: Size, shuffled: Literal["all", "keys and values"]) -> Serie
 Reader = Callable[[Tensor, Layout], Tensor]
 
 
-def _reader(positions: Positions | None = None, **attention: Any) -> Reader:
+def _reader(positions: Positions, attention: SelfAttention | None = None) -> Reader:
     """Build an encoder block that processes tokens after adding positions."""
-    mixer = PostNorm(SelfAttention(BLOCK_WIDTH, N_HEADS, **attention), LayerNorm(BLOCK_WIDTH))
-    block = EncoderBlock(mixer, PostNorm(FeedForward(BLOCK_WIDTH, 2 * BLOCK_WIDTH), LayerNorm(BLOCK_WIDTH)))
-    added: nn.Module | None = None if positions is None else Added(positions)
-    return lambda x, layout: block(x if added is None else added(x, layout.positions), layout)
+    attention, added = attention or SelfAttention(BLOCK_WIDTH, N_HEADS), Added(positions)
+    feed_forward = FeedForward(BLOCK_WIDTH, 2 * BLOCK_WIDTH)
+    block = EncoderBlock(
+        PostNorm(attention, LayerNorm(BLOCK_WIDTH)), PostNorm(feed_forward, LayerNorm(BLOCK_WIDTH))
+    )
+    return lambda x, layout: block(added(x, layout.positions), layout)
 
 
 def _readers(n: int) -> dict[str, Reader]:
     """Build blocks with different sources of order information, by name."""
+    d, nothing = BLOCK_WIDTH, NoPositions(BLOCK_WIDTH)
     return {
-        "nothing": _reader(NoPositions(BLOCK_WIDTH)),
-        "sinusoids, added": _reader(SinusoidalPositions(BLOCK_WIDTH)),
-        "a learned table, added": _reader(LearnedPositions(n, BLOCK_WIDTH)),
-        "rotated queries and keys": _reader(rotary=Rotary(BLOCK_WIDTH // N_HEADS)),
-        "a bias for the distance": _reader(score_bias=Alibi(N_HEADS)),
-        "a causal mask alone": _reader(causal=True),
+        "nothing": _reader(nothing),
+        "sinusoids, added": _reader(SinusoidalPositions(d)),
+        "a learned table, added": _reader(LearnedPositions(n, d)),
+        "rotated queries and keys": _reader(nothing, SelfAttention(d, N_HEADS, rotary=Rotary(d // N_HEADS))),
+        "a bias for the distance": _reader(nothing, SelfAttention(d, N_HEADS, score_bias=Alibi(N_HEADS))),
+        "a causal mask alone": _reader(nothing, SelfAttention(d, N_HEADS, causal=True)),
     }
 
 
 @measures("order-blindness", judged=("nothing", "sinusoids, added"))
 @seeded()
 @torch.no_grad()
-def blindness(size: Size, judged: str) -> Series:
+def measure_order_sensitivity(size: Size, judged: str) -> Series:
     """Measure whether shuffled tokens give the same outputs, shuffled."""
     n = {"short": 12, "long": 48}[size]
     x, order, layout = torch.randn(n, BLOCK_WIDTH), torch.randperm(n), Layout.of([n])
     changes = {
-        name: _relative(read(x[order], layout), read(x, layout)[order]) for name, read in _readers(n).items()
+        name: relative_difference(read(x[order], layout), read(x, layout)[order])
+        for name, read in _readers(n).items()
     }
     return Series(
         {"change": Measured(f"change of a token's output, {judged} tells the order", changes[judged])},
-        [{"what tells the order": name, "change when shuffled": value} for name, value in changes.items()],
+        table_of({"what tells the order": changes, "change when shuffled": changes.values()}),
         [
             Bars(
                 "Change of a token's output when the tokens are shuffled",
@@ -116,7 +113,10 @@ D_MODEL, LENGTH = 512, 64
 HEADS = {"short": (1, 2, 8), "long": (1, 2, 4, 8, 16)}
 
 
-def _counted(n_heads: int, full: bool) -> ModelSummary:
+FIELDS = "parameters", "flops_per_token"
+
+
+def _summary_of_attention(n_heads: int, full: bool) -> ModelSummary:
     """Count parameters and operations of an attention layer; with ``full``, each head has width d_model."""
     width = D_MODEL if full else None
     with torch.device("meta"):
@@ -126,48 +126,40 @@ def _counted(n_heads: int, full: bool) -> ModelSummary:
 
 
 @measures("heads-are-free", full=(False, True))
-def cost(size: Size, full: bool) -> Series:
+def count_cost_by_heads(size: Size, full: bool) -> Series:
     """Count what many heads cost, and what one does."""
-    heads = HEADS[size]
-    rows = [
-        {"heads": h, "parameters": each.parameters, "FLOPs for each token": each.flops_per_token}
-        for h, each in ((h, _counted(h, full)) for h in heads)
-    ]
-    one, eight = (next(row for row in rows if row["heads"] == h) for h in (1, 8))
-    each = 4.0 * D_MODEL**2
-    columns = ("parameters", "FLOPs for each token")
-    ratios = [row[column] / one[column] for row in rows for column in columns]
+    counted = {h: _summary_of_attention(h, full) for h in HEADS[size]}
+    one, eight, each = counted[1], counted[8], 4.0 * D_MODEL**2
+    parameters, flops = ([getattr(own, field) for own in counted.values()] for field in FIELDS)
+    ratios = [getattr(own, field) / getattr(one, field) for own in counted.values() for field in FIELDS]
+    times = 8 if full else 1
     return Series(
         {
-            "eight": Measured(
-                f"parameters of 8 heads, d = {D_MODEL}",
-                eight["parameters"],
-                expected=each * (8 if full else 1),
-            ),
-            "one": Measured(f"parameters of 1 head, d = {D_MODEL}", one["parameters"], expected=each),
+            "eight": Measured(f"parameters of 8 heads, d = {D_MODEL}", eight.parameters, "", times * each),
+            "one": Measured(f"parameters of 1 head, d = {D_MODEL}", one.parameters, expected=each),
             "flops": Measured(
                 f"FLOPs of 8 heads to 1 head, {LENGTH} tokens",
-                eight["FLOPs for each token"] / one["FLOPs for each token"],
-                expected=8.0 if full else 1.0,
+                eight.flops_per_token / one.flops_per_token,
+                expected=float(times),
             ),
             "ratios": ratios,
         },
-        rows,
+        table_of({"heads": counted, "parameters": parameters, "FLOPs for each token": flops}),
         [
             Curves(
                 title,
                 "heads",
                 "",
                 {
-                    name: (heads, [float(getattr(_counted(h, whole), field)) for h in heads])
+                    name: (
+                        HEADS[size],
+                        [float(getattr(_summary_of_attention(h, whole), field)) for h in HEADS[size]],
+                    )
                     for name, whole in (("width d / h", False), ("full width d", True))
                 },
                 limits=(0, None),
             )
-            for title, field in (
-                ("Parameters", "parameters"),
-                ("FLOPs for each token", "flops_per_token"),
-            )
+            for title, field in zip(("Parameters", "FLOPs for each token"), FIELDS, strict=True)
         ],
     )
 
@@ -189,7 +181,7 @@ def _mean_of_both(left: Tensor, right: Tensor) -> Tensor:
     return torch.cat((left + right, left + right), -1) / 2
 
 
-def _trained(n_heads: int, wanted: Wanted, updates: int) -> tuple[list[float], Tensor]:
+def _train_attention(n_heads: int, wanted: Wanted, updates: int) -> tuple[list[float], Tensor]:
     """Train an attention layer; return the share of unexplained variance by update, and the final weights.
 
     The weights are ``[H, n, n]``. Tokens consist of features from N(0, 1) and a one-hot position, on a
@@ -198,18 +190,16 @@ def _trained(n_heads: int, wanted: Wanted, updates: int) -> tuple[list[float], T
     """
     part = SelfAttention(FEATURES + PLACES, n_heads)
     layout = Layout.of([PLACES] * BATCH)
-    optimizer = torch.optim.Adam(part.parameters(), RATE, fused=True)
-    places = torch.eye(PLACES).expand(BATCH, -1, -1)
-    losses: list[float] = []
-    for _ in range(updates):
+    places, x = torch.eye(PLACES).expand(BATCH, -1, -1), torch.empty(0)
+
+    def unexplained() -> Tensor:
+        nonlocal x
         features = torch.randn(BATCH, PLACES, FEATURES)
         x = torch.cat((features, places), -1).flatten(0, 1)
         goal = wanted(features.roll(1, 1), features.roll(-1, 1)).flatten(0, 1)
-        loss = (part(x, layout) - goal).square().mean() / goal.square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+        return (part(x, layout) - goal).square().mean() / goal.square().mean()
+
+    losses = list(minimise(part, (unexplained() for _ in range(updates)), RATE))
     with torch.no_grad(), recording(part, ["weights"]) as seen:
         part(x, layout)
     return losses, seen["weights"][0].mean(0)
@@ -220,16 +210,17 @@ LAST = 20
 
 @measures("two-lookups", wanted=(_both, _mean_of_both))
 @seeded(1)
-def neighbours(size: Size, wanted: Wanted) -> Series:
+def compare_one_and_two_heads(size: Size, wanted: Wanted) -> Series:
     """Measure whether one head fails and two succeed."""
-    one, one_looks = _trained(1, wanted, UPDATES[size])
-    two, two_look = _trained(2, wanted, UPDATES[size])
+    (one, weights_of_one), (two, weights_of_two) = (
+        _train_attention(n, wanted, UPDATES[size]) for n in (1, 2)
+    )
     left, right = (sum(losses[-LAST:]) / LAST for losses in (one, two))
+    first, second = weights_of_two
+    expected = 50.0 if wanted is _both else 0.0
     return Series(
         {
-            "one": Measured(
-                "not explained, one head", 100 * left, "%", expected=50.0 if wanted is _both else 0.0
-            ),
+            "one": Measured("not explained, one head", 100 * left, "%", expected),
             "two": Measured("not explained, two heads", 100 * right, "%", expected=0.0),
             "parameters": Measured("parameters of either", 4.0 * (FEATURES + PLACES) ** 2),
         },
@@ -242,15 +233,13 @@ def neighbours(size: Size, wanted: Wanted) -> Series:
                 limits=(0, 1.1),
                 inches=(3.6, 3.2),
             ),
-            *(
-                Matrix(
-                    title, "attended position", "position", weights.tolist(), (0.0, 1.0), inches=(3.4, 3.2)
-                )
-                for title, weights in (
-                    ("The one head", one_looks[0]),
-                    ("First of two heads", two_look[0]),
-                    ("Second of two heads", two_look[1]),
-                )
-            ),
+            _heat_map("The one head", weights_of_one[0]),
+            _heat_map("First of two heads", first),
+            _heat_map("Second of two heads", second),
         ],
     )
+
+
+def _heat_map(title: str, weights: Tensor) -> Matrix:
+    values = weights.tolist()
+    return Matrix(title, "attended position", "position", values, (0.0, 1.0), inches=(3.4, 3.2))

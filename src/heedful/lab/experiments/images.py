@@ -8,22 +8,23 @@ the paper's figure 7: pixels between the centres of patches, weighted by attenti
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.explain.matrix import Numbers
 from heedful.explain.views.distances import image_distance, patch_distances
-from heedful.lab.drawing import Curves, Matrix, of_rows
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
+from heedful.lab.drawing import Curves, Matrix, numbered, over
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, generator_from, seeded
-from heedful.lab.tiny import attention_taps, n_parameters, train
+from heedful.lab.tiny import attention_taps, class_accuracy, n_parameters, predicted_classes, train
+from heedful.models.base import Model
 from heedful.models.encoder import class_head
 from heedful.models.mixers import AttentionConfig
 from heedful.models.registry import build_model
@@ -34,7 +35,7 @@ from heedful.models.vision import VisionConfig
 from heedful.nn.convolutional import StandardisedConvolution
 from heedful.nn.patches import Images
 from heedful.nn.taps import Hook, capture, intervene
-from heedful.objectives.classification import SequenceClass, class_logits
+from heedful.objectives.classification import SequenceClass
 from heedful.training.optimizers import AdamConfig
 from heedful.training.schedules import Cosine
 
@@ -69,7 +70,7 @@ def signs() -> Float[Tensor, "k 3 3"]:
     return torch.tensor([[float(pixel) for pixel in row] for row in rows]).view(-1, SIGN, SIGN)
 
 
-def drawn(n: int, seed: int) -> Drawn:
+def draw_images(n: int, seed: int) -> Drawn:
     """Draw ``n`` images."""
     with seeded(seed):
         pixels = NOISE * torch.randn(n, 1, SIDE, SIDE)
@@ -83,7 +84,7 @@ def drawn(n: int, seed: int) -> Drawn:
     return Drawn(pixels, left, right)
 
 
-def shuffled(pixels: Float[Tensor, "n 1 s s"]) -> Float[Tensor, "n 1 s s"]:
+def shuffle_pixels(pixels: Float[Tensor, "n 1 s s"]) -> Float[Tensor, "n 1 s s"]:
     """Permute the pixels, in the same way for all images."""
     order = torch.randperm(SIDE * SIDE, generator=generator_from(5))
     return pixels.flatten(1)[:, order].view_as(pixels)
@@ -104,22 +105,17 @@ NETWORKS: dict[str, ResNetConfig | VisionConfig] = {
 """Networks of comparable size: their parameters differ by less than a third, and both see the whole image."""
 
 
-def network(config: ResNetConfig | VisionConfig, seed: int) -> nn.Module:
+def network(config: ResNetConfig | VisionConfig, seed: int) -> Model:
     """Build a network with initial weights, with a classification head for the signs."""
     with seeded(seed):
         model = build_model(config)
-        heads = model.heads
-        assert isinstance(heads, nn.ModuleDict)
-        heads["class"] = class_head(config.d_model, SIGNS, 0.0)
+        model.heads["class"] = class_head(config.d_model, SIGNS, 0.0)
     return model
 
 
-@torch.no_grad()
-def answers(model: nn.Module, images: Images) -> Int[Tensor, " n"]:
-    """Return the predicted sign of each image."""
-    heads = model.heads
-    assert isinstance(heads, nn.ModuleDict)
-    return class_logits(model(images), heads, images.layout).argmax(-1)
+def batch_of(pixels: Float[Tensor, "n 1 s s"], classes: Int[Tensor, " n"], n_tokens: int) -> Batch:
+    """Build a batch of images and their classes, for a network that makes so many tokens of each."""
+    return Batch.of_images(Images.of(pixels, n_tokens), classes.tolist())
 
 
 # Training
@@ -138,7 +134,7 @@ def _batches(name: str, known: Drawn, classes: Int[Tensor, " n"], seed: int) -> 
         while len(order) < BATCH:
             order = torch.cat([order, torch.randperm(n, generator=generator)])
         chosen, order = order[:BATCH], order[BATCH:]
-        yield Batch.of_images(Images.of(known.pixels[chosen], n_tokens), classes[chosen].tolist())
+        yield batch_of(known.pixels[chosen], classes[chosen], n_tokens)
 
 
 @cache
@@ -151,48 +147,44 @@ def accuracy(name: str, n: int, *, shuffle: bool, seed: int = 0) -> float:
         shuffle: whether the pixels of all images, including new ones, are shuffled.
         seed: seed of images and weights.
     """
-    known, new = drawn(n, 2 * seed + 1), drawn(TESTED, 2 * seed + 2)
+    known, new = draw_images(n, 2 * seed + 1), draw_images(TESTED, 2 * seed + 2)
     if shuffle:
-        known, new = (replace(each, pixels=shuffled(each.pixels)) for each in (known, new))
+        known, new = (replace(each, pixels=shuffle_pixels(each.pixels)) for each in (known, new))
     model = network(NETWORKS[name], seed)
     rate = Cosine(peak=RATES[name], warmup=50, updates=UPDATES)
     train(model, SequenceClass(), _batches(name, known, known.left, seed), AdamConfig(beta2=0.999), rate)
-    found = answers(model, Images.of(new.pixels, NETWORKS[name].n_tokens))
-    return (found == new.left).float().mean().item()
+    return class_accuracy(model, batch_of(new.pixels, new.left, NETWORKS[name].n_tokens))
 
 
 COUNTS: dict[Size, tuple[int, ...]] = {"short": (64, 8192), "long": (64, 256, 1024, 4096, 8192)}
 
 
 @measures("images-to-learn-from", shuffle=(False, True))
-def by_number(size: Size, *, shuffle: bool) -> Series:
+def compare_accuracy_by_training_images(size: Size, *, shuffle: bool) -> Series:
     """Measure the accuracy of both networks by the number of training images."""
     counts = COUNTS[size]
     if shuffle and size == "short":
         counts = counts[:1]  # the only count at which there is a lead to lose
-    rows = []
-    for n in counts:
-        resnet, vit = (accuracy(name, n, shuffle=shuffle) for name in NETWORKS)
-        rows.append({"images": n, "ResNet": resnet, "ViT": vit, "ResNet ahead by": resnet - vit})
+    right = {name: [accuracy(name, n, shuffle=shuffle) for n in counts] for name in NETWORKS}
+    leads = [resnet - vit for resnet, vit in zip(*right.values(), strict=True)]
     sizes = {name: n_parameters(network(config, 0)) for name, config in NETWORKS.items()}
-    ends = {
-        f"{name}, {row['images']:,} images": row[name] for row in (rows[0], rows[-1]) for name in NETWORKS
-    }
+    ends = {f"{name}, {counts[i]:,} images": own[i] for i in (0, -1) for name, own in right.items()}
+    curves = {f"{name}, {n:,} parameters": right[name] for name, n in sizes.items()}
     return Series(
         {
             **measured_each("accuracy of {}", ends),
             **measured_each("parameters of {}", sizes),
-            "first_lead": rows[0]["ResNet ahead by"],
-            "last_lead": rows[-1]["ResNet ahead by"],
+            "first_lead": leads[0],
+            "last_lead": leads[-1],
             "most": counts[-1],
         },
-        rows,
+        table_of({"images": counts, **right, "ResNet ahead by": leads}),
         [
             Curves(
                 "Class: the sign on the left" + (", pixels shuffled" if shuffle else ""),
                 "training images",
                 "accuracy on new images",
-                of_rows(rows, "images", {f"{name}, {n:,} parameters": name for name, n in sizes.items()}),
+                over(counts, curves),
                 levels={"guessing": 1 / SIGNS},
                 log="x",
                 limits=(0.0, 1.02),
@@ -212,15 +204,12 @@ CONFIG = VisionConfig(
 N_PATCHES = CONFIG.n_tokens
 
 
-def touching() -> Bool[Tensor, "n n"]:
-    """Return which patches share a side or a corner, or are the same: the 3 x 3 around each."""
-    far = torch.from_numpy(patch_distances(CONFIG.grid, 1))
-    return far < 1.5
+def restrict_attention(model: nn.Module, *, confined: bool) -> AbstractContextManager[None]:
+    """Within the context, restrict attention to adjacent patches; if not ``confined``, change nothing.
 
-
-def restriction(model: nn.Module, *, confined: bool) -> AbstractContextManager[None]:
-    """Within the context, restrict attention to adjacent patches; if not ``confined``, change nothing."""
-    near = touching()
+    Adjacent are patches that share a side or a corner, or are the same: the 3 x 3 around each.
+    """
+    near = torch.from_numpy(patch_distances(CONFIG.grid, 1)) < 1.5
 
     def confine(scores: Tensor) -> Tensor:
         return scores.masked_fill(~near, torch.finfo(scores.dtype).min)
@@ -242,7 +231,7 @@ class Observed:
 
     Args:
         far: attention distances in pixels, ``[layers, heads]``.
-        around: ``[layers, heads, 2 r - 1, 2 c - 1]``, see `by_offset`.
+        around: ``[layers, heads, 2 r - 1, 2 c - 1]``, see `mean_weights_by_offset`.
         classes: predicted class of each image.
     """
 
@@ -266,39 +255,38 @@ class Trained:
 
 
 def _vit_batches(updates: int, seed: int) -> Iterator[Batch]:
-    known = drawn(KNOWN, 2 * seed + 1)
+    known = draw_images(KNOWN, 2 * seed + 1)
     generator = generator_from(seed)
     for _ in range(updates):
         chosen = torch.randint(KNOWN, (BATCH,), generator=generator)
-        images = Images.of(known.pixels[chosen], N_PATCHES)
-        yield Batch.of_images(images, known.left[chosen].tolist())
+        yield batch_of(known.pixels[chosen], known.left[chosen], N_PATCHES)
 
 
 @cache
-def trained(updates: int, seed: int, *, confined: bool) -> Trained:
+def train_and_observe(updates: int, seed: int, *, confined: bool) -> Trained:
     """Train a network, and observe its heads before and after."""
-    model, new = network(CONFIG, seed).eval(), drawn(WATCHED, 2 * seed + 2)
+    model, new = network(CONFIG, seed).eval(), draw_images(WATCHED, 2 * seed + 2)
     images = Images.of(new.pixels, N_PATCHES)
-    with restriction(model, confined=confined):
-        before = observed(model, images)
+    with restrict_attention(model, confined=confined):
+        before = observe_heads(model, images)
         rate = Cosine(peak=RATE, warmup=50, updates=updates)
         train(model, SequenceClass(), _vit_batches(updates, seed), AdamConfig(beta2=0.999), rate)
-        after = observed(model, images)
+        after = observe_heads(model, images)
     return Trained(before, after, (after.classes == new.left).float().mean().item())
 
 
-def observed(model: nn.Module, images: Images) -> Observed:
+def observe_heads(model: Model, images: Images) -> Observed:
     """Run a network on images of one size, and measure the attention of its heads."""
     names = attention_taps("weights", N_LAYERS)
     with capture(model, dict.fromkeys(names)) as seen:
-        found = answers(model, images)
+        found = predicted_classes(model, images)
     weights = [seen[name][0].numpy() for name in names]
     far = [np.mean([image_distance(one, CONFIG.grid, PATCH) for one in each], axis=0) for each in weights]
-    around = [by_offset(each.mean(axis=0), CONFIG.grid) for each in weights]
+    around = [mean_weights_by_offset(each.mean(axis=0), CONFIG.grid) for each in weights]
     return Observed(np.stack(far), np.stack(around), found)
 
 
-def by_offset(weights: Numbers, grid: tuple[int, int]) -> Numbers:
+def mean_weights_by_offset(weights: Numbers, grid: tuple[int, int]) -> Numbers:
     """Return the mean weight for each offset between query and key patch, relative to uniform attention.
 
     Args:
@@ -350,27 +338,32 @@ EVEN = float(patch_distances(CONFIG.grid, PATCH).mean())
 
 
 @measures("attention-distance", confined=(False, True))
-def by_depth(size: Size, *, confined: bool) -> Series:
+def measure_attention_distances_by_layer(size: Size, *, confined: bool) -> Series:
     """Measure the attention distances of heads by layer, before and after training."""
-    several = [trained(VIT_UPDATES[size], seed, confined=confined) for seed in range(SEEDS[size])]
+    several = [train_and_observe(VIT_UPDATES[size], seed, confined=confined) for seed in range(SEEDS[size])]
     before = np.concatenate([each.before.far for each in several], axis=1)
     after = np.concatenate([each.after.far for each in several], axis=1)
     around = np.concatenate([each.after.around for each in several], axis=1)[0]
     reach = convolution_reach(CONVOLUTIONS)
-    means, first, nearest = after.mean(axis=1), after[0], after[0].min()
+    means_before, means = before.mean(axis=1), after.mean(axis=1)
+    nearest, farthest = after.min(axis=1), after.max(axis=1)
+    lines = {
+        "farthest head": farthest.tolist(),
+        "mean of the heads": means.tolist(),
+        "nearest head": nearest.tolist(),
+        "mean before training": means_before.tolist(),
+        "3 x 3 convolutions, at most": reach,
+    }
+    farthest_head = "farthest head of the first layer"
     even = next(n for n, far in enumerate(reach, 1) if far >= EVEN)
     accuracy = sum(each.accuracy for each in several) / len(several)
     return Series(
         {
-            "farthest": Measured(
-                "farthest head of the first layer, after training", first.max(), "pixels", EVEN
-            ),
-            "nearest": Measured("nearest head of the first layer", nearest, "pixels"),
+            "farthest": Measured(f"{farthest_head}, after training", farthest[0], "pixels", EVEN),
+            "nearest": Measured("nearest head of the first layer", nearest[0], "pixels"),
             "first": Measured("mean of the first layer's heads", means[0], "pixels"),
             "last": Measured("mean of the last layer's heads", means[-1], "pixels"),
-            "before": Measured(
-                "farthest head of the first layer, before training", before[0].max(), "pixels"
-            ),
+            "before": Measured(f"{farthest_head}, before training", before[0].max(), "pixels"),
             "reach": Measured("most that the first convolution of 3 x 3 reaches", reach[0], "pixels", 2**0.5),
             "convolutions": Measured(
                 "convolutions of 3 x 3 until they reach as far as even attention looks",
@@ -382,26 +375,33 @@ def by_depth(size: Size, *, confined: bool) -> Series:
             "least_later": means[1:].min(),
             "even": EVEN,
         },
-        [
+        table_of(
             {
-                "layer": layer + 1,
-                "before training": before[layer].mean(),
-                "after": means[layer],
-                "nearest head": after[layer].min(),
-                "farthest head": after[layer].max(),
-                "convolutions": reach[layer],
+                "layer": range(1, N_LAYERS + 1),
+                "before training": means_before,
+                "after": means,
+                "nearest head": nearest,
+                "farthest head": farthest,
+                "convolutions": reach[:N_LAYERS],
             }
-            for layer in range(N_LAYERS)
-        ],
+        ),
         [
-            _panel("Attention distance", before, after, reach),
-            _around("Nearest head of the first layer", around[after[0].argmin()]),
-            _around("Farthest head of the first layer", around[after[0].argmax()]),
+            Curves(
+                "Attention distance",
+                "layer",
+                "pixels",
+                numbered(lines),
+                levels={"even attention": EVEN},
+                limits=(0.0, 1.6 * EVEN),
+                inches=(5.2, 3.8),
+            ),
+            _weights_panel("Nearest head of the first layer", around[after[0].argmin()]),
+            _weights_panel("Farthest head of the first layer", around[after[0].argmax()]),
         ],
     )
 
 
-def _around(title: str, weights: Numbers) -> Matrix:
+def _weights_panel(title: str, weights: Numbers) -> Matrix:
     """Draw the weights of a head around the query patch in the middle; 1 is uniform attention."""
     rows, columns = (range(1 - n, n) for n in CONFIG.grid)
     return Matrix(
@@ -412,25 +412,4 @@ def _around(title: str, weights: Numbers) -> Matrix:
         limits=(0.0, 2.0),
         columns=[str(n) for n in columns],
         rows=[str(n) for n in rows],
-    )
-
-
-def _panel(title: str, before: Numbers, far: Numbers, reach: tuple[float, ...]) -> Curves:
-    """Draw the mean, nearest and farthest head of each layer, and the convolutions."""
-    layers = range(1, N_LAYERS + 1)
-    lines: Mapping[str, Numbers] = {
-        "farthest head": far.max(axis=1),
-        "mean of the heads": far.mean(axis=1),
-        "nearest head": far.min(axis=1),
-        "mean before training": before.mean(axis=1),
-    }
-    return Curves(
-        title,
-        "layer",
-        "pixels",
-        {name: (layers, ys.tolist()) for name, ys in lines.items()}
-        | {"3 x 3 convolutions, at most": (range(1, len(reach) + 1), reach)},
-        levels={"even attention": EVEN},
-        limits=(0.0, 1.6 * EVEN),
-        inches=(5.2, 3.8),
     )

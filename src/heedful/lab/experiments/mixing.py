@@ -4,24 +4,32 @@ Items 84 (depthwise separable convolution), 86 (FNet), 87 (MLP-Mixer) and 88 (co
 lectures.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
 from heedful.lab.drawing import Bars, Curves, of_rows
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
-from heedful.lab.experiments.transfer import BATCH, END, START, data
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
+from heedful.lab.experiments.transfer import BATCH, data, sentence_batch
 from heedful.lab.seeds import cache, generator_from, seeded
-from heedful.lab.tiny import Training, flops_of, n_parameters, train
+from heedful.lab.tiny import (
+    Training,
+    blocks_of,
+    class_accuracy,
+    draw_from,
+    flops_of,
+    largest_difference,
+    n_parameters,
+    pre_norm_block,
+    train,
+    word_model,
+)
 from heedful.models import encoder
-from heedful.models.encoder import EncoderConfig, class_head
+from heedful.models.encoder import Encoder, EncoderConfig, class_head
 from heedful.models.language_model import LanguageModel
 from heedful.models.mixers import (
     AttentionConfig,
@@ -31,19 +39,16 @@ from heedful.models.mixers import (
     SeparableConvolutionConfig,
 )
 from heedful.models.sections import FeedForwardConfig
-from heedful.models.stacks import LayerConfig, embedding_table, token_head
+from heedful.models.stacks import LayerConfig, embedding_table
 from heedful.nn.attention.self_attention import SelfAttention
-from heedful.nn.blocks import EncoderBlock, EncoderStack
+from heedful.nn.blocks import EncoderStack
 from heedful.nn.cells import LSTMCell
-from heedful.nn.embeddings import TokenEmbedding
-from heedful.nn.feedforward import FeedForward
 from heedful.nn.layout import Layout
 from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, FourierMixer, PositionMLP
 from heedful.nn.norms import LayerNorm
-from heedful.nn.positions import Added, NoPositions
+from heedful.nn.positions import NoPositions
 from heedful.nn.recurrent import Recurrence
-from heedful.nn.residual import PreNorm
-from heedful.objectives.classification import SequenceClass, class_logits
+from heedful.objectives.classification import SequenceClass
 from heedful.objectives.cross_entropy import NextToken
 from heedful.training.optimizers import AdamConfig
 from heedful.training.schedules import Constant, Cosine
@@ -52,7 +57,7 @@ from heedful.training.schedules import Constant, Cosine
 
 
 @measures("separable-convolution", kernel=(5, 1))
-def cost(size: Size, kernel: int) -> Series:
+def count_cost_of_convolutions(size: Size, kernel: int) -> Series:
     """Count parameters and operations of both convolutions with one kernel size."""
     d, n = (64, 32) if size == "short" else (512, 512)
     with seeded(0):
@@ -60,28 +65,19 @@ def cost(size: Size, kernel: int) -> Series:
             "separable": DepthwiseSeparableConvolution(d, kernel, bias=False),
             "full": Convolution(d, kernel, bias=False),
         }
-    parameters = {name: n_parameters(part) for name, part in parts.items()}
-    flops = {name: _flops(part, torch.zeros(n, d)) for name, part in parts.items()}
     rows = [
         {"k": k, "separable": k * d + d**2, "full": k * d**2, "ratio": k * d / (k + d)}
         for k in (1, 3, 5, 9, 15, 31)
     ]
     by_formula = {"separable": kernel * d + d**2, "full": kernel * d**2}
+    parameters, flops = {}, {}
+    for name, number in by_formula.items():
+        counted, operations = n_parameters(parts[name]), _flops(parts[name], n, d)
+        what = f"parameters, {name}, k = {kernel}", f"operations for each token, {name}"
+        parameters[f"{name}_parameters"] = Measured(what[0], counted, expected=number)
+        flops[f"{name}_flops"] = Measured(what[1], operations / n, "FLOPs", 2 * number)
     return Series(
-        {
-            **{
-                f"{name}_parameters": Measured(
-                    f"parameters, {name}, k = {kernel}", parameters[name], expected=number
-                )
-                for name, number in by_formula.items()
-            },
-            **{
-                f"{name}_flops": Measured(
-                    f"operations for each token, {name}", flops[name] / n, "FLOPs", 2 * number
-                )
-                for name, number in by_formula.items()
-            },
-        },
+        {**parameters, **flops},
         rows,
         [
             Curves(
@@ -96,8 +92,9 @@ def cost(size: Size, kernel: int) -> Series:
 
 
 @torch.no_grad()
-def _flops(part: nn.Module, x: Float[Tensor, "n d"]) -> int:
-    return flops_of(lambda: part(x, Layout.of([len(x)])))
+def _flops(part: nn.Module, n: int, d: int) -> int:
+    """Count the operations of a mixer for ``n`` tokens of width ``d``."""
+    return flops_of(lambda: part(torch.zeros(n, d), Layout.of([n])))
 
 
 # Mixers with equal budgets
@@ -108,7 +105,7 @@ KINDS = 2
 """Number of symbols, the lowest ids, that occur at the ends; all others occur in between."""
 
 
-def ends(n: int, generator: torch.Generator) -> Batch:
+def draw_sequences_with_ends(n: int, generator: torch.Generator) -> Batch:
     """Draw sequences of symbols; the class tells whether the first and the last symbol are the same.
 
     Neither of the two is informative without the other, nor are the symbols between them, which differ.
@@ -149,17 +146,17 @@ def config_of(mixer: str, d_ff: int) -> EncoderConfig:
     )
 
 
-def _model(mixer: str, d_ff: int) -> Any:
+def _build_model(mixer: str, d_ff: int) -> Encoder:
     with seeded(0):
         model = encoder.build(config_of(mixer, d_ff), SYMBOLS + FIRST)
         model.heads["class"] = class_head(D, 2, dropout=0.0)
     return model
 
 
-def at_budget(mixer: str, parameters: int) -> Any:
+def build_at_budget(mixer: str, parameters: int) -> Encoder:
     """Build the model whose feed-forward width brings its parameters nearest to a number."""
-    one, two = (n_parameters(_model(mixer, d_ff)) for d_ff in (1, 2))
-    return _model(mixer, max(1, 1 + round((parameters - one) / (two - one))))
+    one, two = (n_parameters(_build_model(mixer, d_ff)) for d_ff in (1, 2))
+    return _build_model(mixer, max(1, 1 + round((parameters - one) / (two - one))))
 
 
 @dataclass(frozen=True)
@@ -172,36 +169,33 @@ class Learned:
         right: accuracy on new sequences.
     """
 
-    model: Any
+    model: Encoder
     training: Training
     right: float
 
 
 @cache
-def learned(mixer: str, parameters: int, size: Size) -> Learned:
+def train_model(mixer: str, parameters: int, size: Size) -> Learned:
     """Train a model with this many parameters."""
-    model = at_budget(mixer, parameters)
+    model = build_at_budget(mixer, parameters)
     updates, test = (160, 256) if size == "short" else (600, 2048)
     rate = Cosine(peak=6e-3, warmup=20, updates=updates)
     generator = generator_from(3)
-    batches = (ends(32, generator) for _ in range(updates))
+    batches = (draw_sequences_with_ends(32, generator) for _ in range(updates))
     training = train(model, SequenceClass(), batches, AdamConfig(), rate)
-    batch = ends(test, generator_from(4))
-    assert batch.classes is not None
-    with torch.no_grad():
-        layout = batch.inputs.layout
-        logits = class_logits(model(batch.inputs), model.heads, layout)
-    return Learned(model, training, (logits.argmax(-1) == batch.classes).float().mean().item())
+    return Learned(model, training, class_accuracy(model, draw_sequences_with_ends(test, generator_from(4))))
 
 
 @measures("mixers-at-equal-budget", judged=(("fourier", "mlp"), ("separable",)))
-def compared(size: Size, judged: tuple[str, ...]) -> Series:
+def compare_mixers_at_equal_budget(size: Size, judged: tuple[str, ...]) -> Series:
     """Train attention and other mixers with as many parameters on one task."""
-    budget = n_parameters(_model("attention", 64))
-    results = {mixer: learned(mixer, budget, size) for mixer in ("attention", *judged)}
+    budget = n_parameters(_build_model("attention", 64))
+    results = {mixer: train_model(mixer, budget, size) for mixer in ("attention", *judged)}
+    models = [each.model for each in results.values()]
     right = {mixer: each.right for mixer, each in results.items()}
     ordered = {mixer: right[mixer] for mixer in (*judged, "attention")}
     parameters = n_parameters(results[judged[0]].model)
+    up = "stack.blocks.0.feed_forward.part.up.weight"
     return Series(
         {
             **measured_each("right classes, {}", ordered),
@@ -209,16 +203,15 @@ def compared(size: Size, judged: tuple[str, ...]) -> Series:
             "least": min(right[mixer] for mixer in judged),
             "attention": right["attention"],
         },
-        [
+        table_of(
             {
-                "mixer": mixer,
-                "right classes": right[mixer],
-                "parameters": n_parameters(each.model),
-                "of its mixers": n_parameters(*(block.mixer.part for block in each.model.stack.blocks)),
-                "d_ff": each.model.stack.blocks[0].feed_forward.part.up.out_features,
+                "mixer": right,
+                "right classes": right.values(),
+                "parameters": map(n_parameters, models),
+                "of its mixers": [n_parameters(*_mixers(model.stack)) for model in models],
+                "d_ff": [len(model.get_parameter(up)) for model in models],
             }
-            for mixer, each in results.items()
-        ],
+        ),
         [
             Curves(
                 "Training loss (task: are both ends the same?)",
@@ -229,6 +222,10 @@ def compared(size: Size, judged: tuple[str, ...]) -> Series:
             Bars("Accuracy on new sequences", "", "accuracy", right, levels={"chance": 0.5}),
         ],
     )
+
+
+def _mixers(stack: EncoderStack) -> list[nn.Module]:
+    return [block.mixer.part for block in blocks_of(stack)]
 
 
 # Limits of use
@@ -250,11 +247,11 @@ def change_of_earlier(part: nn.Module) -> float:
     other = x.clone()
     other[-1] += 1.0
     layout = Layout.of([_N])
-    return (part(x, layout) - part(other, layout))[:-1].abs().max().item()
+    return largest_difference(part(x, layout)[:-1], part(other, layout)[:-1])
 
 
 @torch.no_grad()
-def takes_longer(part: nn.Module) -> bool:
+def accepts_longer_sequences(part: nn.Module) -> bool:
     """Return whether a part accepts longer sequences than it was built for."""
     try:
         part(torch.zeros(2 * _N, D), Layout.of([2 * _N]))
@@ -270,12 +267,12 @@ def takes_longer(part: nn.Module) -> bool:
         ("causal separable convolution", "causal self-attention"),
     ),
 )
-def stands(size: Size, judged: tuple[str, ...]) -> Series:
+def measure_causality_and_length_limits(size: Size, judged: tuple[str, ...]) -> Series:
     """Measure whether parts leave earlier tokens unchanged and accept sequences of any length."""
     with seeded(0):
         parts = {name: make().eval() for name, make in PARTS.items()}
     change = {name: change_of_earlier(part) for name, part in parts.items()}
-    longer = {name: takes_longer(part) for name, part in parts.items()}
+    longer = {name: accepts_longer_sequences(part) for name, part in parts.items()}
     changes, reads = ({name: float(each[name]) for name in judged} for each in (change, longer))
     return Series(
         {
@@ -284,15 +281,14 @@ def stands(size: Size, judged: tuple[str, ...]) -> Series:
             "most": max(changes.values()),
             "longer": all(reads.values()),
         },
-        [
+        table_of(
             {
-                "part": name,
-                "change of earlier tokens": change[name],
-                "reads longer sequences": "yes" if longer[name] else "no",
-                "parameters": n_parameters(part),
+                "part": parts,
+                "change of earlier tokens": change.values(),
+                "reads longer sequences": ["yes" if each else "no" for each in longer.values()],
+                "parameters": map(n_parameters, parts.values()),
             }
-            for name, part in parts.items()
-        ],
+        ),
         [Bars("Change of earlier tokens by the last one", "", "largest change", change)],
     )
 
@@ -312,29 +308,8 @@ def text_model(mixer: str) -> LanguageModel:
     """Build one block of a mixer and a feed-forward layer; only the mixer can represent word order."""
     with seeded(0):
         table = embedding_table(data().n_ids, TEXT_WIDTH)
-        block = EncoderBlock(
-            PreNorm(TEXT_MIXERS[mixer](), LayerNorm(TEXT_WIDTH)),
-            PreNorm(FeedForward(TEXT_WIDTH, 2 * TEXT_WIDTH), LayerNorm(TEXT_WIDTH)),
-        )
-        embedding = TokenEmbedding(table, Added(NoPositions(TEXT_WIDTH)), scale=math.sqrt(TEXT_WIDTH))
-        return LanguageModel(
-            embedding,
-            EncoderStack([block], LayerNorm(TEXT_WIDTH)),
-            token_head(TEXT_WIDTH, data().n_ids, table),
-        )
-
-
-def part_of(model: LanguageModel) -> nn.Module:
-    """Return the mixer of the model."""
-    blocks: Any = model.stack.blocks
-    part: nn.Module = blocks[0].mixer.part
-    return part
-
-
-@torch.no_grad()
-def operations(mixer: str, n: int) -> float:
-    """Count the FLOPs per word of the mixer alone, for ``n`` words."""
-    return flops_of(lambda: part_of(text_model(mixer))(torch.zeros(n, TEXT_WIDTH), Layout.of([n]))) / n
+        block = pre_norm_block(TEXT_MIXERS[mixer](), TEXT_WIDTH, 2 * TEXT_WIDTH)
+        return word_model(table, EncoderStack([block], LayerNorm(TEXT_WIDTH)), NoPositions(TEXT_WIDTH))
 
 
 TEXT_RATE, TEXT_UPDATES = 0.01, {"short": 150, "long": 600}
@@ -356,14 +331,12 @@ class LearnedText:
 
 
 @cache
-def learned_text(mixer: str, updates: int) -> LearnedText:
+def train_text_model(mixer: str, updates: int) -> LearnedText:
     """Train a model, and evaluate it on new sentences."""
     model, generator = text_model(mixer), generator_from(0)
-    known = data().plain
-    chosen = (torch.randint(len(known), (BATCH,), generator=generator).tolist() for _ in range(updates))
-    batches = (Batch.teacher_forced(None, [known[i] for i in each], start=START, end=END) for each in chosen)
+    batches = (sentence_batch(draw_from(data().plain, BATCH, generator)) for _ in range(updates))
     training = train(model, NextToken(), batches, AdamConfig(), Constant(TEXT_RATE, warmup=10))
-    new = Batch.teacher_forced(None, [ids for ids, _ in data().tested], start=START, end=END)
+    new = sentence_batch([ids for ids, _ in data().tested])
     with torch.no_grad():
         scores = model.heads["token"](model(new.inputs)).log_softmax(-1)
     nats = -scores.gather(1, new.targets[:, None]).mean().item()
@@ -371,10 +344,11 @@ def learned_text(mixer: str, updates: int) -> LearnedText:
 
 
 @measures("convolution-or-lstm", judged=("convolution of 5", "convolution of 1"))
-def text_compared(size: Size, judged: str) -> Series:
+def compare_lstm_and_convolution(size: Size, judged: str) -> Series:
     """Compare an LSTM with a convolution in its place."""
-    found = {mixer: learned_text(mixer, TEXT_UPDATES[size]) for mixer in (LSTM, judged)}
-    flops = {mixer: operations(mixer, 16) for mixer in found}
+    found = {mixer: train_text_model(mixer, TEXT_UPDATES[size]) for mixer in (LSTM, judged)}
+    parts = {mixer: _mixers(text_model(mixer).stack)[0] for mixer in found}
+    flops = {mixer: _flops(part, 16, TEXT_WIDTH) / 16 for mixer, part in parts.items()}
     right = {mixer: 100 * found[mixer].right for mixer in (judged, LSTM)}
     return Series(
         {
@@ -383,16 +357,15 @@ def text_compared(size: Size, judged: str) -> Series:
             **measured_each("right words, {}", right, "%"),
             **measured_each("operations a word, {}", {mixer: flops[mixer] for mixer in right}, "FLOPs"),
         },
-        [
+        table_of(
             {
-                "mixer": mixer,
-                "nats a word": each.nats,
-                "right words": each.right,
-                "operations a word": flops[mixer],
-                "parameters": n_parameters(part_of(text_model(mixer))),
+                "mixer": found,
+                "nats a word": [each.nats for each in found.values()],
+                "right words": [each.right for each in found.values()],
+                "operations a word": flops.values(),
+                "parameters": map(n_parameters, parts.values()),
             }
-            for mixer, each in found.items()
-        ],
+        ),
         [
             Curves(
                 "Training loss",

@@ -9,56 +9,58 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from heedful.lab.drawing import Curves, Points, over
-from heedful.lab.experiment import Measured, Series, Size, measures
+from heedful.lab.drawing import Curves, Points, numbered, over
+from heedful.lab.experiment import Measured, Series, Size, measures, table_of
 from heedful.lab.seeds import generator_from
+from heedful.lab.tiny import largest_difference
 from heedful.nn.declarations import claims
 from heedful.nn.layout import Layout
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
 
 D = 61
+WARMUP = 20
+"""Updates after which power norm uses running statistics only."""
 MakeNorm = Callable[[], nn.Module]
+NORMS: dict[str, MakeNorm] = {
+    "layer norm": lambda: LayerNorm(D),
+    "batch norm": lambda: BatchNorm(D),
+    "power norm": lambda: PowerNorm(D, warmup=WARMUP),
+}
 
 
-def _tokens(n: int, seed: int = 0) -> Float[Tensor, "n d"]:
+def _draw_tokens(n: int, seed: int = 0) -> Float[Tensor, "n d"]:
     """Draw tokens whose features have individual means from N(0, 1) and a standard deviation of 2."""
     generator = generator_from(seed)
     means = torch.randn(D, generator=generator_from(71))
     return means + 2 * torch.randn(n, D, generator=generator)
 
 
-def _layer_norm() -> nn.Module:
-    return LayerNorm(D)
-
-
-def _batch_norm() -> nn.Module:
-    return BatchNorm(D)
+def _gradient(results: Float[Tensor, "n d"], tokens: Tensor) -> Tensor:
+    """Return the gradient of the results, multiplied by random weights, with respect to tokens."""
+    weights = torch.randn(len(results), D, generator=generator_from(5))
+    return torch.autograd.grad((results * weights).sum(), tokens)[0]
 
 
 # The mean after a layer norm
 
 
 @measures("layer-norm-mean", claimed=(1.0, 0.0))
-def mean_is(size: Size, claimed: float) -> Series:
+def measure_mean_of_normalised_tokens(size: Size, claimed: float) -> Series:
     """Compare the means and standard deviations of normalised tokens with a claim."""
-    x = _tokens(20 if size == "short" else 200)
+    x = _draw_tokens(20 if size == "short" else 200)
     with torch.no_grad():
         y = LayerNorm(D)(x)
         equal = torch.full((1, D), 3.0)
         without_epsilon = ((equal - equal.mean()) / equal.std(correction=0)).isnan().any().item()
         with_epsilon = LayerNorm(D)(equal).abs().max().item()
     means, deviations = y.mean(-1), y.std(-1, correction=0)
-    numbers = list(range(1, len(x) + 1))
-    apart = {
-        "mean": (means - claimed).abs().max().item(),
-        "deviation": (deviations - 1).abs().max().item(),
-    }
+    apart = max((means - claimed).abs().max().item(), (deviations - 1).abs().max().item())
     return Series(
         {
             "mean": Measured("mean of a normalised token", means.mean().item(), expected=claimed),
             "deviation": Measured("its standard deviation", deviations.mean().item(), expected=1.0),
             "gains": Measured("numbers of the gain γ", LayerNorm(D).weight.numel(), expected=D),
-            "furthest": max(apart.values()),
+            "furthest": apart,
         },
         [
             {"what": "mean", "S3 prints": "unit mean", "correct": "0"},
@@ -74,10 +76,7 @@ def mean_is(size: Size, claimed: float) -> Series:
                 "Mean of each token's features",
                 "token",
                 "mean",
-                {
-                    "before the norm": (numbers, x.mean(-1).tolist()),
-                    "after it": (numbers, means.tolist()),
-                },
+                numbered({"before the norm": x.mean(-1).tolist(), "after it": means.tolist()}),
                 levels={"claimed": claimed},
             )
         ],
@@ -88,28 +87,21 @@ def mean_is(size: Size, claimed: float) -> Series:
 
 
 @measures("layer-norm-batch-of-one", judged=("layer norm", "batch norm"))
-def alone(size: Size, judged: str) -> Series:
+def measure_change_by_batch_size(size: Size, judged: str) -> Series:
     """Measure whether a token has the same result alone and among others, and its gradient."""
     sizes = [2**i for i in range(8 if size == "short" else 11)]
-    x = _tokens(4096)
-    norms = {"layer norm": _layer_norm, "batch norm": _batch_norm}
-    changes = {name: [_error(each, x, m, trials=32) for m in sizes] for name, each in norms.items()}
-    rows = [
-        {"tokens in the batch": m, "change of a token": change}
-        for m, change in zip(sizes, changes[judged], strict=True)
-    ]
-    make, one = norms[judged], x[:1].clone().requires_grad_()
-    weights = torch.randn(1, D, generator=generator_from(5))
-    (gradient,) = torch.autograd.grad((make().train()(one) * weights).sum(), one)
+    x = _draw_tokens(4096)
+    names = "layer norm", "batch norm"
+    changes = {name: [_change_by_batch(NORMS[name], x, m, trials=32) for m in sizes] for name in names}
+    own, one = changes[judged], x[:1].clone().requires_grad_()
+    reaches = _gradient(NORMS[judged]().train()(one), one).norm().item()
     return Series(
         {
-            "alone": Measured(
-                "change of a token that stands alone, against one among 4096", rows[0]["change of a token"]
-            ),
-            "gradient": Measured("gradient that reaches a token that stands alone", gradient.norm().item()),
-            "among_16": Measured("change among 16 tokens", rows[sizes.index(16)]["change of a token"]),
+            "alone": Measured("change of a token that stands alone, against one among 4096", own[0]),
+            "gradient": Measured("gradient that reaches a token that stands alone", reaches),
+            "among_16": Measured("change among 16 tokens", own[sizes.index(16)]),
         },
-        rows,
+        table_of({"tokens in the batch": sizes, "change of a token": own}),
         [
             Curves(
                 "Change of a token caused by other tokens",
@@ -122,7 +114,7 @@ def alone(size: Size, judged: str) -> Series:
     )
 
 
-def _error(make: MakeNorm, x: Tensor, m: int, trials: int) -> float:
+def _change_by_batch(make: MakeNorm, x: Tensor, m: int, trials: int) -> float:
     """Return the root mean square change of a token's result between a batch of m and one of all tokens."""
     with torch.no_grad():
         among_all = make().train()(x)
@@ -133,104 +125,76 @@ def _error(make: MakeNorm, x: Tensor, m: int, trials: int) -> float:
 
 
 @measures("batch-norm-batch-of-one", training=(True, False))
-def erased(size: Size, *, training: bool) -> Series:
+def measure_norm_of_single_token(size: Size, *, training: bool) -> Series:
     """Compute batch norm of a single token, after some batches."""
     norm = BatchNorm(D)
     with torch.no_grad():
         for seed in range(30 if size == "short" else 300):
-            norm(_tokens(64, seed))
+            norm(_draw_tokens(64, seed))
     norm.train(training)
-    token = _tokens(1, seed=999).requires_grad_()
+    token = _draw_tokens(1, seed=999).requires_grad_()
     y = norm(token)
-    weights = torch.randn(1, D, generator=generator_from(5))
-    (gradient,) = torch.autograd.grad((y * weights).sum(), token)
+    largest, reaches = y.abs().max().item(), _gradient(y, token).norm().item()
     with torch.no_grad():
-        sentence = norm(_tokens(16, seed=998)).abs().max().item()
-    largest, reaches = y.abs().max().item(), gradient.norm().item()
+        sentence = norm(_draw_tokens(16, seed=998)).abs().max().item()
+    values = {"before": token.detach()[0].tolist(), "after": y.detach()[0].tolist()}
     return Series(
         {
             "largest": Measured("largest |x̂| of a single token", largest, expected=0.0),
             "gradient": Measured("gradient that reaches it", reaches, expected=0.0),
             "sentence": Measured("largest |x̂| of a single sentence of 16 tokens", sentence),
         },
-        panels=[
-            Curves(
-                "A single token through batch norm",
-                "feature",
-                "value",
-                {
-                    "before": (range(D), token.detach()[0].tolist()),
-                    "after": (range(D), y.detach()[0].tolist()),
-                },
-            )
-        ],
+        panels=[Curves("A single token through batch norm", "feature", "value", over(range(D), values))],
     )
 
 
 # Other sequences in the batch, and padding
 
 
-@measures("batch-norm-couples", make=(_batch_norm, _layer_norm))
-def coupled(size: Size, make: MakeNorm) -> Series:
+@measures("batch-norm-couples", name=("batch norm", "layer norm"))
+def measure_effect_of_other_sequences(size: Size, name: str) -> Series:
     """Measure the effect of a change in one sequence on another sequence of the batch."""
     layout = Layout.of([7, 11] if size == "short" else [7, 11, 13, 17])
     first = slice(0, layout.lengths[0])
-    x = _tokens(layout.n_tokens)
+    x = _draw_tokens(layout.n_tokens)
     other = x.clone()
     other[first.stop :] += 3.0
+    make = NORMS[name]
     norm = make().train()
     with torch.no_grad():
         change = (make().train()(x)[first] - make().train()(other)[first]).abs()
     x.requires_grad_()
-    weights = torch.randn(first.stop, D, generator=generator_from(5))
-    (gradient,) = torch.autograd.grad((norm(x)[first] * weights).sum(), x)
-    reaches = gradient[first.stop :].norm().item()
+    reaches = _gradient(norm(x)[first], x)[first.stop :].norm().item()
+    declared = float(claims(norm, "couples_batch"))
+    title, most = "Change of the first sequence by all others", change.max().item()
+    curves = numbered({"change": change.amax(-1).tolist()})
     return Series(
         {
-            "change": Measured(
-                "change of one sequence's tokens when another sequence changes", change.max().item()
-            ),
+            "change": Measured("change of one sequence's tokens when another sequence changes", most),
             "gradient": Measured("gradient of one sequence's results by another's tokens", reaches),
-            "declared": Measured(
-                "declared: couples_batch",
-                float(claims(norm, "couples_batch")),
-                expected=float(make is _batch_norm),
-            ),
+            "declared": Measured("declared: couples_batch", declared, expected=float(name == "batch norm")),
         },
-        panels=[
-            Curves(
-                "Change of the first sequence by all others",
-                "token",
-                "largest change of its features",
-                {"change": (range(1, first.stop + 1), change.amax(-1).tolist())},
-            )
-        ],
+        panels=[Curves(title, "token", "largest change of its features", curves)],
     )
 
 
 @measures("batch-norm-padding", lengths=([20, 5, 8, 11], [20, 20, 20, 20]))
-def padding(size: Size, lengths: Sequence[int]) -> Series:
+def compare_statistics_with_padding(size: Size, lengths: Sequence[int]) -> Series:
     """Compare statistics over the padded rectangle with those over the tokens."""
     layout = Layout.of([n * (1 if size == "short" else 10) for n in lengths])
-    x = _tokens(layout.n_tokens)
+    x = _draw_tokens(layout.n_tokens)
     rectangle = layout.pad(x).flatten(0, 1)
     share = layout.n_tokens / len(rectangle)
     counted, change = _counting_pads(layout, x)
     mean, variance = x.mean(0), x.var(0, correction=0)
-    predicted = share * variance + share * (1 - share) * mean.square()
+    predicted = (share * variance + share * (1 - share) * mean.square()).mean().item()
+    of_mean = (rectangle.mean(0) / mean).mean().item()
+    padded_variance = rectangle.var(0, correction=0).mean().item()
     return Series(
         {
             "change": Measured("change of the tokens' results when pads are counted", change),
-            "mean": Measured(
-                "mean over the rectangle, as a share of the tokens' mean",
-                (rectangle.mean(0) / mean).mean().item(),
-                expected=share,
-            ),
-            "variance": Measured(
-                "variance over the rectangle",
-                rectangle.var(0, correction=0).mean().item(),
-                expected=predicted.mean().item(),
-            ),
+            "mean": Measured("mean over the rectangle, as a share of the tokens' mean", of_mean, "", share),
+            "variance": Measured("variance over the rectangle", padded_variance, expected=predicted),
             "share": Measured("share of real tokens", share),
         },
         panels=[
@@ -238,7 +202,7 @@ def padding(size: Size, lengths: Sequence[int]) -> Series:
                 "Batch norm that counts padding",
                 "share of real tokens",
                 "change of a result (root mean square)",
-                {"counted with pads": _over_shares(), "this batch": ([share], [counted])},
+                {"counted with pads": _changes_by_share(), "this batch": ([share], [counted])},
             )
         ],
     )
@@ -253,37 +217,37 @@ def _counting_pads(layout: Layout, x: Tensor) -> tuple[float, float]:
     return change.square().mean().sqrt().item(), change.abs().max().item()
 
 
-def _over_shares() -> Points:
+def _changes_by_share() -> Points:
     """Compute the root mean square for batches of four sentences, three of which become shorter."""
     layouts = [Layout.of([20, n, n, n]) for n in range(20, 0, -1)]
-    errors = [_counting_pads(layout, _tokens(layout.n_tokens))[0] for layout in layouts]
+    errors = [_counting_pads(layout, _draw_tokens(layout.n_tokens))[0] for layout in layouts]
     return [layout.n_tokens / 80 for layout in layouts], errors
 
 
 # Power norm
 
-WARMUP = 20
-
 
 @measures("power-norm", norm=("power norm", "batch norm"))
-def running(size: Size, norm: str) -> Series:
+def measure_effect_of_the_batch_after_warm_up(size: Size, norm: str) -> Series:
     """Measure whether results keep their mean, and whether the statistics of the batch still enter."""
-    part = PowerNorm(D, warmup=WARMUP) if norm == "power norm" else BatchNorm(D)
+    part = NORMS[norm]()
     batches = 100 if size == "short" else 1000
     own, kept, warm = [], [], 0.0
     with torch.no_grad():
         for number in range(batches):
             if number == WARMUP // 2:
-                warm = _change_by_others(part)
-            batch = _tokens(16, seed=number)
+                warm = _change_by_rest_of_batch(part)
+            batch = _draw_tokens(16, seed=number)
             own.append(batch.square().mean(0)[0].item())
             part(batch)
             running = getattr(part, "running_quadratic_mean", None)
             kept.append(float("nan") if running is None else running[0].item())
-        after = _change_by_others(part)
-        x = _tokens(1024, seed=10**6)
+        after = _change_by_rest_of_batch(part)
+        x = _draw_tokens(1024, seed=10**6)
         mean = part(x).mean(0).abs().mean().item()
     expected = (x.mean(0) / x.square().mean(0).sqrt()).abs().mean().item()
+    title = f"Quadratic mean of one feature ({norm})"
+    curves = numbered({"of each batch": own, "running": kept})
     return Series(
         {
             "after": Measured("change of a token by its company, after the warm-up", after, expected=0.0),
@@ -291,22 +255,15 @@ def running(size: Size, norm: str) -> Series:
             "mean": Measured("size of the features' means, after the norm", mean, expected=expected),
             "expected": expected,
         },
-        panels=[
-            Curves(
-                f"Quadratic mean of one feature ({norm})",
-                "batch of 16 tokens",
-                "mean of squares",
-                over(range(1, batches + 1), {"of each batch": own, "running": kept}),
-            )
-        ],
+        panels=[Curves(title, "batch of 16 tokens", "mean of squares", curves)],
     )
 
 
-def _change_by_others(norm: nn.Module) -> float:
+def _change_by_rest_of_batch(norm: nn.Module) -> float:
     """Return the change of a token's result when the rest of its batch changes; the norm is restored."""
     state = {name: value.clone() for name, value in norm.state_dict().items()}
     results = []
-    for others in (_tokens(15, seed=1), 5 * _tokens(15, seed=2)):
-        results.append(norm(torch.cat([_tokens(1, seed=3), others]))[0])
+    for others in (_draw_tokens(15, seed=1), 5 * _draw_tokens(15, seed=2)):
+        results.append(norm(torch.cat([_draw_tokens(1, seed=3), others]))[0])
         norm.load_state_dict(state)
-    return (results[0] - results[1]).abs().max().item()
+    return largest_difference(*results)

@@ -6,26 +6,25 @@ of the built-in phrasebook; tokens are its words.
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass
 
 import torch
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.lab.drawing import Curves, over
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
-from heedful.lab.experiments.transfer import END, START, data
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, named_each, table_of
+from heedful.lab.experiments.transfer import data, sentence_batch
 from heedful.lab.seeds import cache, generator_from, seeded
-from heedful.lab.tiny import train
+from heedful.lab.tiny import draw_from, train, word_model
 from heedful.models.language_model import LanguageModel
-from heedful.models.stacks import embedding_table, token_head
+from heedful.models.stacks import embedding_table
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderBlock, EncoderStack
-from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.feedforward import FeedForward
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
-from heedful.nn.positions import Added, SinusoidalPositions
+from heedful.nn.positions import SinusoidalPositions
 from heedful.nn.residual import PostNorm
 from heedful.objectives.cross_entropy import NextToken
 from heedful.training.model_with_loss import ModelWithLoss
@@ -55,10 +54,7 @@ def model_of(norm: str, seed: int) -> LanguageModel:
             )
             for _ in range(N_LAYERS)
         ]
-        embedding = TokenEmbedding(table, Added(SinusoidalPositions(D)), scale=math.sqrt(D))
-        return LanguageModel(
-            embedding, EncoderStack(blocks, nn.Identity()), token_head(D, data().n_ids, table)
-        )
+        return word_model(table, EncoderStack(blocks, nn.Identity()), SinusoidalPositions(D))
 
 
 # Batches
@@ -66,7 +62,7 @@ def model_of(norm: str, seed: int) -> LanguageModel:
 
 def batch_of(own: Sequence[Sequence[int]], extra: Sequence[Sequence[int]] = ()) -> Batch:
     """Build a batch of sentences to predict, followed by others that are only read."""
-    batch = Batch.teacher_forced(None, [*own, *extra], start=START, end=END)
+    batch = sentence_batch([*own, *extra])
     asked = sum(len(sentence) + 1 for sentence in own)
     return Batch(batch.inputs, batch.targets[:asked], None, (), torch.arange(asked))
 
@@ -75,12 +71,8 @@ def batches(n_sentences: int, n_extra: int, seed: int) -> Iterator[Batch]:
     """Yield a batch for each update; the sentences to predict do not depend on the additional ones."""
     sentences = data().plain
     own, other = (generator_from(2 * seed + i) for i in range(2))
-
-    def some(n: int, generator: torch.Generator) -> list[Sequence[int]]:
-        return [sentences[i] for i in torch.randint(len(sentences), (n,), generator=generator).tolist()]
-
     for _ in range(UPDATES):
-        yield batch_of(some(n_sentences, own), some(n_extra, other))
+        yield batch_of(draw_from(sentences, n_sentences, own), draw_from(sentences, n_extra, other))
 
 
 # Measurements
@@ -112,7 +104,7 @@ class Trained:
 
 
 @cache
-def trained(norm: str, n_sentences: int, n_extra: int, seed: int) -> Trained:
+def train_and_evaluate(norm: str, n_sentences: int, n_extra: int, seed: int) -> Trained:
     """Train on batches of this many sentences, and evaluate."""
     model = model_of(norm, seed)
     schedule = Constant(RATE, warmup=WARMUP)
@@ -123,12 +115,8 @@ def trained(norm: str, n_sentences: int, n_extra: int, seed: int) -> Trained:
         for i in range(0, LOOKED_AT, n_sentences)
     ]
     evaluated, in_training = (mean_loss(model, cut, training=mode) for mode in (False, True))
-    return Trained(
-        mean_loss(model, [batch_of(new)], training=False),
-        evaluated,
-        in_training,
-        error_of_means(model, cut),
-    )
+    loss, off = mean_loss(model, [batch_of(new)], training=False), error_of_means(model, cut)
+    return Trained(loss, evaluated, in_training, off)
 
 
 def mean_loss(model: nn.Module, given: Sequence[Batch], *, training: bool) -> float:
@@ -169,67 +157,55 @@ N_EXTRA = 32
 
 
 def _mean(several: Sequence[Trained]) -> Trained:
-    def of(name: str) -> float:
-        return sum(getattr(each, name) for each in several) / len(several)
-
-    return Trained(of("loss"), of("evaluated"), of("in_training"), of("off"))
+    return Trained(*(sum(values) / len(several) for values in zip(*map(astuple, several))))
 
 
 @measures("layer-or-batch-norm", n_extra=(0, N_EXTRA))
-def compared(size: Size, n_extra: int) -> Series:
+def compare_losses_by_batch_size(size: Size, n_extra: int) -> Series:
     """Compare losses by sentences per batch; batch norm gets ``n_extra`` more for its statistics."""
     counts, seeds = SENTENCES[size], range(SEEDS[size])
     extra = {LAYER: 0, BATCH: n_extra} | ({POWER: 0} if size == "long" and not n_extra else {})
     found = {
-        norm: [_mean([trained(norm, n, others, seed) for seed in seeds]) for n in counts]
+        norm: [_mean([train_and_evaluate(norm, n, others, seed) for seed in seeds]) for n in counts]
         for norm, others in extra.items()
     }
-    leads = [b.loss - a.loss for a, b in zip(found[LAYER], found[BATCH], strict=True)]
-    first, last = counts[0], counts[-1]
-    gaps = {norm: own[0].gap for norm, own in found.items()}
-    off = {str(counts[k]): found[BATCH][k].off for k in (0, -1)}
-    losses = {f"{norm}, sentences: {counts[k]}": own[k].loss for k in (0, -1) for norm, own in found.items()}
-    return Series(
-        {
-            "of_one": Measured(
-                f"what layer norm takes off the loss, sentences in a batch: {first}", leads[0], "nats"
-            ),
-            "of_most": Measured(f"the same, sentences: {last}", leads[-1], "nats"),
-            **measured_each("loss with {}", losses, "nats"),
-            **measured_each(f"from training mode to evaluation, {{}}, sentences: {first}", gaps, "nats"),
-            **measured_each("batch's means off the running ones, sentences: {}", off, "deviations"),
-            "leads": leads,
-        },
-        [
-            {
-                "sentences": n,
-                **{f"loss, {norm}": own[k].loss for norm, own in found.items()},
-                f"gap, {BATCH}": found[BATCH][k].gap,
-                "means off by": found[BATCH][k].off,
-            }
-            for k, n in enumerate(counts)
-        ],
-        _panels(counts, found),
-    )
-
-
-def _panels(counts: Sequence[int], found: Mapping[str, Sequence[Trained]]) -> list[Curves]:
-    x = "sentences in a batch"
-    losses, gaps, off = (
+    loss, gap, off = (
         {norm: [getattr(each, field) for each in own] for norm, own in found.items()}
         for field in ("loss", "gap", "off")
     )
-    y = "nats per token, evaluation mode"
-    distances = over(counts, {BATCH: off[BATCH]})
-    return [
-        Curves("Loss on new sentences", x, y, over(counts, losses), log="x"),
-        Curves("Loss increase from training to evaluation", x, "nats per token", over(counts, gaps), log="x"),
-        Curves(
-            "Batch norm: means of a batch",
-            x,
-            "distance from running means (σ)",
-            distances,
-            log="x",
-            limits=(0.0, None),
+    leads = [batch - layer for layer, batch in zip(loss[LAYER], loss[BATCH], strict=True)]
+    first, last = counts[0], counts[-1]
+    gaps = {norm: own[0] for norm, own in gap.items()}
+    off_at_ends = {str(counts[k]): off[BATCH][k] for k in (0, -1)}
+    losses = {f"{norm}, sentences: {counts[k]}": own[k] for k in (0, -1) for norm, own in loss.items()}
+    x, y = "sentences in a batch", "nats per token"
+    return Series(
+        {
+            "of_one": Measured(f"what layer norm takes off the loss, {x}: {first}", leads[0], "nats"),
+            "of_most": Measured(f"the same, sentences: {last}", leads[-1], "nats"),
+            **measured_each("loss with {}", losses, "nats"),
+            **measured_each(f"from training mode to evaluation, {{}}, sentences: {first}", gaps, "nats"),
+            **measured_each("batch's means off the running ones, sentences: {}", off_at_ends, "deviations"),
+            "leads": leads,
+        },
+        table_of(
+            {
+                "sentences": counts,
+                **named_each("loss, {}", loss),
+                f"gap, {BATCH}": gap[BATCH],
+                "means off by": off[BATCH],
+            }
         ),
-    ]
+        [
+            Curves("Loss on new sentences", x, f"{y}, evaluation mode", over(counts, loss), log="x"),
+            Curves("Loss increase from training to evaluation", x, y, over(counts, gap), log="x"),
+            Curves(
+                "Batch norm: means of a batch",
+                x,
+                "distance from running means (σ)",
+                over(counts, {BATCH: off[BATCH]}),
+                log="x",
+                limits=(0.0, None),
+            ),
+        ],
+    )

@@ -7,31 +7,32 @@ a fixed number of positions before the last one. The census of heads is that of 
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from heedful.data.batch import Batch
 from heedful.explain.patterns import Census, recurrence
 from heedful.lab.drawing import Curves, Matrix, over
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import generator_from, seeded
-from heedful.lab.tiny import attention_weights, census_of, train
-from heedful.models import encoder, language_model
-from heedful.models.encoder import EncoderConfig
-from heedful.models.language_model import LanguageModel, LanguageModelConfig
+from heedful.lab.tiny import attention_weights, census_of, symbol_model, train
+from heedful.models import encoder
+from heedful.models.base import Model
+from heedful.models.encoder import Encoder, EncoderConfig
+from heedful.models.language_model import LanguageModel
 from heedful.models.mixers import AttentionConfig
 from heedful.models.sections import FeedForwardConfig
 from heedful.models.stacks import LayerConfig, token_head
 from heedful.nn.layout import Layout, Tokens
 from heedful.objectives.cross_entropy import NextToken
 from heedful.text.specials import SPECIALS
-from heedful.training.optimizers import AdamConfig, MuonConfig
+from heedful.training.optimizers import AdamConfig, MuonConfig, OptimizerConfig
 from heedful.training.schedules import Constant
 
 # Attention of heads
@@ -83,15 +84,55 @@ class Learned:
     loss: float
 
 
-def _offsets(x: str, offsets: Sequence[int], lines: Mapping[str, Sequence[float]]) -> Curves:
-    """Draw the mean weights of heads by offset."""
-    return Curves(
-        "Attention by offset after training",
-        x,
-        "mean weight",
-        over(offsets, lines),
-        limits=(0.0, 1.04),
-        inches=(5.0, 3.8),
+def _train_and_observe(
+    model: Model,
+    observe: Callable[[], Observed],
+    batches: Iterable[Batch],
+    optimizer: OptimizerConfig,
+    rate: float,
+) -> Learned:
+    """Train a model, and observe its heads before and after."""
+    before = observe()
+    training = train(model, NextToken(), batches, optimizer, Constant(rate, warmup=20))
+    return Learned(before, observe(), training.end)
+
+
+def mean_weights_by_offset(
+    seen: Float[Tensor, "L n H T T"], queries: Int[Tensor, " q"], offsets: Sequence[int]
+) -> Float[Tensor, "heads offsets"]:
+    """Return the mean weight of each head at each offset from these queries, layer by layer."""
+    return torch.stack([seen[..., queries, queries + k].mean((1, 3)).flatten() for k in offsets], -1)
+
+
+def _head_panels(
+    of: Learned,
+    by_offset: Callable[[Tensor], Tensor],
+    offsets: tuple[str, Sequence[int]],
+    name: Callable[[int], str],
+    tokens: Sequence[str],
+    inches: tuple[float, float],
+) -> tuple[Curves, Matrix]:
+    """Draw the mean weights of all heads by offset, and the sharpest head for the first sequence.
+
+    Args:
+        of: a model before and after training.
+        by_offset: computes the mean weights.
+        offsets: label and values of the offsets.
+        name: returns the name of a head.
+        tokens: tokens of the sequence.
+        inches: size of its panel.
+    """
+    means, (x, xs) = by_offset(of.after.seen), offsets
+    lines = {name(head): own for head, own in enumerate(means.tolist())}
+    lines["all heads, before"] = by_offset(of.before.seen).mean(0).tolist()
+    head = int(means.amax(1).argmax())
+    weights = of.after.seen[:, 0].flatten(0, 1)[head].tolist()
+    title, limits, y = "Attention by offset after training", (0.0, 1.04), "mean weight"
+    return (
+        Curves(title, x, y, over(xs, lines), limits=limits, inches=(5.0, 3.8)),
+        Matrix(
+            f"One sequence: {name(head)}", "key", "query", weights, (0.0, 1.0), tokens, tokens, inches=inches
+        ),
     )
 
 
@@ -103,17 +144,17 @@ CLASSIFY, SEPARATE, GAP = range(len(SYMBOLS), len(SYMBOLS) + 3)  # ids
 GAPS = 0.3  # share of the symbols
 
 
-def followers() -> Int[Tensor, "symbols followers"]:
+def draw_followers() -> Int[Tensor, "symbols followers"]:
     """Draw the possible successors of each symbol; every symbol succeeds equally many."""
     order = torch.randperm(len(SYMBOLS), generator=generator_from(7))
     return torch.stack([order.roll(k) for k in range(NEIGHBOURS)], 1)
 
 
-def drawn(n: int, chained: bool, generator: torch.Generator) -> Int[Tensor, "n length"]:
-    """Draw sequences in which each symbol is one of the `followers` of the last, or any symbol."""
+def draw_sequences(n: int, chained: bool, generator: torch.Generator) -> Int[Tensor, "n length"]:
+    """Draw sequences in which each symbol is one of the `draw_followers` of the last, or any symbol."""
     rows = torch.randint(len(SYMBOLS), (n, LENGTH), generator=generator)
     if chained:
-        table = followers()
+        table = draw_followers()
         for t in range(1, LENGTH):
             rows[:, t] = table[rows[:, t - 1], torch.randint(NEIGHBOURS, (n,), generator=generator)]
     return rows
@@ -140,7 +181,7 @@ TESTED = 48
 SEEN = 4  # number of offsets shown, on both sides
 
 
-def model_of(seed: int) -> nn.Module:
+def model_of(seed: int) -> Encoder:
     """Build an encoder of one layer, with a head that predicts symbols."""
     config = EncoderConfig(
         d_model=WIDTH,
@@ -161,36 +202,34 @@ def model_of(seed: int) -> nn.Module:
     return model
 
 
-def observe(model: nn.Module, rows: Int[Tensor, "n length"]) -> Observed:
+def observe_heads(model: Encoder, rows: Int[Tensor, "n length"]) -> Observed:
     """Capture the attention of a model for sequences without gaps."""
     seen = attention_weights(model, inputs_of(rows))
-    return Observed(seen, census_of(map(_shown, rows.tolist()), "self", seen))
+    return Observed(seen, census_of(map(_with_special_names, rows.tolist()), "self", seen))
 
 
-def _shown(row: Sequence[int]) -> tuple[str, ...]:
+def _with_special_names(row: Sequence[int]) -> tuple[str, ...]:
     before, after = SPECIALS.names[SPECIALS.classify], SPECIALS.names[SPECIALS.separate]
     return (before, *(SYMBOLS[symbol] for symbol in row), after)
 
 
-def learned(chained: bool, updates: int, seed: int) -> Learned:
+def train_encoder(chained: bool, updates: int, seed: int) -> Learned:
     """Train a model, and capture its attention before and after."""
     model, generator = model_of(seed).eval(), generator_from(50 + seed)
-    rows = tested(chained)
-    before = observe(model, rows)
-    batches = (batch_of(drawn(BATCH, chained, generator), generator) for _ in range(updates))
-    training = train(model, NextToken(), batches, MuonConfig(), Constant(RATE, warmup=20))
-    return Learned(before, observe(model, rows), training.end)
+    rows = draw_test_sequences(chained)
+    batches = (batch_of(draw_sequences(BATCH, chained, generator), generator) for _ in range(updates))
+    return _train_and_observe(model, lambda: observe_heads(model, rows), batches, MuonConfig(), RATE)
 
 
-def tested(chained: bool) -> Int[Tensor, "n length"]:
+def draw_test_sequences(chained: bool) -> Int[Tensor, "n length"]:
     """Draw the sequences for which attention is captured."""
-    return drawn(TESTED, chained, generator_from(1))
+    return draw_sequences(TESTED, chained, generator_from(1))
 
 
 @measures("patterns-of-heads", chained=(True, False))
-def patterned(size: Size, chained: bool) -> Series:
+def count_patterns_of_heads(size: Size, chained: bool) -> Series:
     """Count patterns of heads, untrained and trained, over several initialisations."""
-    models = [learned(chained, UPDATES[size], seed) for seed in range(SEEDS[size])]
+    models = [train_encoder(chained, UPDATES[size], seed) for seed in range(SEEDS[size])]
     before, after = [each.before.patterns for each in models], [each.after.patterns for each in models]
     counts = Counter(name for each in after for name in each)
     n_heads = N_HEADS * len(models)
@@ -219,32 +258,23 @@ def patterned(size: Size, chained: bool) -> Series:
             for seed, of in enumerate(models, 1)
             for i, head in enumerate(of.after.census.heads)
         ],
-        [_gap_offsets(models[0]), _gap_sequence(models[0], tested(chained)[0].tolist())],
+        _head_panels(
+            models[0],
+            encoder_weights_by_offset,
+            ("offset in positions (0: the symbol itself)", range(-SEEN, SEEN + 1)),
+            lambda head: f"head {head + 1}",
+            _with_special_names(draw_test_sequences(chained)[0].tolist()),
+            inches=(4.8, 4.0),
+        ),
     )
 
 
-def _gap_offsets(of: Learned) -> Curves:
-    lines = {f"head {i + 1}": own for i, own in enumerate(by_offset(of.after.seen).tolist())}
-    lines["all heads, before"] = by_offset(of.before.seen).mean(0).tolist()
-    return _offsets("offset in positions (0: the symbol itself)", range(-SEEN, SEEN + 1), lines)
-
-
-def by_offset(seen: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads offsets"]:
+def encoder_weights_by_offset(seen: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads offsets"]:
     """Return the mean weight of each head for the symbol `SEEN` positions before the query, …, and after.
 
     The mean is over queries with enough symbols on both sides.
     """
-    queries = torch.arange(1 + SEEN, N - 1 - SEEN)
-    offsets = [seen[..., queries, queries + k].mean((1, 3)).flatten() for k in range(-SEEN, SEEN + 1)]
-    return torch.stack(offsets, -1)
-
-
-def _gap_sequence(of: Learned, row: Sequence[int]) -> Matrix:
-    """Draw the sharpest head for one sequence."""
-    head = int(by_offset(of.after.seen).amax(1).argmax())
-    tokens, weights = _shown(row), of.after.seen[0, 0, head].tolist()
-    title = f"One sequence: head {head + 1}"
-    return Matrix(title, "key", "query", weights, (0.0, 1.0), tokens, tokens, inches=(4.8, 4.0))
+    return mean_weights_by_offset(seen, torch.arange(1 + SEEN, N - 1 - SEEN), range(-SEEN, SEEN + 1))
 
 
 # Recurrent connections
@@ -255,20 +285,21 @@ CAUSAL_UPDATES = {"short": 400, "long": 400}
 SEEN_BACK = 6  # number of offsets shown, from 0; queries at earlier positions are left out
 
 
-def choices() -> Int[Tensor, "symbols choices"]:
+def draw_choices() -> Int[Tensor, "symbols choices"]:
     """Draw the possible successors of each symbol, which are equally likely."""
     generator = generator_from(7)
     rows = [torch.randperm(len(LETTERS), generator=generator)[:N_CHOICES] for _ in LETTERS]
     return torch.stack(rows)
 
 
-def causal_rows(n: int, back: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
+def draw_causal_sequences(n: int, back: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
     """Draw sequences of `READ` + 1 symbols; the first ones are uniform.
 
-    Each symbol is one of the `choices` of the symbol ``back`` positions before its left neighbour. With 1
-    that is the last but one, as in a second-order Markov chain in which the last symbol is uninformative.
+    Each symbol is one of the choices (`draw_choices`) of the symbol ``back`` positions before its left
+    neighbour. With 1 that is the last but one, as in a second-order Markov chain in which the last symbol is
+    uninformative.
     """
-    table = choices()
+    table = draw_choices()
     rows = torch.randint(len(LETTERS), (n, READ + 1), generator=generator)
     for t in range(back + 1, READ + 1):
         chosen = torch.randint(N_CHOICES, (n,), generator=generator)
@@ -283,20 +314,7 @@ def least_loss(back: int) -> float:
 
 def causal_model(seed: int) -> LanguageModel:
     """Build a causal Transformer with learned positions, randomly initialised."""
-    config = LanguageModelConfig(
-        d_model=32,
-        n_layers=N_LAYERS,
-        layer=LayerConfig(mixer=AttentionConfig(n_heads=N_HEADS)),
-        context=READ,
-        dropout=0.0,
-    )
-    with seeded(seed):
-        return language_model.build(config, len(LETTERS))
-
-
-def weights(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Float[Tensor, "L n H T T"]:
-    """Return the attention weights of all layers for all symbols but the last."""
-    return attention_weights(model, Batch.windows(rows.numpy()).inputs)
+    return symbol_model(len(LETTERS), READ, n_layers=N_LAYERS, n_heads=N_HEADS, seed=seed)
 
 
 def causal_census(rows: Int[Tensor, "n length"], seen: Float[Tensor, "L n H T T"]) -> Census:
@@ -304,39 +322,36 @@ def causal_census(rows: Int[Tensor, "n length"], seen: Float[Tensor, "L n H T T"
     return census_of(([LETTERS[symbol] for symbol in row[:-1]] for row in rows.tolist()), "causal", seen)
 
 
-def by_offset_back(seen: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads offsets"]:
+def causal_weights_by_offset(seen: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads offsets"]:
     """Return the mean weight of each head for the symbol 0, 1, … `SEEN_BACK` - 1 positions back.
 
     The mean is over queries with enough predecessors. The heads of the first layer come first.
     """
-    queries = torch.arange(SEEN_BACK - 1, seen.shape[-1])
-    offsets = [seen[..., queries, queries - k].mean((1, 3)).flatten() for k in range(SEEN_BACK)]
-    return torch.stack(offsets, -1)
+    return mean_weights_by_offset(seen, torch.arange(SEEN_BACK - 1, seen.shape[-1]), range(0, -SEEN_BACK, -1))
 
 
-def causal_learned(back: int, updates: int, seed: int) -> Learned:
+def train_causal_model(back: int, updates: int, seed: int) -> Learned:
     """Train a model."""
     model, generator = causal_model(seed), generator_from(100 + seed)
-    rows = causal_rows(CAUSAL_TESTED, back, generator_from(1))
+    rows = draw_causal_sequences(CAUSAL_TESTED, back, generator_from(1))
 
     def observed() -> Observed:
-        seen = weights(model.eval(), rows)
+        seen = attention_weights(model.eval(), Batch.windows(rows.numpy()).inputs)
         return Observed(seen, causal_census(rows, seen))
 
-    before = observed()
-    batches = (Batch.windows(causal_rows(BATCH, back, generator).numpy()) for _ in range(updates))
-    training = train(model, NextToken(), batches, AdamConfig(), Constant(CAUSAL_RATE, warmup=20))
-    return Learned(before, observed(), training.end)
+    batches = (Batch.windows(draw_causal_sequences(BATCH, back, generator).numpy()) for _ in range(updates))
+    return _train_and_observe(model, observed, batches, AdamConfig(), CAUSAL_RATE)
 
 
 @measures("emerging-links", back=(1, 5))
-def emerge(size: Size, back: int) -> Series:
+def count_previous_token_heads(size: Size, back: int) -> Series:
     """Count heads that attend to the previous token, untrained and trained, over several initialisations."""
-    models = [causal_learned(back, CAUSAL_UPDATES[size], seed) for seed in range(SEEDS[size])]
+    models = [train_causal_model(back, CAUSAL_UPDATES[size], seed) for seed in range(SEEDS[size])]
     trained, untrained = [each.after.share for each in models], [each.before.share for each in models]
     best = [max(each.after.scores) for each in models]
     best_before = max(max(each.before.scores) for each in models)
     loss = fmean([each.loss for each in models])
+    row = draw_causal_sequences(CAUSAL_TESTED, back, generator_from(1))[0]
     shares = {"trained": 100 * fmean(trained), "untrained": 100 * fmean(untrained)}
     return Series(
         {
@@ -352,30 +367,22 @@ def emerge(size: Size, back: int) -> Series:
             "untrained": untrained,
         },
         [
-            {"first weights": seed, **{_name(head): score for head, score in enumerate(each.after.scores)}}
+            {
+                "first weights": seed,
+                **{_head_name(head): score for head, score in enumerate(each.after.scores)},
+            }
             for seed, each in enumerate(models, 1)
         ],
-        [
-            _back_offsets(models[0]),
-            _back_sequence(models[0], causal_rows(CAUSAL_TESTED, back, generator_from(1))[0]),
-        ],
+        _head_panels(
+            models[0],
+            causal_weights_by_offset,
+            ("positions back (0: the symbol itself)", range(SEEN_BACK)),
+            _head_name,
+            [LETTERS[symbol] for symbol in row[:-1].tolist()],
+            inches=(4.6, 3.8),
+        ),
     )
 
 
-def _name(head: int) -> str:
+def _head_name(head: int) -> str:
     return f"layer {head // N_HEADS + 1}, head {head % N_HEADS + 1}"
-
-
-def _back_offsets(of: Learned) -> Curves:
-    lines = {_name(head): own.tolist() for head, own in enumerate(by_offset_back(of.after.seen))}
-    lines["all heads, before"] = by_offset_back(of.before.seen).mean(0).tolist()
-    return _offsets("positions back (0: the symbol itself)", range(SEEN_BACK), lines)
-
-
-def _back_sequence(of: Learned, row: Int[Tensor, " length"]) -> Matrix:
-    """Draw the sharpest head for one sequence."""
-    head = int(by_offset_back(of.after.seen).amax(1).argmax())
-    symbols = [LETTERS[symbol] for symbol in row[:-1].tolist()]
-    values = of.after.seen[head // N_HEADS, 0, head % N_HEADS].tolist()
-    title = f"One sequence: {_name(head)}"
-    return Matrix(title, "key", "query", values, (0.0, 1.0), symbols, symbols, inches=(4.6, 3.8))

@@ -10,16 +10,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from heedful.lab.drawing import Curves, Matrix, Panel, of_rows, over
-from heedful.lab.experiment import Measured, Series, Size, measures
+from heedful.lab.drawing import Curves, Matrix, Panel, over
+from heedful.lab.experiment import Measured, Series, Size, measures, table_of
 from heedful.lab.seeds import seeded
+from heedful.lab.tiny import pre_norm_block, relative_difference
 from heedful.nn.attention.self_attention import SelfAttention
-from heedful.nn.blocks import EncoderBlock, EncoderStack
-from heedful.nn.feedforward import FeedForward
+from heedful.nn.blocks import EncoderStack
 from heedful.nn.layout import Layout
 from heedful.nn.norms import LayerNorm
 from heedful.nn.positions import Added, ConstantPositions, OneHotPositions, Positions, SinusoidalPositions
-from heedful.nn.residual import PreNorm
 
 D_MODEL = 512
 
@@ -43,16 +42,15 @@ ROWS, COLUMNS = 9, 64
 
 
 @measures("first-position", interleaved=(True, False))
-def first_row(size: Size, interleaved: bool) -> Series:
+def compare_first_position(size: Size, interleaved: bool) -> Series:
     """Measure whether p_0 is 0, 1, 0, 1 …; the figure is S0's heat map."""
     rows = vectors(SinusoidalPositions(D_MODEL, interleaved=interleaved), ROWS)
     wrong = int((rows[0] != torch.tensor([0.0, 1.0]).repeat(D_MODEL // 2)).sum())
+    length = rows.norm(dim=1).mean().item()
     return Series(
         {
             "wrong": Measured(f"elements of p_0 that differ from 0, 1, 0, 1 …, of {D_MODEL}", float(wrong)),
-            "length": Measured(
-                "length of every position vector", rows.norm(dim=1).mean().item(), expected=math.sqrt(256)
-            ),
+            "length": Measured("length of every position vector", length, expected=math.sqrt(256)),
         },
         panels=[
             Matrix(
@@ -75,12 +73,16 @@ BASES = {"S2, as printed": 1000.0, "S0 and the paper": 10_000.0, "exact": 10_000
 
 
 @measures("wavelengths", base=(BASES["S2, as printed"], BASES["exact"]))
-def wavelengths(size: Size, base: float) -> Series:
+def measure_wavelengths(size: Size, base: float) -> Series:
     """Measure the shortest and the longest wavelength, and the ratios between them."""
     lengths = SinusoidalPositions(D_MODEL, base=base).wavelengths()
     longest, ratios = lengths[-1].item(), lengths[1:] / lengths[:-1]
     by_formula, ratio = 2 * math.pi * base ** ((D_MODEL - 2) / D_MODEL), base ** (2 / D_MODEL)
-    of_base = {name: SinusoidalPositions(D_MODEL, base=each).wavelengths() for name, each in BASES.items()}
+    of_base = {
+        name: SinusoidalPositions(D_MODEL, base=each).wavelengths().tolist() for name, each in BASES.items()
+    }
+    lines = {f"{name}: base {BASES[name]:,.0f}": own for name, own in of_base.items()}
+    curves = over(range(D_MODEL // 2), lines)
     return Series(
         {
             "longest": Measured("longest wavelength", longest, "positions", expected=by_formula),
@@ -90,22 +92,14 @@ def wavelengths(size: Size, base: float) -> Series:
             "most": Measured("a wavelength to the one before, most", ratios.max().item(), expected=ratio),
             "base": base,
         },
-        [
-            {"base of": name, "base": BASES[name], "longest wavelength": each[-1].item()}
-            for name, each in of_base.items()
-        ],
-        [
-            Curves(
-                "Wavelengths of column pairs, d = 512",
-                "pair i",
-                "positions",
-                over(
-                    range(D_MODEL // 2),
-                    {f"{name}: base {BASES[name]:,.0f}": each.tolist() for name, each in of_base.items()},
-                ),
-                log="y",
-            )
-        ],
+        table_of(
+            {
+                "base of": BASES,
+                "base": BASES.values(),
+                "longest wavelength": [own[-1] for own in of_base.values()],
+            }
+        ),
+        [Curves("Wavelengths of column pairs, d = 512", "pair i", "positions", curves, log="y")],
     )
 
 
@@ -118,7 +112,7 @@ def distances_of(part: Positions, n: int) -> Tensor:
     return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def _uneven(distances: Tensor) -> float:
+def _largest_spread(distances: Tensor) -> float:
     """Return the largest difference between distances at the same offset, over offsets on both sides."""
     n = len(distances)
     spreads = []
@@ -128,25 +122,23 @@ def _uneven(distances: Tensor) -> float:
     return max(spreads)
 
 
-def _first_fall(by_offset: Sequence[float]) -> int | None:
+def _first_decrease(by_offset: Sequence[float]) -> int | None:
     """Return the first offset whose distance is smaller than that of the one before."""
     return next((k for k in range(1, len(by_offset)) if by_offset[k] < by_offset[k - 1] - 1e-12), None)
 
 
 @measures("position-distances", part=(lambda n: SinusoidalPositions(D_MODEL), OneHotPositions))
-def growing(size: Size, part: Callable[[int], Positions]) -> Series:
+def measure_distances_by_offset(size: Size, part: Callable[[int], Positions]) -> Series:
     """Measure whether distance grows on both sides of a position, symmetrically."""
     n = {"short": 100, "long": 400}[size]
     distances = distances_of(part(n), n)
     by_offset = distances[0].tolist()
-    fall, grows = _first_fall(by_offset), by_offset[2] > by_offset[1] + 1e-9
-    expected = 44.0 if grows else None
+    fall, grows = _first_decrease(by_offset), by_offset[2] > by_offset[1] + 1e-9
+    expected, uneven = 44.0 if grows else None, _largest_spread(distances)
     return Series(
         {
             "fall": Measured("first offset with a smaller distance", float(fall or n), expected=expected),
-            "uneven": Measured(
-                "distances at one offset differ by, at most", _uneven(distances), expected=0.0
-            ),
+            "uneven": Measured("distances at one offset differ by, at most", uneven, expected=0.0),
             "neighbours": Measured("distance of neighbours", by_offset[1]),
             "furthest": Measured(f"distance at an offset of {n - 1}", by_offset[-1]),
             "falls": fall is not None,
@@ -168,7 +160,7 @@ def distance_panels(distances: Tensor) -> list[Panel]:
 
 
 @measures("one-hot-distances", part=(OneHotPositions, lambda n: SinusoidalPositions(D_MODEL)))
-def always_root_two(size: Size, part: Callable[[int], Positions]) -> Series:
+def measure_least_and_greatest_distance(size: Size, part: Callable[[int], Positions]) -> Series:
     """Measure the least and the greatest distance of two positions."""
     n = {"short": 50, "long": 200}[size]
     distances = distances_of(part(n), n)
@@ -200,7 +192,7 @@ def _rotation(k: int) -> Tensor:
 
 
 @measures("position-shift", printed=(False, True))
-def shift(size: Size, printed: bool) -> Series:
+def measure_error_of_shifts(size: Size, printed: bool) -> Series:
     """Measure whether one matrix maps every PE_p to PE_{p+k}: fitted on some positions, tested on others."""
     n = {"short": 1000, "long": 10_000}[size]
     rows = as_printed(2 * n + max(SHIFTS), SHIFTED_WIDTH)[:, :SHIFTED_WIDTH]
@@ -210,20 +202,15 @@ def shift(size: Size, printed: bool) -> Series:
     for k in SHIFTS:
         fitted = torch.linalg.lstsq(rows[:n], rows[k : n + k]).solution
         wanted = rows[n + k : 2 * n + k]
-        errors.append(((rows[n : 2 * n] @ fitted - wanted).norm() / wanted.norm()).item())
+        errors.append(relative_difference(rows[n : 2 * n] @ fitted, wanted))
         exact.append((rows[: 2 * n] @ _rotation(k).mT - rows[k : 2 * n + k]).abs().max().item())
-    limits = (-1.0, 1.0)
+    limits, name = (-1.0, 1.0), "error of the best matrix on other positions, relative, worst shift"
     return Series(
         {
-            "worst": Measured(
-                "error of the best matrix on other positions, relative, worst shift", max(errors)
-            ),
+            "worst": Measured(name, max(errors)),
             "exact": Measured("error of R_k, worst", max(exact), expected=None if printed else 0.0),
         },
-        [
-            {"shift k": k, "best matrix": error, "R_k": by_rotation}
-            for k, error, by_rotation in zip(SHIFTS, errors, exact, strict=True)
-        ],
+        table_of({"shift k": SHIFTS, "best matrix": errors, "R_k": exact}),
         [
             Matrix(f"R_k for k = {SHIFTS[2]}", "column", "column", _rotation(SHIFTS[2]).tolist(), limits),
             Matrix("Positions", "column", "position", rows[:60].tolist(), limits, square=False),
@@ -235,33 +222,24 @@ def shift(size: Size, printed: bool) -> Series:
 
 
 @measures("sinusoid-columns", printed=(True, False))
-def columns(size: Size, *, printed: bool) -> Series:
+def measure_products_by_distance(size: Size, *, printed: bool) -> Series:
     """Count columns, and test whether the product of two positions depends only on their distance."""
     n = 64 if size == "short" else 512
     positions = SinusoidalPositions(D_MODEL).double()
-    table = as_printed(n) if printed else positions(torch.arange(n))
-    products = table @ table.T
-    distances = [1, 2, 4, 8, 16]
-    spread = {}
-    for k in distances:
-        along = products.diagonal(k)
-        spread[k] = (along.max() - along.min()).item()
+    rows = as_printed(n) if printed else positions(torch.arange(n))
+    products = rows @ rows.T
+    along = {k: products.diagonal(k) for k in (1, 2, 4, 8, 16)}
+    spread = {k: (own.max() - own.min()).item() for k, own in along.items()}
+    curves = over(range(n - 16), {"product": along[16].tolist()})
     return Series(
         {
-            "columns": Measured("columns", table.shape[1], expected=float(D_MODEL)),
+            "columns": Measured("columns", rows.shape[1], expected=float(D_MODEL)),
             "spread": Measured("spread of p_j · p_{j+16} over j", spread[16], expected=0.0),
             "product": Measured("p_0 · p_16", products[0, 16].item()),
             "most": max(spread.values()),
         },
-        [{"distance": k, "spread of the products": value} for k, value in spread.items()],
-        [
-            Curves(
-                "Product of two positions at distance 16",
-                "first position j",
-                "p_j · p_{j+16}",
-                {"product": (list(range(n - 16)), products.diagonal(16).tolist())},
-            )
-        ],
+        table_of({"distance": spread, "spread of the products": spread.values()}),
+        [Curves("Product of two positions at distance 16", "first position j", "p_j · p_{j+16}", curves)],
     )
 
 
@@ -271,17 +249,14 @@ LENGTHS_AT = (1, 5, 10, 50, 100, 500)
 
 
 def _pre_norm_stack(d: int) -> EncoderStack:
-    blocks = [
-        EncoderBlock(PreNorm(SelfAttention(d, 4), LayerNorm(d)), PreNorm(FeedForward(d, 2 * d), LayerNorm(d)))
-        for _ in range(2)
-    ]
+    blocks = [pre_norm_block(SelfAttention(d, 4), d, 2 * d) for _ in range(2)]
     return EncoderStack(blocks, LayerNorm(d)).double()
 
 
 @measures("constant-positions", part=(ConstantPositions, SinusoidalPositions))
 @seeded()
 @torch.no_grad()
-def constant(size: Size, part: Callable[[int], Positions]) -> Series:
+def measure_change_with_constant_positions(size: Size, part: Callable[[int], Positions]) -> Series:
     """Measure whether a stack with layer norms is sensitive to shuffled tokens."""
     n, d = {"short": 12, "long": 64}[size], 32
     stack, added, layout = _pre_norm_stack(d), Added(part(d).double()), Layout.of([n])
@@ -289,24 +264,21 @@ def constant(size: Size, part: Callable[[int], Positions]) -> Series:
     read = lambda tokens: stack(added(tokens, layout.positions), layout)  # noqa: E731
     before = read(x)
     change = ((read(x[order]) - before[order]).norm() / before.norm()).item()
-    rows = [
-        {"position": p, "length of its vector": part(D_MODEL)(torch.tensor([p])).double().norm().item()}
-        for p in LENGTHS_AT
-    ]
+    lengths = [part(D_MODEL)(torch.tensor([p])).double().norm().item() for p in LENGTHS_AT]
     name = f"length of the vector of position {LENGTHS_AT[-1]}, d = {D_MODEL}"
     exact = 0.0 if part is ConstantPositions else None
     return Series(
         {
             "change": Measured("change of a token's output when shuffled", change, expected=exact),
-            "length": Measured(name, rows[-1]["length of its vector"]),
+            "length": Measured(name, lengths[-1]),
         },
-        rows,
+        table_of({"position": LENGTHS_AT, "length of its vector": lengths}),
         [
             Curves(
                 f"Length of a position's vector, d = {D_MODEL}",
                 "position",
                 "length",
-                of_rows(rows, "position", {"its vector": "length of its vector"}),
+                over(LENGTHS_AT, {"its vector": lengths}),
                 levels={"an embedding of N(0, 1)": math.sqrt(D_MODEL)},
                 log="xy",
             )

@@ -3,7 +3,8 @@
 Item 50 of the lectures.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count, starmap
 from statistics import fmean
 
 import torch
@@ -11,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from heedful.errors import RequestError
-from heedful.lab.drawing import Curves, over
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
+from heedful.lab.drawing import Curves, numbered
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, seeded
-from heedful.lab.tiny import n_parameters
+from heedful.lab.tiny import minimise, n_parameters, relative_difference
 from heedful.nn.attention.relative import Rotary
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.layout import Layout
@@ -51,15 +52,12 @@ class _Reader(nn.Module):
         return self.out(self.attention(x, layout)).view(*ids.shape, -1)
 
 
-def _accuracies(model: _Reader, updates: int) -> list[float]:
+def _train_and_test(model: _Reader, updates: int) -> list[float]:
     """Train a model to output the previous token; return its accuracy by position from 1, on longer ones."""
-    optimizer = torch.optim.Adam(model.parameters(), 0.01, fused=True)
-    for _ in range(updates):
-        ids = torch.randint(VOCABULARY, (32, TRAINED))
-        loss = functional.cross_entropy(model(ids)[:, 1:].flatten(0, 1), ids[:, :-1].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    drawn = (torch.randint(VOCABULARY, (32, TRAINED)) for _ in range(updates))
+    pairs = ((model(ids)[:, 1:].flatten(0, 1), ids[:, :-1].flatten()) for ids in drawn)
+    for _ in minimise(model, starmap(functional.cross_entropy, pairs), 0.01):
+        pass
     with torch.no_grad():
         ids = torch.randint(VOCABULARY, (TESTED, 2 * TRAINED))
         right = model(ids)[:, 1:].argmax(-1) == ids[:, :-1]
@@ -77,48 +75,46 @@ def _readers() -> dict[str, _Reader]:
 
 @measures("learned-positions", judged=("learned table", "rotary"))
 @seeded()
-def beyond(size: Size, judged: str) -> Series:
+def measure_accuracy_beyond_training(size: Size, judged: str) -> Series:
     """Measure the accuracy of a model at positions that were never trained."""
     wanted = _readers()
     if size == "short":
         wanted = {judged: wanted[judged]}
-    found = {name: _accuracies(model, UPDATES[size]) for name, model in wanted.items()}
+    found = {name: _train_and_test(model, UPDATES[size]) for name, model in wanted.items()}
     means = {name: (fmean(each[: TRAINED - 1]), fmean(each[TRAINED - 1 :])) for name, each in found.items()}
     within, beyond = means[judged]
+    refused = float(_first_refused(LearnedPositions(32, 2)))
     return Series(
         {
             "within": Measured(f"right at trained positions (to {TRAINED - 1})", 100 * within, "%"),
             "beyond": Measured(f"right at positions {TRAINED} to {2 * TRAINED - 1}", 100 * beyond, "%"),
             "chance": Measured("right by chance", 100 / VOCABULARY, "%"),
-            "refused": Measured(
-                "position that a table of 32 rows refuses",
-                float(_refused(LearnedPositions(32, 2))),
-                expected=32.0,
-            ),
+            "refused": Measured("position that a table of 32 rows refuses", refused, expected=32.0),
         },
         [{"positions": name, "trained": a, "beyond": b} for name, (a, b) in means.items()],
-        [
-            Curves(
-                "Accuracy by position",
-                "position",
-                "accuracy",
-                over(range(1, 2 * TRAINED), found),
-                places={"from here on never trained": TRAINED - 0.5},
-                limits=(0, 1.05),
-            )
-        ],
+        [_accuracy_panel(found, places={"from here on never trained": TRAINED - 0.5})],
     )
 
 
-def _refused(part: Positions) -> int:
+def _accuracy_panel(
+    right: Mapping[str, Sequence[float]],
+    *,
+    levels: Mapping[str, float] = {},
+    places: Mapping[str, float] = {},
+) -> Curves:
+    """Draw accuracies by position, from 1."""
+    title, x, y = "Accuracy by position", "position", "accuracy"
+    return Curves(title, x, y, numbered(right), levels, places, limits=(0, 1.05))
+
+
+def _first_refused(part: Positions) -> int:
     """Return the first position that has no vector."""
-    p = 0
-    while True:
+    for p in count():
         try:
             part(torch.tensor([p]))
         except RequestError:
-            return p
-        p += 1
+            break
+    return p
 
 
 # Concatenation
@@ -133,57 +129,45 @@ JOINED: dict[str, Callable[[], Added | Concatenated]] = {
 
 
 @cache
-def _joined(name: str, updates: int) -> tuple[int, Sequence[float]]:
-    """Return the parameters of a reader with positions joined in this way, and its accuracy by position."""
+def _train_reader(name: str, updates: int) -> tuple[int, Sequence[float]]:
+    """Return the number of parameters of a reader with such positions, and its accuracy by position."""
     with seeded():
         model = _Reader(JOINED[name]())
-        right = _accuracies(model, updates)[: TRAINED - 1]
+        right = _train_and_test(model, updates)[: TRAINED - 1]
     return n_parameters(model), right
 
 
 def sum_of_products() -> float:
     """Return the relative difference of W [x; p] and W_x x + W_p p, with W = [W_x W_p]."""
-    d = {"x": WIDTH - BESIDE, "p": BESIDE}
+    d = WIDTH - BESIDE
     with seeded():
         whole = nn.Linear(WIDTH, WIDTH, bias=False).double()
-        x, layout = torch.randn(TRAINED, d["x"], dtype=torch.float64), Layout.of([TRAINED])
+        x, layout = torch.randn(TRAINED, d, dtype=torch.float64), Layout.of([TRAINED])
     together = Concatenated(SinusoidalPositions(BESIDE))(x, layout.positions)
-    of_x, of_p = whole.weight.split([*d.values()], dim=1)
-    apart = x @ of_x.mT + together[:, d["x"] :] @ of_p.mT
-    return ((whole(together) - apart).norm() / apart.norm()).item()
+    of_x, of_p = whole.weight.split([d, BESIDE], dim=1)
+    apart = x @ of_x.mT + together[:, d:] @ of_p.mT
+    return relative_difference(whole(together), apart)
 
 
 @measures("concatenated-positions", judged=("concatenated", "concatenated zeros"))
-def beside(size: Size, judged: str) -> Series:
+def compare_added_and_concatenated_positions(size: Size, judged: str) -> Series:
     """Measure whether concatenated positions do as well as added ones."""
-    found = {name: _joined(name, UPDATES[size]) for name in (ADDED, judged)}
-    means = {name: fmean(right) for name, (_, right) in found.items()}
+    joined = {name: _train_reader(name, UPDATES[size]) for name in (ADDED, judged)}
+    parameters = {name: n for name, (n, _) in joined.items()}
+    right = {name: own for name, (_, own) in joined.items()}
+    means = {name: fmean(own) for name, own in right.items()}
     shares = {name: 100 * mean for name, mean in reversed(means.items())}
     return Series(
         {
             **measured_each("right, {}", shares, "%"),
             "chance": Measured("right by chance", 100 / VOCABULARY, "%"),
             "difference": Measured("W [x; p] less W_x x + W_p p, as a share", sum_of_products()),
-            **measured_each("parameters, {}", {name: n for name, (n, _) in found.items()}),
+            **measured_each("parameters, {}", parameters),
             "added": means[ADDED],
             "beside": means[judged],
         },
-        [
-            {
-                "positions are": name,
-                "columns for words": WIDTH - (0 if name == ADDED else BESIDE),
-                "right": mean,
-            }
-            for name, mean in means.items()
-        ],
-        [
-            Curves(
-                "Accuracy by position",
-                "position",
-                "accuracy",
-                over(range(1, TRAINED), {name: right for name, (_, right) in found.items()}),
-                levels={"chance": 1 / VOCABULARY},
-                limits=(0, 1.05),
-            )
-        ],
+        table_of(
+            {"positions are": means, "columns for words": [WIDTH, WIDTH - BESIDE], "right": means.values()}
+        ),
+        [_accuracy_panel(right, levels={"chance": 1 / VOCABULARY})],
     )

@@ -3,7 +3,7 @@
 Items 1, 2, 4, 8 and 10 of the lectures.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.lab.drawing import Curves, numbered, over
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import n_parameters, slope, train
 from heedful.models import recurrent
@@ -62,25 +62,22 @@ def shares_by_distance(n: int, seeds: int) -> dict[str, list[float]]:
 
 
 @measures("gradient-over-distance", judged=("RNN", "attention"))
-def over_distance(size: Size, judged: str) -> Series:
+def measure_gradient_by_distance(size: Size, judged: str) -> Series:
     """Measure how fast the gradient of one of `MIXERS` decreases, compared with the others."""
     n, seeds = (33, 4) if size == "short" else (129, 16)
     distances, shares = list(range(1, n)), shares_by_distance(n, seeds)
     # Factor per token, fitted at distances at which the nearest tokens no longer matter.
-    factors = {
-        name: 2.0 ** slope(distances[4:], [_log2(share) for share in own[4:]]) for name, own in shares.items()
-    }
+    logs = {name: torch.tensor(own[4:], dtype=torch.float64).log2().tolist() for name, own in shares.items()}
+    factors = {name: 2.0 ** slope(distances[4:], own) for name, own in logs.items()}
+    powers_of_two = [k for k in distances if k & (k - 1) == 0]
+    shown = {name: [own[k - 1] for k in powers_of_two] for name, own in shares.items()}
     ordered = dict(sorted(factors.items(), key=lambda item: item[0] != judged))
     return Series(
         {
             **measured_each("what a token of distance leaves of the gradient, {}", ordered),
             "factor": factors[judged],
         },
-        [
-            {"distance": k, **{name: own[k - 1] for name, own in shares.items()}}
-            for k in distances
-            if k & (k - 1) == 0
-        ],
+        table_of({"distance": powers_of_two, **shown}),
         [
             Curves(
                 "Gradient of the last output w.r.t. earlier tokens",
@@ -91,10 +88,6 @@ def over_distance(size: Size, judged: str) -> Series:
             )
         ],
     )
-
-
-def _log2(x: float) -> float:
-    return float(torch.tensor(x, dtype=torch.float64).log2())
 
 
 # The cell of 1997 and the forget gate
@@ -123,9 +116,8 @@ def memory_kept(make: Callable[[], Cell], n: int, every: int = 1, seed: int = 0)
     weights = weights / weights.norm()
     if isinstance(cell, LSTMCell):
         nn.init.zeros_(cell.recurrent.weight)
-    first = cell.initial(1, x)[-1].requires_grad_()
-    hidden = cell.initial(1, x)[0]
-    state: tuple[Tensor, ...] = (first,) if cell.n_states == 1 else (hidden, first)
+    *hidden, first = cell.initial(1, x)
+    state: tuple[Tensor, ...] = (*hidden, first.requires_grad_())
     kept = []
     for step, now in enumerate(cell.project(x), 1):
         state = cell(now, state)
@@ -137,27 +129,20 @@ def memory_kept(make: Callable[[], Cell], n: int, every: int = 1, seed: int = 0)
 
 
 @measures("forget-gate", addition=(_GATED, _CAROUSEL), without=(_CAROUSEL, _RNN))
-def keeps(size: Size, addition: str, without: str) -> Series:
+def measure_gradient_through_memory(size: Size, addition: str, without: str) -> Series:
     """Measure whether an addition to a memory preserves more of the gradient."""
     n, every = (40, 1) if size == "short" else (400, 20)
     kept = {name: memory_kept(make, n, every) for name, make in MEMORIES.items()}
     ordered = sorted(kept.items(), key=lambda item: item[0] != addition)
     last = {name: own[-1] for name, own in ordered}
+    curves = over(range(every, n + 1, every), kept)
     return Series(
         {
             **measured_each(f"gradient after {n} steps, {{}}", last, expected={_CAROUSEL: 1.0}),
             "kept": last[addition],
             "kept_without": last[without],
         },
-        panels=[
-            Curves(
-                "Gradient w.r.t. the initial memory",
-                "steps",
-                "norm",
-                over(range(every, n + 1, every), kept),
-                log="y",
-            )
-        ],
+        panels=[Curves("Gradient w.r.t. the initial memory", "steps", "norm", curves, log="y")],
     )
 
 
@@ -167,7 +152,7 @@ LIMIT = 1.0
 
 
 @measures("clipping", gain=(1.5, 0.5))
-def clipped(size: Size, gain: float) -> Series:
+def measure_clipped_gradients(size: Size, gain: float) -> Series:
     """Clip the gradient of an RNN whose steps multiply it by ``gain``, and measure it at the first token.
 
     The recurrent matrix is an orthogonal matrix times the gain, and the inputs are so small that tanh is
@@ -266,7 +251,7 @@ def _sentence(length: int, generator: torch.Generator) -> Words:
 
 
 @cache
-def tested(length: int) -> tuple[Words, ...]:
+def draw_test_sentences(length: int) -> tuple[Words, ...]:
     """Draw distinct sentences of one length, which are excluded from training."""
     generator = generator_from(100 + length)
     found: dict[Words, None] = {}
@@ -275,13 +260,13 @@ def tested(length: int) -> tuple[Words, ...]:
     return tuple(found)
 
 
-def drawn(n: int, longest: int, generator: torch.Generator) -> list[Words]:
+def draw_sentences(n: int, longest: int, generator: torch.Generator) -> list[Words]:
     """Draw training sentences, with uniformly distributed lengths."""
     found: list[Words] = []
     while len(found) < n:
         length = int(torch.randint(SHORTEST, longest + 1, (), generator=generator))
         sentence = _sentence(length, generator)
-        if sentence not in tested(length):
+        if sentence not in draw_test_sentences(length):
             found.append(sentence)
     return found
 
@@ -293,20 +278,17 @@ def batch_of(sentences: Sequence[Words], in_order: bool) -> Batch:
 
 
 @cache
-def trained(setting: Setting, longest: int, updates: int, seed: int) -> RecurrentEncoderDecoder:
+def train_model(setting: Setting, longest: int, updates: int, seed: int) -> RecurrentEncoderDecoder:
     """Train a model for this many updates on sentences of at most ``longest`` words."""
     model, generator = model_of(setting, seed), generator_from(1000 + seed)
 
-    def batches() -> Iterator[Batch]:
-        for _ in range(updates):
-            yield batch_of(drawn(BATCH, longest, generator), setting.in_order)
-
-    train(model, NextToken(), batches(), AdamConfig(), Cosine(RATE, updates, 20))
+    batches = (batch_of(draw_sentences(BATCH, longest, generator), setting.in_order) for _ in range(updates))
+    train(model, NextToken(), batches, AdamConfig(), Cosine(RATE, updates, 20))
     return model
 
 
 @torch.no_grad()
-def right(
+def correct_words(
     model: RecurrentEncoderDecoder, sentences: Sequence[Words], in_order: bool
 ) -> Float[Tensor, "n length"]:
     """Return 1 for each word that is predicted correctly and 0 for others, in the order of reading.
@@ -334,18 +316,17 @@ class Accuracy:
     by_length: Sequence[float]
     by_place: Sequence[float]
 
-    @property
-    def fall(self) -> float:
-        """Decrease in accuracy from the shortest sentences to the longest."""
-        return self.by_length[0] - self.by_length[-1]
 
-
-def accuracy(setting: Setting, longest: int, updates: int, seeds: int) -> Accuracy:
+def mean_accuracy(setting: Setting, longest: int, updates: int, seeds: int) -> Accuracy:
     """Return the mean accuracy over models with different initial weights and training data."""
     found = []
     for length in range(SHORTEST, longest + 1):
-        models = (trained(setting, longest, updates, seed) for seed in range(seeds))
-        found.append(torch.cat([right(model, tested(length), setting.in_order) for model in models]))
+        models = (train_model(setting, longest, updates, seed) for seed in range(seeds))
+        found.append(
+            torch.cat(
+                [correct_words(model, draw_test_sentences(length), setting.in_order) for model in models]
+            )
+        )
     return Accuracy([each.mean().item() for each in found], found[-1].mean(0).tolist())
 
 
@@ -353,49 +334,50 @@ LONGEST, UPDATES, SEEDS = {"short": 8, "long": 12}, {"short": 150, "long": 400},
 
 
 @measures("one-vector", longest=(None, 3))
-def held(size: Size, longest: int | None) -> Series:
+def measure_accuracy_by_sentence_length(size: Size, longest: int | None) -> Series:
     """Measure accuracy by sentence length, and by position in the longest sentences."""
     longest = longest or LONGEST[size]
     settings = SETTINGS | (FURTHER if size == "long" else {})
-    found = {name: accuracy(each, longest, UPDATES[size], SEEDS[size]) for name, each in settings.items()}
+    found = {
+        name: mean_accuracy(each, longest, UPDATES[size], SEEDS[size]) for name, each in settings.items()
+    }
     by_length = {name: own.by_length for name, own in found.items()}
     by_place = {name: own.by_place for name, own in found.items() if name != IN_ORDER}
     lengths = range(SHORTEST, longest + 1)
-    falls = {name: 100 * own.fall for name, own in found.items()}
-    first = {name: 100 * own.by_place[0] for name, own in found.items()}
-    last = {name: 100 * own.by_place[-1] for name, own in found.items()}
+    facts = {name: deciding_values(own) for name, own in found.items()}
+    fall, first, last = (
+        {name: 100 * own[key] for name, own in facts.items()} for key in ("fall", "first", "last")
+    )
     parameters = {name: n_parameters(model_of(each, 0)) for name, each in settings.items()}
+    of_longest = f"Accuracy in sentences of {longest} words"
     y, ends = "share of correct words", {name: own[-1] for name, own in by_length.items()}
     return Series(
         {
-            **measured_each(f"fewer right words of {longest} than of {SHORTEST}, {{}}", falls, "points"),
+            **measured_each(f"fewer right words of {longest} than of {SHORTEST}, {{}}", fall, "points"),
             **measured_each(f"first of {longest} words right, {{}}", first, "%"),
             **measured_each(f"last of {longest} words right, {{}}", last, "%"),
             "chance": Measured("right by chance", 100 / SYMBOLS, "%"),
             **measured_each("parameters, {}", parameters),
-            "fixed": facts(found[FIXED]),
-            "attention": facts(found[ATTENTION]),
+            "fixed": facts[FIXED],
+            "attention": facts[ATTENTION],
             "wider_gain": ends.get(WIDER, ends[FIXED]) - ends[FIXED],
             "in_order_loss": ends[FIXED] - ends.get(IN_ORDER, ends[FIXED]),
         },
-        [
-            {"words": n, **{name: own.by_length[i] for name, own in found.items()}}
-            for i, n in enumerate(lengths)
-        ],
+        table_of({"words": lengths, **by_length}),
         [
             Curves(title, x, y, lines, limits=(0.0, 1.04), inches=(4.8, 3.8))
             for title, x, lines in (
                 ("Accuracy by sentence length", "words in the sentence", over(lengths, by_length)),
-                (
-                    f"Accuracy in sentences of {longest} words",
-                    "position in the source sentence",
-                    numbered(by_place),
-                ),
+                (of_longest, "position in the source sentence", numbered(by_place)),
             )
         ],
     )
 
 
-def facts(own: Accuracy) -> dict[str, float]:
-    """Return what decides about a model: its fall, and its accuracy on the first and on the last word."""
-    return {"fall": own.fall, "first": own.by_place[0], "last": own.by_place[-1]}
+def deciding_values(own: Accuracy) -> dict[str, float]:
+    """Return the values for the verdict: accuracy on the first and the last word of the longest sentences.
+
+    ``fall`` is the decrease in accuracy from the shortest sentences to the longest.
+    """
+    fall = own.by_length[0] - own.by_length[-1]
+    return {"fall": fall, "first": own.by_place[0], "last": own.by_place[-1]}

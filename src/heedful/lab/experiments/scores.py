@@ -6,10 +6,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from heedful.lab.drawing import Curves, Panel, of_rows, over
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
+from heedful.lab.drawing import Curves, of_rows, over
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import seeded
-from heedful.lab.tiny import n_parameters
+from heedful.lab.tiny import largest_difference, n_parameters
 from heedful.nn.attention.scores import (
     AdditiveScore,
     BilinearScore,
@@ -50,12 +50,15 @@ def softmax_of(score: ScoreFunction, width: int, sets: int) -> dict[str, float]:
 
 @measures("dot-product-scale", score=(DotScore(), ScaledDotScore()))
 @seeded()
-def growth(size: Size, score: ScoreFunction) -> Series:
+def measure_variance_and_gradient_by_width(size: Size, score: ScoreFunction) -> Series:
     """Measure how scores grow with the width, and how the softmax's gradient vanishes."""
     rows = [{"d_k": d, **softmax_of(score, d, SETS[size])} for d in WIDTHS[size]]
     first, last = rows[0], rows[-1]
     power = math.log(last["variance"] / first["variance"]) / math.log(last["d_k"] / first["d_k"])
     at = f"at d_k = {last['d_k']}"
+    x, jacobian = "d_k", "norm of the Jacobian"
+    variance = of_rows(rows, x, {"measured": "variance", "d_k": "d_k"})
+    weight, gradient = (of_rows(rows, x, {"": column}) for column in ("greatest weight", "gradient"))
     return Series(
         {
             "variance": Measured(f"variance of the scores {at}", last["variance"], expected=last["d_k"]),
@@ -66,38 +69,16 @@ def growth(size: Size, score: ScoreFunction) -> Series:
         },
         rows,
         [
-            Curves(
-                "Variance of the scores",
-                "d_k",
-                "variance",
-                of_rows(rows, "d_k", {"measured": "variance", "d_k": "d_k"}),
-                log="xy",
-                inches=NARROW,
-            ),
-            Curves(
-                "Largest of 64 weights",
-                "d_k",
-                "weight",
-                of_rows(rows, "d_k", {"": "greatest weight"}),
-                log="x",
-                limits=(0, 1.05),
-                inches=NARROW,
-            ),
-            Curves(
-                "Gradient through the softmax",
-                "d_k",
-                "norm of the Jacobian",
-                of_rows(rows, "d_k", {"": "gradient"}),
-                log="xy",
-                inches=NARROW,
-            ),
+            Curves("Variance of the scores", x, "variance", variance, log="xy", inches=NARROW),
+            Curves("Largest of 64 weights", x, "weight", weight, log="x", limits=(0, 1.05), inches=NARROW),
+            Curves("Gradient through the softmax", x, jacobian, gradient, log="xy", inches=NARROW),
         ],
     )
 
 
 @measures("additive-against-dot", rival=(DotScore(), ScaledDotScore()))
 @seeded()
-def additive_against(size: Size, rival: ScoreFunction) -> Series:
+def compare_gradients_of_additive_score_and_product(size: Size, rival: ScoreFunction) -> Series:
     """Measure the gradients that an additive score and a product preserve."""
     widths, sets = WIDTHS[size], SETS[size]
     found = {
@@ -108,19 +89,15 @@ def additive_against(size: Size, rival: ScoreFunction) -> Series:
         key: {name: [each[key] for each in own] for name, own in found.items()} for key in found["product"][0]
     }
     additive, product = by["gradient"].values()
-    last = f"at d_k = {widths[-1]}"
+    first, last = (f"at d_k = {widths[i]}" for i in (0, -1))
     return Series(
         {
             "wide": Measured(f"gradient, additive to product, {last}", additive[-1] / product[-1]),
-            "narrow": Measured(
-                f"gradient, additive to product, at d_k = {widths[0]}", additive[0] / product[0]
-            ),
-            **{
-                name: Measured(f"variance of {scores} {last}", by["variance"][name][-1])
-                for name, scores in (("additive", "additive scores"), ("product", "products"))
-            },
+            "narrow": Measured(f"gradient, additive to product, {first}", additive[0] / product[0]),
+            "additive": Measured(f"variance of additive scores {last}", by["variance"]["additive"][-1]),
+            "product": Measured(f"variance of products {last}", by["variance"]["product"][-1]),
         },
-        [{"d_k": d, "additive": a, "product": p} for d, a, p in zip(widths, additive, product, strict=True)],
+        table_of({"d_k": widths, **by["gradient"]}),
         [
             Curves(title, "d_k", key, over(widths, by[key]), log="xy")
             for title, key in (
@@ -138,27 +115,25 @@ WIDTH = 64
 @measures("scale-by-words", divisor=("words", "width"))
 @seeded()
 @torch.no_grad()
-def scale(size: Size, divisor: Literal["words", "width"]) -> Series:
+def measure_variance_by_sentence_length(size: Size, divisor: Literal["words", "width"]) -> Series:
     """Measure the variance of scores divided by the root of the number of words, or of the width."""
     sets = {"short": 200, "long": 2000}[size]
-    variances = {}
+    variances = []
     for n in LENGTHS:
         q, k = torch.randn(sets, N_QUERIES, WIDTH), torch.randn(sets, n, WIDTH)
         scores = ScaledDotScore()(q, k) if divisor == "width" else DotScore()(q, k) / math.sqrt(n)
-        variances[str(n)] = scores.var().item()
-    expected = {str(n): 1.0 if divisor == "width" else WIDTH / n for n in LENGTHS}
-    name = f"variance for a sentence of {{}} words, d_k = {WIDTH}"
+        variances.append(scores.var().item())
+    names = [f"variance for a sentence of {n} words, d_k = {WIDTH}" for n in LENGTHS]
+    expected = {name: 1.0 if divisor == "width" else WIDTH / n for name, n in zip(names, LENGTHS)}
+    measured = measured_each("{}", dict(zip(names, variances)), expected=expected)
     return Series(
-        {
-            **measured_each(name, variances, expected=expected),
-            "variances": list(variances.values()),
-        },
+        {**measured, "variances": variances},
         panels=[
             Curves(
                 f"Variance of the scores, d_k = {WIDTH}",
                 "words in the sentence",
                 "variance",
-                over(LENGTHS, {"measured": list(variances.values())}),
+                over(LENGTHS, {"measured": variances}),
                 levels={"wanted": 1.0},
                 log="xy",
             )
@@ -174,7 +149,7 @@ STRENGTH = 20.0
 @measures("cosine-score", strength=(None, STRENGTH))
 @seeded()
 @torch.no_grad()
-def cosine(size: Size, strength: float | None) -> Series:
+def measure_weight_of_matching_key(size: Size, strength: float | None) -> Series:
     """Measure the weight of a key that equals the query."""
     score, times = CosineScore(strength), {"short": 50, "long": 500}[size]
     beta = 1.0 if strength is None else strength
@@ -191,8 +166,7 @@ def cosine(size: Size, strength: float | None) -> Series:
                 "greatest possible": 1 / (1 + (n - 1) * math.exp(-2 * beta)),
             }
         )
-    judged = rows[COUNTS.index(JUDGED)]
-    usual, best, bound = (judged[name] for name in ("others random", "others opposite", "greatest possible"))
+    _, usual, best, bound = rows[COUNTS.index(JUDGED)].values()
     return Series(
         {
             "usual": Measured(f"weight of a key that is the query, of {JUDGED}, the others random", usual),
@@ -230,29 +204,25 @@ def _concat(additive: AdditiveScore, q: Tensor, k: Tensor, *, query_first: bool)
 @measures("additive-is-concat", query_first=(True, False))
 @seeded()
 @torch.no_grad()
-def one_score(size: Size, query_first: bool) -> Series:
+def compare_concat_and_additive_form(size: Size, query_first: bool) -> Series:
     """Measure the difference of S0's concat form and its additive form."""
     n, d = {"short": 12, "long": 40}[size], WIDTH
     additive = AdditiveScore(d, d, d)
     q, k = torch.randn(n, d), torch.randn(n, d)
     split = additive(q, additive.prepare(k))
     joined = _concat(additive, q, k, query_first=query_first)
-    apart = (split - joined).abs().max().item()
+    apart = largest_difference(split, joined)
+    order = split.flatten().argsort()
+    forms = {"vᵀ tanh(U q + W k)": split, "vᵀ tanh(W_a [q; k])": joined}
+    curves = over(range(len(order)), {name: own.flatten()[order].tolist() for name, own in forms.items()})
     return Series(
         {
             "apart": Measured("greatest difference of the two forms", apart, expected=0.0),
             "spread": Measured("spread of the scores", split.std().item()),
         },
         _comparison(d),
-        [both_forms(split.flatten(), joined.flatten())],
+        [Curves("Two forms of one score?", "pair of query and key", "score", curves)],
     )
-
-
-def both_forms(split: Tensor, joined: Tensor) -> Panel:
-    """Draw both forms for each pair of query and key, with the pairs sorted by the first form."""
-    order = split.argsort()
-    forms = {"vᵀ tanh(U q + W k)": split[order].tolist(), "vᵀ tanh(W_a [q; k])": joined[order].tolist()}
-    return Curves("Two forms of one score?", "pair of query and key", "score", over(range(len(order)), forms))
 
 
 def _comparison(d: int) -> list[dict[str, str | float]]:

@@ -38,16 +38,16 @@ class Bigrams(nn.Module):
         return functional.embedding(inputs.ids, self.table)
 
 
-def transitions() -> Float[Tensor, "V V"]:
+def transition_probabilities() -> Float[Tensor, "V V"]:
     """Return the probabilities of the next symbol given the previous one; no two are nearly equal."""
     ranks = torch.rand(SYMBOLS, SYMBOLS, generator=generator_from(5)).argsort(-1).argsort(-1)
     shares = (1.0 + ranks.double()) ** -3
     return shares / shares.sum(-1, keepdim=True)
 
 
-def chains(n: int, generator: torch.Generator) -> Tensor:
+def draw_chains(n: int, generator: torch.Generator) -> Tensor:
     """Draw sequences of `LENGTH` symbols, the first one uniformly."""
-    p, rows = transitions(), torch.empty(n, LENGTH, dtype=torch.int64)
+    p, rows = transition_probabilities(), torch.empty(n, LENGTH, dtype=torch.int64)
     rows[:, 0] = torch.randint(SYMBOLS, (n,), generator=generator)
     for t in range(1, LENGTH):
         rows[:, t] = torch.multinomial(p[rows[:, t - 1]], 1, generator=generator)[:, 0]
@@ -55,16 +55,16 @@ def chains(n: int, generator: torch.Generator) -> Tensor:
 
 
 @measures("label-smoothing", smoothing=(0.1, 0.0))
-def smoothed(size: Size, smoothing: float) -> Series:
+def compare_with_and_without_smoothing(size: Size, smoothing: float) -> Series:
     """Train with and without label smoothing on a known chain, and compare on new sequences of it."""
     rates = (0.0, smoothing)
-    rows = chains(TESTED[size], generator_from(9))
+    rows = draw_chains(TESTED[size], generator_from(9))
     before, after = rows[:, :-1].reshape(-1), rows[:, 1:].reshape(-1)
     loss, right, entropy, curves = {}, {}, {}, {}
     for rate in dict.fromkeys(rates):
         with seeded(0), torch.no_grad():
             model = Bigrams()
-        texts = chains(BATCH * UPDATES[size], generator_from(7)).split(BATCH)
+        texts = draw_chains(BATCH * UPDATES[size], generator_from(7)).split(BATCH)
         batches = (Batch.windows(text.numpy()) for text in texts)
         schedule = Cosine(peak=RATE, warmup=20, updates=UPDATES[size])
         trained = train(model, NextToken(rate), batches, AdamConfig(), schedule)
@@ -73,7 +73,7 @@ def smoothed(size: Size, smoothing: float) -> Series:
         right[rate] = (log_probs.argmax(-1)[before] == after).double().mean().item()
         entropy[rate] = -(log_probs.exp() * log_probs).sum(-1)[before].mean().item()
         curves[f"ε = {rate:g}"] = trained.curve
-    p = transitions()
+    p = transition_probabilities()
     q = (1 - smoothing) * p + smoothing / SYMBOLS
     least = -(p * q.log()).sum(-1)[before].mean().item()
     most = p.max(-1).values[before].mean().item()

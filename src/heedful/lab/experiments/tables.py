@@ -7,12 +7,12 @@ et al. 2017 and table 4 of Liu et al. 2018.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from itertools import pairwise
 from typing import Literal
 
 from heedful.lab.drawing import Bars, Dots
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.experiments.arithmetic import BASE, BIG, summary
 
 Pair = Literal["En-De", "En-Fr"]
@@ -40,24 +40,13 @@ class Translator:
     flops: Mapping[Pair, float] = field(default_factory=dict)
 
 
-TRAINING = {BASE: 3.3e18, BIG: 2.3e19}
-"""Their training costs; the table prints one value for both pairs."""
-
-
-def _transformer(name: str, english_german: float, english_french: float) -> Translator:
-    cost = TRAINING[name]
-    return Translator(
-        name,
-        "Transformer",
-        {"En-De": english_german, "En-Fr": english_french},
-        {"En-De": cost, "En-Fr": cost},
-    )
-
-
 def _both(german: float, french: float) -> dict[Pair, float]:
     return {"En-De": german, "En-Fr": french}
 
 
+TRAINING = {BASE: 3.3e18, BIG: 2.3e19}
+"""Training costs of the Transformers; the table prints one value for both pairs."""
+BIG_COSTS = _both(TRAINING[BIG], TRAINING[BIG])
 TRANSLATION = (
     Translator("ByteNet", "one model", {"En-De": 23.75}),
     Translator("Deep-Att + PosUnk", "one model", {"En-Fr": 39.2}, {"En-Fr": 1.0e20}),
@@ -67,11 +56,11 @@ TRANSLATION = (
     Translator("Deep-Att + PosUnk ensemble", "ensemble", {"En-Fr": 40.4}, {"En-Fr": 8.0e20}),
     Translator("GNMT + RL ensemble", "ensemble", _both(26.30, 41.16), _both(1.8e20, 1.1e21)),
     Translator("ConvS2S ensemble", "ensemble", _both(26.36, 41.29), _both(7.7e19, 1.2e21)),
-    _transformer(BASE, 27.3, 38.1),
-    _transformer(BIG, 28.4, 41.8),
+    Translator(BASE, "Transformer", _both(27.3, 38.1), _both(TRAINING[BASE], TRAINING[BASE])),
+    Translator(BIG, "Transformer", _both(28.4, 41.8), BIG_COSTS),
 )
 """Vaswani et al. 2017, table 2, in the fifth arXiv version, which the lecture copies."""
-BIG_AT_FIRST = _transformer(BIG, 28.4, 41.0)
+BIG_AT_FIRST = Translator(BIG, "Transformer", _both(28.4, 41.0), BIG_COSTS)
 """The row of the big model in the first arXiv versions, and in section 6.1 of all versions."""
 HOURS = {BASE: 12.0, BIG: 3.5 * 24}
 """Training time on eight P100 (section 5.2)."""
@@ -104,6 +93,11 @@ class Summariser:
     experts: int
     perplexity: float
     rouge_l: float
+
+    @property
+    def label(self) -> str:
+        """Its name and the number of tokens it reads."""
+        return f"{self.name}, L = {self.read:,}"
 
 
 SUMMARISATION = (
@@ -148,6 +142,11 @@ class Comparison:
         return self.rival.flops.get(self.pair, math.nan) / self.own.flops[self.pair]
 
     @property
+    def is_cost_known(self) -> bool:
+        """Whether the training cost of the rival is known."""
+        return self.pair in self.rival.flops
+
+    @property
     def won(self) -> bool:
         """Whether the Transformer is better, and cheaper as far as costs are known."""
         return self.ahead > 0 and not self.relative_cost <= 1
@@ -164,32 +163,30 @@ def comparisons(table: Sequence[Translator]) -> Iterator[Comparison]:
 def won(table: Sequence[Translator]) -> dict[Pair, list[bool]]:
     """Return for each language pair and each Transformer whether it beats all rivals at less cost."""
     found: dict[Pair, dict[str, bool]] = {pair: {} for pair in PAIRS}
-    for comparison in comparisons(table):
-        own = found[comparison.pair]
-        own[comparison.own.name] = own.get(comparison.own.name, True) and comparison.won
+    for each in comparisons(table):
+        own = found[each.pair]
+        own[each.own.name] = own.get(each.own.name, True) and each.won
     return {pair: list(own.values()) for pair, own in found.items()}
 
 
-@measures("translation-table", table=(TRANSLATION, (*TRANSLATION[:-1], BIG_AT_FIRST)))
-def translation(size: Size, table: Sequence[Translator]) -> Series:
+@measures("translation-table", translators=(TRANSLATION, (*TRANSLATION[:-1], BIG_AT_FIRST)))
+def compare_translators(size: Size, translators: Sequence[Translator]) -> Series:
     """Compare both Transformers with all other systems."""
-    compared = list(comparisons(table))
+    compared = list(comparisons(translators))
     return Series(
-        {each.name: each for each in _closest(compared)} | {"won": won(table)},
+        {each.name: each for each in _closest(compared)} | {"won": won(translators)},
         [
             {
-                "pair": comparison.pair,
-                "model": comparison.own.name,
-                "rival": comparison.rival.name,
-                "BLEU ahead": round(comparison.ahead, 2),
-                "rival's cost": "unknown"
-                if math.isnan(comparison.relative_cost)
-                else f"{comparison.relative_cost:.1f} times",
-                "better and cheaper": "yes" if comparison.won else "no",
+                "pair": each.pair,
+                "model": each.own.name,
+                "rival": each.rival.name,
+                "BLEU ahead": round(each.ahead, 2),
+                "rival's cost": f"{each.relative_cost:.1f} times" if each.is_cost_known else "unknown",
+                "better and cheaper": "yes" if each.won else "no",
             }
-            for comparison in compared
+            for each in compared
         ],
-        [_scores_over_costs(pair, table) for pair in PAIRS],
+        [_scores_over_costs(pair, translators) for pair in PAIRS],
     )
 
 
@@ -199,23 +196,13 @@ PAPER = {("En-De", BIG, "BLEU"): 2.0, ("En-Fr", BIG, "cost"): 4.0}
 
 def _closest(compared: Sequence[Comparison]) -> Iterator[Measured]:
     """Compare each Transformer with the best rival of a pair, and with the cost of the cheapest."""
-    for pair, name in dict.fromkeys((comparison.pair, comparison.own.name) for comparison in compared):
-        own = [
-            comparison for comparison in compared if (comparison.pair, comparison.own.name) == (pair, name)
-        ]
-        known = [comparison.relative_cost for comparison in own if not math.isnan(comparison.relative_cost)]
-        yield Measured(
-            f"{pair}, {name}, above the best rival",
-            min(comparison.ahead for comparison in own),
-            "BLEU",
-            PAPER.get((pair, name, "BLEU")),
-        )
-        yield Measured(
-            f"{pair}, {name}, cost of the cheapest rival",
-            min(known),
-            "times its own",
-            PAPER.get((pair, name, "cost")),
-        )
+    for pair, name in dict.fromkeys((each.pair, each.own.name) for each in compared):
+        own = [each for each in compared if (each.pair, each.own.name) == (pair, name)]
+        ahead = min(each.ahead for each in own)
+        cost = min(each.relative_cost for each in own if each.is_cost_known)
+        bleu, share = (PAPER.get((pair, name, what)) for what in ("BLEU", "cost"))
+        yield Measured(f"{pair}, {name}, above the best rival", ahead, "BLEU", bleu)
+        yield Measured(f"{pair}, {name}, cost of the cheapest rival", cost, "times its own", share)
 
 
 def _scores_over_costs(pair: Pair, table: Sequence[Translator]) -> Dots:
@@ -240,7 +227,7 @@ def _scores_over_costs(pair: Pair, table: Sequence[Translator]) -> Dots:
 
 
 @measures("training-cost", chip=("P100", "K80"))
-def training_cost(size: Size, chip: str) -> Series:
+def compare_training_costs(size: Size, chip: str) -> Series:
     """Compare the printed costs with time, chips and throughput, and with the operations of the models."""
     estimates = {name: CHIPS * SUSTAINED[chip] * 3600 * hours for name, hours in HOURS.items()}
     counted = {name: summary(name).training_flops_per_token * TOKENS * UPDATES[name] for name in TRAINING}
@@ -250,6 +237,7 @@ def training_cost(size: Size, chip: str) -> Series:
     }
     shares = {name: counted[name] / estimates[name] for name in TRAINING}
     hours = {name: UPDATES[name] * SECONDS[name] / 3600 for name in TRAINING}
+    bars = {"printed": TRAINING, "by time": estimates, "by matrix\nproducts": counted}
     return Series(
         {
             **measured_each("{}, by time", estimates, "FLOPs", TRAINING),
@@ -258,18 +246,17 @@ def training_cost(size: Size, chip: str) -> Series:
             **measured_each("{}, time by its updates", hours, "hours", HOURS),
             **off,
         },
+        table_of(
+            {
+                "model": TRAINING,
+                "printed": TRAINING.values(),
+                "by time": estimates.values(),
+                "counted": counted.values(),
+            }
+        ),
         [
-            {"model": name, "printed": TRAINING[name], "by time": estimates[name], "counted": counted[name]}
+            Bars(f"Training cost of {name}", "", "FLOPs", {bar: own[name] for bar, own in bars.items()})
             for name in TRAINING
-        ],
-        [
-            Bars(
-                f"Training cost of {name}",
-                "",
-                "FLOPs",
-                {"printed": printed, "by time": estimates[name], "by matrix\nproducts": counted[name]},
-            )
-            for name, printed in TRAINING.items()
         ],
     )
 
@@ -277,15 +264,16 @@ def training_cost(size: Size, chip: str) -> Series:
 # Scores of summarisation models
 
 
-@measures("summarisation-table", table=(SUMMARISATION, sorted(SUMMARISATION, key=lambda each: each.read)))
-def steps(size: Size, table: Sequence[Summariser]) -> Series:
+@measures("summarisation-table", models=(SUMMARISATION, sorted(SUMMARISATION, key=lambda each: each.read)))
+def count_improvements_of_summarisers(size: Size, models: Sequence[Summariser]) -> Series:
     """Count the rows that are better than the one above, by either score."""
-    pairs = list(pairwise(table))
+    pairs = list(pairwise(models))
     fell = sum(later.perplexity < before.perplexity for before, later in pairs)
     rose = sum(later.rouge_l > before.rouge_l for before, later in pairs)
-    best = max(table, key=lambda each: each.rouge_l)
-    names = [f"{each.name}, L = {each.read:,}" for each in table]
-    n = float(len(pairs))
+    best = max(models, key=lambda each: each.rouge_l)
+    rouge_l = {each.label: each.rouge_l for each in models}
+    perplexities = {each.label: each.perplexity for each in models}
+    n, columns = float(len(pairs)), ("model", "L", "experts", "“test perplexity”", "ROUGE-L")
     return Series(
         {
             "fell": Measured("steps after which perplexity is lower", fell, expected=n),
@@ -294,31 +282,20 @@ def steps(size: Size, table: Sequence[Summariser]) -> Series:
             "read": Measured("tokens that the best reads", best.read),
             "n_steps": n,
         },
+        [dict(zip(columns, astuple(each), strict=True)) for each in models],
         [
-            {
-                "model": each.name,
-                "L": each.read,
-                "experts": each.experts,
-                "“test perplexity”": each.perplexity,
-                "ROUGE-L": each.rouge_l,
-            }
-            for each in table
-        ],
-        [
-            Bars("WikiSum, test", "", y, {n: getattr(t, field) for n, t in zip(names, table, strict=True)})
-            for y, field in (("ROUGE-L", "rouge_l"), ("column “test perplexity”", "perplexity"))
+            Bars("WikiSum, test", "", "ROUGE-L", rouge_l),
+            Bars("WikiSum, test", "", "column “test perplexity”", perplexities),
         ],
     )
 
 
 @measures("perplexity-of-summaries", logarithm=(False, True))
-def perplexity(size: Size, *, logarithm: bool) -> Series:
+def compare_bits_of_wordpiece(size: Size, *, logarithm: bool) -> Series:
     """Convert the column to bits per wordpiece, as perplexities or logarithms, and compare with table 3."""
-    bits = {
-        f"{each.name}, L = {each.read:,}": (each.perplexity if logarithm else math.log(each.perplexity))
-        / math.log(2)
-        for each in SUMMARISATION
-    }
+    column = {each.label: each.perplexity for each in SUMMARISATION}
+    nats = column if logarithm else {label: math.log(value) for label, value in column.items()}
+    bits = {label: own / math.log(2) for label, own in nats.items()}
     elsewhere = LOG_PERPLEXITY / math.log(2)
     own = bits["Transformer-ED, L = 500"]
     if_logarithm = {each.name: math.exp(each.perplexity) for each in SUMMARISATION}

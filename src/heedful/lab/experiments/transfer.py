@@ -6,10 +6,9 @@ Items 1 and 9 (weights tied over time), 35 (the whole model's parameters), 51 (e
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -21,25 +20,32 @@ from heedful.data.corpora.derivations import derivations
 from heedful.data.corpora.grammar import Sentence
 from heedful.data.corpora.lexicon import NOUNS
 from heedful.lab.drawing import Bars, Curves, over
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.experiments.arithmetic import BASE, summary
 from heedful.lab.seeds import cache, generator_from, seed_of, seeded
-from heedful.lab.tiny import train
+from heedful.lab.tiny import (
+    class_accuracy,
+    draw_from,
+    largest_difference,
+    operations_behind,
+    pre_norm_block,
+    relative_difference,
+    train,
+    word_model,
+)
 from heedful.models.encoder import class_head
 from heedful.models.language_model import LanguageModel
-from heedful.models.stacks import embedding_table, token_head
+from heedful.models.stacks import embedding_table
 from heedful.nn.attention.self_attention import SelfAttention
-from heedful.nn.blocks import EncoderBlock, EncoderStack
+from heedful.nn.blocks import EncoderStack
 from heedful.nn.cells import Cell, ElmanCell, LSTMCell
 from heedful.nn.embeddings import TokenEmbedding
-from heedful.nn.feedforward import FeedForward
 from heedful.nn.layout import Layout, Tokens
 from heedful.nn.norms import LayerNorm
 from heedful.nn.pooling import MeanPooling
 from heedful.nn.positions import Added, SinusoidalPositions
 from heedful.nn.recurrent import Recurrence
-from heedful.nn.residual import PreNorm
-from heedful.objectives.classification import SequenceClass, class_logits
+from heedful.objectives.classification import SequenceClass
 from heedful.objectives.cross_entropy import NextToken
 from heedful.training.optimizers import AdamConfig
 from heedful.training.schedules import Constant
@@ -50,29 +56,22 @@ TIES = ("three-way", "target", "none")
 
 
 @measures("tied-embeddings", tie=("none", "three-way"))
-def tied_embeddings(size: Size, tie: str) -> Series:
+def count_parameters_by_tying(size: Size, tie: str) -> Series:
     """Compare the parameters of the base model with the 65 million of paper and lecture."""
     parameters = {how: summary(BASE, f"tie={how}").parameters for how in TIES}
     three_way, target, none = parameters.values()
     matrix = 37_000 * 512
-    saved = "saved by tying three ways", "saved by tying the target's two"
+    title = "Parameters of the base model, V = 37,000"
+    millions = {how: n / 1e6 for how, n in parameters.items()}
     return Series(
         {
             "total": Measured("parameters of the base model", parameters[tie], expected=65e6),
             "matrix": Measured("of which one matrix of 37,000 tokens has", matrix),
-            "saved": Measured(saved[0], none - three_way, expected=2.0 * matrix),
-            "saved_by_target": Measured(saved[1], none - target, expected=1.0 * matrix),
+            "saved": Measured("saved by tying three ways", none - three_way, "", 2.0 * matrix),
+            "saved_by_target": Measured("saved by tying the target's two", none - target, "", 1.0 * matrix),
         },
-        [{"tied": how, "parameters": n} for how, n in parameters.items()],
-        [
-            Bars(
-                "Parameters of the base model, V = 37,000",
-                "tying",
-                "millions",
-                {how: n / 1e6 for how, n in parameters.items()},
-                levels={"printed: 65 million": 65.0},
-            )
-        ],
+        table_of({"tied": parameters, "parameters": parameters.values()}),
+        [Bars(title, "tying", "millions", millions, levels={"printed: 65 million": 65.0})],
     )
 
 
@@ -81,18 +80,16 @@ def tied_embeddings(size: Size, tie: str) -> Series:
 RNN_WIDTH = 32
 
 
-class Unrolled(nn.Module):
+class Unrolled:
     """An RNN with a separate cell for each of ``n`` steps; all cells start with the same weights."""
 
     def __init__(self, cell: Cell, n: int) -> None:
-        super().__init__()
-        self.cells = nn.ModuleList(copy.deepcopy(cell) for _ in range(n))
+        self.cells = [copy.deepcopy(cell) for _ in range(n)]
 
-    def forward(self, x: Float[Tensor, "n d"], layout: Layout) -> Float[Tensor, "n d"]:
+    def __call__(self, x: Float[Tensor, "n d"], layout: Layout) -> Float[Tensor, "n d"]:
         """Compute the states for one sequence."""
-        cells: Any = self.cells
-        state, states = cells[0].initial(1, x), []
-        for own, now in zip(cells, x, strict=True):
+        state, states = self.cells[0].initial(1, x), []
+        for own, now in zip(self.cells, x, strict=True):
             state = own(own.project(now[None]), state)
             states.append(own.output(state))
         return torch.cat(states)
@@ -101,58 +98,38 @@ class Unrolled(nn.Module):
 TIED, OWN = "one cell for all steps", "a cell for each step"
 
 
-def _weights_behind(result: Tensor) -> int:
+def _parameters_behind(result: Tensor) -> int:
     """Count the parameters that ``result`` depends on, by its graph; each is counted once."""
-    found: dict[Any, int] = {}
-    seen, waiting = set(), [result.grad_fn]
-    while waiting:
-        node: Any = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if hasattr(node, "variable"):
-            found[node.variable] = node.variable.numel()
-        waiting += [each for each, _ in node.next_functions]
-    return sum(found.values())
+    leaves = {getattr(node, "variable", None) for node in operations_behind(result)}
+    return sum(leaf.numel() for leaf in leaves if leaf is not None)
 
 
 @measures("tied-over-time", tied=(True, False))
-def over_time(size: Size, *, tied: bool) -> Series:
+def count_parameters_behind_last_state(size: Size, *, tied: bool) -> Series:
     """Count the parameters behind the last state of an RNN with one cell, or with a cell per step."""
     lengths = [1, 5, 25] if size == "short" else [1, 5, 25, 125]
     with seeded(0):
         cell = ElmanCell(RNN_WIDTH, RNN_WIDTH)
         x = torch.randn(lengths[-1], RNN_WIDTH)
-    counts: dict[str, list[int]] = {TIED: [], OWN: []}
-    apart = []
-    for n in lengths:
-        networks = {TIED: Recurrence(copy.deepcopy(cell)), OWN: Unrolled(cell, n)}
-        last = {name: network(x[:n], Layout.of([n]))[-1] for name, network in networks.items()}
-        apart.append((last[TIED] - last[OWN]).abs().max().item())
-        for name, state in last.items():
-            counts[name].append(_weights_behind(state))
-    own = counts[TIED if tied else OWN]
+    last_states = {
+        TIED: [Recurrence(copy.deepcopy(cell))(x[:n], Layout.of([n]))[-1] for n in lengths],
+        OWN: [Unrolled(cell, n)(x[:n], Layout.of([n]))[-1] for n in lengths],
+    }
+    counts = {name: [_parameters_behind(state) for state in states] for name, states in last_states.items()}
+    apart, own = map(largest_difference, *last_states.values()), counts[TIED if tied else OWN]
     sums = _gradient_difference(cell, x[:5])
     one_cell = float(2 * RNN_WIDTH * RNN_WIDTH + RNN_WIDTH)
+    y = "parameters behind the last state"
+    of_sums = "largest difference of the tied gradient to the sum over steps, relative"
     return Series(
         {
             "last": Measured(f"parameters behind state {lengths[-1]}", own[-1], expected=one_cell),
             "first": Measured("parameters behind state 1", own[0], expected=one_cell),
             "apart": Measured("largest difference of tied and untied states", max(apart), expected=0.0),
-            "sums": Measured(
-                "largest difference of the tied gradient to the sum over steps, relative", sums, expected=0.0
-            ),
+            "sums": Measured(of_sums, sums, expected=0.0),
         },
-        [{"steps": n, **{name: own[i] for name, own in counts.items()}} for i, n in enumerate(lengths)],
-        [
-            Curves(
-                "Parameters of an RNN by sequence length",
-                "steps",
-                "parameters behind the last state",
-                over(lengths, counts),
-                log="xy",
-            )
-        ],
+        table_of({"steps": lengths, **counts}),
+        [Curves("Parameters of an RNN by sequence length", "steps", y, over(lengths, counts), log="xy")],
     )
 
 
@@ -160,15 +137,15 @@ def _gradient_difference(cell: Cell, x: Float[Tensor, "n d"]) -> float:
     """Return the relative difference of the gradients of one cell and the sums over a cell per step."""
     tied, layout = Recurrence(copy.deepcopy(cell)), Layout.of([len(x)])
     untied = Unrolled(cell, len(x))
-    for network in (tied, untied):
-        network(x, layout)[-1].sum().backward()
+    tied(x, layout)[-1].sum().backward()
+    untied(x, layout)[-1].sum().backward()
     steps = [dict(own.named_parameters()) for own in untied.cells]
     differences = []
     for name, weight in tied.cell.named_parameters():
         parts = [own[name].grad for own in steps]
         assert weight.grad is not None
         whole = torch.stack([part for part in parts if part is not None]).sum(0)
-        differences.append(((weight.grad - whole).norm() / whole.norm()).item())
+        differences.append(relative_difference(weight.grad, whole))
     return max(differences)
 
 
@@ -176,7 +153,7 @@ def _gradient_difference(cell: Cell, x: Float[Tensor, "n d"]) -> float:
 
 
 @measures("embedding-scale", scaled=(False, True))
-def identified(size: Size, *, scaled: bool) -> Series:
+def measure_identified_words(size: Size, *, scaled: bool) -> Series:
     """Measure whether a word can be identified from its embedding plus position, with the shared table."""
     d, n_words = (64, 1000) if size == "short" else (512, 10_000)
     scale = math.sqrt(d) if scaled else 1.0
@@ -274,13 +251,8 @@ def model_of(mixer: str, seed: int) -> LanguageModel:
     """Build a language model with an additional classification head; only the mixer differs."""
     with seeded(seed):
         table = embedding_table(data().n_ids, D)
-        blocks = [
-            EncoderBlock(PreNorm(MIXERS[mixer](), LayerNorm(D)), PreNorm(FeedForward(D, 2 * D), LayerNorm(D)))
-            for _ in range(N_LAYERS)
-        ]
-        embedding = TokenEmbedding(table, Added(SinusoidalPositions(D)), scale=math.sqrt(D))
-        head = token_head(D, data().n_ids, table)
-        model = LanguageModel(embedding, EncoderStack(blocks, LayerNorm(D)), head)
+        blocks = [pre_norm_block(MIXERS[mixer](), D, 2 * D) for _ in range(N_LAYERS)]
+        model = word_model(table, EncoderStack(blocks, LayerNorm(D)), SinusoidalPositions(D))
         model.heads["pooled"] = MeanPooling()
         model.heads["class"] = class_head(D, len(CLASSES), dropout=0.0)
     return model
@@ -290,7 +262,7 @@ BATCH, RATE = 32, 3e-3
 PRETRAINED = {"short": 600, "long": 1000}
 
 
-def _shuffled(sentences: Sequence[Sequence[int]], generator: torch.Generator) -> list[list[int]]:
+def _shuffle_words(sentences: Sequence[Sequence[int]], generator: torch.Generator) -> list[list[int]]:
     """Redistribute the words at random among all sentences, whose lengths stay the same."""
     words = [word for sentence in sentences for word in sentence]
     dealt = iter([words[i] for i in torch.randperm(len(words), generator=generator).tolist()])
@@ -298,56 +270,43 @@ def _shuffled(sentences: Sequence[Sequence[int]], generator: torch.Generator) ->
 
 
 @cache
-def pretrained(mixer: str, shuffled: bool, updates: int) -> LanguageModel:
+def pretrained_model(mixer: str, shuffled: bool, updates: int) -> LanguageModel:
     """Pretrain a model on the sentences or on shuffled ones."""
     generator = generator_from(5)
-    sentences = _shuffled(data().plain, generator) if shuffled else data().plain
+    sentences = _shuffle_words(data().plain, generator) if shuffled else data().plain
     model = model_of(mixer, seed=0)
-    batches = (
-        Batch.teacher_forced(None, [sentences[i] for i in chosen], start=START, end=END)
-        for chosen in _chosen(len(sentences), updates, generator)
-    )
+    batches = (sentence_batch(draw_from(sentences, BATCH, generator)) for _ in range(updates))
     train(model, NextToken(), batches, AdamConfig(), Constant(RATE, warmup=20))
     return model
 
 
-def _chosen(n: int, updates: int, generator: torch.Generator) -> Iterator[list[int]]:
-    """Draw the indices of samples for each update."""
-    for _ in range(updates):
-        yield torch.randint(n, (BATCH,), generator=generator).tolist()
+def sentence_batch(sentences: Sequence[Sequence[int]]) -> Batch:
+    """Build a batch whose targets are the next words of the sentences."""
+    return Batch.teacher_forced(None, sentences, start=START, end=END)
 
 
-def _batch(rows: Sequence[tuple[Sequence[int], int]]) -> Batch:
+def _labelled_batch(rows: Sequence[tuple[Sequence[int], int]]) -> Batch:
     texts, labels = [[ids] for ids, _ in rows], [label for _, label in rows]
     return Batch.labelled(texts, labels, classify=START, separate=END)
 
 
-def tuned(model: LanguageModel, n_labels: int, seed: int) -> float:
+def fine_tuned_accuracy(model: LanguageModel, n_labels: int, seed: int) -> float:
     """Fine-tune a copy on ``n_labels`` sentences drawn by the seed; return its accuracy on new ones."""
     generator = generator_from(seed)
     pool = data().labelled
     rows = [pool[i] for i in torch.randperm(len(pool), generator=generator)[:n_labels].tolist()]
-    batches = (
-        _batch([rows[i] for i in chosen]) for chosen in _chosen(n_labels, 60 + n_labels // 4, generator)
-    )
+    batches = (_labelled_batch(draw_from(rows, BATCH, generator)) for _ in range(60 + n_labels // 4))
     own = copy.deepcopy(model)
     train(own, SequenceClass(), batches, AdamConfig(), Constant(RATE, warmup=10))
-    test = _batch(data().tested)
-    assert test.classes is not None
-    with torch.no_grad():
-        logits = class_logits(own(test.inputs), own.heads, test.inputs.layout)
-    return (logits.argmax(-1) == test.classes).float().mean().item()
+    return class_accuracy(own, _labelled_batch(data().tested))
 
 
 @cache
-def from_scratch(mixer: str, n_labels: int, repeats: int) -> float:
+def accuracy_from_scratch(mixer: str, n_labels: int, repeats: int) -> float:
     """Return the mean accuracy over runs with different initial weights and labelled sentences."""
-    return fmean([tuned(model_of(mixer, seed), n_labels, seed) for seed in range(1, repeats + 1)])
-
-
-def _after(model: LanguageModel, n_labels: int, repeats: int) -> float:
-    """Return the mean accuracy of a pretrained model after fine-tuning."""
-    return fmean([tuned(model, n_labels, seed) for seed in range(1, repeats + 1)])
+    return fmean(
+        [fine_tuned_accuracy(model_of(mixer, seed), n_labels, seed) for seed in range(1, repeats + 1)]
+    )
 
 
 LABELS = {"short": (64, 512), "long": (16, 32, 64, 128, 256, 512)}
@@ -355,29 +314,29 @@ REPEATS = {"short": 3, "long": 4}
 
 
 @measures("pretrained-or-scratch", shuffled=(False, True))
-def transferred(size: Size, shuffled: bool) -> Series:
+def measure_accuracy_by_labels(size: Size, shuffled: bool) -> Series:
     """Measure accuracy by the number of labels, pretrained and from scratch."""
     counts = LABELS[size]
     right: dict[str, list[float]] = {}
     gains: dict[str, list[float]] = {}
     for mixer in MIXERS:
         own = counts if size == "long" or mixer == "attention" else counts[:1]
-        model = pretrained(mixer, shuffled, PRETRAINED[size])
-        after = [_after(model, n, REPEATS[size]) for n in own]
-        scratch = [from_scratch(mixer, n, REPEATS[size]) for n in own]
+        model = pretrained_model(mixer, shuffled, PRETRAINED[size])
+        after = [
+            fmean(fine_tuned_accuracy(model, n, seed) for seed in range(1, REPEATS[size] + 1)) for n in own
+        ]
+        scratch = [accuracy_from_scratch(mixer, n, REPEATS[size]) for n in own]
         right |= {f"{mixer}, pretrained": after, f"{mixer}, from scratch": scratch}
         gains[mixer] = [a - b for a, b in zip(after, scratch, strict=True)]
     few, many = counts[0], counts[-1]
+    right_of_few = {how: 100 * own[0] for how, own in right.items()}
     first, last = ({mixer: 100 * own[i] for mixer, own in gains.items()} for i in (0, -1))
+    gain_of_many = f"gain of the attention model with {many} labels"
     return Series(
         {
             **measured_each(f"gain of the {{}} model with {few} labels", first, "points"),
-            "gain_of_many": Measured(
-                f"gain of the attention model with {many} labels", last["attention"], "points"
-            ),
-            **measured_each(
-                f"right with {few} labels, {{}}", {how: 100 * own[0] for how, own in right.items()}, "%"
-            ),
+            "gain_of_many": Measured(gain_of_many, last["attention"], "points"),
+            **measured_each(f"right with {few} labels, {{}}", right_of_few, "%"),
             "sentences": Measured("new sentences", len(data().tested)),
             "first": gains["attention"][0],
             "last": gains["attention"][-1],

@@ -13,16 +13,15 @@ import torch
 from torch import nn
 
 from heedful.data.batch import Batch
-from heedful.lab.drawing import Curves, Panel, numbered, of_rows, over
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
+from heedful.lab.drawing import Curves, Panel, numbered, over
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, named_each, table_of
 from heedful.lab.seeds import cache, generator_from, seeded
-from heedful.lab.tiny import Training, plain_stack, slope, train
+from heedful.lab.tiny import Training, cyclic_sequences, plain_stack, slope, train, word_model
 from heedful.models.language_model import LanguageModel
-from heedful.models.stacks import embedding_table, token_head
+from heedful.models.stacks import embedding_table
 from heedful.nn.blocks import EncoderStack
-from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.layout import Layout
-from heedful.nn.positions import Added, SinusoidalPositions
+from heedful.nn.positions import SinusoidalPositions
 from heedful.objectives.cross_entropy import NextToken, linear_cross_entropy
 from heedful.training.optimizers import AdamConfig, OptimizerConfig, SGDConfig, build_optimizer, set_rate
 from heedful.training.schedules import Constant, Warmup
@@ -54,7 +53,7 @@ def scaled(step: int) -> float:
 
 
 @measures("schedule-without-width", rate=(pieces, scaled), name=("as printed in pieces", "with the factor"))
-def is_the_schedule(size: Size, rate: Rate, name: str) -> Series:
+def compare_with_the_schedule(size: Size, rate: Rate, name: str) -> Series:
     """Compare a form of the schedule with `Warmup`, update by update."""
     schedule, steps = Warmup(D_MODEL, W), _updates(size)
     ratios = [rate(s) / schedule.rate(s) for s in steps]
@@ -80,17 +79,16 @@ def is_the_schedule(size: Size, rate: Rate, name: str) -> Series:
 
 
 @measures("schedule-as-minimum", change=(W, W // 2))
-def is_the_minimum(size: Size, change: int) -> Series:
+def compare_pieces_with_the_minimum(size: Size, change: int) -> Series:
     """Measure whether two pieces, switched at update ``change``, equal `Warmup`, which takes the minimum."""
     schedule, steps = Warmup(D_MODEL, W, factor=D_MODEL**0.5), _updates(size)
     differ = [s for s in steps if not math.isclose(pieces(s, change), schedule.rate(s))]
     above = [second_attempt(s) > first_attempt(s) * (1 + 1e-9) for s in steps]
+    of_differ = "updates at which pieces and heedful's schedule differ"
     turns = [s for s, was, is_ in zip(steps, above, above[1:], strict=False) if was != is_]
     return Series(
         {
-            "n_differ": Measured(
-                "updates at which pieces and heedful's schedule differ", len(differ), expected=0.0
-            ),
+            "n_differ": Measured(of_differ, len(differ), expected=0.0),
             "n_turns": Measured("how often line and curve change places", len(turns), expected=1.0),
             "first": Measured("the first time, after update", turns[0], expected=float(W)),
         },
@@ -123,7 +121,7 @@ def _rates(
 
 
 @measures("adam-first-steps", corrected=(True, False))
-def first_steps(size: Size, corrected: bool, beta2: float = 0.98) -> Series:
+def measure_adams_steps(size: Size, corrected: bool, beta2: float = 0.98) -> Series:
     """Measure the length of Adam's steps under a constant gradient, in units of the learning rate."""
     gradients = [1e-6, 1e-3, 1.0, 1e3]
     n = 50 if size == "short" else 2000
@@ -141,16 +139,13 @@ def first_steps(size: Size, corrected: bool, beta2: float = 0.98) -> Series:
             "least": min(lengths),
             "most": max(lengths),
         },
-        [{"gradient": g, "first step, in rates": own[0]} for g, own in paths.items()],
+        table_of({"gradient": gradients, "first step, in rates": [own[0] for own in paths.values()]}),
         [
             Curves(
                 f"Steps under a constant gradient, β2 = {beta2}",
                 "update",
                 "step length / learning rate",
-                over(
-                    range(1, n + 1),
-                    {"Adam": _adam(config, 1.0, n), "without bias correction": plain},
-                ),
+                numbered({"Adam": _adam(config, 1.0, n), "without bias correction": plain}),
                 levels={"the rate": 1.0},
             )
         ],
@@ -195,7 +190,7 @@ def _stack(placement: Placement, n_layers: int) -> EncoderStack:
     return plain_stack(WIDTH, n_layers, causal=True, placement=placement)
 
 
-def gradients(placement: Placement, n_layers: int, seed: int) -> list[float]:
+def gradient_norms(placement: Placement, n_layers: int, seed: int) -> list[float]:
     """Return the gradient norms of W_2 of all feed-forward networks of an untrained stack, first layer first.
 
     Inputs and output layer are random, and so is the target, at the last of 16 positions only: a mean over
@@ -217,23 +212,20 @@ def gradients(placement: Placement, n_layers: int, seed: int) -> list[float]:
 @cache
 def _by_layer(placement: Placement, n_layers: int, seeds: int) -> list[float]:
     """Return their means over several stacks."""
-    rows = [gradients(placement, n_layers, seed) for seed in range(seeds)]
+    rows = [gradient_norms(placement, n_layers, seed) for seed in range(seeds)]
     return [sum(column) / seeds for column in zip(*rows, strict=True)]
 
 
 @measures("gradients-before-training", placement=("post", "pre"))
-def last_layer(size: Size, placement: Placement) -> Series:
+def measure_gradients_by_depth(size: Size, placement: Placement) -> Series:
     """Measure how the gradient of the last layer depends on the number of layers."""
     depths, seeds = ([2, 4, 8, 16], 8) if size == "short" else ([2, 4, 8, 16, 32], 24)
     norms = {each: [_by_layer(each, n, seeds) for n in depths] for each in PLACEMENTS}
     last = {each: [by_layer[-1] for by_layer in own] for each, own in norms.items()}
     power = slope([math.log(n) for n in depths], [math.log(norm) for norm in last[placement]])
-    columns = {f"{each}-norm": f"gradient of the last, {each}-norm" for each in PLACEMENTS}
-    rows = [
-        {"layers": n, **{f"gradient of the last, {each}-norm": last[each][i] for each in PLACEMENTS}}
-        for i, n in enumerate(depths)
-    ]
     deepest = depths[-1]
+    in_deepest = {each: own[-1] for each, own in norms.items()}
+    y = "norm, before the first update"
     return Series(
         {
             "power": Measured(
@@ -242,25 +234,16 @@ def last_layer(size: Size, placement: Placement) -> Series:
                 expected=0.0 if placement == "post" else -0.5,
             ),
             "last": Measured(f"gradient of the last of {deepest} layers", last[placement][-1]),
-            "first": Measured(f"gradient of the first of {deepest} layers", norms[placement][-1][0]),
+            "first": Measured(f"gradient of the first of {deepest} layers", in_deepest[placement][0]),
             "last_of_few": Measured(f"gradient of the last of {depths[0]} layers", last[placement][0]),
         },
-        rows,
+        table_of({"layers": depths, **named_each("gradient of the last, {}-norm", last)}),
         [
-            Curves(
-                "Gradient of W_2 in the last layer",
-                "layers",
-                "norm, before the first update",
-                of_rows(rows, "layers", columns),
-                log="y",
-            ),
-            Curves(
-                f"Gradient of W_2 in each of {deepest} layers",
-                "layer",
-                "norm, before the first update",
-                over(range(1, deepest + 1), {f"{each}-norm": norms[each][-1] for each in PLACEMENTS}),
-                log="y",
-            ),
+            Curves(title, x, y, named_each("{}-norm", curves), log="y")
+            for title, x, curves in (
+                ("Gradient of W_2 in the last layer", "layers", over(depths, last)),
+                (f"Gradient of W_2 in each of {deepest} layers", "layer", numbered(in_deepest)),
+            )
         ],
     )
 
@@ -287,29 +270,26 @@ WARMUP: dict[Kind, float] = {"Adam": 1 / 3, "SGD": 2 / 3}
 """Share of the updates used for warm-up. With SGD at its highest rate, a third is not always enough."""
 
 
-def cycle(n_batches: int, seed: int) -> Iterator[Batch]:
+def cyclic_batches(n_batches: int, seed: int) -> Iterator[Batch]:
     """Yield sequences in which each symbol determines the next one: a single cycle through all symbols.
 
     A model that knows the cycle has a loss of 0; a uniform prediction has ln 29 = 3.37.
     """
     generator = generator_from(seed)
-    order = torch.randperm(TYPES, generator=generator_from(7))
     for _ in range(n_batches):
-        first = torch.randint(TYPES, (SENTENCES, 1), generator=generator)
-        yield Batch.windows(order[(first + torch.arange(LENGTH + 1)) % TYPES].numpy())
+        yield Batch.windows(cyclic_sequences(SENTENCES, LENGTH + 1, TYPES, generator).numpy())
 
 
-def _model(placement: Placement, seed: int) -> LanguageModel:
+def _build_model(placement: Placement, seed: int) -> LanguageModel:
     with seeded(seed):
-        table = embedding_table(TYPES, WIDTH)
-        embedding = TokenEmbedding(table, Added(SinusoidalPositions(WIDTH)), scale=math.sqrt(WIDTH))
-        return LanguageModel(embedding, _stack(placement, N_LAYERS), token_head(WIDTH, TYPES, None))
+        embeddings, stack = embedding_table(TYPES, WIDTH), _stack(placement, N_LAYERS)
+        return word_model(embeddings, stack, SinusoidalPositions(WIDTH), tied=False)
 
 
-def _trained(kind: Kind, placement: Placement, rate: float, warmup: int, n: int, seed: int) -> Training:
+def _train(kind: Kind, placement: Placement, rate: float, warmup: int, n: int, seed: int) -> Training:
     """Train for ``n`` updates at a constant rate, after a linear rise from 0 in the first ``warmup``."""
-    batches = cycle(n, seed)
-    return train(_model(placement, seed), NextToken(), batches, KINDS[kind], Constant(rate, warmup))
+    batches = cyclic_batches(n, seed)
+    return train(_build_model(placement, seed), NextToken(), batches, KINDS[kind], Constant(rate, warmup))
 
 
 @dataclass(frozen=True)
@@ -336,21 +316,21 @@ class Pair:
 
 
 @cache
-def _pair(kind: Kind, placement: Placement, rate: float, size: Size) -> Pair:
+def _train_pair(kind: Kind, placement: Placement, rate: float, size: Size) -> Pair:
     n, seeds = UPDATES[kind, size], range(1 if size == "short" else 3)
     warmups = 0, round(WARMUP[kind] * n)
-    return Pair(*([_trained(kind, placement, rate, warmup, n, seed) for seed in seeds] for warmup in warmups))
+    return Pair(*([_train(kind, placement, rate, warmup, n, seed) for seed in seeds] for warmup in warmups))
 
 
-def _pairs(kind: Kind, placement: Placement, size: Size) -> dict[float, Pair]:
+def _train_pairs(kind: Kind, placement: Placement, size: Size) -> dict[float, Pair]:
     """Return pairs by rate, highest first."""
-    return {rate: _pair(kind, placement, rate, size) for rate in reversed(RATES[kind, size])}
+    return {rate: _train_pair(kind, placement, rate, size) for rate in reversed(RATES[kind, size])}
 
 
 @measures("post-norm-needs-warm-up", placement=("post", "pre"))
-def needs(size: Size, placement: Placement) -> Series:
+def measure_gain_of_warm_up(size: Size, placement: Placement) -> Series:
     """Train with and without a warm-up, at several rates."""
-    pairs = _pairs("Adam", placement, size)
+    pairs = _train_pairs("Adam", placement, size)
     rate, highest = next(iter(pairs.items()))
     gains = {f"{each:g}": pair.gain for each, pair in pairs.items()}
     ends = dict(zip(("without", "with"), highest.ends, strict=True))
@@ -361,19 +341,19 @@ def needs(size: Size, placement: Placement) -> Series:
             "norm": Measured("norm of the first gradient", highest.without[0].norms[0]),
             "gains": list(gains.values()),
         },
-        _ends({"Adam": pairs}),
+        _table_of_losses({"Adam": pairs}),
         [
-            _over_rates(f"Final loss ({placement}-norm)", pairs),
-            *_courses(highest, f"{placement}-norm, rate {rate:g}"),
+            _loss_panel(f"Final loss ({placement}-norm)", pairs),
+            *_training_panels(highest, f"{placement}-norm, rate {rate:g}"),
         ],
     )
 
 
 @measures("warm-up-and-optimizer", highest=(True, False))
-def specific(size: Size, *, highest: bool) -> Series:
+def compare_gains_of_optimizers(size: Size, *, highest: bool) -> Series:
     """Measure whether Adam needs a warm-up and SGD does not, with or without SGD's highest rate."""
-    found = {kind: _pairs(kind, "post", size) for kind in KINDS}
-    pre = {kind: _pair(kind, "pre", max(found[kind]), size).gain for kind in KINDS}
+    found = {kind: _train_pairs(kind, "post", size) for kind in KINDS}
+    pre = {kind: _train_pair(kind, "pre", max(found[kind]), size).gain for kind in KINDS}
     if not highest:
         found["SGD"] = {rate: pair for rate, pair in found["SGD"].items() if rate < max(found["SGD"])}
     gains = {kind: max(pair.gain for pair in pairs.values()) for kind, pairs in found.items()}
@@ -386,15 +366,15 @@ def specific(size: Size, *, highest: bool) -> Series:
             **measured_each("least loss at the end without warm-up, {}", least, "nats"),
             "gains": gains,
         },
-        _ends(found),
+        _table_of_losses(found),
         [
-            *(_over_rates(f"{kind}: final loss (post-norm)", pairs) for kind, pairs in found.items()),
-            _courses(first, f"SGD, post-norm, rate {rate:g}")[0],
+            *(_loss_panel(f"{kind}: final loss (post-norm)", pairs) for kind, pairs in found.items()),
+            _training_panels(first, f"SGD, post-norm, rate {rate:g}")[0],
         ],
     )
 
 
-def _ends(found: Mapping[Kind, Mapping[float, Pair]]) -> list[dict[str, str | float]]:
+def _table_of_losses(found: Mapping[Kind, Mapping[float, Pair]]) -> list[dict[str, str | float]]:
     """Return a row for each optimizer and rate."""
     return [
         {"optimizer": name, "rate": rate, "without warm-up": pair.ends[0], "with warm-up": pair.ends[1]}
@@ -403,22 +383,14 @@ def _ends(found: Mapping[Kind, Mapping[float, Pair]]) -> list[dict[str, str | fl
     ]
 
 
-def _over_rates(title: str, pairs: Mapping[float, Pair]) -> Curves:
+def _loss_panel(title: str, pairs: Mapping[float, Pair]) -> Curves:
     """Draw the final losses with and without warm-up by rate."""
-    return Curves(
-        title,
-        "rate",
-        "nats per token",
-        {
-            how: (list(pairs), [pair.ends[i] for pair in pairs.values()])
-            for i, how in enumerate(("without", "with warm-up"))
-        },
-        levels={"chance": math.log(TYPES)},
-        log="xy",
-    )
+    without, warmed = zip(*(pair.ends for pair in pairs.values()), strict=True)
+    lines = over([*pairs], {"without": without, "with warm-up": warmed})
+    return Curves(title, "rate", "nats per token", lines, levels={"chance": math.log(TYPES)}, log="xy")
 
 
-def _courses(pair: Pair, title: str) -> list[Panel]:
+def _training_panels(pair: Pair, title: str) -> list[Panel]:
     """Draw losses and gradient norms by update, of the first training without and with warm-up."""
     trainings = {"without": pair.without[0], "with warm-up": pair.warmed[0]}
     return [

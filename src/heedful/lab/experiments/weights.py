@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from heedful.lab.drawing import Curves, Matrix, of_rows, over
-from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
+from heedful.lab.drawing import Curves, Matrix, numbered, over
+from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import generator_from, seeded
-from heedful.lab.tiny import n_parameters
+from heedful.lab.tiny import largest_difference, n_parameters, relative_difference
 from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.plain import parameter_free_self_attention
 from heedful.nn.attention.scores import DotScore, ScaledDotScore
@@ -25,36 +25,26 @@ from heedful.nn.taps import recording
 
 
 @measures("score-over-width", power=(1.0, 0.5), name=("d/h", "√(d/h)"))
-def divided(size: Size, power: float, name: str) -> Series:
+def measure_variance_by_width(size: Size, power: float, name: str) -> Series:
     """Measure the variance of products of random queries and keys, divided by d_k ** power, by width d_k."""
     widths, n = [4, 16, 64, 256], 512 if size == "short" else 2048
-    column, rows = f"divided by {name}", []
+    variances, heedfuls = [], []
     for d_k in widths:
         generator = generator_from(d_k)
         q, k = (torch.randn(n, d_k, generator=generator) for _ in range(2))
-        own, heedfuls = DotScore()(q, k) / d_k**power, ScaledDotScore()(q, k)
-        rows.append({"d_k": d_k, column: own.var().item(), "heedful's": heedfuls.var().item()})
-    variances = [row[column] for row in rows]
+        variances.append((DotScore()(q, k) / d_k**power).var().item())
+        heedfuls.append(ScaledDotScore()(q, k).var().item())
+    columns = {f"divided by {name}": variances}
+    title, x = "Scores of random queries and keys", "width of queries and keys, d_k = d/h"
     return Series(
         {
             "wide": Measured("variance of the scores, d_k = 256", variances[-1], expected=1.0),
             "narrow": Measured("variance of the scores, d_k = 4", variances[0], expected=1.0),
-            "heedfuls": Measured(
-                "variance of heedful's own scores, d_k = 256", rows[-1]["heedful's"], expected=1.0
-            ),
+            "heedfuls": Measured("variance of heedful's own scores, d_k = 256", heedfuls[-1], expected=1.0),
             "variances": variances,
         },
-        rows,
-        [
-            Curves(
-                "Scores of random queries and keys",
-                "width of queries and keys, d_k = d/h",
-                "variance",
-                of_rows(rows, "d_k", [column]),
-                levels={"wanted": 1.0},
-                log="xy",
-            )
-        ],
+        table_of({"d_k": widths, **columns, "heedful's": heedfuls}),
+        [Curves(title, x, "variance", over(widths, columns), levels={"wanted": 1.0}, log="xy")],
     )
 
 
@@ -63,7 +53,7 @@ def divided(size: Size, power: float, name: str) -> Series:
 _N, _D = 9, 16
 
 
-def _vectors(n: int, seed: int) -> Float[Tensor, "n d"]:
+def _draw_vectors(n: int, seed: int) -> Float[Tensor, "n d"]:
     return torch.randn(n, _D, generator=generator_from(seed))
 
 
@@ -73,33 +63,23 @@ def _heads(*rows: Float[Tensor, "n d"]) -> list[Float[Tensor, "1 1 n d"]]:
 
 
 @measures("scale-outside-softmax", inside=(False, True))
-def normalised(size: Size, *, inside: bool) -> Series:
+def measure_row_sums(size: Size, *, inside: bool) -> Series:
     """Compute weights with 1 / √d_k inside the exponential, or as a factor of the quotient."""
-    q, k = _vectors(_N, 1), _vectors(_N if size == "short" else 10 * _N, 2)
+    q, k = _draw_vectors(_N, 1), _draw_vectors(_N if size == "short" else 10 * _N, 2)
     products, root = q @ k.T, math.sqrt(_D)
     weights = (products / root).softmax(-1) if inside else products.softmax(-1) / root
     queries, keys = _heads(q, k)
     seen = Layout.of([len(q)]).sees(Layout.of([len(k)]))
     heedfuls = attention_weights(ScaledDotScore()(queries, keys), seen)[0, 0]
-    sums = weights.sum(-1)
+    difference, sums = largest_difference(weights, heedfuls), weights.sum(-1)
+    curves, levels = numbered({"as computed": sums.tolist()}), {"1 / √d_k": 1 / root, "1": 1.0}
     return Series(
         {
             "sum": Measured("sum of a row", sums.mean().item(), expected=1.0),
-            "difference": Measured(
-                "largest difference to equation 1 of the same lecture",
-                (weights - heedfuls).abs().max().item(),
-            ),
+            "difference": Measured("largest difference to equation 1 of the same lecture", difference),
             "furthest": (sums - 1).abs().max().item(),
         },
-        panels=[
-            Curves(
-                "Sums of the rows",
-                "query",
-                "sum of its weights",
-                over(range(1, len(q) + 1), {"as computed": sums.tolist()}),
-                levels={"1 / √d_k": 1 / root, "1": 1.0},
-            )
-        ],
+        panels=[Curves("Sums of the rows", "query", "sum of its weights", curves, levels=levels)],
     )
 
 
@@ -107,57 +87,40 @@ def normalised(size: Size, *, inside: bool) -> Series:
 
 
 @measures("double-softmax", twice=(True, False))
-def causal(size: Size, *, twice: bool) -> Series:
+def measure_dependence_on_later_words(size: Size, *, twice: bool) -> Series:
     """Change the last token, and measure the change of the tokens before it."""
     n = _N if size == "short" else 10 * _N
-    q, k, v = (_vectors(n, seed) for seed in (1, 2, 3))
+    q, k, v = (_draw_vectors(n, seed) for seed in (1, 2, 3))
     other_k, other_v = k.clone(), v.clone()
     other_k[-1] *= 3.0
     other_v[-1] += 1.0
-    run = _masked_twice if twice else _masked_once
-    before, weights = run(q, k, v)
-    after, _ = run(q, other_k, other_v)
-    change = (after - before)[:-1].abs().amax(-1)
-    last = weights[-1]
-    places = range(1, n + 1)
+    masked = {"as printed": _attend_masked_twice, "masked once": _attend_masked_once}
+    last_row = {name: attend(q, k, v)[1][-1] for name, attend in masked.items()}
+    judged = "as printed" if twice else "masked once"
+    (before, _), (after, _) = masked[judged](q, k, v), masked[judged](q, other_k, other_v)
+    change, last = (after - before)[:-1].abs().amax(-1), last_row[judged]
+    changes = numbered({"change": change.tolist()})
+    weights = numbered({name: own.tolist() for name, own in last_row.items()})
     return Series(
         {
-            "change": Measured(
-                "largest change of earlier words by the last", change.max().item(), expected=0.0
-            ),
+            "change": Measured("largest change of earlier words by the last", change.max().item(), "", 0.0),
             "ratio": Measured("greatest weight to smallest, last word", (last.max() / last.min()).item()),
         },
         panels=[
-            Curves(
-                "Change of earlier words by the last one",
-                "word",
-                "largest change",
-                over(places[:-1], {"change": change.tolist()}),
-            ),
-            Curves(
-                "Weights of the last word",
-                "word",
-                "weight",
-                over(
-                    places,
-                    {
-                        "as printed": _masked_twice(q, k, v)[1][-1].tolist(),
-                        "masked once": _masked_once(q, k, v)[1][-1].tolist(),
-                    },
-                ),
-            ),
+            Curves("Change of earlier words by the last one", "word", "largest change", changes),
+            Curves("Weights of the last word", "word", "weight", weights),
         ],
     )
 
 
-def _masked_twice(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+def _attend_masked_twice(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Compute ``Z = softmax(A + M) V`` with ``A = softmax(Q K^T)`` as in lecture S0, and the weights."""
     mask = torch.full((len(q), len(k)), -math.inf).triu(1)
     weights = ((q @ k.T).softmax(-1) + mask).softmax(-1)
     return weights @ v, weights
 
 
-def _masked_once(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+def _attend_masked_once(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the result and the weights with heedful's functions."""
     layout = Layout.of([len(q)])
     queries, keys, values = _heads(q, k, v)
@@ -167,25 +130,25 @@ def _masked_once(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 @measures("padding-in-cross-attention", masked=(False, True))
 @torch.no_grad()
-def padded(size: Size, *, masked: bool) -> Series:
+def measure_change_by_padding(size: Size, *, masked: bool) -> Series:
     """Compute cross-attention over a sentence followed by padding, which is masked in the encoder."""
     n_pads = [0, 1, 2, 4, 8] if size == "short" else [0, 1, 2, 4, 8, 16, 32, 64]
     with seeded(0):
         part = CrossAttention(_D, 2)
-    target, source = _vectors(5, 1), _vectors(_N, 2)
+    target, source = _draw_vectors(5, 1), _draw_vectors(_N, 2)
     layout = Layout.of([5])
     alone = part(target, layout, part.make_memory(source, Layout.of([_N])))
-    table = []
+    changes = []
     for pads in n_pads:
         # The second sentence in the batch is longer, so the first is padded.
-        rows = torch.cat([source, _vectors(pads, 3)])
+        rows = torch.cat([source, _draw_vectors(pads, 3)])
         both, n_seen = torch.cat([source if masked else rows, rows]), _N if masked else len(rows)
         memory = part.make_memory(both, Layout.of([n_seen, len(rows)]))
         result = part(torch.cat([target, target]), Layout.of([5, 5]), memory)
-        table.append({"pads": pads, "largest change": (result[:5] - alone).abs().max().item()})
+        changes.append(largest_difference(result[:5], alone))
     nothing = part(target, layout, part.make_memory(source[:0], Layout.of([0]))).abs().max().item()
     plain = torch.full((3,), -math.inf).softmax(0).isnan().any().item()
-    changes = [row["largest change"] for row in table]
+    x, y = "padding tokens after the sentence", "largest change of the result"
     return Series(
         {
             "change": Measured(f"change of a sentence by {n_pads[-1]} pads", changes[-1], expected=0.0),
@@ -193,27 +156,20 @@ def padded(size: Size, *, masked: bool) -> Series:
             "plain": Measured("softmax of minus infinity alone is a number", float(not plain), expected=0.0),
             "most": max(changes),
         },
-        table,
-        [
-            Curves(
-                "Cross-attention over a padded source",
-                "padding tokens after the sentence",
-                "largest change of the result",
-                of_rows(table, "pads", {"change": "largest change"}),
-            )
-        ],
+        table_of({"pads": n_pads, "largest change": changes}),
+        [Curves("Cross-attention over a padded source", x, y, over(n_pads, {"change": changes}))],
     )
 
 
 @measures("masked-cross-attention", cross=(True, False))
 @torch.no_grad()
-def crossed(size: Size, *, cross: bool) -> Series:
+def find_visible_words(size: Size, *, cross: bool) -> Series:
     """Find the words that each target word sees: change each one, and test which outputs change.
 
     The words are those of a source or, for causal self-attention, those of the target itself.
     """
     n = _N if size == "short" else 4 * _N
-    x, source, layout = _vectors(n, 1), _vectors(n, 2), Layout.of([n])
+    x, source, layout = _draw_vectors(n, 1), _draw_vectors(n, 2), Layout.of([n])
     with seeded(0):
         crossing, causal = CrossAttention(_D, 2), SelfAttention(_D, 2, causal=True)
 
@@ -223,25 +179,18 @@ def crossed(size: Size, *, cross: bool) -> Series:
     before, sees = attend(source), torch.zeros(n, n)
     for j in range(n):
         changed = source.clone()
-        changed[j] += _vectors(1, 3)[0]
+        changed[j] += _draw_vectors(1, 3)[0]
         sees[:, j] = (attend(changed) - before).abs().amax(-1) > 1e-6
     visible = sees.sum(-1).tolist()
     early = sees.triu(1).sum().item()
+    label = "changed source word" if cross else "changed word"
     return Series(
         {
             "first": Measured("words that the first target word sees", visible[0], expected=1.0),
             "last": Measured("words that the last target word sees", visible[-1], expected=float(n)),
             "early": Measured("words that are seen before their turn", early, expected=0.0),
         },
-        panels=[
-            Matrix(
-                "Dependence of outputs on words",
-                "changed source word" if cross else "changed word",
-                "target word",
-                sees.tolist(),
-                (0.0, 1.0),
-            )
-        ],
+        panels=[Matrix("Dependence of outputs on words", label, "target word", sees.tolist(), (0.0, 1.0))],
     )
 
 
@@ -251,7 +200,7 @@ TEMPERATURES = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4)
 N_KEYS, WIDTH = 8, 16
 
 
-def _looked_up(queries: Tensor, keys: Tensor, values: Tensor, temperature: float = 1.0) -> Tensor:
+def _soft_lookup(queries: Tensor, keys: Tensor, values: Tensor, temperature: float = 1.0) -> Tensor:
     """Compute softmax(q·k / temperature) over the values, for every query."""
     seen = Layout.of([len(queries)]).sees(Layout.of([len(keys)]))
     weights = attention_weights(DotScore()(queries, keys)[None, None] / temperature, seen)
@@ -260,7 +209,7 @@ def _looked_up(queries: Tensor, keys: Tensor, values: Tensor, temperature: float
 
 @measures("soft-lookup", tie=(False, True))
 @seeded()
-def cooled(size: Size, tie: bool) -> Series:
+def measure_distance_from_hard_lookup(size: Size, tie: bool) -> Series:
     """Measure the distance of the soft lookup from the hard one at falling temperatures."""
     n = {"short": 32, "long": 256}[size]
     keys = torch.randn(N_KEYS, WIDTH, dtype=torch.float64)
@@ -270,34 +219,24 @@ def cooled(size: Size, tie: bool) -> Series:
     if tie:
         keys[1] = keys[0]
     hard = values[(queries @ keys.mT).argmax(1)]
-    apart = [(_looked_up(queries, keys, values, each) - hard).abs().max().item() for each in TEMPERATURES]
+    apart = [largest_difference(_soft_lookup(queries, keys, values, each), hard) for each in TEMPERATURES]
+    name, title = "difference from the hard lookup at τ", "From a soft lookup to a hard one"
+    x, y = "1 / temperature", "greatest difference from the best value"
+    curves = over([1 / t for t in TEMPERATURES], {"": [max(each, 1e-16) for each in apart]})
     return Series(
         {
-            "apart": Measured(
-                f"difference from the hard lookup at τ = {TEMPERATURES[-1]:g}", apart[-1], expected=0.0
-            ),
-            "at_one": Measured("difference from the hard lookup at τ = 1", apart[TEMPERATURES.index(1.0)]),
+            "apart": Measured(f"{name} = {TEMPERATURES[-1]:g}", apart[-1], expected=0.0),
+            "at_one": Measured(f"{name} = 1", apart[TEMPERATURES.index(1.0)]),
         },
-        [
-            {"temperature": f"{t:g}", "difference": value}
-            for t, value in zip(TEMPERATURES, apart, strict=True)
-        ],
-        [
-            Curves(
-                "From a soft lookup to a hard one",
-                "1 / temperature",
-                "greatest difference from the best value",
-                over([1 / t for t in TEMPERATURES], {"": [max(each, 1e-16) for each in apart]}),
-                log="xy",
-            )
-        ],
+        table_of({"temperature": [f"{t:g}" for t in TEMPERATURES], "difference": apart}),
+        [Curves(title, x, y, curves, log="xy")],
     )
 
 
 @measures("parameter-free", learned=(False, True))
 @seeded()
 @torch.no_grad()
-def self_match(size: Size, learned: bool) -> Series:
+def measure_weight_on_oneself(size: Size, learned: bool) -> Series:
     """Find the token with the largest weight for each token; tokens are features and a one-hot position."""
     n, d = {"short": 16, "long": 32}[size], 48
     x = torch.cat((torch.randn(n, d), torch.eye(n)), 1)
@@ -311,12 +250,11 @@ def self_match(size: Size, learned: bool) -> Series:
         output = parameter_free_self_attention(x, layout)
         weights = attention_weights(DotScore()(x, x)[None, None], layout.sees(layout))[0, 0]
     home = (weights.argmax(-1) == torch.arange(n)).double().mean().item()
-    changed = ((output - x).norm() / x.norm()).item()
+    changed = relative_difference(output, x)
+    expected = 0.0 if learned else 100.0
     return Series(
         {
-            "home": Measured(
-                "tokens that look at themselves most", 100 * home, "%", expected=0.0 if learned else 100.0
-            ),
+            "home": Measured("tokens that look at themselves most", 100 * home, "%", expected),
             "on_itself": Measured("weight on oneself, mean", weights.diagonal().mean().item()),
             "changed": Measured("change of the tokens, relative", changed),
             "parameters": Measured("parameters", float(n_parameters(part) if learned else 0)),
@@ -343,7 +281,7 @@ REPEATS = (1, 2, 3, 5, 8)
 
 @measures("summary-without-count", asking=(True, False))
 @seeded()
-def summarised(size: Size, asking: bool) -> Series:
+def measure_answers_by_table_size_and_repetition(size: Size, asking: bool) -> Series:
     """Measure the width of answers, the value they are nearest to, and whether they reflect repetitions.
 
     There are as many queries as values, each near its own key; or all queries are zero.
@@ -354,14 +292,14 @@ def summarised(size: Size, asking: bool) -> Series:
         # A longer key would win for queries of other keys.
         keys *= WIDTH**0.5 / keys.norm(dim=1, keepdim=True)
         queries = keys + 0.3 * torch.randn(n, WIDTH) if asking else torch.zeros(n, WIDTH)
-        answers = _looked_up(queries, keys, values)
+        answers = _soft_lookup(queries, keys, values)
         widths.add(answers.shape[1])
         nearest = torch.cdist(answers, values).argmin(1)
         right.append((nearest == torch.arange(n)).double().mean().item())
-    sums, means = _repeated(DotScore()(queries, keys).div(WIDTH).exp(), values), []
-    for times in REPEATS:
-        means.append(_looked_up(queries, keys.repeat(times, 1), values.repeat(times, 1)))
-    changes = [((each - means[0]).norm() / means[0].norm()).item() for each in means]
+    unnormalised = DotScore()(queries, keys).div(WIDTH).exp()
+    sums = [unnormalised.repeat(1, times) @ values.repeat(times, 1) for times in REPEATS]
+    means = [_soft_lookup(queries, keys.repeat(times, 1), values.repeat(times, 1)) for times in REPEATS]
+    changes = [relative_difference(each, means[0]) for each in means]
     sizes = {
         "weighted mean": [(each.norm() / means[0].norm()).item() for each in means],
         "sum, not divided": [(each.norm() / sums[0].norm()).item() for each in sums],
@@ -380,10 +318,7 @@ def summarised(size: Size, asking: bool) -> Series:
             "least": min(right),
             "change": max(changes),
         },
-        [
-            {"values": n, "nearest to the one asked for": share}
-            for n, share in zip(counts, right, strict=True)
-        ],
+        table_of({"values": counts, "nearest to the one asked for": right}),
         [
             Curves(
                 "Selection by the query",
@@ -402,8 +337,3 @@ def summarised(size: Size, asking: bool) -> Series:
             ),
         ],
     )
-
-
-def _repeated(weights: Tensor, values: Tensor) -> list[Tensor]:
-    """Compute sums of the values with weights that are not normalised, for repeated tables."""
-    return [weights.repeat(1, times) @ values.repeat(times, 1) for times in REPEATS]

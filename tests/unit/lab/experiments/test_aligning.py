@@ -21,7 +21,7 @@ def pair(source, target, *links):
 
 def test_the_heaviest_weight_of_each_row_is_a_link():
     weights = torch.tensor([[0.1, 0.6, 0.3], [0.8, 0.1, 0.1]])
-    assert aligning.heaviest(weights) == {(1, 0), (0, 1)}
+    assert aligning.links_of_largest_weights(weights) == {(1, 0), (0, 1)}
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_the_heaviest_weight_of_each_row_is_a_link():
     ],
 )
 def test_word_by_word_in_order(source, target, links):
-    assert aligning.in_order(pair(source, target)) == links
+    assert aligning.links_in_order(pair(source, target)) == links
 
 
 def test_the_error_rate_counts_what_is_missing_and_what_is_too_much():
@@ -60,7 +60,9 @@ def test_the_corpus_is_of_the_phrasebook_and_the_lectures_sentence_is_not_traine
 @pytest.mark.parametrize("name", list(aligning.CONFIGS))
 def test_weights_are_those_of_words_alone(name):
     pairs = aligning.corpus().test[:5]
-    for each, found in zip(pairs, aligning.weights(aligning.translator(name, 0, seed=0), pairs), strict=True):
+    for each, found in zip(
+        pairs, aligning.cross_attention_weights(aligning.translator(name, 0, seed=0), pairs), strict=True
+    ):
         assert found.shape == (len(each.target.split()), len(each.source.split()))
         assert (found.sum(1) <= 1 + 1e-6).all()
 
@@ -102,12 +104,12 @@ def test_weights_of_the_control_are_those_of_a_softmax_in_hundredths():
 
 def test_attention_whose_rows_do_not_sum_to_1_is_found(monkeypatch):
     monkeypatch.setattr(aligning, "_rounded_weights", lambda: torch.full((4, 8), 0.11, dtype=torch.float64))
-    assert judged("table-of-it", aligning.table("short", printed=False)).verdict == "is wrong"
+    assert judged("table-of-it", aligning.measure_row_sums("short", printed=False)).verdict == "is wrong"
 
 
 def test_sentences_have_two_different_nouns_an_adjective_and_words_of_their_own():
     with seeded(1):
-        ids = aligning.sentences(500)
+        ids = aligning.draw_sentences(500)
     first, second, last = (
         ids[:, place] for place in (aligning.NOUN, aligning.SECOND_NOUN, aligning.ADJECTIVE)
     )
@@ -129,7 +131,7 @@ def test_sentences_have_two_different_nouns_an_adjective_and_words_of_their_own(
 
 def test_what_a_reader_reports_is_what_it_does():
     with seeded(2):
-        found = aligning.read(2, (aligning.NOUN,), updates=30)
+        found = aligning.train_reader(2, (aligning.NOUN,), updates=30)
     assert len(found.losses) == 30
     assert found.losses[-1] < found.losses[0]
     assert found.weights.shape == (2, len(aligning.WORDS))
@@ -138,7 +140,7 @@ def test_what_a_reader_reports_is_what_it_does():
 
 def test_a_training_ends_once_its_reader_is_sure():
     with seeded(2):
-        found = aligning.read(2, (aligning.NOUN,), updates=400)
+        found = aligning.train_reader(2, (aligning.NOUN,), updates=400)
     last = aligning.LAST_LOSSES
     means = [sum(found.losses[i - last : i]) / last for i in range(last, len(found.losses) + 1)]
     assert found.sure

@@ -138,6 +138,6 @@ def test_nothing_is_counted_while_a_pass_is_timed(monkeypatch):
         return 1.0
 
     monkeypatch.setattr(arithmetic, "milliseconds", milliseconds)
-    outcome = judged("backward-cost", arithmetic.backward_cost("short", weights=True))
+    outcome = judged("backward-cost", arithmetic.measure_cost_of_backward_pass("short", weights=True))
     assert modes == [None, None]
     assert outcome.verdict == "holds"

@@ -12,7 +12,7 @@ class TestExperiments(Laws):
 
 
 def rows_of(n, seed):
-    return copying.drawn(n, torch.Generator().manual_seed(seed))
+    return copying.draw_sequences(n, torch.Generator().manual_seed(seed))
 
 
 def test_a_stretch_of_different_symbols_comes_again_from_any_of_several_places():
@@ -49,7 +49,7 @@ def test_wanted_is_what_followed_the_symbol_before():
 def test_the_weight_on_what_followed_before_is_that_of_a_loop():
     rows, n = rows_of(4, 4), copying.LENGTH - 1
     seen = torch.rand(4, 3, n, n, generator=torch.Generator().manual_seed(5))
-    found = copying.induction(seen, rows)
+    found = copying.induction_scores(seen, rows)
     for head in range(3):
         own = [
             seen[i, head, query, row[: copying.FIRST].index(row[query]) + 1].item()

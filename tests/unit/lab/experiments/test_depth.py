@@ -21,9 +21,9 @@ def test_what_is_expected_is_measured():
 
 def test_the_fewest_terms_are_found():
     one, two, three = torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.0]), torch.tensor([7.0, 1.0])
-    assert depth._fewest(one + three, [one, two, three]) == (0, 2)
-    assert depth._fewest(two, [one, two, three]) == (1,)
-    assert depth._fewest(one - two, [one, two, three]) == ()
+    assert depth._smallest_sum(one + three, [one, two, three]) == (0, 2)
+    assert depth._smallest_sum(two, [one, two, three]) == (1,)
+    assert depth._smallest_sum(one - two, [one, two, three]) == ()
 
 
 def test_the_images_are_of_the_first_and_the_last_layers_weights():
@@ -48,7 +48,7 @@ def test_distances_fall_with_every_layer():
 
 def test_a_first_gradient_by_a_network_written_out():
     """Of one layer without residual connection and norm: the output is linear in W_2."""
-    found = depth.first_gradient(1, 3, residual=False, norms=False)
+    found = depth.gradient_of_first_layer(1, 3, residual=False, norms=False)
     with seeded(3):
         stack = depth.plain_stack(depth.D, 1, causal=False).double()
         x, weights = torch.randn(2, depth.N, depth.D, dtype=torch.float64)

@@ -31,7 +31,7 @@ def test_parameters_are_those_of_all_experts():
 
 def test_a_symbol_follows_two_others_as_often_as_the_law_says():
     symbols = 5
-    batch = experts.text(symbols, 2000, torch.Generator().manual_seed(11))
+    batch = experts.draw_text(symbols, 2000, torch.Generator().manual_seed(11))
     read, wanted = batch.inputs.ids.view(2000, -1), batch.targets.view(2000, -1)
     triples = (read[:, :-1] * symbols + read[:, 1:]) * symbols + wanted[:, 1:]
     found = triples.flatten().bincount(minlength=symbols**3).view(symbols, symbols, symbols)
@@ -43,7 +43,7 @@ def test_a_symbol_follows_two_others_as_often_as_the_law_says():
 
 
 def test_new_text_is_new_and_of_the_same_language():
-    one, two = (experts.text(7, 50, torch.Generator().manual_seed(seed)) for seed in (1, 2))
+    one, two = (experts.draw_text(7, 50, torch.Generator().manual_seed(seed)) for seed in (1, 2))
     assert not torch.equal(one.inputs.ids, two.inputs.ids)
     rows = {tuple(row) for row in one.inputs.ids.view(50, -1).tolist()}
     assert not rows & {tuple(row) for row in two.inputs.ids.view(50, -1).tolist()}
@@ -65,9 +65,9 @@ def test_the_balance_of_the_experts_is_in_the_loss(monkeypatch):
         balanced(self, *args, importance=0.0, load=0.0)
 
     symbols, updates = 8, 40
-    kept = experts.learned(experts.networks()[experts.MANY], symbols, updates).busiest
+    kept = experts.train_model(experts.networks()[experts.MANY], symbols, updates).busiest
     monkeypatch.setattr(NoisyTopKGate, "__init__", unbalanced)
-    assert experts.learned(experts.networks()[experts.MANY], symbols, updates).busiest > kept
+    assert experts.train_model(experts.networks()[experts.MANY], symbols, updates).busiest > kept
 
 
 def test_perplexities_differ_where_there_is_much_to_know():
@@ -86,7 +86,7 @@ def test_perplexities_differ_where_there_is_much_to_know():
 
 @torch.no_grad()
 def test_the_released_reading_is_a_convolution_of_tokens_before_they_are_projected():
-    layer, filters = experts.parts()
+    layer, filters = experts.memory_layers()
     x = torch.randn(11, experts.MEMORY_WIDTH, dtype=torch.float64)
     kernel = filters.weight[0].unflatten(0, (experts.FACTOR, -1)).permute(2, 1, 0)
     slots = torch.cat([x[:1], functional.conv1d(x.T[None], kernel, stride=experts.FACTOR)[0].T])
@@ -101,17 +101,17 @@ def test_the_released_reading_is_a_convolution_of_tokens_before_they_are_project
             scores = (seen @ w_k[of_head].T) @ (w_q[of_head] @ x[i]) / d_k**0.5
             heads.append(scores.softmax(0) @ (seen @ w_v[of_head].T))
         wanted[i] = layer.out.weight @ torch.cat(heads)
-    torch.testing.assert_close(experts.attended(x, "released"), wanted, rtol=0, atol=1e-12)
+    torch.testing.assert_close(experts.compressed_attention(x, "released"), wanted, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 13])
 def test_the_papers_reading_is_that_of_the_layer(n):
-    assert experts.from_layer(n) < 1e-12
+    assert experts.difference_from_layer(n) < 1e-12
 
 
 def test_the_filters_that_fit_the_papers_keys_are_the_ones_of_the_formula():
     """F = W_K^-1 C W_K, of all heads together."""
-    layer, _ = experts.parts()
+    layer, _ = experts.memory_layers()
     w_k = layer.qkv.weight.detach().split(layer.sizes)[1]
     x = torch.randn(experts.FACTOR, experts.MEMORY_WIDTH, dtype=torch.float64)
     keys = (x @ w_k.T).unflatten(-1, (experts.HEADS, -1)).transpose(0, 1)
@@ -125,7 +125,7 @@ def test_the_filters_that_fit_the_papers_keys_are_the_ones_of_the_formula():
 
 
 def test_neither_reading_contains_the_other():
-    left = experts.residuals()
+    left = experts.residuals_of_fits()
     assert left["paper's keys by released filters"] < 1e-10
     assert left["paper's keys and values by released filters"] > 0.3
     assert left["released keys by the paper's filters"] > 0.3
@@ -134,5 +134,5 @@ def test_neither_reading_contains_the_other():
 
 def test_a_leak_is_found_only_where_the_mask_is_early():
     for reading in experts.READINGS:
-        assert experts.leak(20, reading, early=False) == 0.0
-        assert experts.leak(20, reading, early=True) > 0.1
+        assert experts.change_by_later_tokens(20, reading, early=False) == 0.0
+        assert experts.change_by_later_tokens(20, reading, early=True) > 0.1

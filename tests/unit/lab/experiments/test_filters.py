@@ -30,7 +30,7 @@ def test_as_many_heads_as_places_convolve_and_one_less_does_not():
             window = padded[:, row : row + 3, column : column + 3]
             wanted[:, row, column] = torch.einsum("oikl,ikl->o", kernel, window)
     with torch.no_grad():
-        nine = filters._applied(filters.convolving_attention(kernel, 128.0, 9), image)
-        eight = filters._applied(filters.convolving_attention(kernel, 128.0, 8), image)
+        nine = filters._apply_to_image(filters.convolving_attention(kernel, 128.0, 9), image)
+        eight = filters._apply_to_image(filters.convolving_attention(kernel, 128.0, 8), image)
     torch.testing.assert_close(nine, wanted, rtol=0, atol=1e-4)
     assert (eight - wanted).abs().max() > 0.1

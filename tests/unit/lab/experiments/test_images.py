@@ -20,7 +20,7 @@ from heedful.lab.experiments.images import (
     SIDE,
     SIGN,
     SIGNS,
-    drawn,
+    draw_images,
     network,
 )
 from heedful.nn.convolutional import GroupNorm
@@ -37,7 +37,7 @@ class TestExperiments(Laws):
 
 def test_signs_are_where_they_are_said_to_be(monkeypatch):
     monkeypatch.setattr(images, "NOISE", 0.0)
-    found = images.drawn(97, seed=3)
+    found = images.draw_images(97, seed=3)
     for pixels, left, right in zip(found.pixels[:, 0], found.left, found.right, strict=True):
         assert left != right
         halves = pixels[:, : LEFT.stop + SIGN - 1], pixels[:, RIGHT.start :]
@@ -62,13 +62,13 @@ def test_signs_differ_wherever_they_are_laid():
 
 def test_shuffling_moves_every_image_alike_and_loses_nothing():
     numbers = torch.arange(2.0 * SIDE * SIDE).view(2, 1, SIDE, SIDE)
-    first, second = images.shuffled(numbers).flatten(1)
+    first, second = images.shuffle_pixels(numbers).flatten(1)
     assert torch.equal(first.sort().values, numbers[0].flatten())
     assert torch.equal(second - first, torch.full_like(first, SIDE * SIDE))
     rows, columns = first.view(SIDE, SIDE) // SIDE, first.view(SIDE, SIDE) % SIDE
     near = ((rows.diff() ** 2 + columns.diff() ** 2) <= 2).float().mean()
     assert near < 0.05  # of those that were neighbours
-    assert torch.equal(images.shuffled(numbers), images.shuffled(numbers))
+    assert torch.equal(images.shuffle_pixels(numbers), images.shuffle_pixels(numbers))
 
 
 def test_the_networks_are_of_comparable_size():
@@ -108,7 +108,7 @@ def test_the_verdict_on_the_number_of_images(leads, verdict):
 
 
 def test_each_image_is_learned_from_as_often():
-    known = images.drawn(70, seed=1)
+    known = images.draw_images(70, seed=1)
     numbers = torch.arange(70)
     seen = torch.zeros(70)
     for batch in images._batches("ViT", known, numbers, seed=2):
@@ -149,7 +149,7 @@ def even_network():
 
 
 def some_images(n=2):
-    return Images.of(drawn(n, seed=1).pixels, images.N_PATCHES)
+    return Images.of(draw_images(n, seed=1).pixels, images.N_PATCHES)
 
 
 @pytest.mark.parametrize("confined", [False, True])
@@ -160,8 +160,8 @@ def test_even_attention_by_loops(confined):
         seen = [b for b in PLACES if not confined or max(abs(a[0] - b[0]), abs(a[1] - b[1])) <= 1]
         means.append(PATCH * sum(math.dist(a, b) for b in seen) / len(seen))
     model = even_network()
-    with images.restriction(model, confined=confined):
-        observed = images.observed(model, some_images())
+    with images.restrict_attention(model, confined=confined):
+        observed = images.observe_heads(model, some_images())
     found = observed.far
     assert found.shape == (N_LAYERS, N_HEADS)
     assert found == pytest.approx(np.full_like(found, np.mean(means)), rel=1e-5)
@@ -173,7 +173,7 @@ def test_offsets_by_loops():
     rows, columns = 2, 3
     places = list(product(range(rows), range(columns)))
     weights = np.random.default_rng(3).random((5, 6, 6))
-    found = images.by_offset(weights, (rows, columns))
+    found = images.mean_weights_by_offset(weights, (rows, columns))
     assert found.shape == (5, 2 * rows - 1, 2 * columns - 1)
     for (i, down), (j, right) in product(enumerate(range(-1, 2)), enumerate(range(-2, 3))):
         pairs = [
@@ -186,14 +186,14 @@ def test_offsets_by_loops():
 
 
 def test_even_attention_is_one_at_every_offset():
-    observed = images.observed(even_network(), some_images())
+    observed = images.observe_heads(even_network(), some_images())
     np.testing.assert_allclose(observed.around, 1.0, rtol=1e-5)
 
 
 def test_confined_patches_give_nothing_to_those_that_they_do_not_touch():
     model, given = network(images.CONFIG, 1).eval(), some_images()
     names = [f"stack.blocks.{layer}.mixer.part.weights" for layer in range(N_LAYERS)]
-    with images.restriction(model, confined=True), recording(model, names) as seen, torch.no_grad():
+    with images.restrict_attention(model, confined=True), recording(model, names) as seen, torch.no_grad():
         model(given)
     for name in names:
         for (i, a), (j, b) in product(enumerate(PLACES), repeat=2):
@@ -219,8 +219,10 @@ def test_each_convolution_reaches_one_pixel_farther_to_all_sides():
 def test_the_verdict_on_distances(first, last, verdict, monkeypatch):
     far = EVEN * np.array([first, last, last])
     seen = images.Observed(far, np.ones((*far.shape, 7, 7)), torch.zeros(1))
-    monkeypatch.setattr(images, "trained", lambda *_, **__: images.Trained(seen, seen, 1.0))
-    assert judged(NAME, images.by_depth("short", confined=False)).verdict == verdict
+    monkeypatch.setattr(images, "train_and_observe", lambda *_, **__: images.Trained(seen, seen, 1.0))
+    assert (
+        judged(NAME, images.measure_attention_distances_by_layer("short", confined=False)).verdict == verdict
+    )
 
 
 def test_it_is_measured_of_a_network_that_has_learned():

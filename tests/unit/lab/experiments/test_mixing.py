@@ -31,7 +31,7 @@ def test_convolutions_cost_what_the_formulas_say(control, k):
 
 
 def test_the_class_tells_whether_the_ends_are_the_same():
-    batch = mixing.ends(50, torch.Generator().manual_seed(1))
+    batch = mixing.draw_sequences_with_ends(50, torch.Generator().manual_seed(1))
     low = range(mixing.FIRST, mixing.FIRST + mixing.KINDS)
     for row, wanted in zip(batch.inputs.split(), batch.classes.tolist(), strict=True):
         classify, first, *between, last, separate = row
@@ -61,7 +61,7 @@ def test_a_local_mixer_tells_of_both_ends_no_more_than_a_sum(mixer):
 
     So no weights compare them; those of the other mixers may.
     """
-    model = mixing.at_budget(mixer, 10_000).eval().double()
+    model = mixing.build_at_budget(mixer, 10_000).eval().double()
     with torch.no_grad():
         for p in model.parameters():
             p.mul_(5)  # far from where all is nearly linear

@@ -17,7 +17,7 @@ class TestExperiments(Laws):
 
 
 def test_the_mean_of_a_normalised_token_is_zero():
-    x = norms._tokens(20).double().numpy()
+    x = norms._draw_tokens(20).double().numpy()
     y = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
     assert value("layer-norm-mean", "mean") == pytest.approx(y.mean(), abs=1e-6)
     assert value("layer-norm-mean", "its standard") == pytest.approx(y.std(-1).mean(), abs=1e-6)
@@ -30,12 +30,12 @@ def test_the_mean_of_a_normalised_token_is_zero():
 
 def test_the_image_shows_the_means():
     _, means = curve("layer-norm-mean", 0, "before the norm")
-    np.testing.assert_allclose(means, norms._tokens(20).mean(-1))
+    np.testing.assert_allclose(means, norms._draw_tokens(20).mean(-1))
 
 
 @pytest.mark.parametrize("m", [1, 2, 8])
 def test_the_error_of_batch_statistics_is_numpys(m):
-    x = norms._tokens(4096)
+    x = norms._draw_tokens(4096)
     everything = x.double().numpy()
     among_all = (everything - everything.mean(0)) / np.sqrt(everything.var(0) + 1e-5)
     changes = []
@@ -44,8 +44,8 @@ def test_the_error_of_batch_statistics_is_numpys(m):
         y = (rows - rows.mean(0)) / np.sqrt(rows.var(0) + 1e-5)
         changes.append(y[0] - among_all[m * t])
     wanted = np.sqrt(np.mean(np.square(changes)))
-    assert norms._error(lambda: BatchNorm(norms.D), x, m, 5) == pytest.approx(wanted, rel=1e-3)
-    assert norms._error(lambda: LayerNorm(norms.D), x, m, 5) == 0
+    assert norms._change_by_batch(lambda: BatchNorm(norms.D), x, m, 5) == pytest.approx(wanted, rel=1e-3)
+    assert norms._change_by_batch(lambda: LayerNorm(norms.D), x, m, 5) == 0
 
 
 def test_the_error_of_batch_statistics_falls_with_the_root_of_the_batch():
@@ -64,7 +64,7 @@ def test_a_single_token_is_erased_in_training_alone():
     # In evaluation, y = (x - m) / √(v + ε): the gradient of w·y is w / √(v + ε).
     norm = BatchNorm(norms.D)
     for seed in range(30):
-        norm(norms._tokens(64, seed))
+        norm(norms._draw_tokens(64, seed))
     weights = torch.randn(1, norms.D, generator=torch.Generator().manual_seed(5))
     wanted = (weights / (norm.running_variance + norm.eps).sqrt()).norm().item()
     assert value("batch-norm-batch-of-one", "gradient", control=True) == pytest.approx(wanted, rel=1e-5)
@@ -85,7 +85,7 @@ def test_padding_changes_statistics_as_the_formula_says(beginning):
 
 
 def test_counting_pads_is_batch_norm_over_the_rectangle():
-    layout, x = Layout.of([3, 1]), norms._tokens(4)
+    layout, x = Layout.of([3, 1]), norms._draw_tokens(4)
     rows = np.zeros((6, norms.D))
     rows[:4] = x.numpy()
     padded = (rows - rows.mean(0)) / np.sqrt(rows.var(0) + 1e-5)
@@ -107,7 +107,7 @@ def test_power_norm_keeps_the_mean_and_forgets_its_company():
 def test_looking_at_a_norm_leaves_it_as_it_was():
     norm = PowerNorm(norms.D, warmup=3)
     before = {name: v.clone() for name, v in norm.state_dict().items()}
-    norms._change_by_others(norm)
+    norms._change_by_rest_of_batch(norm)
     for name, v in norm.state_dict().items():
         assert torch.equal(v, before[name])
 
@@ -116,5 +116,5 @@ def test_the_running_mean_is_drawn():
     _, running = curve("power-norm", 0, "running")
     psi = 1.0
     for seed in range(100):
-        psi = 0.9 * psi + 0.1 * norms._tokens(16, seed).square().mean(0)[0].item()
+        psi = 0.9 * psi + 0.1 * norms._draw_tokens(16, seed).square().mean(0)[0].item()
     assert running[-1] == pytest.approx(psi, rel=1e-4)

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from heedful.lab.experiments import norms_compared
 from heedful.lab.experiments.norms_compared import BATCH, LAYER
+from heedful.lab.experiments.transfer import END
 from heedful.nn.norms import BatchNorm
 from heedful.nn.taps import recording
 
@@ -27,7 +28,7 @@ def test_nothing_is_asked_of_company():
     own, extra = [[5, 6, 7], [8]], [[9, 10], [11, 12, 13]]
     batch = norms_compared.batch_of(own, extra)
     assert batch.inputs.layout.lengths == (4, 2, 3, 4)
-    assert batch.targets.tolist() == [5, 6, 7, norms_compared.END, 8, norms_compared.END]
+    assert batch.targets.tolist() == [5, 6, 7, END, 8, END]
     assert batch.rows.tolist() == [0, 1, 2, 3, 4, 5]
 
 
@@ -109,8 +110,8 @@ def test_the_verdict(leads, verdict):
 def test_a_lead_is_what_layer_norm_takes_off_the_loss(monkeypatch):
     losses = {(LAYER, 1): 2.0, (LAYER, 8): 1.5, (BATCH, 1): 3.0, (BATCH, 8): 1.6}
     made_up = lambda norm, n, *_: norms_compared.Trained(losses[norm, n], 0.0, 0.0, 0.0)  # noqa: E731
-    monkeypatch.setattr(norms_compared, "trained", made_up)
-    found = judged(NAME, norms_compared.compared("short", 0))
+    monkeypatch.setattr(norms_compared, "train_and_evaluate", made_up)
+    found = judged(NAME, norms_compared.compare_losses_by_batch_size("short", 0))
     assert [each.value for each in found.measured[:2]] == pytest.approx([1.0, 0.1])
     assert found.verdict == "holds with conditions"
 

@@ -8,8 +8,10 @@ import pytest
 import torch
 from sweep import Laws, curve, made, value, verdict_of
 
+from heedful.data.batch import Batch
 from heedful.explain.patterns import recurrence
 from heedful.lab.experiments import patterns
+from heedful.lab.tiny import attention_weights
 
 
 class TestExperiments(Laws):
@@ -21,8 +23,8 @@ def generator(seed):
 
 
 def test_a_symbol_leaves_few_choices_for_its_neighbours_on_both_sides():
-    table = patterns.followers().tolist()
-    rows = patterns.drawn(2000, True, generator(1)).tolist()
+    table = patterns.draw_followers().tolist()
+    rows = patterns.draw_sequences(2000, True, generator(1)).tolist()
     after, before = ({symbol: set() for symbol in range(12)} for _ in range(2))
     for row in rows:
         for left, right in pairwise(row):
@@ -33,12 +35,12 @@ def test_a_symbol_leaves_few_choices_for_its_neighbours_on_both_sides():
 
 
 def test_in_the_control_any_symbol_follows_any():
-    rows = patterns.drawn(4000, False, generator(2))
+    rows = patterns.draw_sequences(4000, False, generator(2))
     assert len({*zip(rows[:, 0].tolist(), rows[:, 1].tolist(), strict=True)}) == 12 * 12
 
 
 def test_symbols_are_wanted_where_gaps_are():
-    rows = patterns.drawn(50, True, generator(3))
+    rows = patterns.draw_sequences(50, True, generator(3))
     batch = patterns.batch_of(rows, generator(4))
     read = batch.inputs.ids.view(50, patterns.N).tolist()
     wanted = dict(zip(batch.rows.tolist(), batch.targets.tolist(), strict=True))
@@ -56,11 +58,11 @@ def test_a_head_that_looks_at_the_word_after_is_shown_and_named_so():
     after = torch.eye(n).roll(1, 1)
     even = torch.full((n, n), 1 / n)
     seen = torch.stack([after, even]).expand(1, 3, 2, n, n)
-    offsets = patterns.by_offset(seen)
+    offsets = patterns.encoder_weights_by_offset(seen)
     assert offsets[0].tolist() == [float(k == 1) for k in range(-patterns.SEEN, patterns.SEEN + 1)]
     torch.testing.assert_close(offsets[1], torch.full((2 * patterns.SEEN + 1,), 1 / n))
-    rows = patterns.drawn(3, True, generator(5)).tolist()
-    found = patterns.Observed(seen, patterns.census_of(map(patterns._shown, rows), "self", seen))
+    rows = patterns.draw_sequences(3, True, generator(5)).tolist()
+    found = patterns.Observed(seen, patterns.census_of(map(patterns._with_special_names, rows), "self", seen))
     assert found.patterns == ["next token"]
 
 
@@ -84,9 +86,9 @@ def test_patterns_come_by_training_where_neighbours_tell_something():
 
 @pytest.mark.parametrize("back", [1, 5])
 def test_a_symbol_depends_on_the_one_so_many_places_before_the_last(back):
-    table = patterns.choices().tolist()
+    table = patterns.draw_choices().tolist()
     assert all(len({*row}) == patterns.N_CHOICES for row in table)
-    rows = patterns.causal_rows(3000, back, torch.Generator().manual_seed(3)).tolist()
+    rows = patterns.draw_causal_sequences(3000, back, torch.Generator().manual_seed(3)).tolist()
     assert all(row[t] in table[row[t - 1 - back]] for row in rows for t in range(back + 1, len(row)))
     # Both followers come, and the first symbols are any.
     assert {(row[0], row[back + 1]) for row in rows} == {(a, b) for a, own in enumerate(table) for b in own}
@@ -96,7 +98,7 @@ def test_a_symbol_depends_on_the_one_so_many_places_before_the_last(back):
 @pytest.mark.parametrize("back", [1, 5])
 def test_the_last_symbol_tells_nothing_of_the_next(back):
     # Any symbol may follow any other one: chains that depend on other places are independent.
-    rows = patterns.causal_rows(20000, back, torch.Generator().manual_seed(4))
+    rows = patterns.draw_causal_sequences(20000, back, torch.Generator().manual_seed(4))
     last, following = rows[:, back], rows[:, back + 1]
     counts = torch.zeros(8, 8).index_put_((last, following), torch.ones(len(rows)), accumulate=True)
     alone = counts.sum(0) / len(rows)
@@ -120,7 +122,7 @@ def made_up_weights(n, t):
 
 def test_scores_are_kappas_by_a_plain_loop():
     seen = made_up_weights(7, patterns.READ)
-    rows = patterns.causal_rows(7, 1, torch.Generator().manual_seed(6))
+    rows = patterns.draw_causal_sequences(7, 1, torch.Generator().manual_seed(6))
     found = patterns.causal_census(rows, seen)
     assert [(head.layer, head.head) for head in found.heads] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     for head in found.heads:
@@ -134,13 +136,13 @@ def test_scores_are_kappas_by_a_plain_loop():
 
 def test_heads_that_are_built_for_the_token_before_are_counted():
     seen = made_up_weights(7, patterns.READ)
-    rows = patterns.causal_rows(7, 1, torch.Generator().manual_seed(6))
+    rows = patterns.draw_causal_sequences(7, 1, torch.Generator().manual_seed(6))
     before = torch.eye(patterns.READ).roll(-1, 1)  # row i has its 1 in column i - 1
     before[0] = torch.eye(patterns.READ)[0]
     seen[1, :, 0] = before
     found = recurrence(patterns.causal_census(rows, seen))
     assert (found.heads, found.previous) == (4, 0.25)
-    offsets = patterns.by_offset_back(seen)
+    offsets = patterns.causal_weights_by_offset(seen)
     torch.testing.assert_close(offsets[2], torch.eye(patterns.SEEN_BACK)[1])
     k, queries = 3, range(patterns.SEEN_BACK - 1, patterns.READ)
     by_hand = np.mean([seen[0, n, 1, i, i - k].item() for n in range(7) for i in queries])
@@ -148,8 +150,8 @@ def test_heads_that_are_built_for_the_token_before_are_counted():
 
 
 def test_before_training_every_head_looks_everywhere_alike():
-    rows = patterns.causal_rows(5, 1, torch.Generator().manual_seed(8))
-    seen = patterns.weights(patterns.causal_model(0).eval(), rows)
+    rows = patterns.draw_causal_sequences(5, 1, torch.Generator().manual_seed(8))
+    seen = attention_weights(patterns.causal_model(0).eval(), Batch.windows(rows.numpy()).inputs)
     assert seen.shape == (patterns.N_LAYERS, 5, patterns.N_HEADS, patterns.READ, patterns.READ)
     even = torch.ones(patterns.READ, patterns.READ).tril()
     even = even / even.sum(-1, keepdim=True)

@@ -60,11 +60,11 @@ def test_columns_and_products_of_positions():
 
 def test_unevenness_is_seen():
     distances = positions.distances_of(SinusoidalPositions(8), 20)
-    assert positions._uneven(distances) < 1e-9
+    assert positions._largest_spread(distances) < 1e-9
     distances[3, 7] += 0.25
-    assert positions._uneven(distances) == pytest.approx(0.25)
+    assert positions._largest_spread(distances) == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("values, fall", [([0, 1, 2], None), ([0, 1, 1], None), ([0, 2, 1, 3, 0], 2)])
 def test_the_first_fall(values, fall):
-    assert positions._first_fall(values) == fall
+    assert positions._first_decrease(values) == fall

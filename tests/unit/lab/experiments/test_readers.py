@@ -17,7 +17,7 @@ def test_what_is_expected_is_measured():
 
 
 def test_a_table_ends():
-    assert readers._refused(LearnedPositions(5, 2)) == 5
+    assert readers._first_refused(LearnedPositions(5, 2)) == 5
 
 
 def test_what_was_never_trained_is_a_guess():

@@ -142,7 +142,7 @@ def test_words_are_right_at_the_place_where_they_are_read(in_order):
         def __call__(self, inputs, source):
             return torch.eye(20)[torch.full((len(inputs.ids),), 4)]
 
-    found = recurrence.right(Sure(), SENTENCES, in_order)
+    found = recurrence.correct_words(Sure(), SENTENCES, in_order)
     assert found.tolist() == [[0, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0]]
 
 
@@ -155,12 +155,12 @@ def test_what_is_written_is_what_is_read_from_its_end():
 
 
 def test_nothing_is_trained_on_what_is_tested():
-    assert [len(recurrence.tested(length)) for length in (2, 3, 8)] == [10, 100, 100]
+    assert [len(recurrence.draw_test_sentences(length)) for length in (2, 3, 8)] == [10, 100, 100]
     for length in (2, 3, 8):
-        assert len({*recurrence.tested(length)}) == len(recurrence.tested(length))
-        assert {len(each) for each in recurrence.tested(length)} == {length}
-    found = recurrence.drawn(2000, 5, torch.Generator().manual_seed(1))
-    assert not {*found} & {each for length in range(2, 6) for each in recurrence.tested(length)}
+        assert len({*recurrence.draw_test_sentences(length)}) == len(recurrence.draw_test_sentences(length))
+        assert {len(each) for each in recurrence.draw_test_sentences(length)} == {length}
+    found = recurrence.draw_sentences(2000, 5, torch.Generator().manual_seed(1))
+    assert not {*found} & {each for length in range(2, 6) for each in recurrence.draw_test_sentences(length)}
     lengths = torch.bincount(torch.tensor([len(each) for each in found]), minlength=6)[2:] / 2000
     torch.testing.assert_close(lengths, torch.full((4,), 0.25), atol=0.05, rtol=0)
     words = {word for each in found for word in each}
@@ -187,7 +187,7 @@ def test_attention_adds_no_parameter():
     ],
 )
 def test_the_verdict(fixed, attention, verdict):
-    facts = {"fixed": recurrence.facts(fixed), "attention": recurrence.facts(attention)}
+    facts = {"fixed": recurrence.deciding_values(fixed), "attention": recurrence.deciding_values(attention)}
     assert verdict_of("one-vector", **facts, wider_gain=0.0, in_order_loss=0.0) == verdict
 
 
@@ -197,8 +197,8 @@ def test_of_what_only_the_long_form_trains_is_said_what_is_so(monkeypatch):
 
     def statement(size):
         of = {settings[name]: each for name, each in found.items()}
-        monkeypatch.setattr(recurrence, "accuracy", lambda setting, *_: of[setting])
-        return judged("one-vector", recurrence.held(size, 3)).statement
+        monkeypatch.setattr(recurrence, "mean_accuracy", lambda setting, *_: of[setting])
+        return judged("one-vector", recurrence.measure_accuracy_by_sentence_length(size, 3)).statement
 
     remarks = "twice as wide holds more", "even fewer are correct"
     assert not any(remark in statement("short") for remark in remarks)

@@ -1,16 +1,13 @@
-"""Experiments on what waits for what, prefixes and caches: depths by counting, plain loops, counts."""
+"""Experiments on what waits for what: depths by counting, plain loops, counts."""
 
-import numpy as np
 import pytest
 import torch
 from sweep import Laws, curve, made, value
 from torch import nn
 
 from heedful.lab.experiments import sequential
-from heedful.lab.seeds import seeded
+from heedful.lab.tiny import plain_stack
 from heedful.model_summary.summary import describe
-from heedful.models import language_model
-from heedful.models.language_model import LanguageModelConfig
 from heedful.nn.layout import Layout, Tokens
 
 
@@ -44,7 +41,10 @@ def test_chains_grow_with_tokens_in_a_recurrence_and_with_layers_in_attention():
         assert growth[cell] == pytest.approx(round(growth[cell]), abs=1e-6)
     # Of a plain RNN a product and a tanh; gates come to it in an LSTM.
     assert 2 <= round(growth["RNN"]) < growth["LSTM"]
-    one, two, three = (sequential.depth(sequential._attention_encoder(8, n)()) for n in (1, 2, 3))
+    one, two, three = (
+        sequential.depth(sequential.build_run(lambda n=n: plain_stack(sequential.D, n, causal=False), 8)())
+        for n in (1, 2, 3)
+    )
     assert two - one == three - two == value("serial-encoder", "further operations in a row for each layer")
 
 
@@ -60,7 +60,7 @@ def test_clocks_stand_in_a_table_and_a_panel_and_in_no_figure(name):
 
 
 def test_what_is_timed_of_an_encoder_builds_nothing(monkeypatch):
-    runs = {name: make(4) for name, make in sequential.ENCODERS.items()}
+    runs = {name: sequential.build_run(build, 4) for name, build in sequential.ENCODERS.items()}
     monkeypatch.setattr(nn.Module, "__init__", lambda *_, **__: pytest.fail("a module was built"))
     for run in runs.values():
         torch.testing.assert_close(run(), run())
@@ -70,9 +70,9 @@ def test_what_is_timed_of_an_encoder_builds_nothing(monkeypatch):
 def test_a_training_is_timed_in_the_run_and_a_writing_in_the_control(monkeypatch):
     timed = []
     monkeypatch.setattr(sequential, "_timed", lambda work: timed.append(work) or 1.0)
-    for written, work in ((False, sequential.train_step), (True, sequential.write_words)):
+    for written, work in ((False, sequential.train_step), (True, sequential.generate_words)):
         timed.clear()
-        sequential.trains("short", written)
+        sequential.compare_training_of_two_models("short", written)
         assert [(each.func, *each.args) for each in timed] == [
             (work, name, n) for name in sequential.CONFIGS for n in (4, 8, 16)
         ]
@@ -83,7 +83,7 @@ def test_so_many_words_are_written_one_by_one(name, monkeypatch):
     model, written = sequential.translator(name), []
     extend = model.extend
     monkeypatch.setattr(model, "extend", lambda new, state: written.append(new) or extend(new, state))
-    sequential.write_words(name, 5)
+    sequential.generate_words(name, 5)
     assert [len(new.ids) for new in written] == [1] * 5
 
 
@@ -92,17 +92,17 @@ def test_a_transformer_is_trained_on_all_words_at_once_and_writes_them_one_by_on
     assert value("trained-faster", f"{growth}, Transformer") == pytest.approx(0, abs=1e-9)
     assert value("trained-faster", f"{growth}, LSTM") > 3
     assert value("trained-faster", f"{growth}, Transformer", control=True) > 3
-    once = sequential.chain("Transformer", 1, written=False)
-    assert sequential.chain("Transformer", 1, written=True) == once
-    one, two = (sequential.chain("Transformer", n, written=True) for n in (7, 8))
+    once = sequential.sequential_operations("Transformer", 1, written=False)
+    assert sequential.sequential_operations("Transformer", 1, written=True) == once
+    one, two = (sequential.sequential_operations("Transformer", n, written=True) for n in (7, 8))
     assert two - one == sequential.depth(sequential.step_logits("Transformer", 8)) < once
 
 
 def test_a_word_that_is_written_has_the_logits_of_the_one_that_is_read():
     for name in sequential.CONFIGS:
         model = sequential.translator(name)
-        target = torch.cat([sequential.words(4).ids, torch.tensor([1])])
-        hidden = model(Tokens(target, Layout.of([5])), sequential.words(5))
+        target = torch.cat([sequential.draw_words(4).ids, torch.tensor([1])])
+        hidden = model(Tokens(target, Layout.of([5])), sequential.draw_words(5))
         torch.testing.assert_close(sequential.step_logits(name, 5), model.heads["token"](hidden)[-1:])
 
 
@@ -110,7 +110,7 @@ def test_operations_of_a_step_are_those_that_the_model_summary_counts():
     """Up to the layers' products with what needs no gradient: the first words are no weights' output."""
     n = 8
     counted = describe(sequential.translator("Transformer"), length=n, source_length=n)
-    doubled = sequential.operations("Transformer", n) * 2
+    doubled = sequential.flops_per_word("Transformer", n) * 2
     assert doubled == pytest.approx(counted.training_flops_per_token, rel=0.1)
 
 
@@ -124,90 +124,3 @@ def test_weights_wait_over_steps_and_not_over_words():
     ) == pytest.approx(0, abs=1e-9)
     _, depths = curve("parallel-weights", 1, "Transformer")
     assert len(set(depths)) == 1
-
-
-# Prefixes
-
-
-@pytest.fixture(scope="module")
-def model():
-    config = LanguageModelConfig(
-        d_model=8,
-        n_layers=1,
-        layer={"mixer": {"n_heads": 2}},
-        context=sequential.LENGTH,
-        dropout=0.0,
-        tie=False,
-    )
-    with seeded(1):
-        found = language_model.build(config, sequential.N_SYMBOLS).eval()
-        with torch.no_grad():
-            for p in found.parameters():
-                p += 0.3 * torch.randn_like(p)
-    return found
-
-
-def logits_of(model, prefix):
-    with torch.no_grad():
-        return model.heads["token"](model(Tokens.of([prefix])))[-1].double()
-
-
-@pytest.mark.parametrize("own", [False, True])
-def test_errors_by_a_plain_loop(model, own):
-    rows = sequential.chained(3, torch.Generator().manual_seed(5))
-    look = sequential.with_own_prefix if own else sequential.with_gold_prefix
-    found = look(model, rows)
-    losses = np.zeros((3, sequential.LENGTH))
-    wrong = np.zeros((3, sequential.LENGTH))
-    for i, row in enumerate(rows.tolist()):
-        prefix = row[:1]
-        for t, right in enumerate(row[1:]):
-            logits = logits_of(model, prefix)
-            losses[i, t] = -logits.log_softmax(-1)[right].item()
-            best = logits.argmax().item()
-            wrong[i, t] = best != right
-            prefix.append(best if own else right)
-    np.testing.assert_allclose(found.loss, losses.mean(0), rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(found.wrong, wrong.mean(0), atol=1e-6)
-    assert wrong.any()
-
-
-def test_a_chain_has_one_successor_for_each_symbol_and_the_other_task_none():
-    generator = torch.Generator().manual_seed(2)
-    rows = sequential.chained(50, generator)
-    follows = {}
-    for a, b in zip(rows[:, :-1].flatten().tolist(), rows[:, 1:].flatten().tolist(), strict=True):
-        assert follows.setdefault(a, b) == b
-    assert len(follows) == sequential.N_SYMBOLS
-    rows = sequential.unchained(2000, generator)
-    assert rows.shape == (2000, sequential.LENGTH + 1)
-    harmonic = sum(1 / k for k in range(1, sequential.N_SYMBOLS + 1))
-    assert (rows == 0).float().mean().item() == pytest.approx(1 / harmonic, rel=0.05)
-    after_zero = rows[:, 1:][rows[:, :-1] == 0]
-    assert (after_zero == 0).float().mean().item() == pytest.approx(1 / harmonic, rel=0.05)
-
-
-def test_own_prefixes_cost_more_with_every_token():
-    assert value("exposure", "wrong tokens that own prefixes add, last") > 0.2
-    assert value("exposure", "loss that they add, last") > value("exposure", "loss that they add, first") > 0
-    assert 0 < value("exposure", "wrong tokens with gold") <= 0.2
-    assert value("exposure", "wrong tokens with own") > value("exposure", "wrong tokens with gold")
-    assert abs(value("exposure", "loss that they add, last", control=True)) < 0.1
-    _, gold = curve("exposure", 0, "gold prefix")
-    _, own = curve("exposure", 0, "own prefix")
-    assert own[0] == pytest.approx(gold[0], abs=1e-4)  # the first token has the same prefix
-
-
-# Caches
-
-
-def test_a_cache_changes_nothing_and_saves_operations():
-    assert value("cached-decoding", "largest change") < 1e-5
-    assert value("cached-decoding", "largest change", control=True) > 0.1
-    d, n, layers = sequential.D, 16, 2
-    kept = layers * sum(24 * d * d + 4 * t * d for t in range(1, n + 1))
-    anew = layers * sum(m * 24 * d * d + 4 * m * m * d for m in range(1, n + 1))
-    table = {row["tokens"]: row for row in made("cached-decoding").table}
-    assert table[n]["FLOPs, with a cache"] == kept
-    assert table[n]["FLOPs, all anew for each token"] == anew
-    assert value("cached-decoding", "operations that a cache saves") == pytest.approx(anew / kept)

@@ -19,8 +19,8 @@ from heedful.lab.experiments.tables import (
     TRANSLATION,
     UPDATES,
     Translator,
+    compare_translators,
     comparisons,
-    translation,
 )
 
 
@@ -127,7 +127,10 @@ def transformer(name, bleu, flops):
 )
 def test_verdicts_of_made_up_tables(ours, verdict):
     own = [transformer(str(i), *row) for i, row in enumerate(ours)]
-    assert judged("translation-table", translation("short", [rival(26.0, 1e19), *own])).verdict == verdict
+    assert (
+        judged("translation-table", compare_translators("short", [rival(26.0, 1e19), *own])).verdict
+        == verdict
+    )
 
 
 def test_each_is_measured_against_its_own_rivals():
@@ -150,7 +153,7 @@ def test_ten_times_the_cost_is_no_bargain():
         else row
         for row in TRANSLATION
     ]
-    assert judged("translation-table", translation("short", dear)).verdict == "is wrong"
+    assert judged("translation-table", compare_translators("short", dear)).verdict == "is wrong"
 
 
 # What training costs

@@ -46,9 +46,9 @@ def test_parameters_of_a_recurrence_do_not_grow_with_its_length():
 def test_weights_behind_a_result_are_those_it_depends_on():
     a, b, c = nn.Linear(3, 5), nn.Linear(5, 3), nn.Linear(3, 7)
     x = torch.ones(2, 3)
-    assert transfer._weights_behind(a(x)) == 20
-    assert transfer._weights_behind(a(b(a(x)))) == 20 + 18
-    assert transfer._weights_behind(a(x) * c(x).sum().detach()) == 20
+    assert transfer._parameters_behind(a(x)) == 20
+    assert transfer._parameters_behind(a(b(a(x)))) == 20 + 18
+    assert transfer._parameters_behind(a(x) * c(x).sum().detach()) == 20
 
 
 def test_tied_gradients_are_sums_over_steps():
@@ -112,7 +112,7 @@ def test_what_is_tested_was_not_read_before():
 
 def test_words_that_are_dealt_out_are_the_same_words():
     sentences = [[2, 3, 4], [5], [6, 2]]
-    dealt = transfer._shuffled(sentences, torch.Generator().manual_seed(1))
+    dealt = transfer._shuffle_words(sentences, torch.Generator().manual_seed(1))
     assert [len(each) for each in dealt] == [3, 1, 2]
     assert Counter(chain.from_iterable(dealt)) == Counter(chain.from_iterable(sentences))
     assert dealt != sentences

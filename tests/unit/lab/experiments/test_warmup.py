@@ -47,7 +47,10 @@ def test_the_pieces_meet_at_4000_alone():
 
 def test_a_schedule_that_takes_no_minimum_is_found(monkeypatch):
     monkeypatch.setattr(warmup.Warmup, "rate", lambda self, s: max(s**-0.5, s * 4000**-1.5))
-    assert judged("schedule-as-minimum", warmup.is_the_minimum("short", 4000)).verdict == "is wrong"
+    assert (
+        judged("schedule-as-minimum", warmup.compare_pieces_with_the_minimum("short", 4000)).verdict
+        == "is wrong"
+    )
 
 
 def test_both_attempts_are_drawn():
@@ -96,7 +99,7 @@ def test_gradients_before_training_by_a_network_written_out(placement):
     total = y + hidden.relu() @ weight.T + part.down.bias
     result = norm(total) if placement == "post" else stack.norm(total)
     functional.cross_entropy(result @ head.T, target).backward()
-    found = warmup.gradients(placement, 2, seed=3)
+    found = warmup.gradient_norms(placement, 2, seed=3)
     assert len(found) == 2
     assert found[-1] == pytest.approx(weight.grad.norm().item(), rel=1e-4)
 
@@ -129,9 +132,9 @@ def test_the_powers_of_depth():
 
 
 def test_a_cycle_is_one():
-    (batch,) = warmup.cycle(1, seed=4)
+    (batch,) = warmup.cyclic_batches(1, seed=4)
     follows = dict(zip(batch.inputs.ids.tolist(), batch.targets.tolist(), strict=True))
-    again = next(warmup.cycle(1, seed=5))
+    again = next(warmup.cyclic_batches(1, seed=5))
     for a, b in zip(again.inputs.ids.tolist(), again.targets.tolist(), strict=True):
         assert follows.setdefault(a, b) == b
     rows = batch.inputs.ids.view(warmup.SENTENCES, warmup.LENGTH)

@@ -32,18 +32,18 @@ def test_a_scale_outside_leaves_rows_that_are_too_small():
     assert value("scale-outside-softmax", "sum of a row") == pytest.approx(1 / 4)
     assert value("scale-outside-softmax", "sum of a row", control=True) == pytest.approx(1)
     _, sums = curve("scale-outside-softmax", 0, "as computed")
-    q, k = (weights._vectors(weights._N, seed).double().numpy() for seed in (1, 2))
+    q, k = (weights._draw_vectors(weights._N, seed).double().numpy() for seed in (1, 2))
     e = np.exp(q @ k.T)
     np.testing.assert_allclose(sums, (e / (math.sqrt(16) * e.sum(-1, keepdims=True))).sum(-1), rtol=1e-5)
 
 
 def test_one_softmax_is_torchs_and_two_are_flat():
-    q, k, v = (weights._vectors(weights._N, seed) for seed in (1, 2, 3))
-    result, _ = weights._masked_once(q, k, v)
+    q, k, v = (weights._draw_vectors(weights._N, seed) for seed in (1, 2, 3))
+    result, _ = weights._attend_masked_once(q, k, v)
     torch.testing.assert_close(
         result, functional.scaled_dot_product_attention(*(x[None] for x in (q, k, v)), is_causal=True)[0]
     )
-    _, twice = weights._masked_twice(q, k, v)
+    _, twice = weights._attend_masked_twice(q, k, v)
     a = np.exp(q.double().numpy() @ k.double().numpy().T)
     a /= a.sum(-1, keepdims=True)
     e = np.tril(np.exp(a))
@@ -75,7 +75,9 @@ def test_cross_attention_sees_the_whole_source_and_causal_attention_what_came_be
 def test_a_mask_in_cross_attention_would_be_found(monkeypatch):
     sees = Layout.sees
     monkeypatch.setattr(Layout, "sees", lambda self, keys, **_: sees(self, keys, causal=True))
-    assert judged("masked-cross-attention", weights.crossed("short", cross=True)).verdict == "holds"
+    assert (
+        judged("masked-cross-attention", weights.find_visible_words("short", cross=True)).verdict == "holds"
+    )
 
 
 def test_what_is_expected_of_controls_is_measured():
@@ -122,7 +124,11 @@ def test_the_verdict_on_a_summary(least, change, verdict):
 
 def test_of_weights_that_are_not_divided_a_summary_is_counted(monkeypatch):
     """What is measured of repeated rows can come out the other way."""
-    monkeypatch.setattr(weights, "_looked_up", lambda q, k, v: (q @ k.mT).exp() @ v / (q @ k.mT).exp().max())
-    outcome = judged("summary-without-count", weights.summarised("short", asking=True))
+    monkeypatch.setattr(
+        weights, "_soft_lookup", lambda q, k, v: (q @ k.mT).exp() @ v / (q @ k.mT).exp().max()
+    )
+    outcome = judged(
+        "summary-without-count", weights.measure_answers_by_table_size_and_repetition("short", asking=True)
+    )
     assert outcome.measured[3].value > 1
     assert outcome.verdict != "holds with conditions"
