@@ -10,7 +10,7 @@ import importlib
 import inspect
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -99,7 +99,7 @@ def settings_of(reference: str, sizes: Iterable[str]) -> dict[str, inspect.Param
     return {name: each for name, each in parameters.items() if each.kind in by_name and name not in known}
 
 
-def build_reference(reference: str, settings: dict[str, Any], sizes: dict[str, Any]) -> Any:
+def build_reference(reference: str, settings: Mapping[str, object], sizes: Mapping[str, object]) -> object:
     """Call a class or function with the settings of a recipe, and with the sizes that its parameters name."""
     made = load_reference(reference)
     wanted = {name: value for name, value in sizes.items() if name in inspect.signature(made).parameters}

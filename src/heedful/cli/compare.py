@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -100,7 +100,7 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
-def _format_setting(value: Any) -> str:
+def _format_setting(value: object) -> str:
     """Format a value as recipes do."""
     from heedful.runs.comparing import ABSENT
 

@@ -5,14 +5,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from heedful.cli import options
 from heedful.cli.options import Decoding, Device, Json
-from heedful.cli.output import json_result, json_text, log, result, whole_file
+from heedful.cli.output import json_result, log, result, whole_file
 from heedful.errors import RequestError
+from heedful.files import json_text
 
 if TYPE_CHECKING:
     from heedful.data.sources import SourceConfig
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
     from heedful.tasks.base import OwnData
     from heedful.tasks.evaluation import Evaluation
+    from heedful.tasks.metrics.score import Score
 
 
 @dataclass(frozen=True)
@@ -292,7 +294,7 @@ def _score_predictions(
                 log(f"heedful: {name}: {note}")
             if shown:
                 _show(name, run.task.info.unit, found.scores)
-            write(json_text({"split": name, **row}) for row in found.rows())
+            write(json_text({"split": name, **row}, allow_nan=False) for row in found.rows())
     return evaluations
 
 
@@ -306,7 +308,7 @@ def _to(output: Path | None) -> Iterator[Callable[[Iterable[str]], None]]:
         yield lambda lines: file.writelines(line + "\n" for line in lines)
 
 
-def _show(name: str, unit: str, scores: list[Any]) -> None:
+def _show(name: str, unit: str, scores: "Sequence[Score]") -> None:
     """Print one line per score with value and signature, followed by token shares if present."""
     result(f"{name}: {scores[0].counts.get(unit, 0):,} {unit}")
     for score in scores:

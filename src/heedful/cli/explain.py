@@ -8,7 +8,7 @@ from itertools import chain
 from math import inf
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -75,7 +75,7 @@ class Inputs:
         ),
     ] = None
 
-    def read(self, run: "Run") -> list[Any]:
+    def read(self, run: "Run") -> Sequence[str | tuple[str, ...]]:
         """Return the inputs in the form the run takes: arguments first, then the lines of ``--inputs``.
 
         Raises:

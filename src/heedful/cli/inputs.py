@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, TypeVar
 
 from heedful.errors import DataError, RequestError, nearest
 from heedful.files import is_unicode
@@ -287,7 +287,7 @@ class InputFormat:
         return f'expected an object with a string{" or a list of strings" * self.listed} under "{key}"'
 
 
-def _type_name(value: Any) -> str:
+def _type_name(value: object) -> str:
     """Return the JSON name of the type of `value`."""
     names = {str: "a string", type(None): "null", bool: "a boolean", int: "a number", float: "a number"}
     return {**names, list: "a list"}.get(type(value), "an object")
@@ -296,7 +296,7 @@ def _type_name(value: Any) -> str:
 # JSON that can be written back ------------------------------------------------------------------------------
 
 
-def _parse(line: str) -> Any:
+def _parse(line: str) -> object:
     """Parse JSON.
 
     Raises:
@@ -340,7 +340,7 @@ def _integer(written: str) -> int:
         raise _ValueRefusedError(f"value out of range: {why}") from None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> JsonObject:
+def _unique(pairs: list[tuple[str, object]]) -> JsonObject:
     """Build a JSON object; refuse duplicate keys, since one of their values would be lost."""
     record = dict(pairs)
     if len(record) < len(pairs):
@@ -354,7 +354,7 @@ def _short(text: str) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + "…"
 
 
-def _depth(value: Any) -> int:
+def _depth(value: object) -> int:
     """Return the nesting depth of lists and objects."""
     depth, level = 0, [value]
     while level := [each for each in level if isinstance(each, list | dict)]:

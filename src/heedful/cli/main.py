@@ -180,7 +180,7 @@ def _os_error_message(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
 
 
-def _warn(message: Warning | str, category: type[Warning], *place: Any) -> None:
+def _warn(message: Warning | str, category: type[Warning], *place: object) -> None:
     """Log a warning without its code location; ignore deprecations, which users cannot act on."""
     if not issubclass(category, DeprecationWarning | PendingDeprecationWarning | FutureWarning):
         log(f"heedful: warning: {message}")

@@ -15,7 +15,6 @@ other heads implies good alignment.
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from heedful.artifacts.run_folder import RunFolder, read_json, write_json
 from heedful.errors import DamagedError, HeedfulError
@@ -144,7 +143,7 @@ def _weights(folder: RunFolder) -> str | None:
     """Return the hash of the run's weights, from its card."""
     if not folder.card.is_file():
         return None
-    entry: Any = folder.require()["files"].get(folder.weights.name)
+    entry = folder.require()["files"].get(folder.weights.name)
     return None if entry is None else entry["sha256"]
 
 

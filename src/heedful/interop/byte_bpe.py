@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from tokenizers import AddedToken, decoders, models, normalizers, processors
 from tokenizers import Tokenizer as Library
@@ -26,7 +26,7 @@ from heedful.interop.tokenizer_files import (
     spelling,
     without_first,
 )
-from heedful.text.configuration import ByteBpeConfig, ByteSplit
+from heedful.text.configuration import ByteBpeConfig, ByteSplit, TokenizerConfig
 from heedful.text.specials import SPECIALS
 from heedful.text.subwords import as_vocabulary, build, byte_letters, first_space, library_data, reserved
 from heedful.text.subwords import pre_tokenizer as words_of
@@ -43,7 +43,7 @@ _BYTES = ByteBpeConfig(kind="byte-bpe", merges=1, split="gpt2")
 _ROLES = {"pad": SPECIALS.pad, "bos": SPECIALS.start, "unk": SPECIALS.unknown}
 
 # Options that heedful's model does not support, with their allowed values.
-_PLAIN: dict[str, tuple[Any, ...]] = {
+_PLAIN: dict[str, tuple[object, ...]] = {
     "dropout": (None, 0.0),
     "continuing_subword_prefix": (None, ""),
     "end_of_word_suffix": (None, ""),
@@ -146,10 +146,10 @@ def _split(path: Path, whole: JsonMapping) -> ByteSplit:
     )
 
 
-def _before(whole: JsonMapping) -> list[Any]:
+def _before(whole: JsonMapping) -> list[object]:
     """Return normalizer and pre-tokenizer, without options that only affect offsets."""
 
-    def plain(value: Any) -> Any:
+    def plain(value: object) -> object:
         if isinstance(value, dict):
             return {key: plain(item) for key, item in value.items() if key != "trim_offsets"}
         return [plain(item) for item in value] if isinstance(value, list) else value
@@ -283,7 +283,7 @@ def write_byte_bpe(
     return library.to_str(pretty=True), spelled, numbering
 
 
-def _library(model: models.Model, config: Any) -> Library:
+def _library(model: models.Model, config: TokenizerConfig) -> Library:
     """Return the model with the word splitting and spaces of a kind, as a tokenizer of the library."""
     library = Library(model)
     # Single bytes do not depend on the word splitting.

@@ -178,7 +178,7 @@ class Settings:
         self.values, self.source = values, source
         self.known: set[str] = set()
 
-    def get(self, key: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
+    def get(self, key: str, kind: type | tuple[type, ...], default: object = None) -> Any:
         """Return the value of a key, or the default if it is missing or null.
 
         Raises:
@@ -241,7 +241,7 @@ class Settings:
             raise self.wrong(key, f"expected one of {', '.join(choices)}, got {value!r}")
         return choices[value]
 
-    def refuse(self, key: str, why: str, allowed: tuple[Any, ...] = (None, False)) -> None:
+    def refuse(self, key: str, why: str, allowed: tuple[object, ...] = (None, False)) -> None:
         """Check that the value of a key is one of `allowed`.
 
         Raises:

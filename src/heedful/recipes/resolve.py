@@ -7,7 +7,6 @@ from functools import reduce
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
 
 from heedful.data.lines import looks_like_utf16
 from heedful.errors import RequestError, nearest
@@ -19,7 +18,7 @@ from heedful.recipes.yaml import describe, read_value, read_yaml
 SUFFIXES = (".yaml", ".yml")
 
 
-def parse_override(text: str) -> tuple[trees.Path, Any]:
+def parse_override(text: str) -> tuple[trees.Path, object]:
     """Split ``training.optimizer.lr=5e-4`` into its path and its value.
 
     An integer in the path is an index of a list, counted from 0: ``data.train.0.path=x``. A value that begins

@@ -42,7 +42,7 @@ class Tree:
     mark: Mark
 
     @classmethod
-    def of(cls, data: Any, mark: Mark) -> "Tree":
+    def of(cls, data: object, mark: Mark) -> "Tree":
         """Return plain data as a tree, with the same mark everywhere."""
         if isinstance(data, Mapping):
             return cls({key: cls.of(item, mark) for key, item in data.items()}, mark)

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from heedful.text.specials import SPECIALS
 from heedful.typing import JsonObject
@@ -83,7 +82,7 @@ def encoder(data: JsonObject) -> Callable[[Sequence[str]], list[list[int]]]:
     # Imported here because only such tokenizers need the library.
     from sentencepiece import SentencePieceProcessor
 
-    processor: Any = SentencePieceProcessor(model_proto=model_file(data))
+    processor = SentencePieceProcessor(model_proto=model_file(data))
     learned = Vocabulary.of(data).learned
     ids = {name: number for number, name in enumerate(learned, len(SPECIALS))}
 

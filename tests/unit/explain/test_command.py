@@ -10,7 +10,6 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from heedful.cli.main import app
-from heedful.cli.output import json_text
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
 from heedful.explain.capture import explain_input
@@ -20,6 +19,7 @@ from heedful.explain.jsonable import jsonable
 from heedful.explain.page import build
 from heedful.explain.summary import mean_of
 from heedful.explain.views import VIEWS
+from heedful.files import json_text
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_masked_language_model_reads_one_text_or_two(command):
 def test_the_json_of_a_file_and_of_the_output_is_that_of_the_whole(command, explained, tmp_path):
     run, given = explained("classification")
     shown = command("classification", given, "--json", "--out", tmp_path / "x.json")
-    assert shown == json_text(jsonable(explain_input(run, given))) + "\n"
+    assert shown == json_text(jsonable(explain_input(run, given)), allow_nan=False) + "\n"
     assert (tmp_path / "x.json").read_text("utf-8") == shown
 
 
