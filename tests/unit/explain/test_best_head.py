@@ -13,11 +13,15 @@ from heedful.explain.alignment import Choice
 from heedful.explain.attention_sites import Selection
 from heedful.explain.best_head import ENOUGH, FILE, best_head, keep
 from heedful.explain.capture import explain_input
-from heedful.explain.jsonable import jsonable
+from heedful.explain.jsonable import pieces
 from heedful.explain.page.build import numbers_of
 from heedful.explain.summary import mean_of
 from heedful.explain.view import Best
 from heedful.runs.run import load
+
+
+def jsonable(seen):
+    return json.loads("".join(pieces(seen)))
 
 
 def measured(run, pairs, rates):
