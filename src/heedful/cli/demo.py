@@ -78,10 +78,7 @@ def _train(folder: Path, language: "Language", quick: bool, device: str) -> "Beg
         recipe,
         start,
         device=device,
-        callbacks=lambda made: [
-            JsonLines(made.metrics, recipe.training.log_every),
-            Progress(),
-        ],
+        callbacks=lambda made: [JsonLines(made.metrics, recipe.training.log_every), Progress()],
     )
     if trained.result.stopped == "signal":
         log("stopped; run the same command again to resume")

@@ -110,8 +110,7 @@ class AlignmentOptions:
         int, typer.Option(min=0, max=1, help="Index of the first word in GOLD: 0 or 1.")
     ] = 0
     dev: Annotated[
-        int,
-        typer.Option(min=0, help="Select the head on this many leading pairs and report it on the rest."),
+        int, typer.Option(min=0, help="Select the head on this many leading pairs and report it on the rest.")
     ] = 0
     head: Annotated[
         str | None,

@@ -182,7 +182,7 @@ class Form:
         Path | None,
         typer.Option(
             help="Write a self-contained page (.html), an image (.svg, .png: of the view, else of attention) "
-            "or data (.json).",
+            "or data (.json)."
         ),
     ] = None
     as_json: Json = False

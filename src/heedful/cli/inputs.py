@@ -306,11 +306,7 @@ def _parse(line: str) -> object:
     nested = _ValueRefusedError(f"lists and objects must be nested at most {DEEPEST} deep")
     try:
         value = json.loads(
-            line,
-            parse_constant=_constant,
-            parse_float=_float,
-            parse_int=_integer,
-            object_pairs_hook=_unique,
+            line, parse_constant=_constant, parse_float=_float, parse_int=_integer, object_pairs_hook=_unique
         )
     except RecursionError:
         raise nested from None

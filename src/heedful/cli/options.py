@@ -25,8 +25,7 @@ Precision = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N.")]
 DecodingOverrides = Annotated[
-    list[str] | None,
-    typer.Option(metavar="KEY=VALUE", help="Override a decoding setting; may be repeated."),
+    list[str] | None, typer.Option(metavar="KEY=VALUE", help="Override a decoding setting; may be repeated.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 

@@ -30,9 +30,7 @@ _REASONS = {
 
 def train(
     recipe: str = typer.Argument(
-        ...,
-        metavar="RECIPE",
-        help="YAML file, name of a shipped recipe, or, with --resume, a run folder.",
+        ..., metavar="RECIPE", help="YAML file, name of a shipped recipe, or, with --resume, a run folder."
     ),
     overrides: list[str] = typer.Argument(None, metavar="KEY=VALUE", help="Override keys of the recipe."),
     out: Path = typer.Option(None, help="Run folder. [default: runs/NAME]"),

@@ -57,13 +57,7 @@ def keep(run: Run, table: Sequence[Rated], pairs: int) -> ShownHead | None:
     if stays := _preferred(run, best, table, pairs):
         return stays
     choice = best.choice
-    value = {
-        "version": VERSION,
-        **choice.to_dict(),
-        "rate": best.rate,
-        "pairs": pairs,
-        "weights": weights,
-    }
+    value = {"version": VERSION, **choice.to_dict(), "rate": best.rate, "pairs": pairs, "weights": weights}
     try:
         write_json(run.folder.path / FILE, value)
     except (OSError, HeedfulError):

@@ -40,10 +40,7 @@ _STACK: JsonObject = {
     "d_model": 11,
     "n_layers": 2,
     "positions": "learned",
-    "layer": {
-        "mixer": {"n_heads": 6, "n_kv_heads": 2, "d_k": 5, "d_v": 7},
-        "channels": {"d_ff": 13},
-    },
+    "layer": {"mixer": {"n_heads": 6, "n_kv_heads": 2, "d_k": 5, "d_v": 7}, "channels": {"d_ff": 13}},
 }
 _LOCAL: JsonObject = {"mixer": {"visible": {"kind": "blocks", "size": 4}}}
 _COMPRESSED: JsonObject = {

@@ -27,11 +27,7 @@ VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
 UNKNOWN = "<unk>"
 KIND = SentencePieceConfig(kind="sentencepiece")
 
-_KEYS = {
-    SPECIALS.start: "decoder_start_token_id",
-    SPECIALS.end: "eos_token_id",
-    SPECIALS.pad: "pad_token_id",
-}
+_KEYS = {SPECIALS.start: "decoder_start_token_id", SPECIALS.end: "eos_token_id", SPECIALS.pad: "pad_token_id"}
 
 
 class Numberings(NamedTuple):

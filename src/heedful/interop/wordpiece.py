@@ -27,15 +27,7 @@ from heedful.interop.tokenizer_files import (
 )
 from heedful.text.configuration import CleaningConfig, WordPieceConfig
 from heedful.text.specials import SPECIALS
-from heedful.text.subwords import (
-    CONTINUES,
-    UNKNOWN,
-    as_vocabulary,
-    build,
-    library_data,
-    normalizer,
-    reserved,
-)
+from heedful.text.subwords import CONTINUES, UNKNOWN, as_vocabulary, build, library_data, normalizer, reserved
 from heedful.text.subwords import pre_tokenizer as words_of
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping, JsonObject

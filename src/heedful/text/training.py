@@ -183,10 +183,7 @@ def _merges(
     size = n_free if config.merges is None else len(alphabet) + config.merges
     assert size is not None
     trainer = trainers.BpeTrainer(
-        vocab_size=size,
-        min_frequency=config.min_frequency,
-        initial_alphabet=alphabet,
-        show_progress=False,
+        vocab_size=size, min_frequency=config.min_frequency, initial_alphabet=alphabet, show_progress=False
     )
     found = _trained(Library(models.BPE()), trainer, words)["merges"]
     # Two merges may produce the same entry, so the library can return more merges than requested.
