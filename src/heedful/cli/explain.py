@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import chain
 from math import inf
 from pathlib import Path
-from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +14,7 @@ import typer
 from heedful.cli import options
 from heedful.cli.inputs import Source
 from heedful.cli.options import DecodingOverrides, Device, Json, changed_decoding, from_command_line
-from heedful.cli.output import check_out, log, one_line, result, result_in_pieces, whole_file
+from heedful.cli.output import check_out, log, one_line, result, result_in_pieces, terminal_width, whole_file
 from heedful.errors import RequestError
 from heedful.explain.classes import CLASSES
 from heedful.explain.views import ALL, VIEWS, check_image, check_names, view_module
@@ -346,6 +345,6 @@ def _show_maps(seen: "Explanation", tokens: bool) -> None:
 def _show_alignment(shown: "AttentionMatrix") -> None:
     from heedful.explain.terminal import choose_style, heat_map
 
-    width = max(40, get_terminal_size((80, 24)).columns)
+    width = terminal_width()
     style = choose_style(sys.stdout)
     result(heat_map(shown.keys.tokens, shown.queries.tokens, shown.weights, style=style, width=width))

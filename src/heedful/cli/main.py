@@ -126,7 +126,6 @@ def _imports(frame: FrameType | None) -> bool:
 
 
 def _run(arguments: list[str]) -> None:
-    """Run the command with `arguments`."""
     command = typer.main.get_command(app)
     with command.make_context("heedful", _plugins_first(arguments)) as context:
         command.invoke(context)

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import IO, TYPE_CHECKING, TextIO
 
 from heedful import files
@@ -107,6 +108,11 @@ def columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Itera
             for number, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         yield "  ".join(cells).rstrip()
+
+
+def terminal_width() -> int:
+    """Return the terminal width, at least 40; 80 if there is no terminal."""
+    return max(40, get_terminal_size((80, 24)).columns)
 
 
 def one_line(text: str) -> str:

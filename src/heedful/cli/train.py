@@ -107,7 +107,6 @@ def train_into(
 
 
 def _result_record(folder: Path, metric: str, outcome: "TrainingResult") -> JsonObject:
-    """Return the result of a training for JSON."""
     state = outcome.state
     best = state.best[0] if state.best else None
     return {

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from heedful.config import Config
 from heedful.data.images import LazyImage
@@ -281,7 +281,7 @@ def _read_header(path: Path) -> Header:
                 f"{path}: unsupported token store version {record['version']}; expected version {VERSION}"
             )
         header = Header.model_validate_json(content)
-    except (OSError, ValueError, ValidationError) as error:
+    except (OSError, ValueError) as error:
         raise DamagedError(f"{path / HEADER}: is damaged; delete the folder and rebuild the store") from error
     if header.format != FORMAT:
         raise RequestError(f"{path}: not a token store: its format is {header.format!r}")

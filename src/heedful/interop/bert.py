@@ -273,10 +273,6 @@ def _configuration(settings: Settings, *, pooler: bool) -> tuple[EncoderConfig, 
 def _check_supported(config: EncoderConfig | LanguageModelConfig, *, pooled: bool) -> None:
     """Check that BERT supports the model.
 
-    Args:
-        config: configuration of the model.
-        pooled: whether a head reads the pooled vector.
-
     Raises:
         RequestError: it does not; the message names the key.
     """

@@ -167,21 +167,17 @@ def _from_parts(checkpoint: Checkpoint) -> _Read:
     path = checkpoint.path / VOCABULARY
     if not all(type(i) is int for i in ids.values()):
         raise DamagedError(f"{path}: all values must be integer ids")
-    return _Read(path, ids, _merges(checkpoint.file(MERGES)), frozenset(), "gpt2")
+    return _Read(path, ids, _merges(checkpoint), frozenset(), "gpt2")
 
 
-def _merges(path: Path) -> list[tuple[str, str]]:
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, ValueError) as error:
-        raise DamagedError(f"{path}: cannot be read: {error}") from None
+def _merges(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     merges = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(checkpoint.text(MERGES).split("\n"), 1):
         if not line.strip() or (number == 1 and line.startswith("#version")):
             continue
         parts = line.rstrip("\r").split(" ")
         if len(parts) != 2:
-            raise DamagedError(f"{path}:{number}: expected two pieces, got {line!r}")
+            raise DamagedError(f"{checkpoint.path / MERGES}:{number}: expected two pieces, got {line!r}")
         merges.append((parts[0], parts[1]))
     return merges
 

@@ -125,7 +125,6 @@ def _tokenizer(checkpoint: Checkpoint, file: str, vocabulary: Vocabulary) -> Tok
 
 
 def _ordinary(model: bytes) -> set[str]:
-    """Return the pieces of ordinary text."""
     from sentencepiece import SentencePieceProcessor
 
     processor = SentencePieceProcessor(model_proto=model)

@@ -94,12 +94,6 @@ def spelling(value: object) -> str | None:
 def check_ids(path: Path, ids: Mapping[str, int], config: Settings, default: int) -> None:
     """Check that the ids match the rows of the weights.
 
-    Args:
-        path: path of the tokenizer.
-        ids: ids by spelling of the tokens.
-        config: configuration with vocab_size.
-        default: default of vocab_size.
-
     Raises:
         RequestError: the ids have gaps, or their number is not vocab_size.
     """

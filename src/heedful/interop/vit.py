@@ -153,7 +153,6 @@ class ViT:
 
 
 def _configuration(settings: Settings) -> VisionConfig:
-    """Read the model configuration."""
     for architecture in settings.texts("architectures"):
         if architecture == "ViTForMaskedImageModeling":
             raise settings.wrong("architectures", f"{architecture}: this head is not supported")
@@ -207,7 +206,6 @@ def _sides(settings: Settings, key: str) -> set[int]:
 
 
 def _numbers(settings: Settings, key: str, channels: int) -> tuple[float, ...]:
-    """Read one number per channel."""
     values = settings.get(key, list, [0.5] * channels)
     if len(values) != channels or not all(type(value) in (int, float) for value in values):
         raise settings.wrong(key, f"expected {channels} numbers, one per channel, got {values}")

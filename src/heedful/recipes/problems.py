@@ -18,18 +18,13 @@ from heedful.typing import JsonMapping, JsonObject
 
 T = TypeVar("T")
 
-_NUMBER = dict.fromkeys(("float_type", "float_parsing", "decimal_type", "complex_type"), "a number")
-_WHOLE = dict.fromkeys(("int_type", "int_from_float", "int_parsing", "int_parsing_size"), "a whole number")
-_TRUTH = dict.fromkeys(("bool_type", "bool_parsing"), "true or false")
-_MAP = dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "mapping_type"), "a map")
-_LIST = dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "a list")
 # Descriptions of expected values, by pydantic's error type; braces are filled from the error's context.
 _EXPECTED: dict[str, str] = {
-    **_NUMBER,
-    **_WHOLE,
-    **_TRUTH,
-    **_MAP,
-    **_LIST,
+    **dict.fromkeys(("float_type", "float_parsing", "decimal_type", "complex_type"), "a number"),
+    **dict.fromkeys(("int_type", "int_from_float", "int_parsing", "int_parsing_size"), "a whole number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "mapping_type"), "a map"),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "a list"),
     "string_type": "text",
     "path_type": "a path",
     "none_required": "null",

@@ -66,11 +66,9 @@ def model_file(data: JsonObject) -> bytes:
 
 def spelled_pieces(names: Sequence[str]) -> list[bytes]:
     """Return the bytes that each token adds to a text."""
-    return [bytes.fromhex(m[1]) if (m := _BYTE.fullmatch(n)) else _plain(n) for n in names]
-
-
-def _plain(name: str) -> bytes:
-    return name.replace(BLANK, " ").encode()
+    return [
+        bytes.fromhex(m[1]) if (m := _BYTE.fullmatch(n)) else n.replace(BLANK, " ").encode() for n in names
+    ]
 
 
 def encoder(data: JsonObject) -> Callable[[Sequence[str]], list[list[int]]]:

@@ -79,7 +79,6 @@ def train_shared(
 
 
 def _prepared(sides: Iterable[tuple[Iterable[str], PreprocessingConfig]]) -> Iterator[str]:
-    """Yield the pre-processed lines of all sides."""
     number = 0
     for lines, preprocessing in sides:
         for line in lines:

@@ -181,7 +181,6 @@ def _draw(
 
 
 def _name(kind: str, queries: str, keys: str) -> str:
-    """Return the kind of attention and its axes."""
     of = f"of the {queries}" if queries == keys else f"of the {queries} to the {keys}"
     return f"{NAMES[kind]} {of}"
 
