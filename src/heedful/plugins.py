@@ -64,13 +64,13 @@ def load_reference(reference: str) -> Any:
             f"trust it, add --plugin {package}, or plugins=[{package!r}] in Python"
         )
     try:
-        found = importlib.import_module(module)
+        loaded = importlib.import_module(module)
     except ImportError as error:
         raise ValueError(f"{reference}: cannot import {module}: {error}") from None
-    if not hasattr(found, name):
-        public = [each for each in vars(found) if not each.startswith("_")]
+    if not hasattr(loaded, name):
+        public = [each for each in vars(loaded) if not each.startswith("_")]
         raise ValueError(f"{reference}: the module {module} has no {name!r}{nearest(name, public)}")
-    return getattr(found, name)
+    return getattr(loaded, name)
 
 
 @cache

@@ -181,13 +181,13 @@ class AlignmentOptions:
             limit=limit,
         )
 
-    def save_best_head(self, run: "Run", found: "error_rates.Evaluation") -> None:
+    def save_best_head(self, run: "Run", evaluation: "error_rates.Evaluation") -> None:
         """Store the selected head in the run; ``explain`` shows it first."""
         from heedful.explain.best_head import keep
 
-        shown = keep(run, found.table, found.judged)
+        shown = keep(run, evaluation.table, evaluation.judged)
         if shown is not None:
-            state = "now" if shown.choice == found.chosen.choice else "still"
+            state = "now" if shown.choice == evaluation.chosen.choice else "still"
             log(f"heedful explain {state} shows {shown.choice} first: {shown.why}")
 
 
@@ -238,11 +238,11 @@ def evaluate(
     if extent.evaluation:
         loaded = with_evaluation(loaded, extent.evaluation)
     if alignment_options.alignments is None:
-        found = _score_predictions(loaded, sources, extent, decoding, shown=not as_json)
+        evaluations = _score_predictions(loaded, sources, extent, decoding, shown=not as_json)
     else:
-        found = [_score_alignments(loaded, sources, extent, alignment_options, shown=not as_json)]
+        evaluations = [_score_alignments(loaded, sources, extent, alignment_options, shown=not as_json)]
     if as_json:
-        json_result({"version": 1, "run": str(run), "splits": [each.to_dict() for each in found]})
+        json_result({"version": 1, "run": str(run), "splits": [each.to_dict() for each in evaluations]})
 
 
 def _score_alignments(
@@ -258,16 +258,16 @@ def _score_alignments(
     ((name, source),) = chosen.items()
     with _to(extent.output) as write:
         log(f"{name}: computing attention")
-        found = alignment_options.evaluate(run, name, source, extent.limit)
-        write(found.pharaoh())
+        evaluation = alignment_options.evaluate(run, name, source, extent.limit)
+        write(evaluation.pharaoh())
     if alignment_options.head is None:
-        alignment_options.save_best_head(run, found)
+        alignment_options.save_best_head(run, evaluation)
     if shown:
-        for line in found.lines():
+        for line in evaluation.lines():
             result(line)
-        result(f"* marks the reported head: {found.chosen.choice}")
-        _show(name, "sentences", found.scores)
-    return found
+        result(f"* marks the reported head: {evaluation.chosen.choice}")
+        _show(name, "sentences", evaluation.scores)
+    return evaluation
 
 
 def _score_predictions(
@@ -287,13 +287,13 @@ def _score_predictions(
     with _to(extent.output) as write:
         for name, source in chosen.items():
             log(f"{name}: {run.task.info.evaluating}")
-            found = score(run, name, source, how)
-            evaluations.append(found)
-            for note in found.notes:
+            evaluation = score(run, name, source, how)
+            evaluations.append(evaluation)
+            for note in evaluation.notes:
                 log(f"heedful: {name}: {note}")
             if shown:
-                _show(name, run.task.info.unit, found.scores)
-            write(json_text({"split": name, **row}, allow_nan=False) for row in found.rows())
+                _show(name, run.task.info.unit, evaluation.scores)
+            write(json_text({"split": name, **row}, allow_nan=False) for row in evaluation.rows())
     return evaluations
 
 

@@ -287,14 +287,14 @@ def _heads(seen: "Explanation", choice: "Choice") -> list[tuple[str, int]]:
     Raises:
         RequestError: no such head was captured.
     """
-    found = [
+    chosen = [
         (each.tap, head)
         for each in seen.maps
         if each.layer == choice.layer
         for head in each.heads
         if choice.head in (None, head)
     ]
-    if not found:
+    if not chosen:
         name = f"{choice.layer + 1}" if choice.head is None else f"{choice.layer + 1}.{choice.head + 1}"
         layers = sorted({each.layer + 1 for each in seen.maps})
         heads = sorted({head + 1 for each in seen.maps for head in each.heads})
@@ -302,7 +302,7 @@ def _heads(seen: "Explanation", choice: "Choice") -> list[tuple[str, int]]:
         raise RequestError(
             f"--exact {name}: this head is not shown; {shown if layers else 'no head is shown'}"
         )
-    return found
+    return chosen
 
 
 def _show(seen: "Explanation", tokens: bool) -> None:

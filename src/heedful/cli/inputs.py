@@ -59,8 +59,8 @@ class Source:
         if file != "-":
             from heedful.data.lines import find, raw_lines
 
-            found = find(file, Path())
-            return cls(found.name, raw_lines(found))
+            located = find(file, Path())
+            return cls(located.name, raw_lines(located))
         if sys.stdin is None:
             raise RequestError("standard input is closed: expected input to read")
         stream, name = sys.stdin.buffer, "standard input"
@@ -232,14 +232,14 @@ class InputFormat:
             DataError: it is the first line and lacks required keys.
         """
         try:
-            found = self._in_object(line, location) if structured else self._in_fields(line, location)
+            parsed = self._in_object(line, location) if structured else self._in_fields(line, location)
         except _ValueRefusedError as error:
             return Input({}, str(error))
         except DataError as error:
-            found = Input({}, str(error))
-        if location.line == 1 and not found.record.keys() >= {*self.keys}:
-            raise DataError(found.error)
-        return found
+            parsed = Input({}, str(error))
+        if location.line == 1 and not parsed.record.keys() >= {*self.keys}:
+            raise DataError(parsed.error)
+        return parsed
 
     def _in_fields(self, line: str, location: "Location") -> Input:
         every = (*self.keys, *self.more)

@@ -177,7 +177,7 @@ def _blamed(problem: _Problem, tree: Tree) -> Mark:
     named: list[Path] = [tuple(key.split(".")) for key in _DOTTED.findall(problem.text)]
     if problem.path:
         named += [(*problem.path, key) for key in _NAME.findall(problem.text)]
-    marks = [found.mark for path in named if (found := tree.find(path)) is not None]
+    marks = [setting.mark for path in named if (setting := tree.find(path)) is not None]
     # Their last two parts suffice: ``layer.mixer.kind`` may be that of an entry of ``pattern``.
     compared = [tuple(key.split(".")[-2:]) for key in _COMPARED.findall(problem.text) if key != "kind"]
     section = tree.find(problem.path)
@@ -190,19 +190,19 @@ def _blamed(problem: _Problem, tree: Tree) -> Mark:
 
 def _message(group: Sequence[_Problem], tree: Tree) -> str:
     first = group[0]
-    found = tree.find(first.path)
-    is_whole = found is not None and isinstance(found.value, dict) and not first.expected
+    setting = tree.find(first.path)
+    is_whole = setting is not None and isinstance(setting.value, dict) and not first.expected
     mark = _blamed(first, tree) if is_whole else tree.mark_of(first.path)
     key = dotted(first.path)
-    if found is not None and mark.source == COMMAND_LINE and not isinstance(found.value, dict | list):
-        key += f"={show(found.value)}"
+    if setting is not None and mark.source == COMMAND_LINE and not isinstance(setting.value, dict | list):
+        key += f"={show(setting.value)}"
     where = f"{mark}: {key}: " if key else f"{mark}: "
     if not first.expected:
         return where + first.text
     expected = " or ".join(dict.fromkeys(problem.expected for problem in group))
-    got = "nothing" if found is None else describe(found.data)
-    if found is not None and expected.endswith(" entries"):
-        got = str(len(found.value))
+    got = "nothing" if setting is None else describe(setting.data)
+    if setting is not None and expected.endswith(" entries"):
+        got = str(len(setting.value))
     hint = next((problem.hint for problem in group if problem.hint), "")
     return f"{where}expected {expected}, got {got}{hint}"
 
@@ -253,8 +253,8 @@ def _bare(annotation: object) -> tuple[object, str | None]:
         else:
             return annotation, key
         annotation = next((info.config for info in infos if isinstance(info, ChangesOf)), annotation)
-        found = [getattr(info, "discriminator", None) for info in infos]
-        key = next((getattr(each, "__name__", each) for each in found if each is not None), key)
+        keys = [getattr(info, "discriminator", None) for info in infos]
+        key = next((getattr(each, "__name__", each) for each in keys if each is not None), key)
 
 
 def _member(union: object, part: Part, key: str | None) -> object:

@@ -72,9 +72,9 @@ class Tree:
 
     def mark_of(self, path: Path) -> Mark:
         """Return the mark of the value at ``path``, or of the nearest enclosing value."""
-        while (found := self.find(path)) is None:
+        while (tree := self.find(path)) is None:
             path = path[:-1]
-        return found.mark
+        return tree.mark
 
     def walk(self, path: Path = ()) -> Iterator[tuple[Path, "Tree"]]:
         """Yield this tree and all trees in it, with their paths, outermost first."""
