@@ -38,12 +38,12 @@ class Config(BaseModel):
 
     @field_validator("*", mode="after")
     @classmethod
-    def _finite_in_32_bits(cls, value: Any) -> Any:
+    def _finite_in_32_bits(cls, value: object) -> object:
         if (limit := _exceeded(value)) is not None:
             raise ValueError(f"expected a number of at most {limit:.2g}")
         return value
 
-    def changed(self, /, **changes: Any) -> Self:
+    def changed(self, /, **changes: object) -> Self:
         """Return a copy with changes, merged section by section and validated (see `merged`)."""
         return type(self).model_validate(merged(self.model_dump(), changes))
 
@@ -82,7 +82,7 @@ class CustomSection(Section):
         check_settings(self.kind, self.model_extra or {}, self.sizes)
         return self
 
-    def instance(self, **sizes: Any) -> Any:
+    def instance(self, **sizes: object) -> Any:
         """Return an instance of the class, with the sizes that its constructor asks for.
 
         Raises:
@@ -102,7 +102,7 @@ class ByKind:
     def __init__(self, default: str, own: bool) -> None:
         self.default, self.own = default, own
 
-    def __call__(self, value: Any) -> str:
+    def __call__(self, value: object) -> str:
         """Return the tag of a map or configuration."""
         kind = value.get("kind", self.default) if isinstance(value, Mapping) else getattr(value, "kind", None)
         return OWN if self.own and is_reference(kind) else str(kind)
@@ -131,12 +131,12 @@ def by_kind(*classes: type[Section], own: type[CustomSection] | None = None) -> 
     return Annotated[Union[tuple(members)], tag, BeforeValidator(as_section)]  # noqa: UP007
 
 
-def as_section(value: Any) -> Any:
+def as_section(value: object) -> object:
     """Return ``{"kind": value}`` for text, and other values unchanged."""
     return {"kind": value} if isinstance(value, str) else value
 
 
-def merged(base: Any, over: Any) -> Any:
+def merged(base: object, over: object) -> object:
     """Merge plain data or configurations: maps key by key, anything else replaces what is below it.
 
     Text below a map is its ``kind``. A map whose ``kind`` differs replaces the map below.
@@ -153,7 +153,7 @@ def merged(base: Any, over: Any) -> Any:
     }
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Return a configuration as a map of the keys that were set, with the kinds of its sections."""
     if not isinstance(value, Config):
         return value
@@ -161,7 +161,7 @@ def _plain(value: Any) -> Any:
     return {key: _plain(getattr(value, key)) for key in set_keys} | dict(value.model_extra or {})
 
 
-def _exceeded(value: Any) -> float | None:
+def _exceeded(value: object) -> float | None:
     """Return the limit that a number in the value exceeds, or None."""
     if isinstance(value, int):
         return LARGEST_WHOLE if abs(value) > LARGEST_WHOLE else None

@@ -143,10 +143,10 @@ def is_unicode(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
 
 
-def json_text(value: Any, **options: Any) -> str:
-    """Return JSON text, escaped to ASCII only if UTF-8 cannot encode it; ``options`` go to ``json.dumps``."""
-    text = json.dumps(value, ensure_ascii=False, **options)
-    return text if is_unicode(text) else json.dumps(value, **options)
+def json_text(value: object, *, indent: int | None = None, allow_nan: bool = True) -> str:
+    """Return JSON text, escaped to ASCII only if UTF-8 cannot encode it."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=allow_nan)
+    return text if is_unicode(text) else json.dumps(value, indent=indent)
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -161,7 +161,7 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def json_sha256(value: Any) -> str:
+def json_sha256(value: object) -> str:
     """Return the SHA-256 of a JSON value, in hexadecimal, independent of spacing and key order."""
     written = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(written.encode()).hexdigest()

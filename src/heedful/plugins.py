@@ -10,7 +10,7 @@ import importlib
 import inspect
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -64,13 +64,13 @@ def load_reference(reference: str) -> Any:
             f"trust it, add --plugin {package}, or plugins=[{package!r}] in Python"
         )
     try:
-        found = importlib.import_module(module)
+        loaded = importlib.import_module(module)
     except ImportError as error:
         raise ValueError(f"{reference}: cannot import {module}: {error}") from None
-    if not hasattr(found, name):
-        public = [each for each in vars(found) if not each.startswith("_")]
+    if not hasattr(loaded, name):
+        public = [each for each in vars(loaded) if not each.startswith("_")]
         raise ValueError(f"{reference}: the module {module} has no {name!r}{nearest(name, public)}")
-    return getattr(found, name)
+    return getattr(loaded, name)
 
 
 @cache
@@ -99,7 +99,7 @@ def settings_of(reference: str, sizes: Iterable[str]) -> dict[str, inspect.Param
     return {name: each for name, each in parameters.items() if each.kind in by_name and name not in known}
 
 
-def build_reference(reference: str, settings: dict[str, Any], sizes: dict[str, Any]) -> Any:
+def build_reference(reference: str, settings: Mapping[str, object], sizes: Mapping[str, object]) -> object:
     """Call a class or function with the settings of a recipe, and with the sizes that its parameters name."""
     made = load_reference(reference)
     wanted = {name: value for name, value in sizes.items() if name in inspect.signature(made).parameters}

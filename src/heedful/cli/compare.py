@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -40,37 +40,37 @@ def compare(
     if len(runs) < 2:
         raise RequestError("compare: expected at least two runs")
     check_out(out, SUFFIXES)
-    found = read(runs)
-    shown = found.shared_metric(metric) if metric or found.metrics() else None
+    comparison = read(runs)
+    shown = comparison.shared_metric(metric) if metric or comparison.metrics() else None
     if out is not None:
-        _draw(found, shown, out)
+        _draw(comparison, shown, out)
         log(f"wrote {out}")
     if as_json:
-        json_result(found.to_dict())
+        json_result(comparison.to_dict())
         return
-    for line in _table_lines(found, shown):
+    for line in _table_lines(comparison, shown):
         result(line)
-    for note in found.notes:
+    for note in comparison.notes:
         log(f"note: {note}")
 
 
-def _table_lines(found: "Comparison", metric: str | None) -> Iterator[str]:
+def _table_lines(comparison: "Comparison", metric: str | None) -> Iterator[str]:
     """Yield the lines of three tables: results, settings that differ, learning curve."""
-    names = [run.name for run in found.runs]
-    measured = found.metrics()
+    names = [run.name for run in comparison.runs]
+    measured = comparison.metrics()
     head = ("run", "updates", "minutes", "stopped by", "best at", *measured)
     yield from columns(
-        [head, *(_result_row(run, measured) for run in found.runs)], right={1, 2, *range(4, len(head))}
+        [head, *(_result_row(run, measured) for run in comparison.runs)], right={1, 2, *range(4, len(head))}
     )
     yield ""
-    if found.differences:
-        rows = [[key, *map(_format_setting, values)] for key, values in found.differences.items()]
+    if comparison.differences:
+        rows = [[key, *map(_format_setting, values)] for key, values in comparison.differences.items()]
         yield from columns([["setting", *names], *rows])
     else:
         yield "all settings are equal"
     if metric is not None:
         yield ""
-        yield from columns(_curve_rows(found, metric), right=set(range(len(names) + 1)))
+        yield from columns(_curve_rows(comparison, metric), right=set(range(len(names) + 1)))
 
 
 def _result_row(run: "TrainedRun", metrics: Sequence[str]) -> list[str]:
@@ -86,13 +86,13 @@ def _result_row(run: "TrainedRun", metrics: Sequence[str]) -> list[str]:
     ]
 
 
-def _curve_rows(found: "Comparison", metric: str) -> list[list[str]]:
+def _curve_rows(comparison: "Comparison", metric: str) -> list[list[str]]:
     """Return rows with the metric of every run per validated update, at most `MOST` of them."""
-    curves = [{v.update: v.metrics.get(metric) for v in run.curve} for run in found.runs]
+    curves = [{v.update: v.metrics.get(metric) for v in run.curve} for run in comparison.runs]
     updates = sorted({update for curve in curves for update in curve})
     step = -(-len(updates) // MOST)
     kept = updates[::-1][::step][::-1] if updates else []
-    head = [f"{metric} after update", *(run.name for run in found.runs)]
+    head = [f"{metric} after update", *(run.name for run in comparison.runs)]
     return [head, *([f"{update:,}", *(_number(curve.get(update)) for curve in curves)] for update in kept)]
 
 
@@ -100,24 +100,24 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
-def _format_setting(value: Any) -> str:
+def _format_setting(value: object) -> str:
     """Format a value as recipes do."""
     from heedful.runs.comparing import ABSENT
 
     return str(value) if value is ABSENT else json.dumps(value, ensure_ascii=False).strip('"')
 
 
-def _draw(found: "Comparison", metric: str | None, out: Path) -> None:
+def _draw(comparison: "Comparison", metric: str | None, out: Path) -> None:
     """Plot the metric over updates and over minutes, since steps may differ in cost."""
     from heedful.explain.heat_map import save
     from heedful.lab.drawing import draw
 
     if metric is None:
         raise RequestError("--out: nothing to plot: no run has a validation yet")
-    save(draw(_panel(found, metric, minutes=False), _panel(found, metric, minutes=True)), out)
+    save(draw(_panel(comparison, metric, minutes=False), _panel(comparison, metric, minutes=True)), out)
 
 
-def _panel(found: "Comparison", metric: str, *, minutes: bool) -> "Curves":
+def _panel(comparison: "Comparison", metric: str, *, minutes: bool) -> "Curves":
     from heedful.lab.drawing import Curves
 
     lines = {
@@ -125,7 +125,7 @@ def _panel(found: "Comparison", metric: str, *, minutes: bool) -> "Curves":
             [v.seconds / 60 if minutes else v.update for v in run.curve if metric in v.metrics],
             [v.metrics[metric] for v in run.curve if metric in v.metrics],
         )
-        for run in found.runs
+        for run in comparison.runs
     }
     title = f"{metric} over {'minutes' if minutes else 'updates'}"
     return Curves(title, "minutes" if minutes else "updates", f"{metric} on validation data", lines)

@@ -4,14 +4,13 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from shutil import get_terminal_size
 from textwrap import fill
 from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
 from heedful.cli.options import Device, Json
-from heedful.cli.output import json_result, log, result
+from heedful.cli.output import json_result, log, result, terminal_width
 from heedful.typing import JsonObject
 
 if TYPE_CHECKING:
@@ -78,10 +77,7 @@ def _train(folder: Path, language: "Language", quick: bool, device: str) -> "Beg
         recipe,
         start,
         device=device,
-        callbacks=lambda made: [
-            JsonLines(made.metrics, recipe.training.log_every),
-            Progress(),
-        ],
+        callbacks=lambda made: [JsonLines(made.metrics, recipe.training.log_every), Progress()],
     )
     if trained.result.stopped == "signal":
         log("stopped; run the same command again to resume")
@@ -143,13 +139,8 @@ def _show_translations(comparison: "Comparison") -> None:
 def _show_pair(source: str, reference: str, translation: str) -> None:
     """Print source, reference and translation, wrapped to the terminal width."""
     for label, text in (("English", source), ("reference", reference), ("translation", translation)):
-        result(fill(text, _width(), initial_indent=f"  {label:<13}", subsequent_indent=" " * 15))
+        result(fill(text, terminal_width(), initial_indent=f"  {label:<13}", subsequent_indent=" " * 15))
     result("")
-
-
-def _width() -> int:
-    """Return the terminal width; 80 if there is no terminal."""
-    return max(40, get_terminal_size((80, 24)).columns)
 
 
 def _show_scores(comparison: "Comparison", quick: bool) -> None:
@@ -176,7 +167,7 @@ def _show_alignment(example: _AlignedExample, image: Path) -> None:
     result("Attention of each target word over the source words")
     result("")
     _show_pair(example.pair.source, example.pair.target, example.prediction.text)
-    result(heat_map(*example.heat_map(), style=choose_style(sys.stdout), width=_width()))
+    result(heat_map(*example.heat_map(), style=choose_style(sys.stdout), width=terminal_width()))
     result(f"\n  Shown: attention of {example.best.choice}, which aligns words best")
     error_rate = example.best.score.value
     result(f"  (alignment error rate {error_rate:.2f} on {example.judged} validation sentences).")

@@ -46,20 +46,20 @@ def describe(
     changes = overrides or []
     if time:
         extent = Extent(length, source_length, batch)
-        found = summary.timed(what, extent, changes, device=device, log=log)
+        described = summary.timed(what, extent, changes, device=device, log=log)
     else:
-        found = summary.describe(
+        described = summary.describe(
             what, length=length, source_length=source_length, tokens=batch, overrides=changes
         )
     if as_json:
-        json_result(found.to_dict())
+        json_result(described.to_dict())
     elif sys.stdout.isatty():
-        _show(found)
+        _show(described)
     else:
-        result(str(found))
+        result(str(described))
 
 
-def _show(found: "ModelSummary") -> None:
+def _show(summary: "ModelSummary") -> None:
     """Print a table for a terminal."""
     from rich.console import Console
     from rich.table import Table
@@ -67,10 +67,10 @@ def _show(found: "ModelSummary") -> None:
 
     from heedful.model_summary.text import COLUMNS, LEFT, cells, memory, remarks, timing
 
-    table = Table(title=Text(escaped(found.name)), title_justify="left", box=None, pad_edge=False)
+    table = Table(title=Text(escaped(summary.name)), title_justify="left", box=None, pad_edge=False)
     for i, column in enumerate(COLUMNS):
         table.add_column(column, justify="left" if i < LEFT else "right", no_wrap=i != 1)
-    for row in found.lines():
+    for row in summary.lines():
         style = "bold" if row.depth == 0 else ("dim" if not row.line.parameters else "")
         table.add_row(*(Text(cell) for cell in cells(row)), style=style)
         if row.line.note:
@@ -79,14 +79,14 @@ def _show(found: "ModelSummary") -> None:
     needs.add_column(no_wrap=True)
     needs.add_column(justify="right", no_wrap=True)
     needs.add_column()
-    for part in memory(found):
+    for part in memory(summary):
         needs.add_row(*map(Text, part))
     console = Console(highlight=False)
     console.print(table)
     console.print()
-    for line in remarks(found):
+    for line in remarks(summary):
         console.print(escaped(line), markup=False)
-    console.print(f"\ntraining memory for {found.tokens:,} target tokens per batch, fp32")
+    console.print(f"\ntraining memory for {summary.tokens:,} target tokens per batch, fp32")
     console.print(needs)
-    for number, line in enumerate(timing(found)):
+    for number, line in enumerate(timing(summary)):
         console.print(line if number else f"\n{line}", markup=False)

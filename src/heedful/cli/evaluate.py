@@ -5,14 +5,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from heedful.cli import options
 from heedful.cli.options import Decoding, Device, Json
-from heedful.cli.output import json_result, json_text, log, result, whole_file
+from heedful.cli.output import json_result, log, result, whole_file
 from heedful.errors import RequestError
+from heedful.files import json_text
 
 if TYPE_CHECKING:
     from heedful.data.sources import SourceConfig
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
     from heedful.tasks.base import OwnData
     from heedful.tasks.evaluation import Evaluation
+    from heedful.tasks.metrics.score import Score
 
 
 @dataclass(frozen=True)
@@ -108,8 +110,7 @@ class AlignmentOptions:
         int, typer.Option(min=0, max=1, help="Index of the first word in GOLD: 0 or 1.")
     ] = 0
     dev: Annotated[
-        int,
-        typer.Option(min=0, help="Select the head on this many leading pairs and report it on the rest."),
+        int, typer.Option(min=0, help="Select the head on this many leading pairs and report it on the rest.")
     ] = 0
     head: Annotated[
         str | None,
@@ -180,13 +181,13 @@ class AlignmentOptions:
             limit=limit,
         )
 
-    def save_best_head(self, run: "Run", found: "error_rates.Evaluation") -> None:
+    def save_best_head(self, run: "Run", evaluation: "error_rates.Evaluation") -> None:
         """Store the selected head in the run; ``explain`` shows it first."""
         from heedful.explain.best_head import keep
 
-        shown = keep(run, found.table, found.judged)
+        shown = keep(run, evaluation.table, evaluation.judged)
         if shown is not None:
-            state = "now" if shown.choice == found.chosen.choice else "still"
+            state = "now" if shown.choice == evaluation.chosen.choice else "still"
             log(f"heedful explain {state} shows {shown.choice} first: {shown.why}")
 
 
@@ -237,11 +238,11 @@ def evaluate(
     if extent.evaluation:
         loaded = with_evaluation(loaded, extent.evaluation)
     if alignment_options.alignments is None:
-        found = _score_predictions(loaded, sources, extent, decoding, shown=not as_json)
+        evaluations = _score_predictions(loaded, sources, extent, decoding, shown=not as_json)
     else:
-        found = [_score_alignments(loaded, sources, extent, alignment_options, shown=not as_json)]
+        evaluations = [_score_alignments(loaded, sources, extent, alignment_options, shown=not as_json)]
     if as_json:
-        json_result({"version": 1, "run": str(run), "splits": [each.to_dict() for each in found]})
+        json_result({"version": 1, "run": str(run), "splits": [each.to_dict() for each in evaluations]})
 
 
 def _score_alignments(
@@ -257,16 +258,16 @@ def _score_alignments(
     ((name, source),) = chosen.items()
     with _to(extent.output) as write:
         log(f"{name}: computing attention")
-        found = alignment_options.evaluate(run, name, source, extent.limit)
-        write(found.pharaoh())
+        evaluation = alignment_options.evaluate(run, name, source, extent.limit)
+        write(evaluation.pharaoh())
     if alignment_options.head is None:
-        alignment_options.save_best_head(run, found)
+        alignment_options.save_best_head(run, evaluation)
     if shown:
-        for line in found.lines():
+        for line in evaluation.lines():
             result(line)
-        result(f"* marks the reported head: {found.chosen.choice}")
-        _show(name, "sentences", found.scores)
-    return found
+        result(f"* marks the reported head: {evaluation.chosen.choice}")
+        _show(name, "sentences", evaluation.scores)
+    return evaluation
 
 
 def _score_predictions(
@@ -286,13 +287,13 @@ def _score_predictions(
     with _to(extent.output) as write:
         for name, source in chosen.items():
             log(f"{name}: {run.task.info.evaluating}")
-            found = score(run, name, source, how)
-            evaluations.append(found)
-            for note in found.notes:
+            evaluation = score(run, name, source, how)
+            evaluations.append(evaluation)
+            for note in evaluation.notes:
                 log(f"heedful: {name}: {note}")
             if shown:
-                _show(name, run.task.info.unit, found.scores)
-            write(json_text({"split": name, **row}) for row in found.rows())
+                _show(name, run.task.info.unit, evaluation.scores)
+            write(json_text({"split": name, **row}, allow_nan=False) for row in evaluation.rows())
     return evaluations
 
 
@@ -306,7 +307,7 @@ def _to(output: Path | None) -> Iterator[Callable[[Iterable[str]], None]]:
         yield lambda lines: file.writelines(line + "\n" for line in lines)
 
 
-def _show(name: str, unit: str, scores: list[Any]) -> None:
+def _show(name: str, unit: str, scores: "Sequence[Score]") -> None:
     """Print one line per score with value and signature, followed by token shares if present."""
     result(f"{name}: {scores[0].counts.get(unit, 0):,} {unit}")
     for score in scores:

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from itertools import chain
 from math import inf
 from pathlib import Path
-from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from heedful.cli import options
 from heedful.cli.inputs import Source
 from heedful.cli.options import DecodingOverrides, Device, Json, changed_decoding, from_command_line
-from heedful.cli.output import check_out, log, one_line, result, result_in_pieces, whole_file
+from heedful.cli.output import check_out, log, one_line, result, result_in_pieces, terminal_width, whole_file
 from heedful.errors import RequestError
 from heedful.explain.classes import CLASSES
 from heedful.explain.views import ALL, VIEWS, check_image, check_names, view_module
@@ -75,7 +74,7 @@ class Inputs:
         ),
     ] = None
 
-    def read(self, run: "Run") -> list[Any]:
+    def read(self, run: "Run") -> Sequence[str | tuple[str, ...]]:
         """Return the inputs in the form the run takes: arguments first, then the lines of ``--inputs``.
 
         Raises:
@@ -182,7 +181,7 @@ class Form:
         Path | None,
         typer.Option(
             help="Write a self-contained page (.html), an image (.svg, .png: of the view, else of attention) "
-            "or data (.json).",
+            "or data (.json)."
         ),
     ] = None
     as_json: Json = False
@@ -288,14 +287,14 @@ def _heads(seen: "Explanation", choice: "Choice") -> list[tuple[str, int]]:
     Raises:
         RequestError: no such head was captured.
     """
-    found = [
+    chosen = [
         (each.tap, head)
         for each in seen.maps
         if each.layer == choice.layer
         for head in each.heads
         if choice.head in (None, head)
     ]
-    if not found:
+    if not chosen:
         name = f"{choice.layer + 1}" if choice.head is None else f"{choice.layer + 1}.{choice.head + 1}"
         layers = sorted({each.layer + 1 for each in seen.maps})
         heads = sorted({head + 1 for each in seen.maps for head in each.heads})
@@ -303,7 +302,7 @@ def _heads(seen: "Explanation", choice: "Choice") -> list[tuple[str, int]]:
         raise RequestError(
             f"--exact {name}: this head is not shown; {shown if layers else 'no head is shown'}"
         )
-    return found
+    return chosen
 
 
 def _show(seen: "Explanation", tokens: bool) -> None:
@@ -346,6 +345,6 @@ def _show_maps(seen: "Explanation", tokens: bool) -> None:
 def _show_alignment(shown: "AttentionMatrix") -> None:
     from heedful.explain.terminal import choose_style, heat_map
 
-    width = max(40, get_terminal_size((80, 24)).columns)
+    width = terminal_width()
     style = choose_style(sys.stdout)
     result(heat_map(shown.keys.tokens, shown.queries.tokens, shown.weights, style=style, width=width))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, TypeVar
 
 from heedful.errors import DataError, RequestError, nearest
 from heedful.files import is_unicode
@@ -59,8 +59,8 @@ class Source:
         if file != "-":
             from heedful.data.lines import find, raw_lines
 
-            found = find(file, Path())
-            return cls(found.name, raw_lines(found))
+            located = find(file, Path())
+            return cls(located.name, raw_lines(located))
         if sys.stdin is None:
             raise RequestError("standard input is closed: expected input to read")
         stream, name = sys.stdin.buffer, "standard input"
@@ -232,14 +232,14 @@ class InputFormat:
             DataError: it is the first line and lacks required keys.
         """
         try:
-            found = self._in_object(line, location) if structured else self._in_fields(line, location)
+            parsed = self._in_object(line, location) if structured else self._in_fields(line, location)
         except _ValueRefusedError as error:
             return Input({}, str(error))
         except DataError as error:
-            found = Input({}, str(error))
-        if location.line == 1 and not found.record.keys() >= {*self.keys}:
-            raise DataError(found.error)
-        return found
+            parsed = Input({}, str(error))
+        if location.line == 1 and not parsed.record.keys() >= {*self.keys}:
+            raise DataError(parsed.error)
+        return parsed
 
     def _in_fields(self, line: str, location: "Location") -> Input:
         every = (*self.keys, *self.more)
@@ -287,7 +287,7 @@ class InputFormat:
         return f'expected an object with a string{" or a list of strings" * self.listed} under "{key}"'
 
 
-def _type_name(value: Any) -> str:
+def _type_name(value: object) -> str:
     """Return the JSON name of the type of `value`."""
     names = {str: "a string", type(None): "null", bool: "a boolean", int: "a number", float: "a number"}
     return {**names, list: "a list"}.get(type(value), "an object")
@@ -296,7 +296,7 @@ def _type_name(value: Any) -> str:
 # JSON that can be written back ------------------------------------------------------------------------------
 
 
-def _parse(line: str) -> Any:
+def _parse(line: str) -> object:
     """Parse JSON.
 
     Raises:
@@ -306,11 +306,7 @@ def _parse(line: str) -> Any:
     nested = _ValueRefusedError(f"lists and objects must be nested at most {DEEPEST} deep")
     try:
         value = json.loads(
-            line,
-            parse_constant=_constant,
-            parse_float=_float,
-            parse_int=_integer,
-            object_pairs_hook=_unique,
+            line, parse_constant=_constant, parse_float=_float, parse_int=_integer, object_pairs_hook=_unique
         )
     except RecursionError:
         raise nested from None
@@ -340,7 +336,7 @@ def _integer(written: str) -> int:
         raise _ValueRefusedError(f"value out of range: {why}") from None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> JsonObject:
+def _unique(pairs: list[tuple[str, object]]) -> JsonObject:
     """Build a JSON object; refuse duplicate keys, since one of their values would be lost."""
     record = dict(pairs)
     if len(record) < len(pairs):
@@ -354,7 +350,7 @@ def _short(text: str) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + "…"
 
 
-def _depth(value: Any) -> int:
+def _depth(value: object) -> int:
     """Return the nesting depth of lists and objects."""
     depth, level = 0, [value]
     while level := [each for each in level if isinstance(each, list | dict)]:

@@ -73,7 +73,6 @@ def lab(
 
 
 def _list(experiments: "list[Experiment]", as_json: bool) -> None:
-    """List all experiments."""
     from heedful.lab.experiment import as_dict
     from heedful.lab.registry import parts
     from heedful.lab.text import listing

@@ -126,7 +126,6 @@ def _imports(frame: FrameType | None) -> bool:
 
 
 def _run(arguments: list[str]) -> None:
-    """Run the command with `arguments`."""
     command = typer.main.get_command(app)
     with command.make_context("heedful", _plugins_first(arguments)) as context:
         command.invoke(context)
@@ -180,7 +179,7 @@ def _os_error_message(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
 
 
-def _warn(message: Warning | str, category: type[Warning], *place: Any) -> None:
+def _warn(message: Warning | str, category: type[Warning], *place: object) -> None:
     """Log a warning without its code location; ignore deprecations, which users cannot act on."""
     if not issubclass(category, DeprecationWarning | PendingDeprecationWarning | FutureWarning):
         log(f"heedful: warning: {message}")

@@ -9,7 +9,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, get_type_hints
 
 import typer
 
@@ -25,8 +25,7 @@ Precision = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N.")]
 DecodingOverrides = Annotated[
-    list[str] | None,
-    typer.Option(metavar="KEY=VALUE", help="Override a decoding setting; may be repeated."),
+    list[str] | None, typer.Option(metavar="KEY=VALUE", help="Override a decoding setting; may be repeated.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -79,7 +78,7 @@ def grouped(verb: Callable[..., None]) -> Callable[..., None]:
     groups: JsonObject = {name: each for name, each in annotations.items() if is_dataclass(each)}
 
     @wraps(verb)
-    def flat(**values: Any) -> None:
+    def flat(**values: object) -> None:
         instances = {
             name: group(**{each.name: values.pop(each.name) for each in fields(group)})
             for name, group in groups.items()

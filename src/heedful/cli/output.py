@@ -14,10 +14,14 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
-from typing import IO, Any, TextIO
+from shutil import get_terminal_size
+from typing import IO, TYPE_CHECKING, TextIO
 
 from heedful import files
 from heedful.errors import RequestError, WorkError, escaped
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 
 def log(line: str) -> None:
@@ -30,9 +34,9 @@ def result(line: str) -> None:
     write_result(f"{line}\n")
 
 
-def json_result(value: Any) -> None:
+def json_result(value: object) -> None:
     """Write one JSON object to standard output."""
-    result(json_text(value))
+    result(files.json_text(value, allow_nan=False))
 
 
 def result_in_pieces(pieces: Iterable[str]) -> None:
@@ -57,11 +61,6 @@ def _escape_for_terminal(text: str) -> str:
     if not sys.stdout.isatty():
         return text
     return "".join(part if n % 2 else escaped(part) for n, part in enumerate(_CELL.split(text)))
-
-
-def json_text(value: Any) -> str:
-    """Return JSON on one line; only unpaired surrogates, which UTF-8 cannot encode, are escaped."""
-    return files.json_text(value, allow_nan=False)
 
 
 def check_out(out: Path | None, suffixes: Sequence[str]) -> None:
@@ -111,6 +110,11 @@ def columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Itera
         yield "  ".join(cells).rstrip()
 
 
+def terminal_width() -> int:
+    """Return the terminal width, at least 40; 80 if there is no terminal."""
+    return max(40, get_terminal_size((80, 24)).columns)
+
+
 def one_line(text: str) -> str:
     r"""Escape newline, carriage return and backslash as ``\n``, ``\r`` and ``\\``.
 
@@ -152,7 +156,7 @@ class _Guarded(RawIOBase):
     def isatty(self) -> bool:
         return os.isatty(self._descriptor)
 
-    def write(self, content: Any) -> int:
+    def write(self, content: "ReadableBuffer") -> int:
         """Write as many bytes as the descriptor accepts; drop all of them on an error.
 
         Raises:
@@ -166,7 +170,7 @@ class _Guarded(RawIOBase):
                 select.select([], [self._descriptor], [])
             except OSError as error:
                 if not self._raises:
-                    return len(content)
+                    return memoryview(content).nbytes
                 self._raises = False
                 has_vanished = error.errno == errno.EIO and stat.S_ISCHR(os.fstat(self._descriptor).st_mode)
                 if has_vanished or isinstance(error, ConnectionError):

@@ -1,7 +1,6 @@
 """The command ``heedful recipes``."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import typer
 
@@ -70,7 +69,7 @@ def _data(source: JsonMapping) -> str:
     return next(iter(folders), source.get("name", "your own"))
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: object) -> Iterator[str]:
     """Yield all strings in a tree."""
     if isinstance(value, str):
         yield value

@@ -30,9 +30,7 @@ _REASONS = {
 
 def train(
     recipe: str = typer.Argument(
-        ...,
-        metavar="RECIPE",
-        help="YAML file, name of a shipped recipe, or, with --resume, a run folder.",
+        ..., metavar="RECIPE", help="YAML file, name of a shipped recipe, or, with --resume, a run folder."
     ),
     overrides: list[str] = typer.Argument(None, metavar="KEY=VALUE", help="Override keys of the recipe."),
     out: Path = typer.Option(None, help="Run folder. [default: runs/NAME]"),
@@ -109,7 +107,6 @@ def train_into(
 
 
 def _result_record(folder: Path, metric: str, outcome: "TrainingResult") -> JsonObject:
-    """Return the result of a training for JSON."""
     state = outcome.state
     best = state.best[0] if state.best else None
     return {

@@ -4,7 +4,7 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import UInt8
@@ -27,6 +27,7 @@ from heedful.data.lines import (
 )
 from heedful.data.text import Index, field_at, texts_at, too_few
 from heedful.errors import DataError
+from heedful.typing import JsonObject
 
 DOCUMENT = "-DOCSTART-"
 """The first field of a line that only marks the beginning of a document."""
@@ -126,7 +127,7 @@ def _questions(file: File) -> Rows:
                 yield LocatedRow(row, where)
 
 
-def _entries(record: Any, field: str, name: str) -> list[Any]:
+def _entries(record: object, field: str, name: str) -> list[JsonObject]:
     """Return the objects in a list field of an object.
 
     Raises:
@@ -167,7 +168,7 @@ class IdxSource(Source):
             where = Location(first, number)
             yield LocatedRow({c: self._item(x, where) for c, x in zip(held, items, strict=True)}, where)
 
-    def _item(self, item: Any, where: Location) -> LazyImage | str:
+    def _item(self, item: UInt8[np.ndarray, "..."], where: Location) -> LazyImage | str:
         if np.ndim(item) == 2:
             return LazyImage(item, str(where))
         if self.names is None:

@@ -159,12 +159,7 @@ class Batch(_Tensors):
 
     @classmethod
     def with_special_tokens(
-        cls,
-        parts: Sequence[Sequence[Ids]],
-        *,
-        classify: int,
-        separate: int,
-        samples: Sequence[int] = (),
+        cls, parts: Sequence[Sequence[Ids]], *, classify: int, separate: int, samples: Sequence[int] = ()
     ) -> "Batch":
         """Build ``<cls> a <sep>``, or ``<cls> a <sep> b <sep>`` with segments 0 and 1 for pairs; no targets.
 

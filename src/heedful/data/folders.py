@@ -68,7 +68,6 @@ class FolderSource(Source):
 
 
 def _classes(folder: File) -> dict[str, list[File]]:
-    """Return the files of each class."""
     found = sorted(path for path in folder.path.iterdir() if not path.name.startswith("."))
     folders = [File(path, str(Path(folder.name) / path.name)) for path in found if path.is_dir()]
     classes = {each.path.name: files_in(each) for each in folders}

@@ -1,10 +1,10 @@
 """Data sets of the Hugging Face ``datasets`` library: by name, from files, or saved to disk."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 from pydantic import Field, model_validator
 
@@ -12,9 +12,37 @@ from heedful.data.images import LazyImage
 from heedful.data.lines import LocatedRow, Location, Paths, Rows, Source, expand, find_all
 from heedful.data.text import field_at
 from heedful.errors import DataError, nearest
+from heedful.typing import JsonMapping
 
 _SAVED = ("state.json", "dataset_dict.json")
 _READERS = ("json", "csv", "parquet", "text")
+
+Reader = Callable[[JsonMapping, Location], str | list[str] | LazyImage]
+"""Function that reads a column of a record."""
+
+
+class Dataset(Protocol):
+    """What is used of the library's data sets; streamed ones may have no features."""
+
+    features: Mapping[str, Any] | None
+
+    def select_columns(self, column_names: list[str]) -> Self:
+        """Return the data set with only these columns."""
+
+    def cast_column(self, column: str, feature: object) -> Self:
+        """Return the data set with another feature for a column."""
+
+    def __iter__(self) -> Iterator[JsonMapping]: ...
+
+
+@runtime_checkable
+class ClassLabel(Protocol):
+    """What is used of the library's class labels."""
+
+    num_classes: int
+
+    def int2str(self, values: int) -> str:
+        """Return the name of a class."""
 
 
 class DatasetsSource(Source):
@@ -87,7 +115,7 @@ class DatasetsSource(Source):
             source = " ".join([self.path, *([files] if isinstance(files, str) else files)])
             raise DataError(f"datasets: cannot load {source} (split {self.split}): {reason[:500]}") from error
 
-    def _load(self, folder: Path | None, files: list[str] | None) -> Any:
+    def _load(self, folder: Path | None, files: list[str] | None) -> Dataset:
         import datasets
 
         if folder is None or not any((folder / name).exists() for name in _SAVED):
@@ -105,7 +133,7 @@ class DatasetsSource(Source):
             raise DataError(f"datasets: {self.path} has no split {self.split!r}; it has {', '.join(loaded)}")
         return loaded[self.split]
 
-    def _rows(self, dataset: Any) -> Rows:
+    def _rows(self, dataset: Dataset) -> Rows:
         name = f"{self.path}[{self.split}]"
         dataset, readers = self._select(dataset)
         with self._library_errors():  # with streaming, the library reads (and fails) here
@@ -113,7 +141,7 @@ class DatasetsSource(Source):
                 where = Location(name, number)
                 yield LocatedRow({column: read(record, where) for column, read in readers.items()}, where)
 
-    def _select(self, dataset: Any) -> tuple[Any, dict[str, Callable[[Any, Location], Any]]]:
+    def _select(self, dataset: Dataset) -> tuple[Dataset, dict[str, Reader]]:
         """Select the requested fields, so that no others are decoded, and the reader of each column."""
         features = {} if dataset.features is None else dataset.features
         tops = {f: f if f in features else f.split(".")[0] for f in self.columns.values()}
@@ -125,25 +153,25 @@ class DatasetsSource(Source):
                 )
         if features:
             dataset = dataset.select_columns(sorted(set(tops.values())))
-        readers: dict[str, Callable[[Any, Location], Any]] = {}
+        readers: dict[str, Reader] = {}
         for column, field in self.columns.items():
             feature = features.get(field)
             labels = getattr(feature, "feature", feature)  # the feature of the items of a list
             if type(feature).__name__ == "Image":
                 dataset = dataset.cast_column(field, type(feature)(decode=False))
                 readers[column] = partial(_image, field)
-            elif hasattr(labels, "int2str"):
+            elif isinstance(labels, ClassLabel):
                 readers[column] = partial(_labels, field, labels)
             else:
                 readers[column] = partial(_text, field)
         return dataset, readers
 
 
-def _text(field: str, record: Any, where: Location) -> str | list[str]:
+def _text(field: str, record: JsonMapping, where: Location) -> str | list[str]:
     return field_at(record, field, where)
 
 
-def _image(field: str, record: Any, where: Location) -> LazyImage:
+def _image(field: str, record: JsonMapping, where: Location) -> LazyImage:
     """Return a stored image: the bytes of a file, a path, or nothing."""
     stored = record[field] or {"bytes": None, "path": None}
     if stored["bytes"] is None and stored["path"] is None:
@@ -151,10 +179,10 @@ def _image(field: str, record: Any, where: Location) -> LazyImage:
     return LazyImage(Path(stored["path"]) if stored["bytes"] is None else stored["bytes"], str(where))
 
 
-def _labels(field: str, labels: Any, record: Any, where: Location) -> str | list[str]:
+def _labels(field: str, labels: ClassLabel, record: JsonMapping, where: Location) -> str | list[str]:
     """Return the name of a class index, or the names of a list of them."""
 
-    def name(value: Any, path: str) -> str:
+    def name(value: int | None, path: str) -> str:
         if value is None or not 0 <= value < labels.num_classes:
             raise DataError(f"{where}: field {path!r} is not a label ({value})")
         return str(labels.int2str(value))

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import UInt8
@@ -57,7 +57,7 @@ class LazyImage:
     name: str
 
     @classmethod
-    def of(cls, given: Any, name: str = "an image") -> "LazyImage":
+    def of(cls, given: object, name: str = "an image") -> "LazyImage":
         """Make an image from a path, the bytes of a file, an array or a Pillow image.
 
         Raises:

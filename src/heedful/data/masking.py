@@ -152,12 +152,7 @@ class Masking:
                 return
 
     def _spans(
-        self,
-        words: Sequence[tuple[int, int]],
-        lengths: SpanLengths,
-        budget: int,
-        n_tokens: int,
-        draw: Draw,
+        self, words: Sequence[tuple[int, int]], lengths: SpanLengths, budget: int, n_tokens: int, draw: Draw
     ) -> Iterator[tuple[int, int]]:
         """Select spans of words at random free positions; acceptance never depends on a span's length."""
         enough = budget - lengths.overshoot * n_tokens / len(words)

@@ -57,12 +57,7 @@ class Draw:
 
 
 def plan(
-    lengths: Lengths,
-    *,
-    tokens_per_update: int,
-    seed: int,
-    epoch: int,
-    remaining: Samples | None = None,
+    lengths: Lengths, *, tokens_per_update: int, seed: int, epoch: int, remaining: Samples | None = None
 ) -> list[Samples]:
     """Split an epoch into updates of samples with similar lengths; each sample is in exactly one.
 

@@ -27,26 +27,17 @@ class Limit(Protocol):
     @property
     def reason(self) -> str:
         """The reason in reports for a row that exceeds the limit: "source longer than 30"."""
-        ...
 
     def over(self, row: EncodedRow) -> str | None:
         """Describe by how much the row exceeds the limit, for an error message; None if it does not."""
-        ...
 
     def cut(self, row: EncodedRow) -> EncodedRow:
         """Truncate the row to the limit."""
-        ...
 
 
 @dataclass(frozen=True)
 class ColumnLimit:
-    """The maximum number of ids of a column. A `Limit`.
-
-    Args:
-        column: the name of the column.
-        most: the maximum.
-        key: the setting that defines it.
-    """
+    """The maximum number of ids of a column. A `Limit`."""
 
     column: str
     most: int

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import chain, groupby, islice, zip_longest
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, NonNegativeInt, field_validator
 
@@ -120,7 +120,7 @@ class ChainSource(Source):
 SourceConfig = Annotated[_OneSource | BesideSource | ChainSource, Field(discriminator="kind")]
 
 
-def list_columns(config: Any) -> Iterator[str]:
+def list_columns(config: object) -> Iterator[str]:
     """Yield the columns of a source, or of its sources, whose lists are kept as lists (`JsonlSource`)."""
     yield from getattr(config, "lists", ())
     for source in getattr(config, "sources", ()):

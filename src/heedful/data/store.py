@@ -14,13 +14,13 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from heedful.config import Config
+from heedful.data.images import LazyImage
 from heedful.data.lines import LocatedRow, Row
 from heedful.errors import DamagedError, RequestError
 from heedful.files import os_errors_raised, parse_json, sha256, sync
@@ -281,7 +281,7 @@ def _read_header(path: Path) -> Header:
                 f"{path}: unsupported token store version {record['version']}; expected version {VERSION}"
             )
         header = Header.model_validate_json(content)
-    except (OSError, ValueError, ValidationError) as error:
+    except (OSError, ValueError) as error:
         raise DamagedError(f"{path / HEADER}: is damaged; delete the folder and rebuild the store") from error
     if header.format != FORMAT:
         raise RequestError(f"{path}: not a token store: its format is {header.format!r}")
@@ -334,7 +334,7 @@ class RowDigest:
         return self._hash.hexdigest()
 
 
-def _content(value: Any) -> tuple[bytes, int]:
+def _content(value: str | list[str] | LazyImage) -> tuple[bytes, int]:
     """Return the bytes of a value and a type mark, so that an image never equals a text of the same bytes."""
     if isinstance(value, str):
         return _utf8(value), 0

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -324,7 +324,7 @@ def record_of(line: str, where: Location) -> JsonObject:
     return record
 
 
-def field_at(record: Any, path: str, where: Location) -> str | list[str]:
+def field_at(record: object, path: str, where: Location) -> str | list[str]:
     """Return the text of the field ``path``, or the texts of a list (for example words or sentences).
 
     Numbers and booleans are converted as in JSON; NaN and infinite numbers are errors.
@@ -338,7 +338,7 @@ def field_at(record: Any, path: str, where: Location) -> str | list[str]:
     return _text(value, path, where)
 
 
-def texts_at(record: Any, path: str, where: Location) -> list[str]:
+def texts_at(record: object, path: str, where: Location) -> list[str]:
     """Return the texts of the field ``path`` as a list, of one entry if it is a single text.
 
     Raises:
@@ -348,7 +348,7 @@ def texts_at(record: Any, path: str, where: Location) -> list[str]:
     return found if isinstance(found, list) else [found]
 
 
-def _value_at(value: Any, path: str, where: Location) -> Any:
+def _value_at(value: object, path: str, where: Location) -> object:
     if isinstance(value, dict) and path in value:  # a name may itself contain a dot
         return value[path]
     for name in path.split("."):
@@ -362,7 +362,7 @@ def _value_at(value: Any, path: str, where: Location) -> Any:
     return value
 
 
-def _text(value: Any, path: str, where: Location) -> str:
+def _text(value: object, path: str, where: Location) -> str:
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return json.dumps(value)
     if not isinstance(value, str):

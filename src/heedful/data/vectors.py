@@ -202,9 +202,7 @@ def _is_binary(ahead: bytes, n: int, d: int, path: str) -> bool:
 
 
 def _fits(
-    path: str,
-    read: Callable[[io.BufferedReader], Iterator[_Record]],
-    holds: Callable[[_Record], bool],
+    path: str, read: Callable[[io.BufferedReader], Iterator[_Record]], holds: Callable[[_Record], bool]
 ) -> bool:
     """Whether all records after the first line can be read and parsed, and the predicate holds for each."""
     with _opened(path) as stream:

@@ -7,7 +7,7 @@ of each document from an end token, and all windows have the same length.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,7 +108,7 @@ class Sentences:
         signs: the sentence-boundary properties of the vocabulary.
     """
 
-    def __init__(self, ids: NDArray[Any], signs: SentenceSigns) -> None:
+    def __init__(self, ids: NDArray[np.integer], signs: SentenceSigns) -> None:
         self.size = len(ids)
         self.documents = document_beginnings(ids)
         self.places = sentence_beginnings(ids, signs, self.documents)
@@ -148,14 +148,14 @@ class Sentences:
         return self.back((int(end) + draw.below(self.size - size)) % self.size)
 
 
-def document_beginnings(ids: NDArray[Any]) -> Ids:
+def document_beginnings(ids: NDArray[np.integer]) -> Ids:
     """Return the first token of each non-empty document, ``[documents]``; if there is none, position 0."""
     is_text = ids != SPECIALS.end
     first = is_text & ~np.concatenate([[False], is_text[:-1]])
     return np.flatnonzero(first) if first.any() else np.zeros(1, dtype=np.int64)
 
 
-def sentence_beginnings(ids: NDArray[Any], signs: SentenceSigns, documents: Ids) -> Ids:
+def sentence_beginnings(ids: NDArray[np.integer], signs: SentenceSigns, documents: Ids) -> Ids:
     """Return the first token of each sentence, ``[sentences]``."""
     # Whether a word begins: white space precedes it, in its own piece or in the previous one.
     apart = signs.spaced[ids] | np.roll(signs.spacing[ids], 1)

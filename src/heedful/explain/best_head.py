@@ -15,7 +15,6 @@ other heads implies good alignment.
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from heedful.artifacts.run_folder import RunFolder, read_json, write_json
 from heedful.errors import DamagedError, HeedfulError
@@ -58,13 +57,7 @@ def keep(run: Run, table: Sequence[Rated], pairs: int) -> ShownHead | None:
     if stays := _preferred(run, best, table, pairs):
         return stays
     choice = best.choice
-    value = {
-        "version": VERSION,
-        **choice.to_dict(),
-        "rate": best.rate,
-        "pairs": pairs,
-        "weights": weights,
-    }
+    value = {"version": VERSION, **choice.to_dict(), "rate": best.rate, "pairs": pairs, "weights": weights}
     try:
         write_json(run.folder.path / FILE, value)
     except (OSError, HeedfulError):
@@ -144,7 +137,7 @@ def _weights(folder: RunFolder) -> str | None:
     """Return the hash of the run's weights, from its card."""
     if not folder.card.is_file():
         return None
-    entry: Any = folder.require()["files"].get(folder.weights.name)
+    entry = folder.require()["files"].get(folder.weights.name)
     return None if entry is None else entry["sha256"]
 
 

@@ -3,11 +3,10 @@
 import textwrap
 import unicodedata
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from io import BytesIO
-from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -17,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontEntry, findSystemFonts, fontManager, get_font
 from matplotlib.image import imread
 from matplotlib.text import Text
+from numpy.typing import ArrayLike
 
 from heedful.errors import RequestError
 from heedful.explain.matrix import printable
@@ -101,7 +101,11 @@ def label_rows(axes: Axes, tokens: Sequence[str]) -> None:
     quiet(axes)
 
 
-def label_heads(axes: Axes, layers: Any, heads: Any) -> None:
+Ticks = tuple[ArrayLike, Iterable[str]]
+"""The positions of ticks and their labels."""
+
+
+def label_heads(axes: Axes, layers: Ticks, heads: Ticks) -> None:
     """Label a table of layers by heads; both are ticks and their labels."""
     axes.set_xticks(*heads, fontsize=8)
     axes.set_yticks(*layers, fontsize=8)

@@ -234,7 +234,6 @@ def _log_probs(
 
 
 def _best(run: Run, maps: Sequence[Map]) -> Best | None:
-    """Return the value of `Explanation.best`."""
     choice = best_head(run)
     if choice is None:
         return None

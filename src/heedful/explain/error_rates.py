@@ -33,13 +33,7 @@ from heedful.runs.run import Run
 from heedful.tasks import evaluation
 from heedful.tasks.generation.sequence_formats import TWO_SIDES, ConcatenatedFormat, EncoderDecoderFormat
 from heedful.tasks.inputs.processor import SOURCE, TARGET, Tokenizers
-from heedful.tasks.metrics.alignment import (
-    Alignment,
-    Link,
-    alignment_error_rate,
-    check_alignments,
-    read_gold,
-)
+from heedful.tasks.metrics.alignment import Alignment, Link, alignment_error_rate, check_alignments, read_gold
 from heedful.tasks.metrics.score import Score
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import END, blank_words, word_ids_of_all

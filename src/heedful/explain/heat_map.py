@@ -49,12 +49,7 @@ SETTINGS: Any = {"svg.hashsalt": "heedful", "svg.fonttype": "path"}
 
 
 def heat_map(
-    source: Sequence[str],
-    target: Sequence[str],
-    weights: ArrayLike,
-    *,
-    title: str = "",
-    note: str = "",
+    source: Sequence[str], target: Sequence[str], weights: ArrayLike, *, title: str = "", note: str = ""
 ) -> Figure:
     """Draw ``weights [target words, source words]`` from 0 (white) to dark blue.
 
@@ -83,13 +78,7 @@ def heat_map(
     image = axes.imshow(matrix, cmap=colours(), vmin=0, vmax=top, aspect="equal", interpolation="nearest")
     _label(axes, columns, rows)
     bar = figure.colorbar(
-        image,
-        ax=axes,
-        ticks=[0, top / 2, top],
-        format="%g",
-        shrink=min(0.6, 1.6 / down),
-        aspect=14,
-        pad=0.02,
+        image, ax=axes, ticks=[0, top / 2, top], format="%g", shrink=min(0.6, 1.6 / down), aspect=14, pad=0.02
     )
     bar.outline.set_visible(False)
     if lines:

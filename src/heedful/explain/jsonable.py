@@ -23,20 +23,10 @@ VERSION = 1
 DIGITS = 6
 
 
-def jsonable(explanation: Explanation) -> JsonObject:
-    """Return the explanation as a JSON-ready dict.
-
-    The weights become Python floats, which take eight times the memory of the arrays; to write large
-    explanations, use `pieces`.
-    """
-    whole = _but_weights(explanation)
-    for plain, each in zip(whole["maps"], explanation.maps, strict=True):
-        plain["weights"] = _rounded(each.weights).tolist()
-    return whole
-
-
 def pieces(explanation: Explanation) -> Iterator[str]:
-    """Yield the JSON of `jsonable` on one line, in pieces; at most one row of weights is a list at a time.
+    """Yield the JSON object on one line, in pieces; at most one row of weights is a list at a time.
+
+    As Python floats, all weights together would take eight times the memory of the arrays.
 
     Raises:
         ValueError: a number is not finite; raised before the first piece.

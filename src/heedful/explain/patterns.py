@@ -71,15 +71,7 @@ EXAMPLES = 3
 
 @dataclass(frozen=True)
 class Example:
-    """One weight as evidence for a pattern.
-
-    Args:
-        input: index of the input, from 0.
-        query: position of the query.
-        key: position of the key.
-        tokens: query and key, as displayed.
-        weight: the attention weight.
-    """
+    """One weight as evidence for a pattern; inputs and positions are counted from 0."""
 
     input: int
     query: int

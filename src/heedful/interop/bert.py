@@ -25,7 +25,7 @@ The tokenizer is converted too (`heedful.interop.wordpiece`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -46,6 +46,7 @@ from heedful.interop.heads import (
 from heedful.interop.names import Numbering, Pair, Table, layers, linear, pair, rows, write_weights
 from heedful.interop.wordpiece import read_wordpiece, write_wordpiece
 from heedful.models.encoder import EncoderConfig
+from heedful.models.language_model import LanguageModelConfig
 from heedful.objectives.classification import ANSWER, TAG
 from heedful.runs.run import Run
 from heedful.tasks.inputs.processor import TaskProcessor, TextProcessor
@@ -269,12 +270,8 @@ def _configuration(settings: Settings, *, pooler: bool) -> tuple[EncoderConfig, 
     return EncoderConfig(**section, pooler=pooler), notes
 
 
-def _check_supported(config: Any, *, pooled: bool) -> None:
+def _check_supported(config: EncoderConfig | LanguageModelConfig, *, pooled: bool) -> None:
     """Check that BERT supports the model.
-
-    Args:
-        config: configuration of the model.
-        pooled: whether a head reads the pooled vector.
 
     Raises:
         RequestError: it does not; the message names the key.
@@ -293,6 +290,7 @@ def _check_supported(config: Any, *, pooled: bool) -> None:
     if config.scale_embedding:
         raise RequestError("model.scale_embedding=true: not supported by BERT: it does not scale embeddings")
     require(config, "BERT", others)
+    assert isinstance(config, EncoderConfig)
     if not config.segments:
         raise RequestError(
             "model.segments=0: not supported by BERT: it adds a segment embedding to every token"

@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from tokenizers import AddedToken, decoders, models, normalizers, processors
 from tokenizers import Tokenizer as Library
@@ -26,7 +26,7 @@ from heedful.interop.tokenizer_files import (
     spelling,
     without_first,
 )
-from heedful.text.configuration import ByteBpeConfig, ByteSplit
+from heedful.text.configuration import ByteBpeConfig, ByteSplit, TokenizerConfig
 from heedful.text.specials import SPECIALS
 from heedful.text.subwords import as_vocabulary, build, byte_letters, first_space, library_data, reserved
 from heedful.text.subwords import pre_tokenizer as words_of
@@ -43,7 +43,7 @@ _BYTES = ByteBpeConfig(kind="byte-bpe", merges=1, split="gpt2")
 _ROLES = {"pad": SPECIALS.pad, "bos": SPECIALS.start, "unk": SPECIALS.unknown}
 
 # Options that heedful's model does not support, with their allowed values.
-_PLAIN: dict[str, tuple[Any, ...]] = {
+_PLAIN: dict[str, tuple[object, ...]] = {
     "dropout": (None, 0.0),
     "continuing_subword_prefix": (None, ""),
     "end_of_word_suffix": (None, ""),
@@ -146,10 +146,10 @@ def _split(path: Path, whole: JsonMapping) -> ByteSplit:
     )
 
 
-def _before(whole: JsonMapping) -> list[Any]:
+def _before(whole: JsonMapping) -> list[object]:
     """Return normalizer and pre-tokenizer, without options that only affect offsets."""
 
-    def plain(value: Any) -> Any:
+    def plain(value: object) -> object:
         if isinstance(value, dict):
             return {key: plain(item) for key, item in value.items() if key != "trim_offsets"}
         return [plain(item) for item in value] if isinstance(value, list) else value
@@ -167,21 +167,17 @@ def _from_parts(checkpoint: Checkpoint) -> _Read:
     path = checkpoint.path / VOCABULARY
     if not all(type(i) is int for i in ids.values()):
         raise DamagedError(f"{path}: all values must be integer ids")
-    return _Read(path, ids, _merges(checkpoint.file(MERGES)), frozenset(), "gpt2")
+    return _Read(path, ids, _merges(checkpoint), frozenset(), "gpt2")
 
 
-def _merges(path: Path) -> list[tuple[str, str]]:
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, ValueError) as error:
-        raise DamagedError(f"{path}: cannot be read: {error}") from None
+def _merges(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     merges = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(checkpoint.text(MERGES).split("\n"), 1):
         if not line.strip() or (number == 1 and line.startswith("#version")):
             continue
         parts = line.rstrip("\r").split(" ")
         if len(parts) != 2:
-            raise DamagedError(f"{path}:{number}: expected two pieces, got {line!r}")
+            raise DamagedError(f"{checkpoint.path / MERGES}:{number}: expected two pieces, got {line!r}")
         merges.append((parts[0], parts[1]))
     return merges
 
@@ -283,7 +279,7 @@ def write_byte_bpe(
     return library.to_str(pretty=True), spelled, numbering
 
 
-def _library(model: models.Model, config: Any) -> Library:
+def _library(model: models.Model, config: TokenizerConfig) -> Library:
     """Return the model with the word splitting and spaces of a kind, as a tokenizer of the library."""
     library = Library(model)
     # Single bytes do not depend on the word splitting.

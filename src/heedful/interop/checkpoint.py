@@ -33,9 +33,6 @@ _EXTRA_PARAMETERS = 1_000_000
 class Checkpoint:
     """A model folder to read; records which files were read and which tensors hold NaN or infinity.
 
-    Args:
-        path: path of the folder.
-
     Raises:
         RequestError: it is not a model folder of transformers.
     """
@@ -73,6 +70,19 @@ class Checkpoint:
         if path not in self.read:
             self.read.append(path)
         return path
+
+    def text(self, name: str) -> str:
+        """Read a UTF-8 file.
+
+        Raises:
+            RequestError: the file does not exist.
+            DamagedError: it cannot be read.
+        """
+        path = self.file(name)
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise DamagedError(f"{path}: cannot be read: {error}") from None
 
     def json(self, name: str) -> JsonObject:
         """Load a JSON file that contains an object.
@@ -178,7 +188,7 @@ class Settings:
         self.values, self.source = values, source
         self.known: set[str] = set()
 
-    def get(self, key: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
+    def get(self, key: str, kind: type | tuple[type, ...], default: object = None) -> Any:
         """Return the value of a key, or the default if it is missing or null.
 
         Raises:
@@ -241,7 +251,7 @@ class Settings:
             raise self.wrong(key, f"expected one of {', '.join(choices)}, got {value!r}")
         return choices[value]
 
-    def refuse(self, key: str, why: str, allowed: tuple[Any, ...] = (None, False)) -> None:
+    def refuse(self, key: str, why: str, allowed: tuple[object, ...] = (None, False)) -> None:
         """Check that the value of a key is one of `allowed`.
 
         Raises:

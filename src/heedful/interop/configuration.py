@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from heedful.config import Config
 from heedful.errors import RequestError
 from heedful.interop.checkpoint import Settings
+from heedful.models.mixers import AttentionConfig
+from heedful.models.stacks import StackConfig
 from heedful.typing import JsonObject
 
 ACTIVATIONS = {
@@ -125,7 +127,7 @@ def write_labels(labels: Collection[str]) -> JsonObject:
     }
 
 
-ALIKE: dict[str, tuple[Any, str]] = {
+ALIKE: dict[str, tuple[object, str]] = {
     "pattern": (None, "its layers are alike"),
     "layer.mixer.kind": ("attention", "it uses attention"),
     "layer.mixer.visible.kind": ("all", "it has no attention windows or blocks"),
@@ -138,7 +140,7 @@ ALIKE: dict[str, tuple[Any, str]] = {
 """What all formats of stacks of attention and feed-forward networks require."""
 
 
-def require(config: Any, whose: str, only: Mapping[str, tuple[Any, str]]) -> None:
+def require(config: StackConfig, whose: str, only: Mapping[str, tuple[object, str]]) -> None:
     """Check that a model can be exported: keys have the only value that the format supports.
 
     Also checks that keys and values are not grouped and that heads have d_model / n_heads dimensions.
@@ -155,6 +157,7 @@ def require(config: Any, whose: str, only: Mapping[str, tuple[Any, str]]) -> Non
         if (found := attrgetter(key)(config)) != value:
             raise RequestError(f"model.{key}={_format_value(found)}: not supported by {whose}: {why}")
     heads = config.layer.mixer
+    assert isinstance(heads, AttentionConfig)
     width = config.d_model / heads.n_heads
     for key, usual in (("n_kv_heads", heads.n_heads), ("d_k", width), ("d_v", width)):
         if (found := getattr(heads, key)) not in (None, usual):
@@ -164,7 +167,7 @@ def require(config: Any, whose: str, only: Mapping[str, tuple[Any, str]]) -> Non
             )
 
 
-def _format_value(value: Any) -> str:
+def _format_value(value: object) -> str:
     """Return a value as it is written in a recipe, shortened to one line."""
     if isinstance(value, list | Config):
         return "[…]" if isinstance(value, list) else "{…}"

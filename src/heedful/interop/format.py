@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -115,7 +115,7 @@ def recipe_of(
     }
 
 
-def _placed(value: Any, part: str) -> Any:
+def _placed(value: object, part: str) -> object:
     """Replace ``{}`` in the strings of a section."""
     if isinstance(value, dict):
         return {key: _placed(each, part) for key, each in value.items()}

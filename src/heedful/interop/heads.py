@@ -98,13 +98,6 @@ def read_head(
 ) -> tuple[JsonObject, TaskProcessor]:
     """Return the recipe, as plain data, and the processor of a run with a task head.
 
-    Args:
-        task: name of the task.
-        what: description of the model.
-        checkpoint: source folder.
-        tokenizer: tokenizer of the run.
-        config: configuration of the model.
-
     Raises:
         RequestError: a setting is not supported.
     """

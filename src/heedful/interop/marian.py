@@ -18,7 +18,7 @@ runs trained by heedful; `load_weights` reads the weights of any folder.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +39,9 @@ from heedful.interop.sentencepieces import (
 )
 from heedful.interop.tokenizer_files import write_same_ids
 from heedful.models.base import Model
+from heedful.models.language_model import LanguageModelConfig
 from heedful.models.positions import SinusoidalConfig
+from heedful.models.recurrent import RecurrentConfig
 from heedful.models.transformer import TransformerConfig, build
 from heedful.runs.run import Run
 from heedful.tasks.inputs.processor import COLUMNS, SOURCE, TARGET, Tokenizers
@@ -296,13 +298,13 @@ def _sizes(settings: Settings) -> tuple[int, int]:
     return source, settings.whole("decoder_vocab_size", source)
 
 
-def _check_supported(config: Any) -> None:
+def _check_supported(config: TransformerConfig | RecurrentConfig | LanguageModelConfig) -> None:
     """Refuse settings that Marian does not support.
 
     Raises:
         RequestError: names the key.
     """
-    if config.kind != "transformer":
+    if not isinstance(config, TransformerConfig):
         raise RequestError(f"model.kind={config.kind}: Marian's model is a transformer")
     others = {
         **ALIKE,

@@ -9,7 +9,7 @@
 The models split text into pieces, the vocabulary numbers them; pieces that it lacks are ``<unk>``.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from heedful.errors import DamagedError, RequestError
 from heedful.interop.checkpoint import Checkpoint, Settings, indented
@@ -27,11 +27,7 @@ VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
 UNKNOWN = "<unk>"
 KIND = SentencePieceConfig(kind="sentencepiece")
 
-_KEYS = {
-    SPECIALS.start: "decoder_start_token_id",
-    SPECIALS.end: "eos_token_id",
-    SPECIALS.pad: "pad_token_id",
-}
+_KEYS = {SPECIALS.start: "decoder_start_token_id", SPECIALS.end: "eos_token_id", SPECIALS.pad: "pad_token_id"}
 
 
 class Numberings(NamedTuple):
@@ -129,10 +125,9 @@ def _tokenizer(checkpoint: Checkpoint, file: str, vocabulary: Vocabulary) -> Tok
 
 
 def _ordinary(model: bytes) -> set[str]:
-    """Return the pieces of ordinary text."""
     from sentencepiece import SentencePieceProcessor
 
-    processor: Any = SentencePieceProcessor(model_proto=model)
+    processor = SentencePieceProcessor(model_proto=model)
     special = (processor.is_control, processor.is_unknown, processor.is_unused)
     ids = range(processor.get_piece_size())
     return {processor.id_to_piece(i) for i in ids if not any(of(i) for of in special)}

@@ -18,7 +18,6 @@ character tables of the library or of Python may be lower-cased, or normalised t
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Library
@@ -69,7 +68,7 @@ def read_library(checkpoint: Checkpoint) -> tuple[Path, Library, JsonObject]:
     return path, library, whole
 
 
-def _undefined(part: Any) -> set[str]:
+def _undefined(part: JsonMapping | None) -> set[str]:
     """Return the special tokens that templates use but do not define; the library would panic on them."""
     if part is None:
         return set()
@@ -86,7 +85,7 @@ def all_ids(whole: JsonMapping) -> dict[str, int]:
     return {**whole["model"]["vocab"], **{token["content"]: token["id"] for token in whole["added_tokens"]}}
 
 
-def spelling(value: Any) -> str | None:
+def spelling(value: object) -> str | None:
     """Return the spelling of a special token, given in tokenizer_config.json as string or object."""
     value = value.get("content") if isinstance(value, dict) else value
     return value if isinstance(value, str) else None
@@ -94,12 +93,6 @@ def spelling(value: Any) -> str | None:
 
 def check_ids(path: Path, ids: Mapping[str, int], config: Settings, default: int) -> None:
     """Check that the ids match the rows of the weights.
-
-    Args:
-        path: path of the tokenizer.
-        ids: ids by spelling of the tokens.
-        config: configuration with vocab_size.
-        default: default of vocab_size.
 
     Raises:
         RequestError: the ids have gaps, or their number is not vocab_size.
@@ -113,7 +106,7 @@ def check_ids(path: Path, ids: Mapping[str, int], config: Settings, default: int
         )  # fmt: skip
 
 
-def settings_file(longest: int, spelled: Mapping[str, str], **more: Any) -> dict[str, str]:
+def settings_file(longest: int, spelled: Mapping[str, str], **more: object) -> dict[str, str]:
     """Return tokenizer_config.json for a tokenizer.json.
 
     Args:
@@ -216,7 +209,7 @@ def _normalizers(config: PreprocessingConfig) -> list[normalizers.Normalizer]:
     return [*form, normalizers.Replace(Regex(_LAST_SIGMA), "ς"), normalizers.Lowercase(), *form]
 
 
-def _decoders(model: SubwordModel) -> list[Any]:
+def _decoders(model: SubwordModel) -> list[decoders.Decoder]:
     """Return the decoders that join pieces, with a space before the first word if the kind has one."""
     kind = model.config.kind
     if kind in ("byte", "byte-bpe"):

@@ -20,7 +20,7 @@ pooler is dropped.
 
 import json
 from collections.abc import Collection
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from heedful.data.images import IMAGE
 from heedful.errors import RequestError
@@ -37,6 +37,7 @@ from heedful.interop.configuration import (
 )
 from heedful.interop.format import ExportedModel, ImportedModel, imported, recipe_of
 from heedful.interop.names import Table, layers, linear, pair, reshaped, write_weights
+from heedful.models.resnet import ResNetConfig
 from heedful.models.vision import VisionConfig
 from heedful.runs.run import Run
 from heedful.tasks.image_classification import ImageProcessor
@@ -152,7 +153,6 @@ class ViT:
 
 
 def _configuration(settings: Settings) -> VisionConfig:
-    """Read the model configuration."""
     for architecture in settings.texts("architectures"):
         if architecture == "ViTForMaskedImageModeling":
             raise settings.wrong("architectures", f"{architecture}: this head is not supported")
@@ -206,20 +206,19 @@ def _sides(settings: Settings, key: str) -> set[int]:
 
 
 def _numbers(settings: Settings, key: str, channels: int) -> tuple[float, ...]:
-    """Read one number per channel."""
     values = settings.get(key, list, [0.5] * channels)
     if len(values) != channels or not all(type(value) in (int, float) for value in values):
         raise settings.wrong(key, f"expected {channels} numbers, one per channel, got {values}")
     return tuple(float(value) for value in values)
 
 
-def _check_supported(config: Any) -> None:
+def _check_supported(config: VisionConfig | ResNetConfig) -> None:
     """Check that ViT supports the model.
 
     Raises:
         RequestError: it does not; the message names the key.
     """
-    if config.kind != "vision":
+    if not isinstance(config, VisionConfig):
         raise RequestError(f"model.kind={config.kind}: not supported by ViT: expected kind vision")
     others = {
         **ALIKE,

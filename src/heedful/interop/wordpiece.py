@@ -13,7 +13,7 @@ from pathlib import Path
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, processors
 
-from heedful.errors import DamagedError, RequestError
+from heedful.errors import RequestError
 from heedful.interop.checkpoint import Checkpoint, Settings
 from heedful.interop.names import Numbering
 from heedful.interop.tokenizer_files import (
@@ -27,15 +27,7 @@ from heedful.interop.tokenizer_files import (
 )
 from heedful.text.configuration import CleaningConfig, WordPieceConfig
 from heedful.text.specials import SPECIALS
-from heedful.text.subwords import (
-    CONTINUES,
-    UNKNOWN,
-    as_vocabulary,
-    build,
-    library_data,
-    normalizer,
-    reserved,
-)
+from heedful.text.subwords import CONTINUES, UNKNOWN, as_vocabulary, build, library_data, normalizer, reserved
 from heedful.text.subwords import pre_tokenizer as words_of
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping, JsonObject
@@ -151,13 +143,9 @@ def _from_lines(checkpoint: Checkpoint) -> _Read:
     """Read vocab.txt, BERT's own file: one entry per line."""
     if not checkpoint.has(VOCABULARY):
         raise RequestError(f"{checkpoint.path}: has no tokenizer: neither {TOKENIZER} nor {VOCABULARY}")
-    path = checkpoint.file(VOCABULARY)
-    try:
-        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    except (OSError, ValueError) as error:
-        raise DamagedError(f"{path}: cannot be read: {error}") from None
+    path = checkpoint.path / VOCABULARY
     ids: dict[str, int] = {}
-    for number, line in enumerate(lines):
+    for number, line in enumerate(checkpoint.text(VOCABULARY).removesuffix("\n").split("\n")):
         if line in ids:
             raise RequestError(
                 f"{path}:{number + 1}: duplicate entry {line!r}; it is also in line {ids[line] + 1}"

@@ -4,7 +4,7 @@ import json
 import re
 import types
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Literal, NamedTuple, TypeGuard, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -12,24 +12,19 @@ from pydantic_core import ErrorDetails
 
 from heedful.config import ChangesOf
 from heedful.errors import RequestError, nearest
-from heedful.recipes.trees import COMMAND_LINE, Mark, Path, Tree, dotted
+from heedful.recipes.trees import COMMAND_LINE, Mark, Part, Path, Tree, dotted
 from heedful.recipes.yaml import describe, show
 from heedful.typing import JsonMapping, JsonObject
 
 T = TypeVar("T")
 
-_NUMBER = dict.fromkeys(("float_type", "float_parsing", "decimal_type", "complex_type"), "a number")
-_WHOLE = dict.fromkeys(("int_type", "int_from_float", "int_parsing", "int_parsing_size"), "a whole number")
-_TRUTH = dict.fromkeys(("bool_type", "bool_parsing"), "true or false")
-_MAP = dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "mapping_type"), "a map")
-_LIST = dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "a list")
 # Descriptions of expected values, by pydantic's error type; braces are filled from the error's context.
 _EXPECTED: dict[str, str] = {
-    **_NUMBER,
-    **_WHOLE,
-    **_TRUTH,
-    **_MAP,
-    **_LIST,
+    **dict.fromkeys(("float_type", "float_parsing", "decimal_type", "complex_type"), "a number"),
+    **dict.fromkeys(("int_type", "int_from_float", "int_parsing", "int_parsing_size"), "a whole number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "mapping_type"), "a map"),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "a list"),
     "string_type": "text",
     "path_type": "a path",
     "none_required": "null",
@@ -69,7 +64,7 @@ def validate(tree: Tree, root: type[T]) -> T:
         raise explain_errors(error, tree, root) from None
 
 
-def explain_errors(error: ValidationError, tree: Tree, root: Any) -> RequestError:
+def explain_errors(error: ValidationError, tree: Tree, root: object) -> RequestError:
     """Translate a validation error into messages about the recipe, one line per mistake.
 
     For example ``recipe.yaml:12: model.d_modle: unknown key (did you mean 'd_model'?)`` or
@@ -103,7 +98,7 @@ class _Problem(NamedTuple):
     hint: str = ""
 
 
-def _problem(details: ErrorDetails, tree: Tree, root: Any) -> _Problem:
+def _problem(details: ErrorDetails, tree: Tree, root: object) -> _Problem:
     kind, loc = details["type"], details["loc"]
     context: JsonObject = details.get("ctx") or {}
     path, _ = _locate(root, loc, tree)
@@ -122,7 +117,7 @@ def _problem(details: ErrorDetails, tree: Tree, root: Any) -> _Problem:
     return _Problem(path, f"{details['msg']}, got {describe(details['input'])}")
 
 
-def _unknown_key(key: str, model: Any) -> str:
+def _unknown_key(key: str, model: object) -> str:
     names = list(_fields(model))
     _, _, deeper = min(_paths(model, key), default=(0, 0, ""))
     guess = f" (did you mean {deeper!r}?)" if deeper else nearest(key, names)
@@ -130,7 +125,7 @@ def _unknown_key(key: str, model: Any) -> str:
     return f"unknown key{guess}{known}"
 
 
-def _paths(model: Any, key: str, depth: int = 3) -> Iterator[tuple[int, int, str]]:
+def _paths(model: object, key: str, depth: int = 3) -> Iterator[tuple[int, int, str]]:
     """Yield the paths of keys with this name in sections below a section.
 
     Each follows its numbers of sections that are not the default ones, and of sections.
@@ -144,13 +139,13 @@ def _paths(model: Any, key: str, depth: int = 3) -> Iterator[tuple[int, int, str
                 yield other + others, 1 + sections, f"{name}.{path}"
 
 
-def _members(annotation: Any) -> list[Any]:
+def _members(annotation: object) -> list[object]:
     """Return the classes of configurations of a type: itself, or those of a union."""
     inner, _ = _bare(annotation)
     return [_bare(each)[0] for each in get_args(inner)] if _is_union(inner) else [inner]
 
 
-def _wrong_kind(context: JsonMapping, union: Any, key: str) -> str:
+def _wrong_kind(context: JsonMapping, union: object, key: str) -> str:
     quoted = context.get("expected_tags")
     kinds = sorted(re.findall(r"'([^']*)'", quoted)) if quoted else sorted(_tags(union, key))
     choice = f"the kinds are {', '.join(kinds)}" if kinds else "a kind is needed"
@@ -159,7 +154,7 @@ def _wrong_kind(context: JsonMapping, union: Any, key: str) -> str:
     return f"unknown kind {context['tag']!r}{nearest(str(context['tag']), kinds)}; {choice}"
 
 
-def _hint(kind: str, value: Any, context: JsonMapping) -> str:
+def _hint(kind: str, value: object, context: JsonMapping) -> str:
     if kind in ("literal_error", "enum") and isinstance(value, str):
         return nearest(value, re.findall(r"'([^']*)'", str(context["expected"])))
     if kind == "string_type" and isinstance(value, bool | int | float):
@@ -182,7 +177,7 @@ def _blamed(problem: _Problem, tree: Tree) -> Mark:
     named: list[Path] = [tuple(key.split(".")) for key in _DOTTED.findall(problem.text)]
     if problem.path:
         named += [(*problem.path, key) for key in _NAME.findall(problem.text)]
-    marks = [found.mark for path in named if (found := tree.find(path)) is not None]
+    marks = [setting.mark for path in named if (setting := tree.find(path)) is not None]
     # Their last two parts suffice: ``layer.mixer.kind`` may be that of an entry of ``pattern``.
     compared = [tuple(key.split(".")[-2:]) for key in _COMPARED.findall(problem.text) if key != "kind"]
     section = tree.find(problem.path)
@@ -195,19 +190,19 @@ def _blamed(problem: _Problem, tree: Tree) -> Mark:
 
 def _message(group: Sequence[_Problem], tree: Tree) -> str:
     first = group[0]
-    found = tree.find(first.path)
-    is_whole = found is not None and isinstance(found.value, dict) and not first.expected
+    setting = tree.find(first.path)
+    is_whole = setting is not None and isinstance(setting.value, dict) and not first.expected
     mark = _blamed(first, tree) if is_whole else tree.mark_of(first.path)
     key = dotted(first.path)
-    if found is not None and mark.source == COMMAND_LINE and not isinstance(found.value, dict | list):
-        key += f"={show(found.value)}"
+    if setting is not None and mark.source == COMMAND_LINE and not isinstance(setting.value, dict | list):
+        key += f"={show(setting.value)}"
     where = f"{mark}: {key}: " if key else f"{mark}: "
     if not first.expected:
         return where + first.text
     expected = " or ".join(dict.fromkeys(problem.expected for problem in group))
-    got = "nothing" if found is None else describe(found.data)
-    if found is not None and expected.endswith(" entries"):
-        got = str(len(found.value))
+    got = "nothing" if setting is None else describe(setting.data)
+    if setting is not None and expected.endswith(" entries"):
+        got = str(len(setting.value))
     hint = next((problem.hint for problem in group if problem.hint), "")
     return f"{where}expected {expected}, got {got}{hint}"
 
@@ -216,39 +211,32 @@ def _message(group: Sequence[_Problem], tree: Tree) -> str:
 # unions, which are not part of the path.
 
 
-def _locate(root: Any, loc: Sequence[str | int], tree: Tree) -> tuple[Path, Any]:
+def _locate(root: object, loc: Path, tree: Tree) -> tuple[Path, object]:
     """Return the path in the tree for ``loc``, and the type at that path (None if unknown)."""
-    here: Any = root
     path: Path = ()
     for part in loc:
-        here, is_key = _step(here, part, tree, path)
+        root, is_key = _step(root, part, tree, path)
         path = (*path, part) if is_key else path
-    return path, here
+    return path, root
 
 
-def _step(here: Any, part: str | int, tree: Tree, path: Path) -> tuple[Any, bool]:
-    inner, key = _bare(here)
+def _step(annotation: object, part: Part, tree: Tree, path: Path) -> tuple[object, bool]:
+    inner, key = _bare(annotation)
     if _is_model(inner):
         return _fields(inner).get(str(part)), True
     if _is_union(inner):
         return _member(inner, part, key), False
-    arguments = get_args(inner)
-    if isinstance(get_origin(inner), type) and arguments:
-        if part == "[key]":
-            return arguments[0], False
-        return _element(inner, part), True
-    return None, tree.find((*path, part)) is not None
+    container, entries = get_origin(inner), [each for each in get_args(inner) if each is not Ellipsis]
+    if not isinstance(container, type) or not entries:
+        return None, tree.find((*path, part)) is not None
+    if part == "[key]":
+        return entries[0], False
+    # An entry of list[X], dict[K, X], tuple[X, ...] or tuple[X, Y].
+    is_tuple = issubclass(container, tuple)
+    return entries[part if is_tuple and isinstance(part, int) and part < len(entries) else -1], True
 
 
-def _element(container: Any, part: str | int) -> Any:
-    """Return the type of an entry of list[X], dict[K, X], tuple[X, ...] or tuple[X, Y]."""
-    types_ = [argument for argument in get_args(container) if argument is not Ellipsis]
-    if issubclass(get_origin(container), tuple) and isinstance(part, int) and part < len(types_):
-        return types_[part]
-    return types_[-1]
-
-
-def _bare(annotation: Any) -> tuple[Any, str | None]:
+def _bare(annotation: object) -> tuple[object, str | None]:
     """Return a type without annotations and without ``| None``, and its discriminator key."""
     key: str | None = None
     while True:
@@ -265,11 +253,11 @@ def _bare(annotation: Any) -> tuple[Any, str | None]:
         else:
             return annotation, key
         annotation = next((info.config for info in infos if isinstance(info, ChangesOf)), annotation)
-        found = [getattr(info, "discriminator", None) for info in infos]
-        key = next((getattr(each, "__name__", each) for each in found if each is not None), key)
+        keys = [getattr(info, "discriminator", None) for info in infos]
+        key = next((getattr(each, "__name__", each) for each in keys if each is not None), key)
 
 
-def _member(union: Any, part: str | int, key: str | None) -> Any:
+def _member(union: object, part: Part, key: str | None) -> object:
     for member in get_args(union):
         named = part in _tags(member, key) if key else part == getattr(member, "__name__", str(member))
         if named:
@@ -277,7 +265,7 @@ def _member(union: Any, part: str | int, key: str | None) -> Any:
     return None
 
 
-def _tags(annotation: Any, key: str) -> set[str]:
+def _tags(annotation: object, key: str) -> set[str]:
     """Return the values of ``key`` that select this type, or a member of this union."""
     inner, _ = _bare(annotation)
     if _is_model(inner):
@@ -288,15 +276,15 @@ def _tags(annotation: Any, key: str) -> set[str]:
     return set()
 
 
-def _is_union(annotation: Any) -> bool:
+def _is_union(annotation: object) -> bool:
     return get_origin(annotation) in (Union, types.UnionType)
 
 
-def _is_model(annotation: Any) -> bool:
+def _is_model(annotation: object) -> TypeGuard[type[BaseModel]]:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
-def _fields(annotation: Any) -> dict[str, FieldInfo]:
+def _fields(annotation: object) -> dict[str, FieldInfo]:
     inner, _ = _bare(annotation)
     if not _is_model(inner):
         return {}

@@ -7,7 +7,6 @@ from functools import reduce
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
 
 from heedful.data.lines import looks_like_utf16
 from heedful.errors import RequestError, nearest
@@ -19,7 +18,7 @@ from heedful.recipes.yaml import describe, read_value, read_yaml
 SUFFIXES = (".yaml", ".yml")
 
 
-def parse_override(text: str) -> tuple[trees.Path, Any]:
+def parse_override(text: str) -> tuple[trees.Path, object]:
     """Split ``training.optimizer.lr=5e-4`` into its path and its value.
 
     An integer in the path is an index of a list, counted from 0: ``data.train.0.path=x``. A value that begins
@@ -62,10 +61,10 @@ def shipped_recipes() -> dict[str, Traversable]:
     folder = files("heedful").joinpath("recipes")
     if not folder.is_dir():
         return {}
-    found = {
+    recipes = {
         item.name.removesuffix(".yaml"): item for item in folder.iterdir() if item.name.endswith(".yaml")
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(recipes.items()))
 
 
 def resolve(
@@ -111,9 +110,9 @@ def _refuse_empty(tree: Tree, overrides: Tree) -> None:
         RequestError: if an override is an empty map and the recipe has entries there.
     """
     for path, item in overrides.walk():
-        found = tree.find(path)
-        if path and item.value == {} and found is not None and isinstance(found.value, dict) and found.value:
-            key, entries = trees.dotted(path), ", ".join(map(str, found.value))
+        below = tree.find(path)
+        if path and item.value == {} and below is not None and isinstance(below.value, dict) and below.value:
+            key, entries = trees.dotted(path), ", ".join(map(str, below.value))
             raise RequestError(
                 f"{COMMAND_LINE}: {key}={{}}: has no effect: maps are merged key by key, and the recipe has "
                 f"{entries} there; set those, or write {key}=null if the key is optional"

@@ -53,7 +53,7 @@ class DataConfig(Config):
 
     @field_validator("test", mode="before")
     @classmethod
-    def _taken_away(cls, test: Any) -> Any:
+    def _without_removed(cls, test: object) -> object:
         if test is None:
             return {}
         if not isinstance(test, dict):
@@ -76,7 +76,7 @@ class CustomMetric(CustomSection):
     """
 
 
-def _own_loss(value: Any) -> Any:
+def _own_loss(value: object) -> object:
     return {"kind": value} if is_reference(value) else value
 
 

@@ -42,7 +42,7 @@ class Tree:
     mark: Mark
 
     @classmethod
-    def of(cls, data: Any, mark: Mark) -> "Tree":
+    def of(cls, data: object, mark: Mark) -> "Tree":
         """Return plain data as a tree, with the same mark everywhere."""
         if isinstance(data, Mapping):
             return cls({key: cls.of(item, mark) for key, item in data.items()}, mark)
@@ -72,9 +72,9 @@ class Tree:
 
     def mark_of(self, path: Path) -> Mark:
         """Return the mark of the value at ``path``, or of the nearest enclosing value."""
-        while (found := self.find(path)) is None:
+        while (tree := self.find(path)) is None:
             path = path[:-1]
-        return found.mark
+        return tree.mark
 
     def walk(self, path: Path = ()) -> Iterator[tuple[Path, "Tree"]]:
         """Yield this tree and all trees in it, with their paths, outermost first."""
@@ -160,26 +160,23 @@ def check_indices(tree: Tree) -> None:
             raise RequestError(f"{item.mark}: {entry}: {dotted(path)!r} is not a list, so it has no index")
 
 
-def expand(tree: Tree, presets: Presets) -> Tree:
+def expand(tree: Tree, presets: Presets, path: Path = ()) -> Tree:
     """Merge each preset below the map that names it, and remove the key ``preset``.
 
     Args:
         tree: may contain maps such as ``{preset: transformer-tiny, dropout: 0.3}``.
         presets: called with the dotted path of the map (``"model"``) and the name; returns the
             preset's map, or raises `RequestError` (see `preset_table`).
+        path: path of the tree in the recipe.
 
     Raises:
         RequestError: if a preset is unknown, or the ``kind`` of a map differs from that of its preset.
     """
-    return _expand(tree, presets, ())
-
-
-def _expand(tree: Tree, presets: Presets, path: Path) -> Tree:
     if isinstance(tree.value, list):
-        return replace(tree, value=[_expand(t, presets, (*path, i)) for i, t in enumerate(tree.value)])
+        return replace(tree, value=[expand(t, presets, (*path, i)) for i, t in enumerate(tree.value)])
     if not isinstance(tree.value, dict):
         return tree
-    own = {k: _expand(t, presets, (*path, k)) for k, t in tree.value.items() if k != "preset"}
+    own = {k: expand(t, presets, (*path, k)) for k, t in tree.value.items() if k != "preset"}
     rest = replace(tree, value=own)
     if "preset" not in tree.value:
         return rest

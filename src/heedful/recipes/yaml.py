@@ -9,18 +9,18 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import (
     AliasEvent,
+    CollectionStartEvent,
     DocumentStartEvent,
+    Event,
     MappingEndEvent,
     MappingStartEvent,
     ScalarEvent,
     SequenceEndEvent,
-    SequenceStartEvent,
     StreamEndEvent,
 )
 
@@ -47,7 +47,7 @@ _PLAIN = re.compile(r"[A-Za-z_/][\w./+-]*( [\w./+-]+)*", re.ASCII)
 _OLD_BOOLEANS = frozenset({"y", "n", "yes", "no", "on", "off"})
 
 
-def plain_scalar(text: str) -> Any:
+def plain_scalar(text: str) -> str | float | bool | None:
     """Return the value of an unquoted scalar in the core schema of YAML 1.2.
 
     Raises:
@@ -86,7 +86,7 @@ def read_yaml(text: str, name: str) -> Tree:
     return tree
 
 
-def read_value(text: str, name: str) -> Any:
+def read_value(text: str, name: str) -> object:
     """Read the value of an override.
 
     Text that begins with ``[ { ' "`` is parsed as YAML; any other is one plain scalar.
@@ -133,16 +133,16 @@ class _Composer:
     """Builds a tree from the parser's events."""
 
     def __init__(self, text: str, name: str, mark: Mark) -> None:
-        self.events: Iterator[Any] = YAML(typ="safe", pure=True).parse(text)
+        self.events: Iterator[Event] = YAML(typ="safe", pure=True).parse(text)
         self.name = name
         self.mark = mark
         self.anchors: dict[str, tuple[Tree, int]] = {}
         self.count = 0
 
-    def fail(self, event: Any, what: str) -> RequestError:
+    def fail(self, event: Event, what: str) -> RequestError:
         return _wrong(self.name, event.start_mark.line, event.start_mark.column, what)
 
-    def mark_at(self, event: Any) -> Mark:
+    def mark_at(self, event: Event) -> Mark:
         return self.mark if self.mark.source == COMMAND_LINE else Mark(self.name, event.start_mark.line + 1)
 
     def document(self) -> Tree | None:
@@ -159,38 +159,37 @@ class _Composer:
             raise self.fail(after, "a second document starts here; a file must contain one document")
         return tree
 
-    def node(self, event: Any, depth: int) -> Tree:
+    def node(self, event: Event, depth: int) -> Tree:
         if isinstance(event, AliasEvent):
             return self.alias(event)
-        if getattr(event, "ctag", None) is not None:
+        assert isinstance(event, CollectionStartEvent | ScalarEvent)
+        if event.ctag is not None:
             raise self.fail(event, f"tags such as {event.ctag} are not supported; write plain data")
         if depth > MAX_DEPTH:
             raise self.fail(event, f"nested deeper than {MAX_DEPTH} levels")
         before = self.count
         self.add(1, event)
-        tree = self.content(event, depth)
+        tree = Tree(self.content(event, depth), self.mark_at(event))
         if event.anchor is not None:
             self.anchors[event.anchor] = tree, self.count - before
         return tree
 
-    def add(self, n: int, event: Any) -> None:
+    def add(self, n: int, event: Event) -> None:
         self.count += n
         if self.count > MAX_VALUES:
             raise self.fail(event, f"more than {MAX_VALUES} values, with all aliases expanded")
 
-    def alias(self, event: Any) -> Tree:
+    def alias(self, event: AliasEvent) -> Tree:
         if event.anchor not in self.anchors:
             raise self.fail(event, f"there is no finished anchor &{event.anchor} before this alias")
         tree, size = self.anchors[event.anchor]
         self.add(size, event)
         return tree
 
-    def content(self, event: Any, depth: int) -> Tree:
-        if isinstance(event, MappingStartEvent):
-            return Tree(self.mapping(depth), self.mark_at(event))
-        if isinstance(event, SequenceStartEvent):
-            return Tree(self.sequence(depth), self.mark_at(event))
-        return Tree(self.scalar(event), self.mark_at(event))
+    def content(self, event: CollectionStartEvent | ScalarEvent, depth: int) -> object:
+        if isinstance(event, ScalarEvent):
+            return self.scalar(event)
+        return self.mapping(depth) if isinstance(event, MappingStartEvent) else self.sequence(depth)
 
     def sequence(self, depth: int) -> list[Tree]:
         items = []
@@ -209,7 +208,7 @@ class _Composer:
             entries[key] = replace(self.node(next(self.events), depth + 1), mark=self.mark_at(event))
         return entries
 
-    def key(self, event: Any) -> str:
+    def key(self, event: Event) -> str:
         if not isinstance(event, ScalarEvent) or event.ctag is not None:
             raise self.fail(event, "a key must be plain text")
         key = self.scalar(event)
@@ -219,7 +218,7 @@ class _Composer:
             raise self.fail(event, "merge keys (<<) are not part of YAML 1.2; write the keys out")
         return key
 
-    def scalar(self, event: Any) -> Any:
+    def scalar(self, event: ScalarEvent) -> str | float | bool | None:
         if not is_unicode(event.value):
             raise self.fail(event, "half of a surrogate pair is not a character")
         if event.style is not None:
@@ -230,7 +229,7 @@ class _Composer:
             raise self.fail(event, str(error)) from None
 
 
-def dump_yaml(data: Any) -> str:
+def dump_yaml(data: object) -> str:
     """Return plain data, or a `Tree`, as YAML in its order.
 
     ``read_yaml(dump_yaml(data), name).data == data`` for any map of text to maps, lists and scalars.
@@ -242,7 +241,7 @@ def dump_yaml(data: Any) -> str:
     return "\n".join(_lines(data, 0)) + "\n"
 
 
-def _lines(value: Any, indent: int) -> list[str]:
+def _lines(value: object, indent: int) -> list[str]:
     pad = " " * indent
     if isinstance(value, dict) and value:
         return [line for key, item in value.items() for line in _entry(key, item, indent)]
@@ -252,7 +251,7 @@ def _lines(value: Any, indent: int) -> list[str]:
     return [pad + show(value)]
 
 
-def _entry(key: Any, item: Any, indent: int) -> list[str]:
+def _entry(key: object, item: object, indent: int) -> list[str]:
     if not isinstance(key, str):
         raise TypeError(f"a key must be text, got {key!r}")
     head = f"{' ' * indent}{show(key)}:"
@@ -261,13 +260,13 @@ def _entry(key: Any, item: Any, indent: int) -> list[str]:
     return [head, *_lines(item, indent + 2)]
 
 
-def _fits_inline(value: Any) -> bool:
+def _fits_inline(value: object) -> bool:
     if isinstance(value, list | tuple):
         return not any(isinstance(item, dict | list | tuple) for item in value)
     return not isinstance(value, dict) or not value
 
 
-def show(value: Any) -> str:
+def show(value: object) -> str:
     """Return a value as one line of YAML."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{show(k)}: {show(v)}" for k, v in value.items()) + "}"
@@ -299,7 +298,7 @@ def _escape(c: str) -> str:
     return named.get(c) or (f"\\x{ord(c):02x}" if ord(c) < 256 else f"\\U{ord(c):08x}")
 
 
-def describe(value: Any) -> str:
+def describe(value: object) -> str:
     """Describe a value for a message: short scalars in full, maps and lists by their type."""
     if isinstance(value, dict):
         return "a map"

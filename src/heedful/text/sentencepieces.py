@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from heedful.text.specials import SPECIALS
 from heedful.typing import JsonObject
@@ -67,11 +66,9 @@ def model_file(data: JsonObject) -> bytes:
 
 def spelled_pieces(names: Sequence[str]) -> list[bytes]:
     """Return the bytes that each token adds to a text."""
-    return [bytes.fromhex(m[1]) if (m := _BYTE.fullmatch(n)) else _plain(n) for n in names]
-
-
-def _plain(name: str) -> bytes:
-    return name.replace(BLANK, " ").encode()
+    return [
+        bytes.fromhex(m[1]) if (m := _BYTE.fullmatch(n)) else n.replace(BLANK, " ").encode() for n in names
+    ]
 
 
 def encoder(data: JsonObject) -> Callable[[Sequence[str]], list[list[int]]]:
@@ -83,7 +80,7 @@ def encoder(data: JsonObject) -> Callable[[Sequence[str]], list[list[int]]]:
     # Imported here because only such tokenizers need the library.
     from sentencepiece import SentencePieceProcessor
 
-    processor: Any = SentencePieceProcessor(model_proto=model_file(data))
+    processor = SentencePieceProcessor(model_proto=model_file(data))
     learned = Vocabulary.of(data).learned
     ids = {name: number for number, name in enumerate(learned, len(SPECIALS))}
 

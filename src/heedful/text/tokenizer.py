@@ -218,13 +218,7 @@ class Tokenizer:
 
 @dataclass(frozen=True)
 class EncodedTexts:
-    """Texts of one side (source or target) and their token ids.
-
-    Args:
-        tokenizer: the tokenizer of this side.
-        texts: the texts.
-        ids: the token ids of each text.
-    """
+    """Texts of one side (source or target) and their token ids."""
 
     tokenizer: Tokenizer
     texts: Sequence[str]

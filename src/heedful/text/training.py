@@ -8,7 +8,7 @@ fingerprint.
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, assert_never
+from typing import assert_never
 
 from tokenizers import Tokenizer as Library
 from tokenizers import models, trainers
@@ -79,7 +79,6 @@ def train_shared(
 
 
 def _prepared(sides: Iterable[tuple[Iterable[str], PreprocessingConfig]]) -> Iterator[str]:
-    """Yield the pre-processed lines of all sides."""
     number = 0
     for lines, preprocessing in sides:
         for line in lines:
@@ -183,10 +182,7 @@ def _merges(
     size = n_free if config.merges is None else len(alphabet) + config.merges
     assert size is not None
     trainer = trainers.BpeTrainer(
-        vocab_size=size,
-        min_frequency=config.min_frequency,
-        initial_alphabet=alphabet,
-        show_progress=False,
+        vocab_size=size, min_frequency=config.min_frequency, initial_alphabet=alphabet, show_progress=False
     )
     found = _trained(Library(models.BPE()), trainer, words)["merges"]
     # Two merges may produce the same entry, so the library can return more merges than requested.
@@ -201,18 +197,20 @@ def _learn_unigram(config: UnigramConfig, words: Words) -> JsonObject:
     trainer = trainers.UnigramTrainer(
         vocab_size=n_free + 1, special_tokens=[UNKNOWN], unk_token=UNKNOWN, show_progress=False
     )
-    found = _trained(Library(models.Unigram()), trainer, restricted(words, alphabet))["vocab"]
-    pieces = [*((name, 0.0) for name in first), *_most_probable(found, set(alphabet), n_free)]
+    learned = _trained(Library(models.Unigram()), trainer, restricted(words, alphabet))["vocab"]
+    pieces = [*((name, 0.0) for name in first), *_most_probable(map(tuple, learned), set(alphabet), n_free)]
     model = models.Unigram(pieces, SPECIALS.unknown, config.byte_fallback)
     return library_data(config, model)
 
 
-def _most_probable(found: list[list[Any]], letters: set[str], n_free: int) -> list[tuple[str, float]]:
+def _most_probable(
+    scored: Iterable[tuple[str, float]], letters: set[str], n_free: int
+) -> list[tuple[str, float]]:
     """Select all single characters and fill the remaining entries with the highest-scoring pieces.
 
     The library returns more pieces than requested if the characters alone fill the vocabulary.
     """
-    ranked = sorted(((name, score) for name, score in found if name != UNKNOWN), key=lambda p: (-p[1], p[0]))
+    ranked = sorted((piece for piece in scored if piece[0] != UNKNOWN), key=lambda p: (-p[1], p[0]))
     longer = [name for name, _ in ranked if name not in letters]
     kept = letters.union(longer[: n_free - len(letters)])
     return [(name, score) for name, score in ranked if name in kept]

@@ -13,11 +13,15 @@ from heedful.explain.alignment import Choice
 from heedful.explain.attention_sites import Selection
 from heedful.explain.best_head import ENOUGH, FILE, best_head, keep
 from heedful.explain.capture import explain_input
-from heedful.explain.jsonable import jsonable
+from heedful.explain.jsonable import pieces
 from heedful.explain.page.build import numbers_of
 from heedful.explain.summary import mean_of
 from heedful.explain.view import Best
 from heedful.runs.run import load
+
+
+def jsonable(seen):
+    return json.loads("".join(pieces(seen)))
 
 
 def measured(run, pairs, rates):
@@ -222,7 +226,7 @@ def test_what_looks_at_no_source_has_none(explained, name):
 def logged(capsys, run, chosen, pairs, rates=()):
     """Return the log if `chosen` was selected on `pairs` pairs and other heads have the given rates."""
     table = [SimpleNamespace(choice=c, rate=r) for c, r in [(chosen, 0.5), *rates]]
-    AlignmentOptions().make_memory(run, SimpleNamespace(table=table, chosen=table[0], judged=pairs))
+    AlignmentOptions().save_best_head(run, SimpleNamespace(table=table, chosen=table[0], judged=pairs))
     return capsys.readouterr().err.strip()
 
 

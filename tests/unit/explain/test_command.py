@@ -10,13 +10,12 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from heedful.cli.main import app
-from heedful.cli.output import json_text
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
 from heedful.explain.capture import explain_input
 from heedful.explain.classes import CLASSES
 from heedful.explain.heat_map import figure_of
-from heedful.explain.jsonable import jsonable
+from heedful.explain.jsonable import pieces
 from heedful.explain.page import build
 from heedful.explain.summary import mean_of
 from heedful.explain.views import VIEWS
@@ -79,7 +78,7 @@ def test_a_masked_language_model_reads_one_text_or_two(command):
 def test_the_json_of_a_file_and_of_the_output_is_that_of_the_whole(command, explained, tmp_path):
     run, given = explained("classification")
     shown = command("classification", given, "--json", "--out", tmp_path / "x.json")
-    assert shown == json_text(jsonable(explain_input(run, given))) + "\n"
+    assert shown == "".join(pieces(explain_input(run, given))) + "\n"
     assert (tmp_path / "x.json").read_text("utf-8") == shown
 
 

@@ -11,13 +11,17 @@ from heedful.explain.alignment import Choice, between_ids
 from heedful.explain.attention_sites import Selection, find_sites, memory, parts, sites_of, source_part
 from heedful.explain.best_head import best_head, keep
 from heedful.explain.capture import explain_input
-from heedful.explain.jsonable import jsonable
+from heedful.explain.jsonable import pieces
 from heedful.explain.page.build import numbers_of
 from heedful.explain.summary import mean_of, word_alignment
 from heedful.explain.view import Best
 from heedful.explain.views import views_of
 from heedful.tasks.model_input import AnswerOptions
 from heedful.text.specials import SPECIALS
+
+
+def jsonable(seen):
+    return json.loads("".join(pieces(seen)))
 
 
 def loop(whole, n_source):

@@ -1,7 +1,6 @@
 """One run that many threads use at the same time answers each of them as it would alone."""
 
 import itertools
-import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -14,7 +13,7 @@ from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
 from heedful.explain.capture import EVERY_MAP, explain_input
 from heedful.explain.heat_map import figure_of, save
-from heedful.explain.jsonable import jsonable
+from heedful.explain.jsonable import pieces
 from heedful.explain.page import page
 from heedful.explain.views import ALL
 from heedful.runs.run import load
@@ -55,7 +54,7 @@ def jobs(run, name, given, folder):
         seen = explain_input(
             run, given, maps=Selection(kinds=[]) if name in BLIND else EVERY_MAP, views=[ALL]
         )
-        return json.dumps(jsonable(seen)), page(seen)
+        return "".join(pieces(seen)), page(seen)
 
     def drawn():
         path = folder / f"{next(numbers)}.svg"

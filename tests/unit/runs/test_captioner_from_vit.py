@@ -217,6 +217,20 @@ def test_models_that_have_no_such_encoder_are_refused(folder, tmp_path, model, m
         recipe_of(tmp_path)
 
 
+def test_settings_of_an_old_version_are_explained_with_file_and_line(folder, tmp_path):
+    (tmp_path / "other").mkdir()
+    recipe = tmp_path / "other" / "recipe.yaml"
+    recipe.write_text("model:\n  kind: vision\n  n_heads: 3\n  d_ff: x\n  n_layers: two\n")
+    (tmp_path / "captions.yaml").write_text(CAPTIONS.replace("run: vit", "run: other"))
+    with pytest.raises(RequestError) as refused:
+        recipe_of(tmp_path)
+    assert str(refused.value).split("\n") == [
+        f"{recipe}:5: model.n_layers: expected a whole number, got 'two'",
+        f"{recipe}:3: model.n_heads: unknown key (did you mean 'layer.mixer.n_heads'?)",
+        f"{recipe}:4: model.d_ff: unknown key (did you mean 'layer.channels.d_ff'?)",
+    ]
+
+
 def test_an_encoder_of_texts_has_no_part_of_that_name_to_freeze(folder):
     recipe = read_recipe(str(folder / "classes.yaml"), ["start={run: vit, frozen: encoder}"])[0]
     with pytest.raises(

@@ -10,7 +10,7 @@ dental and ``t``/``d`` the retroflex stop, doubled consonants are written double
 
 from collections.abc import Mapping
 from importlib.resources import files
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 Language = Literal["ta", "de"]
 Words = tuple[str, ...]
@@ -210,7 +210,7 @@ PLACES = {verb: {noun: at for other, noun, at in _PLACES if other == verb} for v
 """The places of actions, with the preposition; "on the bank" is the river's, "at the bank" is the other."""
 
 
-def known(table: Mapping[str, Any], language: Language) -> Words:
+def known(table: Mapping[str, object], language: Language) -> Words:
     """Return the keys of the words of a table that a language has."""
     column = {"ta": "tamil", "de": "german"}[language]
     return tuple(key for key, word in table.items() if getattr(word, column))

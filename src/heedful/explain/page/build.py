@@ -285,7 +285,6 @@ def _facts(explanation: Explanation) -> str:
 
 
 def _answered(answer: JsonMapping, task: str) -> str:
-    """Return the text of an answer and its probability."""
     probability = _certainty(answer, task)
     shown = "" if probability is None else f' <span class="p">probability {_number(probability)}</span>'
     text = answer.get("text", "")
@@ -305,7 +304,6 @@ def _number(probability: float) -> str:
 
 
 def _input_text(value: object) -> str:
-    """Return an input as text."""
     if isinstance(value, str | Path | int | float):
         return str(value)
     if isinstance(value, Mapping):

@@ -11,7 +11,6 @@ order, encoded in base64.
 """
 
 import base64
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,7 +69,7 @@ def shades_of(cells: NDArray[np.float64]) -> tuple[NDArray[np.uint8], float]:
     return np.rint(cells / (greatest or 1.0) * SHADES).astype(np.uint8), greatest
 
 
-def text_of(numbers: NDArray[Any]) -> str:
+def text_of(numbers: NDArray[np.integer]) -> str:
     """Encode integers in base64, little-endian."""
     return base64.b64encode(numbers.astype(numbers.dtype.newbyteorder("<")).tobytes()).decode("ascii")
 

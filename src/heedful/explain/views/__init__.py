@@ -49,8 +49,7 @@ VIEWS: dict[str, View] = {
         "loss and probability of each predicted or given token", "an answer that has a probability"
     ),
     "gradients": View(
-        "gradient x input of the answer, for each input token or pixel",
-        "an embedding, or pixels",
+        "gradient x input of the answer, for each input token or pixel", "an embedding, or pixels"
     ),
     "residual": View("norm of the residual stream of each token, by depth", "a stack of blocks"),
     "rollout": View(
@@ -59,14 +58,10 @@ VIEWS: dict[str, View] = {
     ),
     "heads": View("thumbnails of all heads, and how sharp each head is", "attention"),
     "census": View(
-        "class of each head (below), over all inputs",
-        "attention between tokens",
-        is_over_inputs=True,
+        "class of each head (below), over all inputs", "attention between tokens", is_over_inputs=True
     ),
     "distances": View(
-        "mean attention distance of each head, over all inputs",
-        "self-attention",
-        is_over_inputs=True,
+        "mean attention distance of each head, over all inputs", "self-attention", is_over_inputs=True
     ),
     "class-token": View(
         "attention of the class token of an image, by layer",

@@ -134,7 +134,8 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
             ink = legible(colours[row, column])
             axes.text(column, row, shown.sign, ha="center", va="center", color=ink)
         axes.imshow(colours, interpolation="nearest", aspect="equal")
-        label_heads(axes, (range(down), range(1, down + 1)), (range(across), range(1, across + 1)))
+        rows, columns = ((range(n), map(str, range(1, n + 1))) for n in (down, across))
+        label_heads(axes, rows, columns)
         axes.set_title(f"{kind} attention", fontsize=10)
     occurring = {head["pattern"] for head in values["heads"]}
     handles = [

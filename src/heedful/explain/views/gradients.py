@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -97,7 +96,7 @@ def _products(gradient: Float[Tensor, "... d"], given: Float[Tensor, "... d"]) -
     }
 
 
-def _significant(values: Any) -> Any:
+def _significant(values: object) -> object:
     if isinstance(values, list):
         return [_significant(each) for each in values]
     return float(f"{values:.{DIGITS}g}")
@@ -105,16 +104,14 @@ def _significant(values: Any) -> Any:
 
 def _with_pixels(batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
     """Return the batch with differentiable pixels, and the pixels by axis."""
-    found: dict[str, Tensor] = {}
-
-    def leaf(part: Any, axis: str) -> Any:
-        if not isinstance(part, Images):
-            return part
-        found[axis] = part.pixels.detach().clone().requires_grad_()
-        return replace(part, pixels=found[axis])
-
-    batch = replace(batch, inputs=leaf(batch.inputs, INPUT), source=leaf(batch.source, SOURCE))
-    return batch, found
+    pixels: dict[str, Tensor] = {}
+    if isinstance(inputs := batch.inputs, Images):
+        pixels[INPUT] = inputs.pixels.detach().clone().requires_grad_()
+        batch = replace(batch, inputs=replace(inputs, pixels=pixels[INPUT]))
+    if isinstance(source := batch.source, Images):
+        pixels[SOURCE] = source.pixels.detach().clone().requires_grad_()
+        batch = replace(batch, source=replace(source, pixels=pixels[SOURCE]))
+    return batch, pixels
 
 
 @contextmanager

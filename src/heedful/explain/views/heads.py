@@ -1,7 +1,7 @@
 """View ``heads``: thumbnails and sharpness of all heads."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from heedful.typing import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.image import AxesImage
 
 Stack = tuple[str, str, str]
 """Kind of attention, name of the axis of the queries, name of the axis of the keys."""
@@ -116,8 +117,9 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     drawn = blank(width, sum(heights) + 0.85 * len(stacks) + 0.5)
     panels = drawn.subplots(len(stacks), 1, squeeze=False, height_ratios=heights)[:, 0]
     for n, (axes, maps) in enumerate(zip(panels, stacks.values(), strict=True)):
-        image = _draw(axes, names[n], maps, cells[n], aspects[n])
-        ticks = [0, image.norm.vmax / 4, image.norm.vmax]
+        most = float(np.nanmax(cells[n])) or 1.0
+        image = _draw(axes, names[n], maps, cells[n], aspects[n], most)
+        ticks = [0, most / 4, most]
         beside = axes.inset_axes((1 + 0.12 / widths[n], 0, 0.13 / widths[n], 1))
         bar = drawn.colorbar(image, cax=beside, ticks=ticks)
         bar.ax.set_yticklabels([f"{tick:.2g}" for tick in ticks], fontsize=8)
@@ -144,10 +146,12 @@ def _thumbnails(maps: Sequence[Map]) -> Numbers:
     return cells
 
 
-def _draw(axes: "Axes", name: str, maps: Sequence[Map], cells: Numbers, aspect: float) -> Any:
+def _draw(
+    axes: "Axes", name: str, maps: Sequence[Map], cells: Numbers, aspect: float, most: float
+) -> "AxesImage":
     """Draw the thumbnails of a stack as one image with lines between them, each of about `THUMBNAIL` pixels.
 
-    The aspect is the width of a thumbnail divided by its height.
+    The aspect is the width of a thumbnail divided by its height; ``most`` has the darkest colour.
     """
     from matplotlib.colors import PowerNorm
 
@@ -161,7 +165,7 @@ def _draw(axes: "Axes", name: str, maps: Sequence[Map], cells: Numbers, aspect: 
     image = axes.imshow(
         pixels,
         cmap=page_colours(),
-        norm=PowerNorm(0.5, vmin=0, vmax=float(np.nanmax(cells)) or 1.0),
+        norm=PowerNorm(0.5, vmin=0, vmax=most),
         interpolation="none",
         aspect=width / height / aspect,
     )
@@ -177,7 +181,6 @@ def _draw(axes: "Axes", name: str, maps: Sequence[Map], cells: Numbers, aspect: 
 
 
 def _name(kind: str, queries: str, keys: str) -> str:
-    """Return the kind of attention and its axes."""
     of = f"of the {queries}" if queries == keys else f"of the {queries} to the {keys}"
     return f"{NAMES[kind]} {of}"
 

@@ -105,15 +105,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     Raises:
         RequestError: there are no answers, or too many.
     """
-    from heedful.explain.canvas import (
-        blank,
-        check_rows,
-        colours,
-        finished,
-        label_rows,
-        legible,
-        shortened,
-    )
+    from heedful.explain.canvas import blank, check_rows, colours, finished, label_rows, legible, shortened
 
     answers, depths = values["answers"], list(_depths(values))
     if not depths:

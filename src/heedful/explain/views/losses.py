@@ -1,7 +1,7 @@
 """View ``losses``: loss and probability of each answer."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,6 +11,9 @@ from heedful.explain.views.shared import Figure, questions_of, refuse_numbers, r
 from heedful.runs.run import Run
 from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
 
 PREDICTED, GIVEN = "#2f6ca6", "#c8ccd2"
 """Colours of the bars of predicted and of given tokens."""
@@ -105,7 +108,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     numbers = [f"{loss:.2f}" for loss in losses]
     axes.bar_label(bars, numbers, padding=3, fontsize=8, color="0.35", bbox=ground)
     legend = ((PREDICTED, "predicted", not all(given)), (GIVEN, "given", any(given)))
-    handles: list[Any] = [Patch(facecolor=shade, label=name) for shade, name, occurs in legend if occurs]
+    handles: list["Artist"] = [Patch(facecolor=shade, label=name) for shade, name, occurs in legend if occurs]
     if mean is not None and len(answers) > 1:
         line = axes.axvline(mean, color="0.4", linewidth=1, linestyle="--", zorder=0)
         line.set_label(f"mean {mean:.2f}")

@@ -85,11 +85,7 @@ def rollout(layers: Sequence[ArrayLike], *, residual: float = 0.5) -> Numbers:
 
 
 def rollout_across(
-    own: Sequence[ArrayLike],
-    cross: Sequence[ArrayLike],
-    source: ArrayLike,
-    *,
-    residual: float = 0.5,
+    own: Sequence[ArrayLike], cross: Sequence[ArrayLike], source: ArrayLike, *, residual: float = 0.5
 ) -> tuple[Numbers, Numbers]:
     """Compute rollout through a decoder whose layers have self-attention, then cross-attention to a source.
 

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from heedful.errors import RequestError
@@ -17,7 +18,7 @@ from heedful.typing import JsonMapping, JsonObject
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Figure
 else:
-    Figure = Any  # matplotlib is imported when a figure is drawn, because that takes long
+    Figure = object  # matplotlib is imported when a figure is drawn, because that takes long
 
 DIGITS = 6
 """Decimal places of rounded numbers."""
@@ -81,7 +82,7 @@ def rounded(value: float) -> float:
     return round(value, DIGITS)
 
 
-def rounded_all(values: Any, digits: int = DIGITS) -> Any:
+def rounded_all(values: ArrayLike, digits: int = DIGITS) -> list[object]:
     """Return an array as nested lists of rounded numbers in fp64; fp32 has no short decimal form."""
     return np.round(np.asarray(values, dtype=np.float64), digits).tolist()
 
@@ -120,7 +121,7 @@ def head_table(title: str, layers: Sequence[JsonMapping], key: str, largest: flo
     rows = []
     for layer in layers:
         values = dict(zip(layer["heads"], layer[key], strict=True))
-        cells: list[Any] = [layer["layer"]]
+        cells: list[object] = [layer["layer"]]
         for head in columns:
             value = values.get(head)
             opens = {"tap": layer["tap"], "head": head - 1}

@@ -7,8 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from heedful.config import Config
 from heedful.models.mixers import AttentionConfig
 from heedful.models.vision import PatchesConfig, VisionConfig
+from heedful.recipes.problems import validate
 from heedful.recipes.schema import Recipe
 from heedful.recipes.trees import Tree
 from heedful.tasks.inputs.images import ImageReader
@@ -59,13 +61,20 @@ class CaptionerFromViT(WarmStart):
         return encoder_weights(tensors, theirs, ours)
 
 
+class _WithModel(Config):
+    """The section ``model`` of a classifier."""
+
+    model: VisionConfig
+
+
 def model_section(theirs: Tree) -> Tree:
     """The section ``model`` of a captioner whose encoder is the model of this section.
 
     Raises:
+        RequestError: lists every invalid setting with file and line.
         ValueError: if it mixes patches in another way or in windows, or has no positions.
     """
-    config = VisionConfig.model_validate(theirs.data)
+    config = validate(Tree({"model": theirs}, theirs.mark), _WithModel).model
     for mixer in (layer.mixer for layer in config.layers):
         if not isinstance(mixer, AttentionConfig):
             raise ValueError(f"mixes patches by {mixer.kind}, and a captioner's encoder by attention")
