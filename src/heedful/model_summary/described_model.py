@@ -140,7 +140,7 @@ def _of_config(config: Any, name: str, requested: RequestedSizes, overrides: Seq
     """Sizes that are not requested are those of the preset with this name."""
     config = configured(config, overrides_tree(f"model.{text}" for text in overrides))
     sizes, origin = _vocabularies(config.kind, name, requested.vocabularies)
-    model: Any = assemble(config, *sizes, device="meta")
+    model = assemble(config, *sizes, device="meta")
     n_classes = CLASSES.get(name, 0) if requested.n_classes is None else requested.n_classes
     if requested.n_classes is not None and "pooled" not in model.heads:
         raise RequestError(f"n_classes: not supported by a {config.kind} model: it generates tokens")
