@@ -136,9 +136,11 @@ def _split(requested: RequestedSizes, overrides: Sequence[str]) -> tuple[Request
     return requested, rest
 
 
-def _of_config(config: Any, name: str, requested: RequestedSizes, overrides: Sequence[str]) -> DescribedModel:
+def _of_config(
+    what: object, name: str, requested: RequestedSizes, overrides: Sequence[str]
+) -> DescribedModel:
     """Sizes that are not requested are those of the preset with this name."""
-    config = configured(config, overrides_tree(f"model.{text}" for text in overrides))
+    config = configured(what, overrides_tree(f"model.{text}" for text in overrides))
     sizes, origin = _vocabularies(config.kind, name, requested.vocabularies)
     model = assemble(config, *sizes, device="meta")
     n_classes = CLASSES.get(name, 0) if requested.n_classes is None else requested.n_classes

@@ -62,7 +62,7 @@ class Values(TorchDispatchMode):
         if func is aten._local_scalar_dense.default:
             return True
         if func is aten.bincount.default:
-            n: int = kwargs.get("minlength", args[2] if len(args) > 2 else 0)
+            n = args[2] if len(args) > 2 else kwargs.get("minlength", 0)
             total = args[0].numel()
             with _disable_current_modes():
                 return torch.tensor([total * (i + 1) // n - total * i // n for i in range(n)])

@@ -189,7 +189,8 @@ class AttentiveDecoder(nn.Module):
             memory = memory.select(order.rows // width)
         x = order.to_time_major(x)
         outputs, carry = self._run(x, order, memory, cache)
-        self._store(cache, carry)
+        cache.previous_output, cache.history, *state = carry
+        cache.state = torch.stack(cast(list[Tensor], state))
         readout, query, context, weights = outputs
         if readout is None:
             readout = self.readout(cast(Tensor, query), x, cast(Tensor, context))
@@ -224,10 +225,6 @@ class AttentiveDecoder(nn.Module):
             return (None, query, context, weights_for_tap), (None, history, *after)
         previous_output = self.readout(query, y, context)
         return (previous_output, None, None, weights_for_tap), (previous_output, history, *after)
-
-    def _store(self, cache: AttentiveCache, carry: Carry) -> None:
-        cache.previous_output, cache.history, *state = carry
-        cache.state = torch.stack(cast(list[Tensor], state))
 
     def _pass_to_tap(self, weights: Float[Tensor, "T *H S"], layout: Layout) -> None:
         """Pass the weights to the read-only tap as ``[N, H, Q, S]``."""

@@ -6,9 +6,10 @@ Axes used throughout `heedful.nn`:
 |---|---|
 | T | all real tokens of a batch, sequences concatenated |
 | B | sequences |
-| S, Q, K | padded length of the sequences; of queries; of keys |
-| H, G | heads; heads of keys and values (G divides H) |
-| d, d_k, d_v | width of the model, of queries and keys, of values |
+| S | padded length of the sequences |
+| d | width of the model |
+
+`heedful.nn.attention` lists those of queries, keys and heads.
 
 Between blocks, activations are ``[T, d]``, without padding. Only modules that mix positions use the
 `Layout`; those that need padded tensors convert with `Layout.pad` and `Layout.unpad`.

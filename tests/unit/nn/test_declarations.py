@@ -58,7 +58,7 @@ def test_rows_carry_the_dotted_name_of_their_parameter():
 @pytest.mark.parametrize(
     "norm, dropout, lost", [(LayerNorm, 0.0, True), (LayerNorm, 0.1, False), (RMSNorm, 0.0, False)]
 )
-def test_what_lifts_all_features_of_a_token_is_lost_where_norms_subtract_their_mean(
+def test_what_shifts_all_features_of_a_token_is_lost_where_norms_subtract_their_mean(
     place, norm, dropout, lost
 ):
     torch.manual_seed(1)
