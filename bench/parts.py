@@ -32,6 +32,7 @@ def attention(length: int, dtype: torch.dtype, kernel: Any) -> Callable[[], Call
         from heedful.nn.dropout import Dropout
         from heedful.nn.layout import Layout
         from heedful.nn.taps import Tap
+        from heedful.nn.visibility import Visibility
 
         rows = TOKENS // length
         layout = Layout.of([length] * rows)
@@ -41,7 +42,7 @@ def attention(length: int, dtype: torch.dtype, kernel: Any) -> Callable[[], Call
         parts = {"dropout": Dropout(0.0), "scores_tap": Tap(), "weights_tap": Tap()}
 
         def work(number: int) -> None:
-            seen = layout.sees(layout, causal=True)
+            seen = Visibility.of(layout, layout, causal=True)
             out = attend(q, k, v, seen, ScaledDotScore(), kernel=kernel, **parts)  # type: ignore[arg-type]
             torch.autograd.grad(out, (q, k, v), probe)
 

@@ -17,7 +17,7 @@ from heedful.training.fast_paths import find_compiler
 from heedful.training.model_with_loss import ModelWithLoss
 
 # What a model may declare that keeps it from being compiled.
-REASONS = ("couples_batch", "eager")
+REASONS = ("couples_batch", "not_compilable")
 MACHINE_CODE = "inductor" if find_compiler(torch.device("cpu")) else "aot_eager"
 
 

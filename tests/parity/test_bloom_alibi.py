@@ -6,6 +6,7 @@ import torch
 from heedful.nn.attention.relative import Alibi, slopes_of
 from heedful.nn.attention.weights import attention_weights
 from heedful.nn.layout import Layout
+from heedful.nn.visibility import Visibility
 
 LENGTHS = [5, 7, 1]
 
@@ -27,7 +28,7 @@ def test_causal_weights_are_blooms(bloom, n_heads):
     layout = Layout.of(LENGTHS)
     scores = torch.randn(3, n_heads, 7, 7, generator=torch.Generator().manual_seed(1))
     added = bloom.build_alibi_tensor(layout.real.long(), n_heads, torch.float32).unflatten(0, (3, n_heads))
-    seen = layout.sees(layout, causal=True)
+    seen = Visibility.of(layout, layout, causal=True)
     ours = attention_weights(scores + Alibi(n_heads)(layout, layout), seen)
     wanted = (scores + added).masked_fill(~seen.mask[:, None], float("-inf")).softmax(-1)
     real = layout.real[:, None, :, None]

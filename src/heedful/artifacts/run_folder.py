@@ -178,7 +178,7 @@ def write_card(path: Path, card: JsonMapping) -> None:
     write_json(path, stamped(card))
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     """Write indented JSON atomically."""
     write_text(path, json_text(value, indent=2) + "\n")
 

@@ -293,9 +293,9 @@ class _Search:
         if self.position == 1:
             state = state.expand(width) if width > 1 else state
         else:
-            own = np.arange(n * width).reshape(n, width)
-            continued = parents + own[:, :1]
-            if not (continued == own).all():
+            unchanged = np.arange(n * width).reshape(n, width)
+            continued = parents + unchanged[:, :1]
+            if not (continued == unchanged).all():
                 rows = torch.from_numpy(continued.reshape(-1)).to(device)
         self.output = self.request.step(tokens, state, rows)
 

@@ -87,8 +87,8 @@ def ranked(
     native = library() if logits.device.type == "cpu" and logits.dtype == torch.float32 else None
     if native is not None and 1 <= k <= NATIVE_MOST and logits.is_contiguous():
         threads = torch.get_num_threads()
-        found = native.rank(logits.detach().numpy(), forbidden.numpy(), k, threads)
-        if found is not None:
-            return found
+        ranked = native.rank(logits.detach().numpy(), forbidden.numpy(), k, threads)
+        if ranked is not None:
+            return ranked
     values, ids = best(log_probabilities(logits, forbidden, position), k)
     return values.clamp(max=0.0).cpu().numpy(), ids.cpu().numpy()

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable
 from operator import is_
 from threading import Lock, local
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, ParamSpec, TypeVar, cast, get_args
 
 import torch
 from torch import nn
@@ -24,6 +24,8 @@ from heedful.engine.program import UnsupportedError, observer
 from heedful.engine.running import Engine, compile_model
 from heedful.errors import RequestError, nearest
 
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 Precision = Literal["auto", "fp32", "bf16", "int8"]
 
 
@@ -58,7 +60,7 @@ class Inference:
         self._compiling = Lock()
         self._engine: Engine | None = None
         self._reason, self._versions = "", list[int]()
-        self._parts: list[Any] = []
+        self._parts: list[object] = []
         self._compile()
 
     def _compile(self) -> Engine | None:
@@ -138,7 +140,7 @@ class Autocast(nn.Module):
         if (heads := getattr(part, "heads", None)) is not None:
             self.heads = nn.ModuleDict({name: Autocast(head, self.device) for name, head in heads.items()})
 
-    def forward(self, *arguments: Any) -> Any:
+    def forward(self, *arguments: object) -> object:
         """Call the wrapped module under autocast."""
         return self._under_autocast(self.model)(*arguments)
 
@@ -151,10 +153,10 @@ class Autocast(nn.Module):
             return Autocast(found, self.device)
         return self._under_autocast(found) if name in _COMPUTES else found
 
-    def _under_autocast(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
+    def _under_autocast(self, function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+        def call(*arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
             with torch.autocast(self.device, torch.bfloat16):
-                return function(*arguments)
+                return function(*arguments, **named)
 
         return call
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 import torch
@@ -72,7 +71,7 @@ class Hypotheses:
             self.longest + lengths if isinstance(lengths, int) else int(self.positions.max(initial=0))
         )
 
-    def select(self, rows: Any) -> "Hypotheses":
+    def select(self, rows: Tensor | Sequence[int]) -> "Hypotheses":
         """Make row n continue row ``rows[n]``, which must belong to the same sentence."""
         parents = np.asarray(rows)
         if len(parents) != self.n:

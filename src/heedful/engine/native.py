@@ -21,7 +21,6 @@ import subprocess
 import tempfile
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -135,7 +134,7 @@ class Library:
 
     def rank(
         self, logits: np.ndarray, forbidden: np.ndarray, k: int, n_threads: int
-    ) -> tuple[Any, Any] | None:
+    ) -> tuple[np.ndarray, np.ndarray] | None:
         """Return the ``k`` most probable allowed tokens of each row: log-probabilities and ids, ``[N, k]``.
 
         Args:

@@ -4,8 +4,10 @@ The modules of the blocks determine the instructions. If a module has no instruc
 raised, and the model is decoded on the plain path.
 """
 
+import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float, Int8
@@ -23,7 +25,6 @@ from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
 from heedful.nn.positions import Added, Concatenated
 from heedful.nn.residual import PostNorm, PreNorm
 from heedful.nn.taps import attached
-from heedful.typing import JsonObject
 
 
 class UnsupportedError(Exception):
@@ -46,7 +47,19 @@ class CacheShape:
         return cls(part.n_kv_heads, _padded(part.d_k), _padded(part.d_v), of_source)
 
 
-_TYPES = {"sums": torch.int32, native.BF16: torch.bfloat16, native.INT8: torch.int8}
+_TYPES: dict[object, torch.dtype] = {
+    "sums": torch.int32,
+    native.BF16: torch.bfloat16,
+    native.INT8: torch.int8,
+}
+
+
+Block = TypeVar("Block", EncoderBlock, DecoderBlock)
+
+
+def unsupported(what: str, part: nn.Module) -> UnsupportedError:
+    """Return the error that names the class of a part without instructions."""
+    return UnsupportedError(f"unsupported {what}: {type(part).__name__}")
 
 
 def _padded(d: int) -> int:
@@ -76,7 +89,7 @@ class Program:
     caches: list[CacheShape] = field(default_factory=list)
     embedding: TokenEmbedding | None = None
     converted: int = 0
-    _kept: list[Any] = field(default_factory=list)
+    _tensors: list[Tensor] = field(default_factory=list)
 
     def buffer(self, name: str, width: int) -> int:
         """Return the number of the named buffer, and widen it to ``width`` if it is narrower."""
@@ -85,7 +98,7 @@ class Program:
         self.widths[number] = max(self.widths[number], width)
         return number
 
-    def write(self, op: int, **fields: Any) -> native.Instruction:
+    def write(self, op: int, **fields: Tensor | float | None) -> native.Instruction:
         """Append an instruction; tensors are kept in memory and passed as addresses and sizes.
 
         Raises:
@@ -98,7 +111,7 @@ class Program:
                 if value.dtype != _TYPES.get(kind, torch.float32) or value.device.type != "cpu":
                     raise UnsupportedError(f"unsupported {name}: {value.dtype} on {value.device}")
                 value = value.contiguous()
-                self._kept.append(value)
+                self._tensors.append(value)
                 setattr(instruction, f"n_{name}", value.nbytes)
                 value = value.data_ptr()
             elif isinstance(value, int) and not -(2**31) <= value < 2**31:  # ctypes would truncate it
@@ -107,7 +120,7 @@ class Program:
         self.instructions.append(instruction)
         return instruction
 
-    def array(self) -> Any:
+    def array(self) -> ctypes.Array[native.Instruction]:
         """Return all instructions as a contiguous ctypes array."""
         return (native.Instruction * len(self.instructions))(*self.instructions)
 
@@ -115,9 +128,11 @@ class Program:
 
     def embed(self, part: nn.Module, target: int) -> None:
         """Append the embedding, the first instruction; the runner sets its table of positions."""
-        if type(part) is not TokenEmbedding or type(part.positions) not in (Added, Concatenated):
-            raise UnsupportedError(f"unsupported embedding: {type(part).__name__}")
-        joined: Any = part.positions
+        if type(part) is not TokenEmbedding:
+            raise unsupported("embedding", part)
+        joined = part.positions
+        if type(joined) is not Added and type(joined) is not Concatenated:
+            raise unsupported("embedding", part)
         table = part.weight.detach()
         width = joined.output_width(table.shape[1])
         self.embedding = part
@@ -132,7 +147,7 @@ class Program:
     ) -> None:
         """Append ``target = activation(source W' + b) + add``."""
         if type(part) is not nn.Linear:
-            raise UnsupportedError(f"unsupported projection: {type(part).__name__}")
+            raise unsupported("projection", part)
         fields = pack(part.weight.detach(), self.precision)
         if part.bias is not None:
             fields["bias"] = _whole_panels(part.bias.detach())
@@ -148,34 +163,33 @@ class Program:
         """Append a norm in evaluation mode; return the buffer of its result (``source`` if no norm)."""
         if type(part) is nn.Identity:
             return source
-        where: JsonObject = {"source": source, "target": target}
         if type(part) is LayerNorm:
             d = part.normalized_shape[0]
-            weights: JsonObject = {"weights": part.weight, "bias": part.bias}
-            own = {name: w.detach() for name, w in weights.items() if w is not None}
-            self.write(native.NORM, **where, n_in=d, n_out=d, number=part.eps, **own)
+            weights = {"weights": part.weight, "bias": part.bias}
+            given = {name: w.detach() for name, w in weights.items() if w is not None}
+            self.write(native.NORM, source=source, target=target, n_in=d, n_out=d, number=part.eps, **given)
             return target
         factor, shift = _affine(part)
-        self.write(native.AFFINE, **where, n_in=len(factor), n_out=len(factor), weights=factor, bias=shift)
+        n = len(factor)
+        self.write(native.AFFINE, source=source, target=target, n_in=n, n_out=n, weights=factor, bias=shift)
         return target
 
-    def residual(self, block: nn.Module, write: Any) -> None:
+    def residual(self, block: nn.Module, write: Callable[[nn.Module, int, int], None]) -> None:
         """Append a residual connection; ``write(part, source, x)`` adds the part's result to buffer x."""
-        if type(block) not in (PostNorm, PreNorm):
-            raise UnsupportedError(f"unsupported residual connection: {type(block).__name__}")
-        residual: Any = block
         x = self.buffer("x", 0)
         if type(block) is PostNorm:
-            write(residual.part, x, x)
-            self.norm(residual.norm, x, x)
-        else:
+            write(block.part, x, x)
+            self.norm(block.norm, x, x)
+        elif type(block) is PreNorm:
             normed = self.buffer("normed", self.widths[x])
-            write(residual.part, self.norm(residual.norm, x, normed), x)
+            write(block.part, self.norm(block.norm, x, normed), x)
+        else:
+            raise unsupported("residual connection", block)
 
     def self_attention(self, part: nn.Module, source: int, x: int, *, causal: bool) -> None:
         """Append self-attention: project, store keys and values, attend, project."""
         if type(part) is not SelfAttention:
-            raise UnsupportedError(f"unsupported mixer: {type(part).__name__}")
+            raise unsupported("mixer", part)
         if part.window is not None or part.block is not None:
             raise UnsupportedError(f"unsupported mixer: {type(part).__name__} with a window or blocks")
         if part.rotary is not None or part.score_bias is not None:
@@ -203,7 +217,7 @@ class Program:
     def cross_attention(self, part: nn.Module, source: int, x: int) -> None:
         """Append cross-attention: project the queries, attend to the source, project."""
         if type(part) is not CrossAttention:
-            raise UnsupportedError(f"unsupported cross-attention: {type(part).__name__}")
+            raise unsupported("cross-attention", part)
         queries = self.buffer("q", part.sizes[0])
         self.linear(part.q, source, queries)
         self.caches.append(CacheShape.of(part))
@@ -213,7 +227,7 @@ class Program:
         self, part: SelfAttention | CrossAttention, source: int, x: int, cache: int, *, reads_source: bool
     ) -> None:
         if type(part.score) not in (ScaledDotScore, DotScore):
-            raise UnsupportedError(f"unsupported attention score: {type(part.score).__name__}")
+            raise unsupported("attention score", part.score)
         if part.d_k > native.WIDEST_KEY:
             raise UnsupportedError(f"d_k must be at most {native.WIDEST_KEY}, got {part.d_k}")
         mixed = self.buffer("z", part.n_heads * part.d_v)
@@ -227,41 +241,42 @@ class Program:
     def feed_forward(self, part: nn.Module, source: int, x: int) -> None:
         """Append a feed-forward network: up projection, activation, down projection."""
         if type(part) is not FeedForward:
-            raise UnsupportedError(f"unsupported feed-forward network: {type(part).__name__}")
+            raise unsupported("feed-forward network", part)
         hidden = self.buffer("hidden", part.up.out_features)
         self.linear(part.up, source, hidden, activation=_activation(part.activation))
         self.linear(part.down, hidden, x, add=x)
 
     def encoder_stack(self, stack: nn.Module, *, causal: bool) -> None:
         """Append an encoder stack: self-attention and feed-forward of each block, then the final norm."""
-        for block in _blocks(stack, EncoderStack, EncoderBlock):
+        if type(stack) is not EncoderStack:
+            raise unsupported("stack", stack)
+        for block in _exactly(EncoderBlock, stack.block_list):
             self.residual(block.mixer, lambda part, s, x: self.self_attention(part, s, x, causal=causal))
             if type(block.feed_forward) is not nn.Identity:
                 self.residual(block.feed_forward, self.feed_forward)
-        self._final_norm(stack)
+        self._final_norm(stack.norm)
 
     def decoder_stack(self, stack: nn.Module) -> None:
         """Append a decoder stack: self-attention, cross-attention, feed-forward; then the final norm."""
-        for block in _blocks(stack, DecoderStack, DecoderBlock):
+        if type(stack) is not DecoderStack:
+            raise unsupported("stack", stack)
+        for block in _exactly(DecoderBlock, stack.block_list):
             self.residual(block.mixer, lambda part, s, x: self.self_attention(part, s, x, causal=True))
             self.residual(block.cross_attention, self.cross_attention)
             self.residual(block.feed_forward, self.feed_forward)
-        self._final_norm(stack)
+        self._final_norm(stack.norm)
 
-    def _final_norm(self, stack: Any) -> None:
+    def _final_norm(self, norm: nn.Module) -> None:
         x = self.buffer("x", 0)
-        self.norm(stack.norm, x, x)
+        self.norm(norm, x, x)
 
 
-def _blocks(stack: nn.Module, kind: type[nn.Module], block_kind: type[nn.Module]) -> list[Any]:
-    """Return the blocks of a stack. Subclasses are refused, since they may compute something else."""
-    if type(stack) is not kind:
-        raise UnsupportedError(f"unsupported stack: {type(stack).__name__}")
-    blocks: Any = stack.blocks
+def _exactly(kind: type[Block], blocks: list[Block]) -> list[Block]:
+    """Return the blocks. Subclasses are refused, since they may compute something else."""
     for block in blocks:
-        if type(block) is not block_kind:
-            raise UnsupportedError(f"unsupported block: {type(block).__name__}")
-    return list(blocks)
+        if type(block) is not kind:
+            raise unsupported("block", block)
+    return blocks
 
 
 def _activation(part: nn.Module) -> int:
@@ -269,7 +284,7 @@ def _activation(part: nn.Module) -> int:
         return native.RELU
     if type(part) is nn.GELU:
         return native.GELU if part.approximate == "none" else native.GELU_TANH
-    raise UnsupportedError(f"unsupported activation: {type(part).__name__}")
+    raise unsupported("activation", part)
 
 
 def _affine(part: nn.Module) -> tuple[Tensor, Tensor]:
@@ -280,7 +295,7 @@ def _affine(part: nn.Module) -> tuple[Tensor, Tensor]:
     if type(part) is PowerNorm and isinstance(part.scaling, nn.Identity):
         factor = part.weight * torch.rsqrt(part.running_quadratic_mean + part.eps)
         return factor.detach(), part.bias.detach()
-    raise UnsupportedError(f"unsupported norm: {type(part).__name__}")
+    raise unsupported("norm", part)
 
 
 def observer(model: nn.Module) -> str:

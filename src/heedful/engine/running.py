@@ -3,7 +3,6 @@
 import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 from weakref import ref
 
 import numpy as np
@@ -12,9 +11,11 @@ from jaxtyping import Float, Int32
 from torch import Tensor, nn
 
 from heedful.engine import native
-from heedful.engine.program import CacheShape, Program, UnsupportedError, observer
+from heedful.engine.program import CacheShape, Program, UnsupportedError, observer, unsupported
 from heedful.models.language_model import LanguageModel
 from heedful.models.transformer import EncoderDecoder
+from heedful.nn.attention.cross_attention import CrossAttention
+from heedful.nn.positions import Added, Concatenated
 
 ROWS = 256
 """Maximum number of rows per run of a program; more rows take several runs."""
@@ -48,7 +49,8 @@ class Engine:
         table = self._tables.get(id(program))
         if table is None or len(table) < n:
             assert program.embedding is not None
-            joined: Any = program.embedding.positions
+            joined = program.embedding.positions
+            assert isinstance(joined, Added | Concatenated)
             most = joined.positions.max_length
             rows = max(n, 1 << max(8, n.bit_length())) if most is None else max(n, most)
             # A copy: a module may return its own table, and replace it for more positions.
@@ -91,9 +93,11 @@ def compile_model(model: nn.Module, precision: str) -> Engine:
         program.embed(model.embedding, x)
         program.encoder_stack(model.stack, causal=True)
     else:
-        raise UnsupportedError(f"unsupported model: {type(model).__name__}")
-    head: Any = model.heads
-    program.linear(head["token"], x, program.buffer("logits", head["token"].out_features))
+        raise unsupported("model", model)
+    head = model.heads["token"]
+    if not isinstance(head, nn.Linear):
+        raise unsupported("projection", head)
+    program.linear(head, x, program.buffer("logits", head.out_features))
     return Engine(precision, encoder, program, library)
 
 
@@ -103,9 +107,9 @@ def _encoder(model: EncoderDecoder, precision: str) -> Program:
     x = program.buffer("x", 0)
     program.embed(model.source_embedding, x)
     program.encoder_stack(model.encoder, causal=False)
-    blocks: Any = model.decoder.blocks
-    for block in blocks:
+    for block in model.decoder.block_list:
         part = block.cross_attention.part
+        assert isinstance(part, CrossAttention)  # checked by `Program.cross_attention`
         memory = program.buffer("memory", sum(part.sizes[1:]))
         program.linear(part.kv, x, memory)
         program.store(part, memory, 0)
@@ -190,7 +194,7 @@ class Runner:
     ) -> None:
         self.engine, self.program, self.n_rows = engine, program, n_rows
         self.buffers = [torch.empty(n_rows, width) for width in program.widths]
-        self._code: Any = program.array()
+        self._code = program.array()
         self._first, self._count = ctypes.addressof(self._code), len(self._code)
         self._addresses = (ctypes.c_void_p * len(self.buffers))(*(b.data_ptr() for b in self.buffers))
         self._widths = np.array(program.widths, np.int64)

@@ -3,20 +3,22 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
 from heedful.artifacts.run_folder import RunFolder
-from heedful.config import Config
 from heedful.errors import RequestError, nearest
 from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import class_head
-from heedful.models.registry import CLASSES, PRESETS, SIZES, VOCABULARIES
+from heedful.models.recurrent import RecurrentConfig
+from heedful.models.registry import CLASSES, PRESETS, SIZES, VOCABULARIES, AnyConfig
+from heedful.models.resnet import ResNetConfig
+from heedful.models.vision import VisionConfig
 from heedful.recipes.resolve import SUFFIXES, overrides_tree, parse_override, shipped_recipes
 from heedful.recipes.schema import Recipe
 from heedful.runs.building import Vocabularies, assemble, configured, on_device
 from heedful.runs.reading import read_recipe, saved_recipe
+from heedful.text.configuration import TokenizerConfig
 from heedful.text.specials import SPECIALS
 
 VOCABULARY = 37_000  # the paper's English-German base model
@@ -94,7 +96,7 @@ def find_model(what: object, requested: RequestedSizes, overrides: Sequence[str]
     """
     requested, rest = _split(requested, overrides)
     if not isinstance(what, str | Path):
-        if not isinstance(what, Config):
+        if not isinstance(what, AnyConfig):
             raise RequestError(
                 "expected a module, a run, a model's configuration, or the name of a preset, recipe or run, "
                 f"got {type(what).__name__}"
@@ -136,21 +138,23 @@ def _split(requested: RequestedSizes, overrides: Sequence[str]) -> tuple[Request
     return requested, rest
 
 
-def _of_config(config: Any, name: str, requested: RequestedSizes, overrides: Sequence[str]) -> DescribedModel:
+def _of_config(
+    what: str | AnyConfig, name: str, requested: RequestedSizes, overrides: Sequence[str]
+) -> DescribedModel:
     """Sizes that are not requested are those of the preset with this name."""
-    config = configured(config, overrides_tree(f"model.{text}" for text in overrides))
+    config = configured(what, overrides_tree(f"model.{text}" for text in overrides))
     sizes, origin = _vocabularies(config.kind, name, requested.vocabularies)
-    model: Any = assemble(config, *sizes, device="meta")
+    model = assemble(config, *sizes, device="meta")
     n_classes = CLASSES.get(name, 0) if requested.n_classes is None else requested.n_classes
     if requested.n_classes is not None and "pooled" not in model.heads:
         raise RequestError(f"n_classes: not supported by a {config.kind} model: it generates tokens")
-    if n_classes:
+    if n_classes and not isinstance(config, RecurrentConfig):
         model.heads["class"] = on_device("meta", class_head, config.d_model, n_classes, config.dropout)
     notes = [*_notes(config, sizes, origin)]
     if n_classes:
         by_whom = "" if requested.n_classes else ", the preset's; change them with n_classes=… (0: no head)"
         notes.append(f"a head for {n_classes:,} classes{by_whom}")
-    length = getattr(config, "context", None) if sizes else config.n_tokens
+    length = getattr(config, "context", None) if sizes else getattr(config, "n_tokens", None)
     return DescribedModel(name, model, notes=tuple(notes), length=length, source_length=_patches(config))
 
 
@@ -167,7 +171,7 @@ def _vocabularies(kind: str, name: str, requested: Vocabularies) -> tuple[tuple[
     return sizes, f", {whose}; change it with vocab_size=…"
 
 
-def _notes(config: Any, sizes: tuple[int, ...], origin: str) -> Iterator[str]:
+def _notes(config: AnyConfig, sizes: tuple[int, ...], origin: str) -> Iterator[str]:
     """Yield the assumptions about texts and images."""
     patches = _patches(config)
     if sizes:
@@ -176,7 +180,7 @@ def _notes(config: Any, sizes: tuple[int, ...], origin: str) -> Iterator[str]:
         yield both + origin
     if patches is not None:
         yield f"an image becomes {patches} patches: they are the source tokens"
-    elif not sizes:
+    elif isinstance(config, VisionConfig | ResNetConfig):
         yield f"an image becomes {config.n_tokens} tokens"
 
 
@@ -264,7 +268,7 @@ def _of_run(path: Path, requested: RequestedSizes, overrides: Sequence[str]) -> 
     return of_recipe(str(path), recipe, requested, known)
 
 
-def _expected(subwords: Any) -> tuple[int, str]:
+def _expected(subwords: TokenizerConfig) -> tuple[int, str]:
     """Return the expected vocabulary size of an untrained tokenizer, and a note on its source."""
     size, merges = getattr(subwords, "vocab_size", None), getattr(subwords, "merges", None)
     if size is not None:
@@ -275,7 +279,7 @@ def _expected(subwords: Any) -> tuple[int, str]:
         learned = merges + len(SPECIALS)
         if subwords.kind == "byte-bpe":
             return learned + _BYTES, ", from the recipe"
-        spare = _BYTES if subwords.byte_fallback else 0
+        spare = _BYTES if getattr(subwords, "byte_fallback", False) else 0
         return learned + spare, ", without the characters of the text, which are unknown before training"
     return (
         VOCABULARY,

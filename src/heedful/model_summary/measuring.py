@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import signature
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.flop_counter import flop_registry
@@ -28,13 +29,19 @@ from heedful.nn.patches import Images, PatchEmbedding
 
 aten = torch.ops.aten
 
+M = TypeVar("M", bound=nn.Module)
+Arguments = tuple[Any, ...]
+"""Positional arguments of an operation of torch."""
+Keywords = dict[str, Any]
+"""Its keyword arguments."""
+
 
 # A model without values
 
 
-def without_values(model: nn.Module, empty: Callable[[Tensor], Tensor]) -> nn.Module:
+def without_values(model: M, empty: Callable[[Tensor], Tensor]) -> M:
     """Return a copy of a model in training mode whose parameters and buffers are made by ``empty``."""
-    memo: dict[int, Any] = {}
+    memo: dict[int, object] = {}
     for tensor in (*model.parameters(), *model.buffers()):
         made = empty(tensor)
         is_parameter = isinstance(tensor, nn.Parameter)
@@ -48,17 +55,20 @@ class Values(TorchDispatchMode):
     Sums are finite, and the tokens of a mixture of experts are spread evenly over the experts.
     """
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: Arguments = (), kwargs: Keywords | None = None
+    ) -> object:
         kwargs = kwargs or {}
         if func is aten._local_scalar_dense.default:
             return True
         if func is aten.bincount.default:
-            n, total = kwargs.get("minlength", args[2] if len(args) > 2 else 0), args[0].numel()
+            n = args[2] if len(args) > 2 else kwargs.get("minlength", 0)
+            total = args[0].numel()
             with _disable_current_modes():
                 return torch.tensor([total * (i + 1) // n - total * i // n for i in range(n)])
         return self.run(func, args, kwargs)
 
-    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def run(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> object:
         """Run an operation."""
         return func(*args, **kwargs)
 
@@ -121,7 +131,7 @@ class _Counting(Values):
         super().__init__()
         self.found = found
 
-    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def run(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> object:
         out = func(*args, **kwargs)
         packet = func._overloadpacket
         if packet in _TRANSFORMS:
@@ -141,7 +151,13 @@ class _Attention(TorchFunctionMode):
         super().__init__()
         self.found = found
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: Arguments = (),
+        kwargs: Keywords | None = None,
+    ) -> object:
         if func is not nn.functional.scaled_dot_product_attention:
             return func(*args, **(kwargs or {}))
         q, k, v = args[:3]
@@ -193,8 +209,8 @@ def inputs_of(
     model: Model, n: int, length: int, source_length: int, device: str
 ) -> tuple[Tokens | Images, Tokens | Images | None]:
     """Return inputs and source of n sequences for any model: token ids, or images of its size."""
-    inputs: Any = getattr(model, "target_embedding", getattr(model, "embedding", model))
-    source: Any = getattr(model, "source_embedding", None)
+    inputs: nn.Module = getattr(model, "target_embedding", getattr(model, "embedding", model))
+    source: nn.Module | None = getattr(model, "source_embedding", None)
     return (
         _side(inputs, n, length, device),
         None if source is None else _side(source, n, source_length, device),
@@ -212,11 +228,10 @@ def _side(embedding: nn.Module, n: int, length: int, device: str) -> Tokens | Im
 def images_of(part: PatchEmbedding | ResNet) -> tuple[tuple[int, int, int], int]:
     """Return channels, height and width of the images that a module reads, and their number of tokens."""
     if isinstance(part, PatchEmbedding):
-        patches: Any = part.patches
+        patches = part.patches
         return (patches.projection.in_features // patches.patch**2, *part.size), part.n_tokens
-    root: Any = part.root
-    shape = (next(root.parameters()).shape[1], *part.size)
-    meta: Any = without_values(part, lambda x: torch.empty_like(x, device="meta"))
+    shape = (next(part.root.parameters()).shape[1], *part.size)
+    meta = without_values(part, lambda x: torch.empty_like(x, device="meta"))
     out = meta.blocks(meta.root(torch.empty(1, *shape, device="meta")))
     return shape, out.shape[2] * out.shape[3]
 

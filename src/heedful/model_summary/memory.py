@@ -10,17 +10,25 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
 from heedful.data.batch import Batch
 from heedful.model_summary.described_model import DescribedModel, Extent
-from heedful.model_summary.measuring import Values, apply_heads, inputs_of, without_values
+from heedful.model_summary.measuring import (
+    Arguments,
+    Keywords,
+    Values,
+    apply_heads,
+    inputs_of,
+    without_values,
+)
+from heedful.models.base import Model
 from heedful.models.registry import SIZES
 from heedful.objectives.cross_entropy import NextToken
 from heedful.objectives.terms import Term
@@ -47,7 +55,7 @@ class _Live(Values):
         self.now: Counter[str] = Counter()
         self.peak: Counter[str] = Counter()
 
-    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def run(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> object:
         out = func(*args, **kwargs)
         for each in tree_leaves(out):
             if isinstance(each, FakeTensor):
@@ -96,7 +104,7 @@ def update_memory(
     fake, live = FakeTensorMode(allow_non_fake_inputs=True), _Live()
     batch = copy.deepcopy(batch)  # its layouts would keep fake tensors
     with fake:
-        step: Any = without_values(original, lambda x: torch.empty(x.shape, dtype=x.dtype))
+        step = without_values(original, lambda x: torch.empty(x.shape, dtype=x.dtype))
     for tensor in (*step.parameters(), *step.buffers()):
         live.label(tensor, "weights")
     parameters = [p for p in step.parameters() if p.requires_grad]
@@ -108,7 +116,9 @@ def update_memory(
         n = batch.inputs.layout.n_sequences
         return lambda module, args: of_sequences.add(name) if len(args[0]) == n else None
 
-    for name, head in step.model.heads.items():
+    heads = step.model.heads
+    assert isinstance(heads, nn.ModuleDict)
+    for name, head in heads.items():
         head.register_forward_pre_hook(watch(name))
 
     def keep(x: Tensor) -> Tensor:
@@ -188,7 +198,8 @@ def update_of(found: DescribedModel, extent: Extent) -> Update:
     """Return the update of a recipe; or one with Adam, for a model alone."""
     if found.recipe is not None:
         return _update_of_recipe(found, found.recipe, extent)
-    model: Any = found.model
+    model = found.model
+    assert isinstance(model, Model)
     generates = isinstance(dict(model.heads.items()).get("token"), nn.Linear)
     limits = (getattr(part, "max_length", None) for part in model.modules())
     length = extent.length or found.length or min([LENGTH, *(n for n in limits if n)])
@@ -205,7 +216,8 @@ def update_of(found: DescribedModel, extent: Extent) -> Update:
 def _update_of_recipe(found: DescribedModel, recipe: Recipe, extent: Extent) -> Update:
     from heedful.tasks.registry import task_for
 
-    model: Any = found.model
+    model = found.model
+    assert isinstance(model, Model)
     task = task_for(recipe)
     n_texts, longest = len(SIZES[recipe.model.kind]), getattr(recipe.model, "longest", None)
     # A batch needs ids besides the special ones; their values are not read.

@@ -27,6 +27,7 @@ from heedful.model_summary.described_model import (
 )
 from heedful.model_summary.lines import Line, noted, total_line
 from heedful.model_summary.measuring import (
+    M,
     Operations,
     apply_heads,
     count_operations,
@@ -258,7 +259,7 @@ def timed(
     return replace(summary, timing=timing)
 
 
-def summary_of(model: nn.Module, run: Callable[[Any], object], length: int = 1) -> ModelSummary:
+def summary_of(model: M, run: Callable[[M], object], length: int = 1) -> ModelSummary:
     """Return the summary of any module: ``run`` calls it on inputs on the meta device.
 
     Args:
@@ -302,7 +303,7 @@ def _summary(found: DescribedModel, extent: Extent) -> ModelSummary:
                 of_sequences = set() if {*heads} == {"token"} else memory()[1]
             layout = inputs[0].layout
 
-            def run(model: Any) -> list[Tensor]:
+            def run(model: Model) -> list[Tensor]:
                 return apply_heads(model(*inputs), layout, model.heads, of_sequences)
 
             target = layout.max_length

@@ -133,7 +133,7 @@ def build(config: EncoderConfig, vocab_size: int) -> Encoder:
         Added(config.positions.build(config.max_length, d_model)),
         nn.Parameter(torch.empty(config.segments, d_model)) if config.segments else None,
         config.layer.norm.build(d_model) if config.embedding_norm else nn.Identity(),
-        scale=embedding_scale(config),
+        scale=embedding_scale(config, config.scale_embedding),
         dropout=config.dropout,
     )
     pooling = POOLINGS[config.pooling]()

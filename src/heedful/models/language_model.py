@@ -42,7 +42,7 @@ layer of an RNN, a GRU and an LSTM has 2, 6 and 8 d_model² weights; attention h
 """
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -92,8 +92,7 @@ class LanguageModel(Model):
 
     def start(self, n: int) -> State:
         """Return the initial state of ``n`` empty sequences."""
-        blocks: Any = self.stack.blocks
-        return State([], [block.new_cache() for block in blocks], (0,) * n)
+        return State([], [block.new_cache() for block in self.stack.block_list], (0,) * n)
 
     def extend(self, tokens: Tokens, state: State) -> tuple[Float[Tensor, "T d"], State]:
         """Append the next tokens to every sequence; ``tokens.layout`` must be from `State.next_layout`."""
@@ -219,7 +218,9 @@ def build(config: LanguageModelConfig, vocab_size: int) -> LanguageModel:
     table = nn.Parameter(torch.empty(vocab_size, config.d_model))
     positions = Added(config.positions.build(config.context, config.d_model))
     model = LanguageModel(
-        TokenEmbedding(table, positions, scale=embedding_scale(config), dropout=config.dropout),
+        TokenEmbedding(
+            table, positions, scale=embedding_scale(config, config.scale_embedding), dropout=config.dropout
+        ),
         stack(config, config.context),
         token_head(config.d_model, vocab_size, table if config.tie else None),
     )
@@ -261,7 +262,8 @@ def initialise(model: LanguageModel, n_residuals: int) -> None:
                 inner.append(part.weight)
             case LearnedPositions():
                 nn.init.normal_(part.weight, std=POSITIONS_STD)
-    head: Any = model.heads["token"]
+    head = model.heads["token"]
+    assert isinstance(head, nn.Linear)
     for weight in inner if head.weight is inner[0] else [*inner, head.weight]:
         nn.init.normal_(weight, std=STD)
     for weight in last:

@@ -1,7 +1,7 @@
 """Registry of model families and presets by name; models added here are available to recipes and commands."""
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -71,7 +71,7 @@ CLASSES: dict[str, int] = {**vision.CLASSES, **resnet.CLASSES}
 """Number of classes of the task head of vision presets; used for parameter counts."""
 
 
-def build_model(config: Any, *sizes: int) -> Model:
+def build_model(config: AnyConfig, *sizes: int) -> Model:
     """Build a newly initialized model.
 
     Args:
@@ -81,7 +81,7 @@ def build_model(config: Any, *sizes: int) -> Model:
     return BUILDERS[config.kind](config, *sizes)
 
 
-def build_reader(config: Any, vocab_size: int) -> Model:
+def build_reader(config: AnyConfig, vocab_size: int) -> Model:
     """Build a newly initialized model of `READERS`; ``heads["pooled"]`` computes one vector per text."""
     return READERS[config.kind](config, vocab_size)
 

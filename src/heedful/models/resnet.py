@@ -42,7 +42,7 @@ class ResNet(Model):
 
     lowers = False  # filters are standardised in full precision: only the convolutions use bf16
 
-    eager: ClassVar[bool] = True
+    not_compilable: ClassVar[bool] = True
     """It has no stack of blocks for training to compile (`heedful.nn.declarations`)."""
 
     def __init__(

@@ -83,7 +83,7 @@ class StackConfig(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _above_the_defaults(cls, given: Any) -> Any:
+    def _above_the_defaults(cls, given: object) -> object:
         if not isinstance(given, Mapping):
             return given
         sections = {key: merged(value, given.get(key, {})) for key, value in cls.default_sections.items()}
@@ -184,13 +184,12 @@ def token_head(d_model: int, n_tokens: int, tied: nn.Parameter | None, *, bias: 
     return head
 
 
-def embedding_scale(config: Any) -> float:
-    """Return the factor of the embeddings, as set by ``scale_embedding``.
+def embedding_scale(config: StackConfig, scaled: bool | None) -> float:
+    """Return the factor of the embeddings: sqrt(d_model) if ``scaled``, else 1.
 
-    By default it is sqrt(d_model) with sinusoidal and constant positions, which have size 1 and would
+    By default (None) it is sqrt(d_model) with sinusoidal and constant positions, which have size 1 and would
     dominate embeddings of size 0.02, and 1 with other positions.
     """
-    scaled: bool | None = config.scale_embedding
     if scaled is None:
         scaled = config.positions.kind in {"sinusoidal", "constant"}
     return math.sqrt(config.d_model) if scaled else 1.0

@@ -13,7 +13,7 @@ With V = 37,000 the totals are 63.05M and 214.2M; the paper prints 65M and 213M.
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Float
 from pydantic import model_validator
@@ -25,7 +25,8 @@ from heedful.models.sections import Positive
 from heedful.models.stacks import DecoderConfig, decoder_stack, embedding_table, stack, token_head
 from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.blocks import DecoderStack, EncoderStack
-from heedful.nn.declarations import blind_to_constants
+from heedful.nn.declarations import ignores_constants
+from heedful.nn.dropout import Dropout
 from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.layout import Tokens
 from heedful.nn.patches import Images
@@ -73,8 +74,8 @@ class EncoderDecoder(Model):
     def start(self, source: Tokens | Images) -> State:
         """Encode the source; return the initial decoder state."""
         memories = self.decoder.make_memory(self.encode(source), source.layout)
-        caches: list[Any] = [KeyValueCache() for _ in self.decoder.blocks]
-        return State(list(memories), caches, (0,) * source.layout.n_sequences)
+        caches = [KeyValueCache() for _ in self.decoder.blocks]
+        return State(memories, caches, (0,) * source.layout.n_sequences)
 
     def extend(self, tokens: Tokens, state: State) -> tuple[Float[Tensor, "T d"], State]:
         """Append the next tokens to every hypothesis; ``tokens.layout`` must be from `State.next_layout`."""
@@ -89,10 +90,12 @@ class EncoderDecoder(Model):
 
     def _first_bias(self) -> dict[str, range]:
         """Biases that add a vector to all tokens, without dropout, which the pre-norms subtract again."""
-        embedding: Any = self.source_embedding
+        embedding = self.source_embedding
         added = getattr(embedding, "adds_constant", {})
-        kept = any(isinstance(part, PostNorm) for part in self.encoder.modules())
-        if not added or kept or embedding.dropout.p > 0 or not blind_to_constants(self.encoder):
+        is_post_norm = any(isinstance(part, PostNorm) for part in self.encoder.modules())
+        dropout = getattr(embedding, "dropout", None)
+        drops = isinstance(dropout, Dropout) and dropout.p > 0
+        if not added or is_post_norm or drops or not ignores_constants(self.encoder):
             return {}
         return {f"source_embedding.{name}": rows for name, rows in added.items()}
 
@@ -103,11 +106,9 @@ class EncoderDecoder(Model):
         vector then adds a constant to the scores of a query, and another to its output.
         """
         crosses = [part for part in self.decoder.modules() if isinstance(part, CrossAttention)]
-        ignores_constants = all(
-            c.score.product_scale(c.d_k) is not None and c.dropout.p == 0 for c in crosses
-        )
+        are_products = all(c.score.product_scale(c.d_k) is not None and c.dropout.p == 0 for c in crosses)
         norms = [n for n, part in self.encoder.named_modules() if hasattr(part, "couples_batch")]
-        if not (ignores_constants and norms and blind_to_constants(self.decoder)):
+        if not (are_products and norms and ignores_constants(self.decoder)):
             return {}
         last = f"encoder.{norms[-1]}.bias"
         return {last: range(len(self.get_parameter(last)))}

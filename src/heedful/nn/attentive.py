@@ -60,6 +60,7 @@ class AttendThenUpdate(nn.Module):
 
     def __init__(self, cell: AnyCell, attention: AnyAttention) -> None:
         super().__init__()
+        attention.check_query(cell.d_hidden)
         self.cell, self.attention = cell, attention
         self.context = _gate_input(attention.d_context, cell)
 
@@ -81,6 +82,7 @@ class UpdateThenAttend(nn.Module):
 
     def __init__(self, cell: AnyCell, attention: AnyAttention) -> None:
         super().__init__()
+        attention.check_query(cell.d_hidden)
         self.cell, self.attention = cell, attention
 
     def forward(
@@ -110,18 +112,20 @@ class AttentiveCache:
 
     Args:
         state: state of the cell.
-        fed: last readout, with input feeding.
+        previous_output: last readout, with input feeding.
         history: history of the attention, if it has one.
     """
 
     state: Float[Tensor, "n_states N d_hidden"]
-    fed: Float[Tensor, "N d_out"] | None = None
+    previous_output: Float[Tensor, "N d_out"] | None = None
     history: Tensor | None = None
 
     def select(self, rows: Int[Tensor, " M"]) -> "AttentiveCache":
         """Return the cache of the hypotheses ``rows``."""
         pick = lambda part: None if part is None else part.index_select(0, rows)  # noqa: E731
-        return AttentiveCache(self.state.index_select(1, rows), pick(self.fed), pick(self.history))
+        return AttentiveCache(
+            self.state.index_select(1, rows), pick(self.previous_output), pick(self.history)
+        )
 
 
 class AttentiveDecoder(nn.Module):
@@ -165,8 +169,8 @@ class AttentiveDecoder(nn.Module):
         attention = self.step.attention
         memory = attention.make_memory(encoded)
         state = torch.stack(self.bridge(encoded))
-        fed = None if self.feed is None else state.new_zeros(state.shape[1], self.d_out)
-        return [memory], [AttentiveCache(state, fed, attention.initial_history(memory))]
+        previous_output = None if self.feed is None else state.new_zeros(state.shape[1], self.d_out)
+        return [memory], [AttentiveCache(state, previous_output, attention.initial_history(memory))]
 
     def forward(
         self,
@@ -180,46 +184,47 @@ class AttentiveDecoder(nn.Module):
         if layout.n_tokens == 0:
             return x.new_zeros(0, self.d_out)
         order = TimeMajor.of(layout)
-        if not order.rows_stay:
+        if not order.equal_lengths:
             width = layout.n_sequences // len(memory.vectors)
             memory = memory.select(order.rows // width)
-        x = order.enter(x)
+        x = order.to_time_major(x)
         outputs, carry = self._run(x, order, memory, cache)
-        self._store(cache, carry)
+        cache.previous_output, cache.history, *state = carry
+        cache.state = torch.stack(cast(list[Tensor], state))
         readout, query, context, weights = outputs
         if readout is None:
             readout = self.readout(cast(Tensor, query), x, cast(Tensor, context))
         if self.weights.attached and weights is not None:
-            self._pass_to_tap(order.leave(weights), layout)
-        return self.output(order.leave(readout))
+            self._pass_to_tap(order.to_packed(weights), layout)
+        return self.output(order.to_packed(readout))
 
     def _run(
         self, x: Tensor, order: TimeMajor, memory: SourceMemory, cache: AttentiveCache
     ) -> tuple[Carry, Carry]:
-        """Run all steps; return their (readout, query, context, weights), and (fed, history, *state)."""
+        """Run all steps.
+
+        Returns:
+            Of all steps (readout, query, context, weights); and (previous_output, history, *state).
+        """
         per_sentence = len(order.rows) // len(memory.vectors)
 
         def step(now: tuple[Tensor, ...], carry: Carry) -> tuple[Carry, Carry]:
             projected, y = now
             return self._step(projected, y, carry, memory.first(len(y) // per_sentence))
 
-        start = (cache.fed, cache.history, *cache.state.unbind())
+        start = (cache.previous_output, cache.history, *cache.state.unbind())
         return scan(step, order, (self.step.cell.project(x), x), start)
 
     def _step(self, projected: Tensor, y: Tensor, carry: Carry, memory: SourceMemory) -> tuple[Carry, Carry]:
-        fed, history, *state = carry
+        previous_output, history, *state = carry
         if self.feed is not None:
-            projected = projected + self.feed(fed)
+            projected = projected + self.feed(previous_output)
         query, (context, weights, history), after = self.step(projected, tuple(state), memory, history)
-        kept = weights if self.weights.attached else None
+        weights_for_tap = weights if self.weights.attached else None
         if self.feed is None:
-            return (None, query, context, kept), (None, history, *after)
-        fed = self.readout(query, y, context)
-        return (fed, None, None, kept), (fed, history, *after)
-
-    def _store(self, cache: AttentiveCache, carry: Carry) -> None:
-        cache.fed, cache.history, *state = carry
-        cache.state = torch.stack(cast(list[Tensor], state))
+            return (None, query, context, weights_for_tap), (None, history, *after)
+        previous_output = self.readout(query, y, context)
+        return (previous_output, None, None, weights_for_tap), (previous_output, history, *after)
 
     def _pass_to_tap(self, weights: Float[Tensor, "T *H S"], layout: Layout) -> None:
         """Pass the weights to the read-only tap as ``[N, H, Q, S]``."""

@@ -13,7 +13,7 @@ Taps see the residual stream, ``[T, d]``: ``after_mixer``, ``after_cross_attenti
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Generic, TypeVar, cast
 
 import torch
 from jaxtyping import Float
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from heedful.nn.layout import Layout
 from heedful.nn.residual import Residual
-from heedful.nn.state import Cache, Memory
+from heedful.nn.state import Cache, CachingMixer, Memory, MemoryMixer
 from heedful.nn.taps import Tap, taps
 
 AFTER_MIXER, OUTPUT = "residual stream after the position mixer", "residual stream after the block"
@@ -40,7 +40,8 @@ class EncoderBlock(nn.Module):
 
     def new_cache(self) -> Cache:
         """Return an empty cache of the mixer."""
-        part: Any = self.mixer.part
+        part = self.mixer.part
+        assert isinstance(part, CachingMixer)
         return part.new_cache()
 
     def forward(
@@ -62,7 +63,8 @@ class DecoderBlock(nn.Module):
 
     def make_memory(self, encoded: Float[Tensor, "T_s d_s"], layout: Layout) -> Memory:
         """Return the cross-attention memory of the encoder output."""
-        part: Any = self.cross_attention.part
+        part = self.cross_attention.part
+        assert isinstance(part, MemoryMixer)
         return part.make_memory(encoded, layout)
 
     def forward(
@@ -74,15 +76,23 @@ class DecoderBlock(nn.Module):
         return self.output(self.feed_forward(x))
 
 
-class _Stack(nn.Module):
+Block = TypeVar("Block", bound=nn.Module)
+
+
+class _Stack(nn.Module, Generic[Block]):
     """Sequence of blocks, followed by a norm."""
 
-    def __init__(self, blocks: Sequence[nn.Module], norm: nn.Module) -> None:
+    def __init__(self, blocks: Sequence[Block], norm: nn.Module) -> None:
         super().__init__()
         self.blocks, self.norm = nn.ModuleList(blocks), norm
         self.top = Tap("output of the stack")
         self.compiled: Callable[..., Tensor] | None = None
         self._taps: list[list[Tap]] = []
+
+    @property
+    def block_list(self) -> list[Block]:
+        """The blocks, with their type, which a `ModuleList` does not have."""
+        return cast(list[Block], list(self.blocks))
 
     def compile_blocks(self, backend: str = "inductor") -> None:
         """Compile one block for training; all blocks of the same kind share the graph.
@@ -104,11 +114,8 @@ def _call(block: nn.Module, *context: object) -> Tensor:
     return block(*context)
 
 
-class EncoderStack(_Stack):
+class EncoderStack(_Stack[EncoderBlock]):
     """Stack of encoder blocks, followed by a norm (an identity in post-norm stacks)."""
-
-    def __init__(self, blocks: Sequence[EncoderBlock], norm: nn.Module) -> None:
-        super().__init__(blocks, norm)
 
     def forward(
         self, x: Float[Tensor, "T d"], layout: Layout, caches: Sequence[Cache] | None = None
@@ -119,16 +126,12 @@ class EncoderStack(_Stack):
         return self.top(self.norm(x))
 
 
-class DecoderStack(_Stack):
+class DecoderStack(_Stack[DecoderBlock]):
     """Stack of decoder blocks; every block reads the encoder output through its own memory."""
-
-    def __init__(self, blocks: Sequence[DecoderBlock], norm: nn.Module) -> None:
-        super().__init__(blocks, norm)
 
     def make_memory(self, encoded: Float[Tensor, "T_s d_s"], layout: Layout) -> list[Memory]:
         """Return one memory per block."""
-        blocks: Any = self.blocks
-        return [block.make_memory(encoded, layout) for block in blocks]
+        return [block.make_memory(encoded, layout) for block in self.block_list]
 
     def forward(
         self,

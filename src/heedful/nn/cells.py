@@ -228,10 +228,10 @@ class StackedCell(nn.Module):
         after: tuple[Tensor, ...] = ()
         for i in range(len(self.cells)):
             cell = self._cell(i)
-            own = cell(projected, state[len(after) : len(after) + cell.n_states])
-            after += own
+            cell_state = cell(projected, state[len(after) : len(after) + cell.n_states])
+            after += cell_state
             if i + 1 < len(self.cells):
-                projected = self._cell(i + 1).project(self.dropout(cell.output(own)))
+                projected = self._cell(i + 1).project(self.dropout(cell.output(cell_state)))
         return after
 
     def _cell(self, i: int) -> Cell:

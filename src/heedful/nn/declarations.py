@@ -9,10 +9,10 @@ documentation read them with the functions below.
 | ``without_gradient`` | rows of its parameters that have no effect in any model |
 | ``adds_constant`` | rows of its parameters that only add the same vector to all its outputs |
 | ``removes_batch_mean`` | (norms) in training, subtracts the mean over the tokens of the batch |
-| ``lifts_tokens`` | rows of its parameters that only add one number to all features of a token |
-| ``lifts_from`` | features of its inputs that only add one number to all features of a token |
+| ``shifts_features`` | rows of its parameters that only add one number to all features of a token |
+| ``features_that_shift`` | features of its inputs that only add one number to all features of a token |
 | ``removes_token_mean`` | (norms) subtracts the mean over the features of each token |
-| ``eager`` | not compiled: reads individual lengths or ids (one graph per batch), or has no stack |
+| ``not_compilable`` | not compiled: reads individual lengths or ids (one graph per batch), or has no stack |
 | ``carries_state`` | carries a state over many steps, which would lose precision in bf16 |
 
 Rows are indices along the first axis of a parameter.
@@ -63,34 +63,34 @@ def without_gradient(module: nn.Module) -> dict[str, set[int]]:
 
     These are the rows that a module declares, and rows of a residual sublayer (or of the norm before it)
     whose effect the norms of the stack remove: those that only add a constant to the output if the stack is
-    `blind_to_constants`, and those that only lift tokens, without dropout, if it is `blind_to_lifts`.
+    `ignores_constants`, and those that only shift features, without dropout, if it is `ignores_shifts`.
     """
     found: dict[str, set[int]] = {}
     for prefix, part in module.named_modules():
         _collect(found, prefix, getattr(part, "without_gradient", {}))
         if not isinstance(part, EncoderStack | DecoderStack):
             continue
-        constants, lifts = blind_to_constants(part), blind_to_lifts(part)
+        constants, shifts = ignores_constants(part), ignores_shifts(part)
         for name, residual in part.named_modules(prefix=prefix):
             if not isinstance(residual, PostNorm | PreNorm):
                 continue
             if constants:
                 _collect(found, f"{name}.part", getattr(residual.part, "adds_constant", {}))
-            if lifts and residual.dropout.p == 0:
-                _collect(found, f"{name}.part", getattr(residual.part, "lifts_tokens", {}))
+            if shifts and residual.dropout.p == 0:
+                _collect(found, f"{name}.part", getattr(residual.part, "shifts_features", {}))
                 if isinstance(residual, PreNorm):
-                    features = getattr(residual.part, "lifts_from", ())
-                    rows = {own: features for own, _ in residual.norm.named_parameters() if features}
-                    _collect(found, f"{name}.norm", rows)
+                    features = getattr(residual.part, "features_that_shift", ())
+                    parameters = dict(residual.norm.named_parameters()) if features else {}
+                    _collect(found, f"{name}.norm", dict.fromkeys(parameters, features))
     return found
 
 
-def blind_to_constants(stack: EncoderStack | DecoderStack) -> bool:
+def ignores_constants(stack: EncoderStack | DecoderStack) -> bool:
     """Return whether adding a vector to all outputs has no effect: every norm subtracts the batch mean."""
     return _every_norm(stack, "removes_batch_mean")
 
 
-def blind_to_lifts(stack: EncoderStack | DecoderStack) -> bool:
+def ignores_shifts(stack: EncoderStack | DecoderStack) -> bool:
     """Return whether adding a number to all features of a token has no effect: every norm subtracts it."""
     return _every_norm(stack, "removes_token_mean")
 

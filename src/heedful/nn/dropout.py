@@ -1,11 +1,11 @@
 """Dropout with a fast random mask on the CPU."""
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
+
+from heedful.nn.autograd import Context
 
 _LEVELS = 1 << 16  # values of the 16 random bits per element
 _WORD = 64 // 16  # elements per 64-bit draw of the generator
@@ -21,8 +21,8 @@ def _draw_mask(x: Tensor, dropped: int) -> Tensor:
     words = torch.empty(-(-x.numel() // _WORD), dtype=torch.int64, device=x.device)
     lanes = words.random_(-(1 << 63), None).view(torch.int16)[: x.numel()]
     # Comparisons into bytes and products with bytes are vectorised; with booleans neither is.
-    kept = torch.empty(x.numel(), dtype=torch.uint8, device=x.device)
-    return torch.ge(lanes, dropped - _LEVELS // 2, out=kept).view(x.shape)
+    mask = torch.empty(x.numel(), dtype=torch.uint8, device=x.device)
+    return torch.ge(lanes, dropped - _LEVELS // 2, out=mask).view(x.shape)
 
 
 # The same as a custom operator, so that torch.compile does not use its own, slower random numbers. The tag
@@ -37,17 +37,21 @@ def _(x: Tensor, dropped: int) -> Tensor:
     return x.new_empty(x.shape, dtype=torch.uint8)
 
 
+class _DropContext(Context):
+    scale: float
+
+
 class _Drop(torch.autograd.Function):
     """Compute ``x * mask * scale``; saves only the mask (one byte per element) for the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, mask: Tensor, scale: float) -> Tensor:
+    def forward(ctx: _DropContext, x: Tensor, mask: Tensor, scale: float) -> Tensor:
         ctx.save_for_backward(mask)
         ctx.scale = scale
         return (x * mask).mul_(scale)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _DropContext, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (mask,) = ctx.saved_tensors
         return _Drop.apply(grads[0], mask, ctx.scale), None, None
 

@@ -66,8 +66,8 @@ class Gate(nn.Module):
 
     def choose(self, scores: Float[Tensor, "T n"]) -> Choice:
         """Select the top-k experts and compute their weights (equations 3 and 5)."""
-        kept, experts = scores.topk(self.k, dim=-1)
-        weights = torch.softmax(kept, dim=-1)
+        top_scores, experts = scores.topk(self.k, dim=-1)
+        weights = torch.softmax(top_scores, dim=-1)
         if self.gates.attached:
             all_weights = self.gates(torch.zeros_like(scores).scatter(1, experts, weights))
             # With observers only, keep the weights of the softmax and their autograd graph.
@@ -155,7 +155,7 @@ class MixtureOfExperts(nn.Module):
     Parameters: those of all experts, and n d_model of the gate, twice that with noise.
     """
 
-    eager = True
+    not_compilable = True  # the number of tokens of an expert differs; see `heedful.nn.declarations`
     may_idle = True
 
     def __init__(self, gate: Gate, experts: Sequence[nn.Module]) -> None:
@@ -173,7 +173,7 @@ class MixtureOfExperts(nn.Module):
         loads = flat.bincount(minlength=len(self.experts)).tolist()
         rows = x.repeat_interleave(k, dim=0)[order].split(loads)
         # Experts without tokens are called too, so that their gradient is zero instead of None on every rank.
-        mixed = torch.cat([expert(own) for expert, own in zip(self.experts, rows, strict=True)])
+        mixed = torch.cat([expert(routed) for expert, routed in zip(self.experts, rows, strict=True)])
         back = torch.empty_like(order)
         back[order] = torch.arange(len(order), device=order.device)
         each = mixed[back].unflatten(0, (len(x), k))

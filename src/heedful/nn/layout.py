@@ -6,9 +6,10 @@ Axes used throughout `heedful.nn`:
 |---|---|
 | T | all real tokens of a batch, sequences concatenated |
 | B | sequences |
-| S, Q, K | padded length of the sequences; of queries; of keys |
-| H, G | heads; heads of keys and values (G divides H) |
-| d, d_k, d_v | width of the model, of queries and keys, of values |
+| S | padded length of the sequences |
+| d | width of the model |
+
+`heedful.nn.attention` lists those of queries, keys and heads.
 
 Between blocks, activations are ``[T, d]``, without padding. Only modules that mix positions use the
 `Layout`; those that need padded tensors convert with `Layout.pad` and `Layout.unpad`.
@@ -24,8 +25,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from heedful.nn.autograd import Context
 from heedful.nn.lazy import lazy
-from heedful.nn.visibility import Visibility
 
 Ids = Sequence[int] | np.ndarray
 Value = TypeVar("Value")
@@ -35,27 +36,31 @@ class _Pad(torch.autograd.Function):
     """Scatter tokens into a zero-padded tensor; the gradient is `_Unpad`."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, slots: Tensor, n_slots: int) -> Tensor:
+    def forward(ctx: Context, x: Tensor, slots: Tensor, n_slots: int) -> Tensor:
         ctx.save_for_backward(slots)
         return x.new_zeros(n_slots, *x.shape[1:]).index_copy_(0, slots, x)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (slots,) = ctx.saved_tensors
         return _Unpad.apply(grads[0], slots), None, None
+
+
+class _UnpadContext(Context):
+    n_slots: int
 
 
 class _Unpad(torch.autograd.Function):
     """Gather tokens from a padded tensor; the gradient is `_Pad`."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, slots: Tensor) -> Tensor:
+    def forward(ctx: _UnpadContext, x: Tensor, slots: Tensor) -> Tensor:
         ctx.save_for_backward(slots)
         ctx.n_slots = x.shape[0]
         return x.index_select(0, slots)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _UnpadContext, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (slots,) = ctx.saved_tensors
         return _Pad.apply(grads[0], slots, ctx.n_slots), None
 
@@ -201,19 +206,21 @@ class Layout:
     @property
     def through(self) -> "Layout":
         """Layout of all tokens from position 0 up to and including these."""
-        return self if self.is_new else self._memo("through", self._through)
+        return self if self.is_new else self.memo("through", self._through)
 
     def _through(self) -> "Layout":
         lengths = tuple(s + n for s, n in zip(self.starts, self.lengths, strict=True))
         return Layout.of(lengths, device=self.device)
 
-    def cut(self, size: int) -> "Layout":
+    def split_blocks(self, size: int) -> "Layout":
         """Split sequences into blocks of ``size`` tokens, each a sequence from position 0."""
         if not self.is_new:
             raise ValueError("sequences must start at position 0 to be split into blocks")
-        return self if self.max_length <= size else self._memo(("cut", size), lambda: self._cut(size))
+        if self.max_length <= size:
+            return self
+        return self.memo(("blocks", size), lambda: self._split_blocks(size))
 
-    def _cut(self, size: int) -> "Layout":
+    def _split_blocks(self, size: int) -> "Layout":
         blocks = [min(size, n - begin) for n in self.lengths for begin in range(0, n, size)]
         return Layout.of(blocks, device=self.device)
 
@@ -223,31 +230,11 @@ class Layout:
             return self
         if self.n_sequences % width:
             raise ValueError(f"number of sequences must be divisible by {width}, got {self.n_sequences}")
-        return self._memo(("merge", width), lambda: self._merged(width))
+        return self.memo(("merge", width), lambda: self._merged(width))
 
     def _merged(self, width: int) -> "Layout":
         rows = range(0, self.n_sequences, width)
         return Layout.of([sum(self.lengths[r : r + width]) for r in rows], device=self.device)
-
-    def sees(
-        self,
-        keys: "Layout",
-        *,
-        causal: bool = False,
-        window: int | None = None,
-        block: int | None = None,
-        allowed: Bool[Tensor, "..."] | None = None,
-        earlier_blocks: int = 0,
-        key_stride: int = 1,
-    ) -> Visibility:
-        """Return which of ``keys`` each token of this layout sees as a query; cached."""
-        conditions = (causal, window, block, allowed, earlier_blocks, key_stride)
-        if torch.compiler.is_compiling():  # copies would have to recompute the derived values
-            return Visibility(self, keys, *conditions)
-        make = lambda: Visibility(self._copy, keys._copy, *conditions)  # noqa: E731
-        if allowed is not None:
-            return make()
-        return self._memo(("sees", None if keys is self else keys, *conditions), make)
 
     def prepare(self, *, ragged: bool = False) -> None:
         """Compute the values that a compiled model reads, so that its graph contains only tensors and counts.
@@ -264,8 +251,8 @@ class Layout:
             getattr(self, name)
 
     @lazy
-    def _copy(self) -> "Layout":
-        """Equal layout that cached values refer to instead of ``self``, to avoid a reference cycle.
+    def acyclic(self) -> "Layout":
+        """Equal layout for values that ``self`` caches to refer to, to avoid a reference cycle.
 
         In a cycle, masks and index tensors would stay in memory until the garbage collector runs.
         """
@@ -275,13 +262,14 @@ class Layout:
     def _cached(self) -> dict[Hashable, Any]:
         return {}
 
-    def _memo(self, key: Hashable, make: Callable[[], Value]) -> Value:
+    def memo(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """Return ``make()``, cached under ``key``; within a compiled graph nothing is cached."""
         if torch.compiler.is_compiling():
             return make()
         if key not in self._cached:
             self._cached[key] = make()
-        found: Value = self._cached[key]
-        return found
+        value: Value = self._cached[key]
+        return value
 
     def pad(self, x: Tensor) -> Tensor:
         """Convert ``[T, ...]`` to ``[B, S, ...]``, padded with zeros."""

@@ -48,19 +48,20 @@ class FourierMixer(nn.Module):
     Source: Lee-Thorp et al. 2021 (FNet), section 3.2, equation 3.
     """
 
-    non_causal = True
-    lifts_from = (0,)
+    non_causal = True  # see `heedful.nn.declarations`
+    features_that_shift = (0,)
     """Feature 0 has infinite wavelength: it adds one number to all features (`heedful.nn.declarations`)."""
 
-    eager = True
-    """One transform call per length: compiling would trace a new graph for every batch."""
+    not_compilable = True
+    """One transform call per length: compiling would trace a new graph for every batch
+    (`heedful.nn.declarations`)."""
 
     def forward(
         self, x: Float[Tensor, "T d"], layout: Layout, cache: Cache | None = None
     ) -> Float[Tensor, "T d"]:
         """Mix the tokens and the features of each sequence."""
         _reject_cache(self, cache)
-        order, back, lengths = layout._memo("by length", lambda: _by_length(layout))
+        order, back, lengths = layout.memo("by length", lambda: _by_length(layout))
         rows = x.to(torch.promote_types(x.dtype, torch.float32)).index_select(0, order)
         parts = rows.split([n * times for n, times in lengths])
         mixed = [
@@ -102,7 +103,7 @@ class PositionMLP(nn.Module):
         dropout: dropout rate of the hidden units.
     """
 
-    non_causal = True
+    non_causal = True  # see `heedful.nn.declarations`
 
     def __init__(
         self,
@@ -124,7 +125,7 @@ class PositionMLP(nn.Module):
             nn.init.zeros_(layer.bias)
 
     @property
-    def lifts_tokens(self) -> dict[str, range]:
+    def shifts_features(self) -> dict[str, range]:
         """b_2 adds one number to all features of a position (`heedful.nn.declarations`)."""
         return {"down.bias": range(self.n_positions)}
 
@@ -192,10 +193,10 @@ class _Filter(nn.Module):
         if not self.causal:
             _reject_cache(self, cache)
             return functional.pad(rows, (0, 0, reach // 2, reach - reach // 2)).mT
-        held = None if cache is None else cache.inputs
-        if held is None:
-            held = rows.new_zeros(rows.shape[0], reach, rows.shape[2])
-        rows = torch.cat((held, rows), dim=1)
+        past = None if cache is None else cache.inputs
+        if past is None:
+            past = rows.new_zeros(rows.shape[0], reach, rows.shape[2])
+        rows = torch.cat((past, rows), dim=1)
         if cache is not None:
             # A sequence of n new tokens ends at column reach + n; padding follows it.
             last = layout.length_tensor[:, None] + torch.arange(reach, device=x.device)

@@ -106,8 +106,8 @@ class ConvolutionPatches(nn.Module):
         """Project all patches of all images."""
         grid_of(pixels.shape[2], pixels.shape[3], self.patch)
         kernel = self.projection.weight.unflatten(1, (self.channels, self.patch, self.patch))
-        found = functional.conv2d(pixels, kernel, self.projection.bias, stride=self.patch)
-        return found.flatten(2).mT
+        patches = functional.conv2d(pixels, kernel, self.projection.bias, stride=self.patch)
+        return patches.flatten(2).mT
 
 
 def _initialise(projection: nn.Linear) -> None:

@@ -40,8 +40,9 @@ class RecurrentLayer(nn.Module):
     n_states: int
     non_causal: bool = False
     """Whether an output depends on later tokens (`heedful.nn.declarations`)."""
-    eager: bool = True
-    """Steps depend on the sequence lengths: compiling would trace a new graph for every batch."""
+    not_compilable: bool = True
+    """Steps depend on the sequence lengths: compiling would trace a new graph for every batch
+    (`heedful.nn.declarations`)."""
     carries_state: bool = True
     """In bf16 training, states stay in fp32 (`heedful.nn.declarations`)."""
 
@@ -103,9 +104,9 @@ class Recurrence(RecurrentLayer):
         if layout.n_tokens == 0:
             return x.new_zeros(0, self.d_out), state
         order = TimeMajor.of(layout, reverse=self.reverse)
-        (outputs,), final = scan(self._step, order, (self.cell.project(order.enter(x)),), state)
+        (outputs,), final = scan(self._step, order, (self.cell.project(order.to_time_major(x)),), state)
         assert outputs is not None
-        return self.states(order.leave(outputs)), cast(States, final)
+        return self.states(order.to_packed(outputs)), cast(States, final)
 
     def _step(self, now: tuple[Tensor, ...], state: Carry) -> tuple[Carry, Carry]:
         after = self.cell(*now, state)
@@ -121,7 +122,7 @@ class Bidirectional(RecurrentLayer):
     states of the first layer after the last token, then those of the second after the first token.
     """
 
-    non_causal = True
+    non_causal = True  # see `heedful.nn.declarations`
 
     def __init__(self, left_to_right: Recurrence, right_to_left: Recurrence) -> None:
         super().__init__()

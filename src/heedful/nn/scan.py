@@ -9,15 +9,16 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from heedful.nn.autograd import Context
 from heedful.nn.layout import Layout
 
 Carry = tuple[Tensor | None, ...]
+"""State from step to step, as in ``jax.lax.scan``."""
 Step = Callable[[tuple[Tensor, ...], Carry], tuple[Carry, Carry]]
 
 
@@ -25,12 +26,12 @@ class _Permute(torch.autograd.Function):
     """Compute ``x[order]`` for a permutation; the gradient is a gather by ``inverse``, not a scatter."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
+    def forward(ctx: Context, x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
         ctx.save_for_backward(order, inverse)
         return x.index_select(0, order)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
         order, inverse = ctx.saved_tensors
         return _Permute.apply(grads[0], inverse, order), None, None
 
@@ -54,8 +55,8 @@ class TimeMajor:
     @classmethod
     def of(cls, layout: Layout, *, reverse: bool = False) -> "TimeMajor":
         """Build the order of ``layout``; if ``reverse``, every sequence is read from its end."""
-        order = layout._memo("time major", lambda: cls._made(layout))
-        return layout._memo("time major, reversed", lambda: order._reversed(layout)) if reverse else order
+        order = layout.memo("time major", lambda: cls._made(layout))
+        return layout.memo("time major, reversed", lambda: order._reversed(layout)) if reverse else order
 
     @classmethod
     def _made(cls, layout: Layout) -> "TimeMajor":
@@ -75,24 +76,24 @@ class TimeMajor:
         return TimeMajor(self.sizes, self.rows, self.ranks, tokens, places)
 
     @property
-    def rows_stay(self) -> bool:
+    def equal_lengths(self) -> bool:
         """Whether all sequences have the same length, and so keep their order."""
         return not self.sizes or self.sizes[0] == self.sizes[-1] == len(self.rows)
 
     @property
-    def _tokens_stay(self) -> bool:
-        return self.rows_stay and len(self.sizes) <= 1
+    def _keeps_order(self) -> bool:
+        return self.equal_lengths and len(self.sizes) <= 1
 
-    def enter(self, x: Tensor) -> Tensor:
+    def to_time_major(self, x: Tensor) -> Tensor:
         """Reorder packed tokens ``[T, ...]`` by step."""
-        if self._tokens_stay:
+        if self._keeps_order:
             return x
         out: Tensor = _Permute.apply(x, self.tokens, self.places)
         return out
 
-    def leave(self, x: Tensor) -> Tensor:
+    def to_packed(self, x: Tensor) -> Tensor:
         """Reorder values by step ``[T, ...]`` to packed tokens."""
-        if self._tokens_stay:
+        if self._keeps_order:
             return x
         out: Tensor = _Permute.apply(x, self.places, self.tokens)
         return out
@@ -105,14 +106,14 @@ def scan(step: Step, order: TimeMajor, inputs: tuple[Tensor, ...], carry: Carry)
         step: ``step(inputs_t, carry) -> (outputs, carry)`` for the n running sequences; all are tuples of
             tensors with n rows (outputs and carry may contain None, which stays None).
         order: order of the steps.
-        inputs: tensors ``[T, ...]`` in that order (`TimeMajor.enter`), T > 0.
+        inputs: tensors ``[T, ...]`` in that order (`TimeMajor.to_time_major`), T > 0.
         carry: initial carry, with B rows, in the order of the layout.
 
     Returns:
         The outputs of all steps, ``[T, ...]``, ordered by step; and the carry of every sequence after its
         last token, in the order of the layout. A sequence without tokens keeps its carry.
     """
-    if not order.rows_stay:
+    if not order.equal_lengths:
         carry = _each(carry, lambda c: c.index_select(0, order.rows))
     finished: list[Carry] = []
     outputs: list[Carry] = []
@@ -125,7 +126,7 @@ def scan(step: Step, order: TimeMajor, inputs: tuple[Tensor, ...], carry: Carry)
         output, carry = step(now, carry)
         outputs.append(output)
     carry = _concatenate([carry, *reversed(finished)])
-    if not order.rows_stay:
+    if not order.equal_lengths:
         carry = _each(carry, lambda c: c.index_select(0, order.ranks))
     return _concatenate(outputs), carry
 

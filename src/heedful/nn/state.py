@@ -37,6 +37,24 @@ class Memory(Protocol):
         ...
 
 
+@runtime_checkable
+class CachingMixer(Protocol):
+    """A position mixer that can continue sequences."""
+
+    def new_cache(self) -> Cache:
+        """Return an empty cache."""
+        ...
+
+
+@runtime_checkable
+class MemoryMixer(Protocol):
+    """A position mixer that reads a source."""
+
+    def make_memory(self, encoded: Float[Tensor, "T_s d_s"], layout: Layout) -> Memory:
+        """Return the memory of encoded sentences."""
+        ...
+
+
 @dataclass
 class KeyValueCache:
     """Keys and values of the tokens so far: ``[N, G, capacity, d_k]`` and ``[N, G, capacity, d_v]``.
@@ -72,14 +90,14 @@ class KeyValueCache:
         return KeyValueCache(self.keys.index_select(0, rows), self.values.index_select(0, rows))
 
 
-def _with_capacity(held: Tensor | None, new: Tensor, length: int) -> Tensor:
-    """Return ``held`` with a capacity of at least ``length``, grown by doubling and filled with zeros."""
-    capacity = 0 if held is None else held.shape[2]
-    if held is not None and capacity >= length:
-        return held
+def _with_capacity(buffer: Tensor | None, new: Tensor, length: int) -> Tensor:
+    """Return ``buffer`` with a capacity of at least ``length``, grown by doubling and filled with zeros."""
+    capacity = 0 if buffer is None else buffer.shape[2]
+    if buffer is not None and capacity >= length:
+        return buffer
     grown = new.new_zeros(new.shape[0], new.shape[1], max(length, 2 * capacity, 16), new.shape[3])
-    if held is not None:
-        grown[:, :, :capacity] = held
+    if buffer is not None:
+        grown[:, :, :capacity] = buffer
     return grown
 
 
@@ -118,10 +136,10 @@ class State:
 
     def keep(self, sentences: Sequence[int]) -> "State":
         """Keep only these sentences, in both parts."""
-        kept = torch.tensor(list(sentences), dtype=torch.int64, device=self.device)
-        rows = kept[:, None] * self.width + torch.arange(self.width, device=self.device)
+        indices = torch.tensor(list(sentences), dtype=torch.int64, device=self.device)
+        rows = indices[:, None] * self.width + torch.arange(self.width, device=self.device)
         state = self.select(rows.flatten())
-        return replace(state, memories=[memory.select(kept) for memory in self.memories])
+        return replace(state, memories=[memory.select(indices) for memory in self.memories])
 
     @property
     def device(self) -> torch.device:

@@ -1,16 +1,14 @@
 """Attention visibility: which queries see which keys, as a mask or as a hint for kernels."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from heedful.nn.layout import Layout
 from heedful.nn.lazy import lazy
-
-if TYPE_CHECKING:
-    from heedful.nn.layout import Layout
 
 Hint = Literal["all", "causal", "dense"]
 
@@ -34,8 +32,8 @@ class Visibility:
     tokens each (`heedful.nn.attention.compressed`).
     """
 
-    queries: "Layout"
-    keys: "Layout"
+    queries: Layout
+    keys: Layout
     causal: bool = False
     window: int | None = None
     block: int | None = None
@@ -49,6 +47,28 @@ class Visibility:
                 "queries and keys must have the same number of rows, "
                 f"got {self.queries.n_sequences} and {self.keys.n_sequences}"
             )
+
+    @classmethod
+    def of(
+        cls,
+        queries: Layout,
+        keys: Layout,
+        *,
+        causal: bool = False,
+        window: int | None = None,
+        block: int | None = None,
+        allowed: Bool[Tensor, "..."] | None = None,
+        earlier_blocks: int = 0,
+        key_stride: int = 1,
+    ) -> "Visibility":
+        """Return which of ``keys`` each token of ``queries`` sees; cached in ``queries``."""
+        conditions = (causal, window, block, allowed, earlier_blocks, key_stride)
+        if torch.compiler.is_compiling():  # copies would have to recompute the derived values
+            return cls(queries, keys, *conditions)
+        make = lambda: cls(queries.acyclic, keys.acyclic, *conditions)  # noqa: E731
+        if allowed is not None:
+            return make()
+        return queries.memo(("visibility", None if keys is queries else keys, *conditions), make)
 
     @lazy
     def hint(self) -> Hint:

@@ -6,14 +6,16 @@
 Label smoothing: Szegedy et al. 2016, section 7; eps = 0.1 in Vaswani et al. 2017, section 5.4.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
+from heedful.nn.autograd import Context
+from heedful.nn.output import BoundaryHead, MaskedHead
 from heedful.objectives.terms import Term
 
 Loss = tuple[Float[Tensor, ""], Float[Tensor, ""]]
@@ -23,6 +25,11 @@ Loss = tuple[Float[Tensor, ""], Float[Tensor, ""]]
 BLOCK = 1 << 21
 # Matrix products with fewer rows are inefficient.
 FEWEST_ROWS = 64
+
+
+class _CrossEntropyContext(Context):
+    dtypes: list[torch.dtype | None]
+    save_for_backward: Callable[..., None]  # accepts None, which torch's annotation forbids
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -40,7 +47,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: _CrossEntropyContext,
         hidden: Tensor,
         weight: Tensor,
         bias: Tensor | None,
@@ -49,7 +56,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         chunk: int,
         compute: torch.dtype,
         differentiated: bool,
-    ) -> Any:
+    ) -> tuple[Tensor, Tensor]:
         # For parameters, needs_input_grad is true even under torch.no_grad.
         needs_grad = differentiated and any(ctx.needs_input_grad[:3])
         h, w = hidden.to(compute), weight.to(compute)
@@ -60,23 +67,23 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_grad else None
         grad_bias = torch.zeros_like(bias, dtype=torch.float32) if needs_grad and bias is not None else None
         log_z, correct = smooth.new_zeros(()), smooth.new_zeros(())
-        kept = h.new_empty(min(chunk, n_tokens) if needs_grad else 0, n_types)
+        logits = h.new_empty(min(chunk, n_tokens) if needs_grad else 0, n_types)
         # In fp32, the softmax and then the gradient overwrite the logits in place.
-        in_place = needs_grad and kept.dtype == torch.float32
+        in_place = needs_grad and logits.dtype == torch.float32
         for rows in _even_slices(n_tokens, chunk):
             if in_place:
-                torch.mm(h[rows], w.T, out=kept[: rows.stop - rows.start])
+                torch.mm(h[rows], w.T, out=logits[: rows.stop - rows.start])
             for block in _even_slices(rows, max(FEWEST_ROWS, BLOCK // n_types)):
                 y = targets[block, None]
-                buffer = kept[block.start - rows.start : block.stop - rows.start]
+                buffer = logits[block.start - rows.start : block.stop - rows.start]
                 x = buffer if in_place else (h[block] @ w.T).float()
                 if bias is not None:
                     x += bias
-                top, picked = x.amax(-1), x.gather(1, y)
+                top, target_logits = x.amax(-1), x.gather(1, y)
                 p = torch.softmax(x, -1, out=buffer if in_place else None)
                 # p at the largest logit is at least 1 / V, so its logarithm is exact.
                 log_z += (top - p.amax(-1).log()).sum()
-                correct += picked.sum()
+                correct += target_logits.sum()
                 if not needs_grad:
                     continue
                 p.scatter_add_(1, y, p.new_full(y.shape, smoothing - 1.0))
@@ -86,7 +93,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                     grad_bias += p.sum(0)
             if grad_hidden is None or grad_weight is None:
                 continue
-            g = kept[: rows.stop - rows.start]
+            g = logits[: rows.stop - rows.start]
             grad_hidden[rows] = torch.sub(g @ w, mean, alpha=smoothing)
             if in_place:
                 grad_weight.addmm_(g.T, h[rows])
@@ -101,10 +108,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return log_z - (1 - smoothing) * correct - smoothing * smooth, log_z - correct
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _CrossEntropyContext, *grads: Tensor) -> tuple[Tensor | None, ...]:
         # The negative log-likelihood is for reporting; `linear_cross_entropy` detaches it.
-        held = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
-        scaled = [None if g is None else (g * grads[0]).to(dtype) for g, dtype in held]
+        pairs = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
+        scaled = [None if g is None else (g * grads[0]).to(dtype) for g, dtype in pairs]
         return (*scaled, None, None, None, None, None)
 
 
@@ -184,7 +191,8 @@ class MaskedToken:
 
     def __call__(self, hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, batch: Batch) -> list[Term]:
         """Apply ``heads["token"]`` to the masked rows and compute the terms."""
-        head: Any = heads["token"]
+        head = heads["token"]
+        assert isinstance(head, MaskedHead)
         return _token_terms(head.transform(batch.picked(hidden)), head.out, batch, 0.0, self.chunk)
 
 
@@ -206,15 +214,18 @@ class SpanBoundary:
 
     def __call__(self, hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, batch: Batch) -> list[Term]:
         """Apply ``heads["boundary"]`` to the rows next to each span and compute the term."""
-        head: Any = heads["boundary"]
-        spans = batch.spans
+        head, spans = heads["boundary"], batch.spans
+        assert isinstance(head, BoundaryHead)
         assert spans is not None
         x = head.transform(hidden[spans.before], hidden[spans.after], spans.within)
         loss, _ = linear_cross_entropy(x, head.out.weight, head.out.bias, batch.targets, chunk=self.chunk)
         return [Term("boundary", loss, len(batch.targets))]
 
 
-def _token_terms(x: Float[Tensor, "R d"], out: Any, batch: Batch, smoothing: float, chunk: int) -> list[Term]:
+def _token_terms(
+    x: Float[Tensor, "R d"], out: nn.Module, batch: Batch, smoothing: float, chunk: int
+) -> list[Term]:
+    assert isinstance(out, nn.Linear)
     loss, nll = linear_cross_entropy(x, out.weight, out.bias, batch.targets, smoothing, chunk)
     n = len(batch.targets)
     return [Term("token", loss, n), Term("nll", nll, n, weight=0.0)]

@@ -83,8 +83,8 @@ class Guidance:
             yield lambda: [self._term(recorded[self.taps[0]][-1], links)]
 
     def _term(self, weights: Float[Tensor, "B H Q S"], links: TokenLinks) -> Term:
-        own = weights[:, self.head, self.offset :]
-        return Term(ALIGNMENT, guided_loss(own, links), links.n_tokens, self.weight)
+        head_weights = weights[:, self.head, self.offset :]
+        return Term(ALIGNMENT, guided_loss(head_weights, links), links.n_tokens, self.weight)
 
 
 def guided_loss(weights: Float[Tensor, "B Q S"], links: TokenLinks) -> Float[Tensor, ""]:
@@ -94,6 +94,6 @@ def guided_loss(weights: Float[Tensor, "B Q S"], links: TokenLinks) -> Float[Ten
         weights: weights of one head; row t is that of target token t.
         links: links of the batch.
     """
-    picked = weights[links.sequence, links.query, links.key]
-    wide = picked.to(torch.promote_types(picked.dtype, torch.float32))
+    linked = weights[links.sequence, links.query, links.key]
+    wide = linked.to(torch.promote_types(linked.dtype, torch.float32))
     return -(links.share * wide.clamp(min=LEAST).log()).sum()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal, TextIO
 
 import torch
 
@@ -18,6 +18,9 @@ from heedful.files import is_unicode, require_end, write_text
 from heedful.training import distribution
 from heedful.training.fast_paths import FEWEST_TOKENS
 from heedful.typing import JsonObject
+
+if TYPE_CHECKING:
+    import rich.progress
 
 VERSION = 1
 """Format version of the lines in ``metrics.jsonl``."""
@@ -153,7 +156,7 @@ def read_metrics(path: Path) -> Iterator[JsonObject]:
                 yield values
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     if isinstance(value, dict):
         return {key: _finite(inner) for key, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -167,11 +170,10 @@ class Progress:
         stream: output stream; default: standard error.
     """
 
-    def __init__(self, seconds: float = 30.0, stream: Any = None) -> None:
+    def __init__(self, seconds: float = 30.0, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
         self.seconds = seconds
-        self._bar: Any = None
-        self._task: Any = None
+        self._bar: "rich.progress.Progress | None" = None
         self._max_updates: int | None = None
         # Exponential moving sums (half-life 14 updates) of the seconds, the tokens and the number of updates.
         self._seconds = self._tokens = self._weight = 0.0
@@ -206,7 +208,7 @@ class Progress:
             self._print(f"resuming after update {event.update}")
         if self.stream.isatty():
             self._bar = _rich_bar(self.stream)
-            self._task = self._bar.add_task("", total=event.max_updates, completed=event.update)
+            self._bar.add_task("", total=event.max_updates, completed=event.update)
             self._bar.start()
 
     def _update(self, event: Updated) -> None:
@@ -214,7 +216,7 @@ class Progress:
         self._seconds = 0.95 * self._seconds + event.seconds
         self._weight = 0.95 * self._weight + 1
         if self._bar is not None:
-            self._bar.update(self._task, completed=event.update, description=self._summary(event))
+            self._bar.update(self._bar.task_ids[0], completed=event.update, description=self._summary(event))
         elif time.monotonic() - self._written >= self.seconds:
             self._written = time.monotonic()
             total = f"/{self._max_updates}" if self._max_updates else ""
@@ -242,7 +244,7 @@ def _duration(seconds: float) -> str:
     return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
 
 
-def _rich_bar(stream: Any) -> Any:
+def _rich_bar(stream: TextIO) -> "rich.progress.Progress":
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -270,8 +272,8 @@ class TensorBoard:
             raise RequestError(
                 "TensorBoard is not installed; install the extra: pip install 'heedful[tensorboard]'"
             ) from error
-        self._writer_class: Any = SummaryWriter
-        self._writer: Any = None
+        self._writer_class = SummaryWriter
+        self._writer: SummaryWriter
         self.folder = folder
         self.every = every
 

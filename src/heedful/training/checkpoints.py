@@ -23,7 +23,7 @@ import shutil
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,8 @@ from heedful.training.optimizers import load_state_tensors, state_tensors
 from heedful.training.settings import TrainingConfig
 from heedful.training.signals import fault_point
 from heedful.typing import JsonMapping, JsonObject
+
+Value = TypeVar("Value")
 
 VERSION = 1
 _FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
@@ -320,14 +322,14 @@ def _load(path: Path) -> Checkpoint:
     )
 
 
-def _manifest(values: JsonObject) -> tuple[Any, dict[str, JsonObject]]:
+def _manifest(values: JsonObject) -> tuple[object, dict[str, JsonObject]]:
     version = values["version"]
     if version == VERSION and not is_intact(values):
         raise ValueError("its checksum does not match its content")
     return version, {name: dict(entry) for name, entry in dict(values["files"]).items()}
 
 
-def _parse(path: Path, make: Callable[[Any], Any]) -> Any:
+def _parse(path: Path, make: Callable[[JsonObject], Value]) -> Value:
     """Read a JSON file and convert it with ``make``; raise `DamagedError` on any failure."""
     try:
         require_end(path)

@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from datetime import timedelta
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -30,6 +30,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from heedful.errors import WorkError
+
+Arguments = ParamSpec("Arguments")
+Value = TypeVar("Value")
 
 # The other ranks wait while the first one validates and saves.
 _TIMEOUT = timedelta(hours=12)
@@ -129,7 +132,7 @@ def wrap(module: nn.Module) -> nn.Module:
     )
 
 
-def without_sync(forward: nn.Module) -> AbstractContextManager[Any]:
+def without_sync(forward: nn.Module) -> AbstractContextManager[None]:
     """Return a context without gradient synchronisation, for all micro-batches except the last."""
     return forward.no_sync() if isinstance(forward, DistributedDataParallel) else nullcontext()
 
@@ -157,7 +160,7 @@ def sum_counts(counts: Mapping[str, int]) -> dict[str, int]:
     return dict(zip(names, summed.tolist(), strict=True))
 
 
-def from_first(value: Any) -> Any:
+def from_first(value: Value) -> Value:
     """Broadcast the JSON-serialisable ``value`` of the first process to all processes."""
     if world() == 1:
         return value
@@ -218,15 +221,15 @@ def launched(n: int, run: Path, threads_of_each: int | None = None) -> Iterator[
             torch.set_num_threads(threads)
 
 
-def with_threads(n: int, function: Callable[..., Any]) -> Callable[..., Any]:
+def with_threads(n: int, function: Callable[Arguments, Value]) -> Callable[Arguments, Value]:
     """Wrap a function so that it uses ``n`` threads: it runs here while the other processes wait."""
 
     @wraps(function)
-    def call(*arguments: Any) -> Any:
+    def call(*arguments: Arguments.args, **named: Arguments.kwargs) -> Value:
         before = torch.get_num_threads()
         torch.set_num_threads(n)
         try:
-            return function(*arguments)
+            return function(*arguments, **named)
         finally:
             torch.set_num_threads(before)
 

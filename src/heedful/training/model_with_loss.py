@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -51,15 +50,15 @@ class ModelWithLoss(nn.Module):
         """Compile the blocks of the model for training (`EncoderStack.compile_blocks`), if it has any.
 
         Not compiled are stacks that contain norms with running statistics (each of their states would need
-        a graph of its own), that declare ``eager`` (`heedful.nn.declarations`), or whose taps an auxiliary
-        loss captures (each new capture would need a graph).
+        a graph of its own), that declare ``not_compilable`` (`heedful.nn.declarations`), or whose taps an
+        auxiliary loss captures (each new capture would need a graph).
         """
         taps = [tap for loss in self.auxiliary for tap in loss.taps]
         stacks = [
             part
             for name, part in self.model.named_modules()
             if isinstance(part, EncoderStack | DecoderStack)
-            and not (claims(part, "couples_batch") or claims(part, "eager"))
+            and not (claims(part, "couples_batch") or claims(part, "not_compilable"))
             and not any(tap.startswith(f"{name}.") for tap in taps)
         ]
         if stacks and backend == "inductor":
@@ -88,12 +87,13 @@ class ModelWithLoss(nn.Module):
         return total(terms, counts), [replace(term, sum=term.sum.detach()) for term in terms]
 
     def _terms(self, batch: Batch) -> list[Term]:
-        model: Any = self.model
+        heads = self.model.heads
+        assert isinstance(heads, nn.ModuleDict)
         with ExitStack() as stack:
             auxiliary = [stack.enter_context(loss.attached(batch)) for loss in self.auxiliary]
-            hidden = model(batch.inputs, batch.source)
+            hidden = self.model(batch.inputs, batch.source)
         return [
-            *self.objective(hidden, model.heads, batch),
+            *self.objective(hidden, heads, batch),
             *(term for terms in auxiliary for term in terms()),
         ]
 

@@ -5,7 +5,7 @@ The schedule sets the learning rate before every update; optimizers are built he
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, TypedDict, Unpack
 
 import torch
 from jaxtyping import Float
@@ -269,6 +269,15 @@ def orthogonalised(matrices: Float[Tensor, "n rows columns"]) -> Float[Tensor, "
     return x if matrices.shape[1] <= matrices.shape[2] else x.mT
 
 
+class AdamOptions(TypedDict):
+    """Keyword arguments of `torch.optim.AdamW`."""
+
+    lr: float
+    betas: tuple[float, float]
+    eps: float
+    fused: bool | None
+
+
 class Muon(torch.optim.AdamW):
     """Muon for parameter groups with ``orthogonal`` set, fused AdamW for the others.
 
@@ -285,7 +294,7 @@ class Muon(torch.optim.AdamW):
         slices: for parameters of orthogonal groups that stack several matrices (queries, keys, values), the
             number of rows of each; other parameters are one matrix.
         momentum: μ.
-        kept: arguments of AdamW, for the other groups.
+        adam_options: arguments of AdamW, for the other groups.
     """
 
     def __init__(
@@ -294,10 +303,10 @@ class Muon(torch.optim.AdamW):
         *,
         slices: Mapping[nn.Parameter, list[int]],
         momentum: float,
-        **kept: Any,
+        **adam_options: Unpack[AdamOptions],
     ) -> None:
         self.slices, self.momentum = slices, momentum
-        super().__init__(groups, **kept)
+        super().__init__(groups, **adam_options)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -136,8 +135,9 @@ def update_weights(
         WorkError: the loss or the gradients are not finite. The weights are unchanged, and the samples are
             saved to ``bad_batch.json`` in the run folder.
     """
-    module: Any = forward.module if isinstance(forward, DistributedDataParallel) else forward
+    module = forward.module if isinstance(forward, DistributedDataParallel) else forward
     micro_batches = _micro_batches(data, samples, epoch, settings.accumulate)
+    assert isinstance(module, ModelWithLoss)
     counts = _counts(module, micro_batches)
     sums, weights = _accumulate_gradients(forward, micro_batches, counts, settings.seed, update)
     for parameter, n_updates in (frozen or {}).items():

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from heedful.nn.attention.recurrent import Annotations, Attended, Encoded, FixedContext, RecurrentAttention
+from heedful.nn.attention.recurrent_heads import MultiHeadAdditiveAttention
 from heedful.nn.attention.scores import AdditiveScore, BilinearScore, CosineScore, DotScore, ScaledDotScore
 from heedful.nn.attentive import AttendThenUpdate, AttentiveDecoder, FixedContextDecoder, UpdateThenAttend
 from heedful.nn.bridges import CopyBridge, ProjectedBridge, ZeroBridge
@@ -356,3 +357,14 @@ def test_taps_stand_after_the_loop(make):
     (weights,) = seen["weights"]
     assert weights.shape == (3, 1, 6, 5)
     assert not weights.requires_grad
+
+
+def test_attention_of_other_widths_is_refused():
+    with pytest.raises(ValueError, match="BilinearScore: expected d_k=14, got d_k=15"):
+        RecurrentAttention(BilinearScore(D_H, D_A + 1), D_A)
+    cell = LSTMCell(D_E, D_H)
+    for step in (AttendThenUpdate, UpdateThenAttend):
+        with pytest.raises(ValueError, match="AdditiveScore: expected d_q=7, got d_q=8"):
+            step(cell, RecurrentAttention(AdditiveScore(D_H + 1, D_A, UNITS), D_A))
+        with pytest.raises(ValueError, match="expected attention with d_query="):
+            step(cell, MultiHeadAdditiveAttention(D_H + 1, D_A, 2, d_k=3, d_v=5))

@@ -9,7 +9,7 @@ from heedful.nn.attention.scores import AdditiveScore
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import DecoderBlock, DecoderStack, EncoderBlock, EncoderStack
 from heedful.nn.cells import GRUCell
-from heedful.nn.declarations import DECLARATIONS, blind_to_constants, declared, without_gradient
+from heedful.nn.declarations import DECLARATIONS, declared, ignores_constants, without_gradient
 from heedful.nn.experts import MixtureOfExperts, NoisyTopKGate
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.layout import Layout
@@ -58,7 +58,7 @@ def test_rows_carry_the_dotted_name_of_their_parameter():
 @pytest.mark.parametrize(
     "norm, dropout, lost", [(LayerNorm, 0.0, True), (LayerNorm, 0.1, False), (RMSNorm, 0.0, False)]
 )
-def test_what_lifts_all_features_of_a_token_is_lost_where_norms_subtract_their_mean(
+def test_what_shifts_all_features_of_a_token_is_lost_where_norms_subtract_their_mean(
     place, norm, dropout, lost
 ):
     torch.manual_seed(1)
@@ -94,7 +94,7 @@ def test_a_norm_before_a_fourier_transform_moves_its_first_feature_in_vain(place
 @pytest.mark.parametrize("place", [PostNorm, PreNorm])
 def test_constants_are_lost_where_every_norm_subtracts_the_batchs_mean(place):
     stack = encoder(place, BatchNorm, BatchNorm(D))
-    assert blind_to_constants(stack)
+    assert ignores_constants(stack)
     all_rows = set(range(D))
     wanted = {}
     for i in range(2):
@@ -114,9 +114,9 @@ def test_constants_are_lost_where_every_norm_subtracts_the_batchs_mean(place):
 def test_one_norm_that_does_not_is_enough_to_hear_them():
     for other in (LayerNorm(D), PowerNorm(D, 3)):
         stack = encoder(PreNorm, BatchNorm, other)
-        assert not blind_to_constants(stack)
+        assert not ignores_constants(stack)
         assert all(rows == set(range(6, 12)) for rows in without_gradient(stack).values())
-    assert not blind_to_constants(EncoderStack([], nn.Identity()))
+    assert not ignores_constants(EncoderStack([], nn.Identity()))
 
 
 def test_dropped_weights_do_not_sum_to_one_so_the_values_bias_is_heard():

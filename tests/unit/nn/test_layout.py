@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.nn.layout import Layout, Tokens
+from heedful.nn.visibility import Visibility
 
 lengths_of = st.lists(st.integers(0, 7), min_size=1, max_size=5)
 
@@ -94,12 +95,12 @@ def test_merge_joins_neighbours_and_refuses_a_remainder():
 
 def test_cut_makes_sequences_of_blocks():
     layout = Layout.of([7, 0, 3, 4, 1])
-    assert layout.cut(3).lengths == (3, 3, 1, 3, 3, 1, 1)
-    assert layout.cut(3).positions.tolist() == [0, 1, 2, 0, 1, 2, 0, 0, 1, 2, 0, 1, 2, 0, 0]
-    assert layout.cut(3) is layout.cut(3)
-    assert layout.cut(7) is layout
+    assert layout.split_blocks(3).lengths == (3, 3, 1, 3, 3, 1, 1)
+    assert layout.split_blocks(3).positions.tolist() == [0, 1, 2, 0, 1, 2, 0, 0, 1, 2, 0, 1, 2, 0, 0]
+    assert layout.split_blocks(3) is layout.split_blocks(3)
+    assert layout.split_blocks(7) is layout
     with pytest.raises(ValueError, match="must start at position 0"):
-        Layout.of([2], [1]).cut(3)
+        Layout.of([2], [1]).split_blocks(3)
 
 
 @pytest.mark.parametrize("starts", [(0, 0, 0, 0), (2, 0, 5, 1)])
@@ -108,9 +109,9 @@ def test_a_layout_and_all_that_it_keeps_go_without_the_garbage_collector(starts)
     try:
         layout = Layout.of([3, 0, 5, 2], starts)
         other = Layout.of([1, 2, 3, 4])
-        seen = [layout.sees(keys, causal=True) for keys in (layout, layout.through, other)]
+        seen = [Visibility.of(layout, keys, causal=True) for keys in (layout, layout.through, other)]
         masks = [weakref.ref(view.mask) for view in seen]
-        assert layout.merge(2).sees(layout.merge(2)).mask.any()
+        assert Visibility.of(layout.merge(2), layout.merge(2)).mask.any()
         assert layout.positions.numel() == 10
         gone = weakref.ref(layout)
         del layout, seen

@@ -26,7 +26,7 @@ def test_the_order_is_step_by_step_with_the_longest_first(lengths, reverse):
     assert order.tokens.tolist() == wanted
     assert list(order.sizes) == [sum(n > t for n in lengths) for t in range(max(lengths))]
     x = torch.randn(layout.n_tokens, 2)
-    assert torch.equal(order.leave(order.enter(x)), x)
+    assert torch.equal(order.to_packed(order.to_time_major(x)), x)
     assert torch.equal(order.rows[order.ranks], torch.arange(len(lengths)))
 
 
@@ -41,14 +41,14 @@ def test_a_scan_equals_one_loop_for_each_sequence(lengths):
         total = 0.5 * carry[0] + x_t
         return (total.exp(), None), (total, None)
 
-    (outputs, nothing), (final, none) = scan(step, order, (order.enter(x),), (start, None))
+    (outputs, nothing), (final, none) = scan(step, order, (order.to_time_major(x),), (start, None))
     wanted, ends = [], []
     for total, own in zip(start, x.split(lengths)):
         for value in own:
             total = 0.5 * total + value
             wanted.append(total.exp())
         ends.append(total)
-    assert torch.equal(order.leave(outputs), torch.stack(wanted))
+    assert torch.equal(order.to_packed(outputs), torch.stack(wanted))
     assert torch.equal(final, torch.stack(ends))
     assert nothing is None
     assert none is None
@@ -60,7 +60,7 @@ def test_the_gradient_of_the_order_is_the_way_back(lengths, reverse):
     order = TimeMajor.of(layout, reverse=reverse)
     x = torch.randn(layout.n_tokens, 3, requires_grad=True)
     probe = torch.randn(layout.n_tokens, 3)
-    (got,) = torch.autograd.grad((order.enter(x) * probe).sum(), x)
+    (got,) = torch.autograd.grad((order.to_time_major(x) * probe).sum(), x)
     (wanted,) = torch.autograd.grad((x[order.tokens] * probe).sum(), x)
     assert torch.equal(got, wanted)
 

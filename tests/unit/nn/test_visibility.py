@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.nn.layout import Layout
+from heedful.nn.visibility import Visibility
 
 
 @st.composite
@@ -28,7 +29,7 @@ def view_of(case):
     queries = Layout.of(case["lengths"], case["starts"])
     keys = queries.through if case["own"] else Layout.of(case["keys"])
     names = ("causal", "window", "block", "earlier_blocks", "key_stride")
-    return queries.sees(keys, **{name: case[name] for name in names})
+    return Visibility.of(queries, keys, **{name: case[name] for name in names})
 
 
 def blocks_back(view, p, r):
@@ -74,7 +75,7 @@ def test_hints_and_promises_agree_with_the_mask(case):
 def test_an_arbitrary_set_of_keys_is_cut_with_the_rest():
     layout = Layout.of([3, 2])
     allowed = torch.tensor([[True, False, True], [False, True, True], [True, True, False]])
-    view = layout.sees(layout, causal=True, allowed=allowed)
+    view = Visibility.of(layout, layout, causal=True, allowed=allowed)
     wanted = torch.ones(3, 3).tril().bool() & allowed & layout.real[:, None]
     assert torch.equal(view.mask, wanted)
 
@@ -82,20 +83,20 @@ def test_an_arbitrary_set_of_keys_is_cut_with_the_rest():
 def test_both_readings_of_local_attention_at_the_edges_of_blocks():
     """Blocks of 3, a sequence of 8: first within the block, then its own and the one before."""
     layout = Layout.of([8])
-    within = layout.sees(layout, causal=True, block=3)
+    within = Visibility.of(layout, layout, causal=True, block=3)
     keys = [[0], [0, 1], [0, 1, 2], [3], [3, 4], [3, 4, 5], [6], [6, 7]]
     assert [row.nonzero().flatten().tolist() for row in within.mask[0]] == keys
-    before = layout.sees(layout, causal=True, block=3, earlier_blocks=1)
+    before = Visibility.of(layout, layout, causal=True, block=3, earlier_blocks=1)
     earlier = [[], [], [], [0, 1, 2], [0, 1, 2], [0, 1, 2], [3, 4, 5], [3, 4, 5]]
     wanted = [a + b for a, b in zip(earlier, keys)]
     assert [row.nonzero().flatten().tolist() for row in before.mask[0]] == wanted
     # A query that continues a sequence: position 6 begins a block.
     later = Layout.of([1], [6])
-    seen = later.sees(later.through, causal=True, block=3, earlier_blocks=1)
+    seen = Visibility.of(later, later.through, causal=True, block=3, earlier_blocks=1)
     assert seen.mask[0, 0].nonzero().flatten().tolist() == [3, 4, 5, 6]
 
 
 def test_a_view_is_made_once():
     layout = Layout.of([3, 2])
-    assert layout.sees(layout, causal=True) is layout.sees(layout, causal=True)
-    assert layout.sees(layout, causal=True) is not layout.sees(layout)
+    assert Visibility.of(layout, layout, causal=True) is Visibility.of(layout, layout, causal=True)
+    assert Visibility.of(layout, layout, causal=True) is not Visibility.of(layout, layout)

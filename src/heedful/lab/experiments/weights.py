@@ -20,6 +20,7 @@ from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.attention.weights import attention_weights, weighted_sum
 from heedful.nn.layout import Layout
 from heedful.nn.taps import recording
+from heedful.nn.visibility import Visibility
 
 # Divisor of the scores
 
@@ -69,7 +70,7 @@ def measure_row_sums(size: Size, *, inside: bool) -> Series:
     products, root = q @ k.T, math.sqrt(_D)
     weights = (products / root).softmax(-1) if inside else products.softmax(-1) / root
     queries, keys = _heads(q, k)
-    seen = Layout.of([len(q)]).sees(Layout.of([len(k)]))
+    seen = Visibility.of(Layout.of([len(q)]), Layout.of([len(k)]))
     heedfuls = attention_weights(ScaledDotScore()(queries, keys), seen)[0, 0]
     difference, sums = largest_difference(weights, heedfuls), weights.sum(-1)
     curves, levels = numbered({"as computed": sums.tolist()}), {"1 / √d_k": 1 / root, "1": 1.0}
@@ -124,7 +125,7 @@ def _attend_masked_once(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor
     """Compute the result and the weights with heedful's functions."""
     layout = Layout.of([len(q)])
     queries, keys, values = _heads(q, k, v)
-    weights = attention_weights(ScaledDotScore()(queries, keys), layout.sees(layout, causal=True))
+    weights = attention_weights(ScaledDotScore()(queries, keys), Visibility.of(layout, layout, causal=True))
     return weighted_sum(weights, values)[0, 0], weights[0, 0]
 
 
@@ -202,7 +203,7 @@ N_KEYS, WIDTH = 8, 16
 
 def _soft_lookup(queries: Tensor, keys: Tensor, values: Tensor, temperature: float = 1.0) -> Tensor:
     """Compute softmax(q·k / temperature) over the values, for every query."""
-    seen = Layout.of([len(queries)]).sees(Layout.of([len(keys)]))
+    seen = Visibility.of(Layout.of([len(queries)]), Layout.of([len(keys)]))
     weights = attention_weights(DotScore()(queries, keys)[None, None] / temperature, seen)
     return weighted_sum(weights, values[None, None])[0, 0]
 
@@ -248,7 +249,7 @@ def measure_weight_on_oneself(size: Size, learned: bool) -> Series:
         weights = seen["weights"][0][0, 0]
     else:
         output = parameter_free_self_attention(x, layout)
-        weights = attention_weights(DotScore()(x, x)[None, None], layout.sees(layout))[0, 0]
+        weights = attention_weights(DotScore()(x, x)[None, None], Visibility.of(layout, layout))[0, 0]
     home = (weights.argmax(-1) == torch.arange(n)).double().mean().item()
     changed = relative_difference(output, x)
     expected = 0.0 if learned else 100.0

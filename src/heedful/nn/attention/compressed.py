@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from heedful.nn.attention.heads import HeadOptions, MultiHead, init_layer, split_heads
 from heedful.nn.layout import Layout
 from heedful.nn.state import KeyValueCache
+from heedful.nn.visibility import Visibility
 
 
 class Compression(nn.Module):
@@ -97,10 +98,11 @@ class MemoryCompressedAttention(MultiHead):
     scores and weighted sums cost 1 / ``factor`` of its.
     """
 
-    fused_name = "qkv"
+    fused_name = "qkv"  # see `MultiHead`
     causal = True
-    eager = True
-    """Slot counts depend on the sequence lengths: compiling would trace a new graph for every batch."""
+    not_compilable = True
+    """Slot counts depend on the sequence lengths: compiling would trace a new graph for every batch
+    (`heedful.nn.declarations`)."""
 
     def __init__(
         self, d_model: int, n_heads: int, *, factor: int = 3, **options: Unpack[HeadOptions]
@@ -114,7 +116,10 @@ class MemoryCompressedAttention(MultiHead):
 
     @property
     def without_gradient(self) -> dict[str, Iterable[int]]:
-        """Empty: slot 0 is not convolved, so no bias shifts all scores of a query equally."""
+        """Empty: slot 0 is not convolved, so no bias shifts all scores of a query equally.
+
+        (See `heedful.nn.declarations`.)
+        """
         return {}
 
     @property
@@ -138,8 +143,8 @@ class MemoryCompressedAttention(MultiHead):
         else:
             keys, values = self._continue(keys, values, layout, cache)
         through = layout.through
-        memory = through._memo(("memory", self.factor), lambda: memory_layout(through, self.factor))
-        seen = layout.sees(memory, causal=True, key_stride=self.factor)
+        memory = through.memo(("memory", self.factor), lambda: memory_layout(through, self.factor))
+        seen = Visibility.of(layout, memory, causal=True, key_stride=self.factor)
         mixed = self._attend(split_heads(q, self.n_heads), keys, values, seen)
         return self.out(layout.unpad(mixed))
 
@@ -164,10 +169,10 @@ class MemoryCompressedAttention(MultiHead):
         new_keys = self.score.prepare(self.compress_keys(all_keys[:, :, :most]))
         new_values = self.compress_values(all_values[:, :, :most])
         cache.memory.append(new_keys, new_values, blocks)
-        held, sees = cache.memory, memory_layout(layout.through, self.factor).max_length
-        assert held.keys is not None
-        assert held.values is not None
-        return held.keys[:, :, :sees], held.values[:, :, :sees]
+        slots, n_slots = cache.memory, memory_layout(layout.through, self.factor).max_length
+        assert slots.keys is not None
+        assert slots.values is not None
+        return slots.keys[:, :, :n_slots], slots.values[:, :, :n_slots]
 
 
 def memory_layout(layout: Layout, factor: int) -> Layout:
@@ -187,5 +192,5 @@ def _append_tail(
     rows, columns = layout.sequence, layout.within
     buffer[rows, :, left.length_tensor[rows] + columns] = new[rows, :, columns]
     filled = torch.tensor([end - end % factor for end in ends], device=new.device)
-    kept = filled[:, None] + torch.arange(factor - 1, device=new.device)
-    return buffer.gather(2, kept[:, None, :, None].expand(n, heads, factor - 1, d)), buffer
+    tail_columns = filled[:, None] + torch.arange(factor - 1, device=new.device)
+    return buffer.gather(2, tail_columns[:, None, :, None].expand(n, heads, factor - 1, d)), buffer

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from heedful.nn.attention.heads import HeadOptions, MultiHead, init_layer, split_heads
 from heedful.nn.layout import Layout
+from heedful.nn.visibility import Visibility
 
 
 class AttentionMemory:
@@ -44,7 +45,7 @@ class CrossAttention(MultiHead):
         options: see `HeadOptions`.
     """
 
-    fused_name = "kv"
+    fused_name = "kv"  # see `MultiHead`
 
     def __init__(
         self, d_model: int, n_heads: int, *, d_memory: int | None = None, **options: Unpack[HeadOptions]
@@ -70,5 +71,5 @@ class CrossAttention(MultiHead):
         if memory.layout.n_sequences:
             layout = layout.merge(layout.n_sequences // memory.layout.n_sequences)
         queries = split_heads(layout.pad(self.q(x)), self.n_heads)
-        mixed = self._attend(queries, memory.keys, memory.values, layout.sees(memory.layout))
+        mixed = self._attend(queries, memory.keys, memory.values, Visibility.of(layout, memory.layout))
         return self.out(layout.unpad(mixed))

@@ -10,6 +10,8 @@
 | W_O | ``out.weight`` transposed | (n_heads · d_v) x d_model |
 | h | ``n_heads`` | |
 
+`heedful.nn.attention` names the axes of the shapes below.
+
 Split heads have d_k = d_v = d_model / n_heads (Vaswani et al. 2017, section 3.2.2): the cost does not
 depend on the number of heads. Full-width heads (d_k = d_v = d_model, as in the Keras code beside S1's
 figure) cost n_heads times as much. Both use the same code with different widths.
@@ -95,6 +97,11 @@ class MultiHead(nn.Module):
         n_heads: number of heads, h.
         d_k, d_v, n_kv_heads, score, qkv_bias, out_bias, dropout: see `HeadOptions`.
 
+    Raises:
+        ValueError: the numbers of heads do not divide each other or d_model, or the score takes other widths.
+
+    `heedful.nn.attention` names the axes.
+
     | tap | shape | |
     |---|---|---|
     | ``queries`` | ``[B, H, Q, d_k]`` | after rotary positions, if any |
@@ -110,7 +117,7 @@ class MultiHead(nn.Module):
     """
 
     fused_name: ClassVar[str]
-    """Name of the projection that contains the keys and values."""
+    """Name of the projection that contains the keys and values: ``qkv`` (with the queries) or ``kv``."""
 
     def __init__(
         self,
@@ -133,6 +140,7 @@ class MultiHead(nn.Module):
         self.d_k = _head_width(d_model, n_heads, d_k)
         self.d_v = _head_width(d_model, n_heads, d_v)
         self.score = ScaledDotScore() if score is None else score
+        self.score.check_widths(self.d_k, self.d_k)
         self.dropout = Dropout(dropout)
         self.queries = Tap("queries of each head, as used by the scores")
         self.keys = Tap("keys of each head, as used by the scores")
@@ -167,7 +175,10 @@ class MultiHead(nn.Module):
 
     @property
     def adds_constant(self) -> dict[str, range]:
-        """The output bias, and the rows of the value bias: without dropout, weights sum to 1."""
+        """The output bias, and the rows of the value bias: without dropout, weights sum to 1.
+
+        (See `heedful.nn.declarations`.)
+        """
         first = self._first_key + self.sizes[1]
         values = {f"{self.fused_name}.bias": range(first, first + self.sizes[2])}
         out = {} if self.out.bias is None else {"out.bias": range(len(self.out.bias))}

@@ -5,7 +5,7 @@ Three kernels compute the same, up to rounding:
 | kernel | scores | computes |
 |---|---|---|
 | ``explicit`` | all | scores and weights by separate operations; taps can replace them |
-| ``matmul`` | scaled dot products | one operation with its own gradient, softmax in fp32, no dropout |
+| ``matmul`` | scaled dot products | one operation with its own gradient, softmax in fp32, without dropout |
 | ``sdpa`` | scaled dot products | torch's ``scaled_dot_product_attention``, without storing the weights |
 
 `choose` chooses between them. For every kernel, invisible keys and values have no effect, even if they hold
@@ -14,7 +14,7 @@ NaN, and a query with no visible key gets output 0 and gradient 0. For that, NaN
 model is still seen in the residual stream.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -24,6 +24,7 @@ from torch.nn import functional
 
 from heedful.nn.attention.scores import ScoreFunction
 from heedful.nn.attention.weights import attention_weights, weighted_sum
+from heedful.nn.autograd import Context
 from heedful.nn.dropout import Dropout
 from heedful.nn.taps import Heads, Tap
 from heedful.nn.visibility import Visibility
@@ -95,7 +96,8 @@ def attend(
         bias: added to the scores (relative positions, ALiBi); broadcasts to [B, H, Q, K]. It is cast to the
             dtype of the scores. Half precision rounds large biases, which does not matter: such keys get
             almost no weight.
-        kernel: force a kernel; by default `choose` decides.
+        kernel: force a kernel; by default `choose` decides. ``matmul`` applies no dropout: `choose` takes it
+            only if none is active.
     """
     if visibility.masks_real_keys:
         queries, keys, values = (finite(x) for x in (queries, keys, values))
@@ -148,19 +150,19 @@ def compute_for_taps(
 
     def scores(heads: Heads) -> Tensor:
         chosen = range(queries.shape[1]) if heads is None else heads
-        own = queries if heads is None else queries[:, list(heads)]
-        shared = keys if heads is None and groups == 1 else keys[:, [head // groups for head in chosen]]
+        head_queries = queries if heads is None else queries[:, list(heads)]
+        head_keys = keys if heads is None and groups == 1 else keys[:, [head // groups for head in chosen]]
         if not is_product:  # its weights have the dtype of the queries
-            return (score if heads is None else score.for_heads(heads))(own, shared)
+            return (score if heads is None else score.for_heads(heads))(head_queries, head_keys)
         with torch.autocast(queries.device.type, enabled=False):
-            return score(own.to(wide), shared.to(wide))
+            return score(head_queries.to(wide), head_keys.to(wide))
 
     def weights(heads: Heads) -> Tensor:
-        found = scores(heads)
+        biased = scores(heads)
         if bias is not None:
             by_head = heads is not None and bias.dim() > 2 and bias.shape[-3] > 1
-            found = found + (bias[..., list(heads or ()), :, :] if by_head else bias).to(found.dtype)
-        return attention_weights(found, visibility)
+            biased = biased + (bias[..., list(heads or ()), :, :] if by_head else bias).to(biased.dtype)
+        return attention_weights(biased, visibility)
 
     scores_tap.show(scores)
     weights_tap.show(weights)
@@ -179,6 +181,11 @@ def finite(x: Tensor) -> Tensor:
 CAUSAL_ROWS = 128
 
 
+class _MatmulContext(Context):
+    scale: float
+    ends: list[tuple[int, int]]
+
+
 class _MatmulAttention(torch.autograd.Function):
     """softmax(scale · q kᵀ + bias) v; saves the inputs and the weights for the backward pass.
 
@@ -191,7 +198,7 @@ class _MatmulAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: _MatmulContext,
         q: Tensor,
         k: Tensor,
         v: Tensor,
@@ -202,7 +209,7 @@ class _MatmulAttention(torch.autograd.Function):
         bias: Tensor | None,
     ) -> Tensor:
         wide = torch.promote_types(q.dtype, torch.float32)
-        out, kept, start = q.new_empty(*q.shape[:-1], v.shape[-1]), [], 0
+        out, saved_weights, start = q.new_empty(*q.shape[:-1], v.shape[-1]), [], 0
         for end, seen in ends:
             scores = (q[:, :, start:end] @ k[:, :, :seen].mT).to(wide).mul_(scale)
             if bias is not None:
@@ -215,21 +222,21 @@ class _MatmulAttention(torch.autograd.Function):
                 weights.masked_fill_(unseen, 0.0)
             weights = weights.to(q.dtype)
             out[:, :, start:end] = weights @ v[:, :, :seen]
-            kept.append(weights)
+            saved_weights.append(weights)
             start = end
-        ctx.save_for_backward(q, k, v, *kept)
+        ctx.save_for_backward(q, k, v, *saved_weights)
         ctx.scale, ctx.ends = scale, ends
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, *kept = ctx.saved_tensors
+    def backward(ctx: _MatmulContext, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, *saved_weights = ctx.saved_tensors
         (g,) = grads
         wide = torch.promote_types(q.dtype, torch.float32)
         d_q, d_k, d_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         start = 0
-        for (end, seen), weights in zip(ctx.ends, kept, strict=True):
+        for (end, seen), weights in zip(ctx.ends, saved_weights, strict=True):
             g_rows, keys, values = g[:, :, start:end], k[:, :, :seen], v[:, :, :seen]
             s = torch.ops.aten._softmax_backward_data(
                 (g_rows @ values.mT).to(wide), weights.to(wide), -1, wide
@@ -250,6 +257,12 @@ def _matmul(
     scale: float,
     bias: Tensor | None,
 ) -> Tensor:
+    """Call `_MatmulAttention`, which keeps fewer tensors for the backward pass than separate operations.
+
+    `choose` takes it on a CPU for product scores and short sequences or bf16 training, where it is faster
+    than torch's fused kernel (`CPU_SDPA_FROM`), if nothing needs the weights themselves: no dropout and no
+    hook. It takes no dropout, so a caller that forces it gets attention without dropout.
+    """
     masked: Bool[Tensor, "B 1 Q K"] | None = None
     if visibility.hint != "all":
         masked = visibility.masked[:, None]

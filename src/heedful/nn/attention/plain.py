@@ -6,6 +6,7 @@ from torch import Tensor
 from heedful.nn.attention.scores import DotScore
 from heedful.nn.attention.weights import attention_weights, weighted_sum
 from heedful.nn.layout import Layout
+from heedful.nn.visibility import Visibility
 
 
 def parameter_free_self_attention(x: Float[Tensor, "T d"], layout: Layout) -> Float[Tensor, "T d"]:
@@ -17,5 +18,5 @@ def parameter_free_self_attention(x: Float[Tensor, "T d"], layout: Layout) -> Fl
     Source: lecture S1, section on self-attention.
     """
     rows = layout.pad(x)[:, None]
-    weights = attention_weights(DotScore()(rows, rows), layout.sees(layout))
+    weights = attention_weights(DotScore()(rows, rows), Visibility.of(layout, layout))
     return layout.unpad(weighted_sum(weights, rows)[:, 0])

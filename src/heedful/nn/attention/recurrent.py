@@ -114,10 +114,18 @@ class RecurrentAttention(nn.Module):
 
     ``history`` holds past alignments, as a tensor with N rows, or is None. This class has no history;
     subclasses with one override ``initial_history`` and ``forward``.
+
+    Args:
+        score: score function of decoder states (queries) and annotations (keys).
+        d_annotation: width of h_i, and of the context.
+
+    Raises:
+        ValueError: the score takes keys of another width.
     """
 
     def __init__(self, score: ScoreFunction, d_annotation: int) -> None:
         super().__init__()
+        score.check_widths(d_annotation)
         self.score, self.d_context = score, d_annotation
 
     def make_memory(self, encoded: Encoded) -> Annotations:
@@ -126,6 +134,10 @@ class RecurrentAttention(nn.Module):
         keys = layout.pad(self.score.prepare(annotations))
         masked = None if layout.is_rectangular else ~layout.real[:, None]
         return Annotations(layout.pad(annotations), keys, masked)
+
+    def check_query(self, d_query: int) -> None:
+        """Raise ValueError if the score takes queries of another width; decoders call it once."""
+        self.score.check_widths(self.d_context, d_query)
 
     def initial_history(self, memory: SourceMemory) -> Tensor | None:
         """Return the initial history of B hypotheses."""
@@ -166,6 +178,9 @@ class FixedContext(nn.Module):
     def make_memory(self, encoded: Encoded) -> ContextVector:
         """Return c as the memory."""
         return ContextVector(encoded.summary)
+
+    def check_query(self, d_query: int) -> None:
+        """Accept queries of any width: they are not used."""
 
     def initial_history(self, memory: SourceMemory) -> Tensor | None:
         """Return None: there is no history."""

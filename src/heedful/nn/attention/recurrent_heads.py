@@ -55,9 +55,9 @@ class LocationFeatures(nn.Module):
     def forward(self, alignment: Float[Tensor, "N H S"]) -> Float[Tensor, "N H S d_k"]:
         """Compute the features of every source position."""
         heads = alignment.split(1, dim=1)
-        found = [convolve(head).mT for convolve, head in zip(self.filters, heads, strict=True)]
+        filtered = [convolve(head).mT for convolve, head in zip(self.filters, heads, strict=True)]
         # Heads first: one matrix product per head, without copying U.
-        features = torch.stack(found).flatten(1, 2) @ self.weight
+        features = torch.stack(filtered).flatten(1, 2) @ self.weight
         return features.unflatten(1, (alignment.shape[0], -1)).transpose(0, 1)
 
 
@@ -128,6 +128,11 @@ class MultiHeadAdditiveAttention(nn.Module):
             for part in (self.key, self.value)
         )
         return Annotations(values, keys, None if layout.is_rectangular else ~layout.real[:, None])
+
+    def check_query(self, d_query: int) -> None:
+        """Raise ValueError if the queries have another width."""
+        if d_query != self.query.in_features:
+            raise ValueError(f"expected attention with d_query={d_query}, got {self.query.in_features}")
 
     def initial_history(self, memory: SourceMemory) -> Tensor | None:
         """Return the initial history of B hypotheses: uniform alignments, or None without a location."""

@@ -58,7 +58,7 @@ class Rotary(nn.Module):
         """Rotate the vectors of every head by the positions of ``layout``."""
         wide = torch.promote_types(x.dtype, torch.float32)
         key = ("rotary", self.d_rotated, self.base, wide)
-        cosines, sines = layout._memo(key, lambda: self._cos_sin(layout, wide))
+        cosines, sines = layout.memo(key, lambda: self._cos_sin(layout, wide))
         rotated, rest = x.split([self.d_rotated, self.d_k - self.d_rotated], dim=-1)
         a, b = self._pairs(rotated.to(wide))
         return self._join(a * cosines - b * sines, a * sines + b * cosines, rest).to(x.dtype)
@@ -107,7 +107,7 @@ class Alibi(nn.Module):
     def forward(self, queries: Layout, keys: Layout) -> Float[Tensor, "b H Q K"]:
         """Compute the bias of the scores; b is 1 if all sequences start at position 0, else B."""
         key = ("alibi", self.slopes, None if keys is queries else keys)
-        return queries._memo(key, lambda: self._bias(queries, keys))
+        return queries.memo(key, lambda: self._bias(queries, keys))
 
     def _bias(self, queries: Layout, keys: Layout) -> Tensor:
         slopes = torch.tensor(self.slopes, dtype=torch.float32, device=queries.device)

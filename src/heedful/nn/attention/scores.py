@@ -17,7 +17,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -34,7 +34,7 @@ class ScoreFunction(nn.Module, ABC):
     is_rotation_invariant: ClassVar[bool] = False
     """Whether rotating a query and a prepared key by the same rotation keeps their score."""
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         # What a base class says of its formula is not true of a subclass with another one, for which fast
         # kernels would then never call `forward`.
@@ -42,6 +42,25 @@ class ScoreFunction(nn.Module, ABC):
             for name in ("product_scale", "is_rotation_invariant"):
                 if name not in vars(cls):
                     setattr(cls, name, vars(ScoreFunction)[name])
+
+    @property
+    def widths(self) -> tuple[int, int] | None:
+        """Widths d_q and d_k that the parameters determine; None for scores that take any widths."""
+        return None
+
+    def check_widths(self, d_k: int, d_q: int | None = None) -> None:
+        """Check that keys of width d_k, and queries of width d_q if given, fit the parameters.
+
+        Attention calls this in its constructor.
+
+        Raises:
+            ValueError: a width differs from the score's.
+        """
+        if self.widths is None:
+            return
+        for name, own, given in zip(("d_q", "d_k"), self.widths, (d_q, d_k), strict=True):
+            if given is not None and given != own:
+                raise ValueError(f"{type(self).__name__}: expected {name}={given}, got {name}={own}")
 
     def product_scale(self, d_p: int) -> float | None:
         """Return s if the score is s q·k', with k' the prepared key of width ``d_p``; None for other scores.
@@ -133,6 +152,11 @@ class BilinearScore(ScoreFunction):
         self.key = nn.Linear(d_k, d_q, bias=False)
         nn.init.xavier_uniform_(self.key.weight)
 
+    @property
+    def widths(self) -> tuple[int, int]:
+        """d_q and d_k."""
+        return self.key.out_features, self.key.in_features
+
     def product_scale(self, d_p: int) -> float:
         """1, at every width."""
         return 1.0
@@ -184,6 +208,11 @@ class AdditiveScore(ScoreFunction):
             nn.init.xavier_uniform_(matrix.data)
         if bias:
             nn.init.zeros_(self.key.bias)
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """d_q and d_k."""
+        return self.query.in_features, self.key.in_features
 
     def prepare(self, keys: Float[Tensor, "*axes d_k"]) -> Float[Tensor, "*axes d_a"]:
         """Compute W_k k, plus the bias if there is one."""

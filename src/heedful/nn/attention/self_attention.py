@@ -67,7 +67,7 @@ class SelfAttention(MultiHead):
     Taps receive whole sequences in every case.
     """
 
-    fused_name = "qkv"
+    fused_name = "qkv"  # see `MultiHead`
 
     def __init__(
         self,
@@ -111,9 +111,9 @@ class SelfAttention(MultiHead):
         return [first + row for first in heads for row in range(rotated, self.d_k)]
 
     @property
-    def eager(self) -> bool:
-        """Run eagerly even if the model is compiled: Python reads the lengths, so torch.compile would compile
-        again for every batch.
+    def not_compilable(self) -> bool:
+        """Whether Python reads the lengths, so that torch.compile would compile again for every batch
+        (`heedful.nn.declarations`).
         """
         return self.block is not None or (self.window is not None and self.causal)
 
@@ -180,9 +180,14 @@ class SelfAttention(MultiHead):
             queries, keys = self.rotary(queries, layout), self.rotary(keys, layout)
         if cache is not None:
             keys, values = cache.append(keys, values, layout)
-        held = layout if cache is None else layout.through
-        seen = layout.sees(
-            held, causal=self.causal, window=self.window, block=self.block, earlier_blocks=self.earlier_blocks
+        key_layout = layout if cache is None else layout.through
+        seen = Visibility.of(
+            layout,
+            key_layout,
+            causal=self.causal,
+            window=self.window,
+            block=self.block,
+            earlier_blocks=self.earlier_blocks,
         )
         return queries, keys, values, seen, self._bias(seen)
 
@@ -193,18 +198,18 @@ class SelfAttention(MultiHead):
         self, projected: Float[Tensor, "T qkv"], layout: Layout, block: int, earlier: int
     ) -> Float[Tensor, "T hd"]:
         """Compute attention in blocks, each with ``earlier`` blocks before it."""
-        blocks = layout.cut(block)
+        blocks = layout.split_blocks(block)
         q, k, v = blocks.pad(projected).split(self.sizes, dim=-1)
         queries = split_heads(q, self.n_heads)
         keys, values = self._keys_and_values(k, v)
         if earlier:
-            window = layout._memo(("window", block, earlier), lambda: Window.of(layout, block, earlier))
+            window = layout.memo(("window", block, earlier), lambda: Window.of(layout, block, earlier))
             keys, values = window.over(keys), window.over(values)
-            seen = window.queries.sees(
-                window.keys, causal=self.causal, window=self.window, allowed=window.real
+            seen = Visibility.of(
+                window.queries, window.keys, causal=self.causal, window=self.window, allowed=window.real
             )
         else:
-            seen = blocks.sees(blocks, causal=self.causal)
+            seen = Visibility.of(blocks, blocks, causal=self.causal)
         if self.rotary is not None:
             # Positions within the window suffice: only relative positions matter.
             queries, keys = self.rotary(queries, seen.queries), self.rotary(keys, seen.keys)

@@ -15,7 +15,7 @@ from heedful.nn.layout import Layout
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """Blocks of queries (`Layout.cut`), each at the end of its window of keys.
+    """Blocks of queries (`Layout.split_blocks`), each at the end of its window of keys.
 
     Args:
         queries: the blocks, each at the end of its window.
@@ -32,12 +32,12 @@ class Window:
     @classmethod
     def of(cls, layout: Layout, block: int, earlier: int) -> "Window":
         """Build the windows of ``layout``, at least one of whose sequences is longer than a block."""
-        cut = layout.cut(block)
+        blocks = layout.split_blocks(block)
         index = torch.tensor([i for n in layout.lengths for i in range(-(-n // block))], device=layout.device)
         missing = index[:, None] < torch.arange(earlier, 0, -1, device=layout.device)
-        real = torch.cat([(~missing).repeat_interleave(block, dim=1), cut.real], dim=1)
-        queries = Layout.of(cut.lengths, [earlier * block] * cut.n_sequences, layout.device)
-        keys = Layout.of([(earlier + 1) * block] * cut.n_sequences, device=layout.device)
+        real = torch.cat([(~missing).repeat_interleave(block, dim=1), blocks.real], dim=1)
+        queries = Layout.of(blocks.lengths, [earlier * block] * blocks.n_sequences, layout.device)
+        keys = Layout.of([(earlier + 1) * block] * blocks.n_sequences, device=layout.device)
         return cls(queries, keys, missing, real[:, None])
 
     def over(self, x: Float[Tensor, "n h b d"]) -> Float[Tensor, "n h w d"]:

@@ -246,7 +246,7 @@ def unknown_note(
     unknown = flat.count(SPECIALS.unknown)
     if not unknown:
         return None
-    total = sum(i not in _FRAMING for i in flat)
+    total = sum(i not in _NOT_WORDS for i in flat)
     return f"{unknown:,} of {total:,} {_named(tokenizer, side)} {_unknown(unknown)}{_first(tokenizer, texts)}"
 
 
@@ -301,7 +301,7 @@ def joined(*notes: str | None) -> str | None:
     return "; ".join(note for note in notes if note) or None
 
 
-_FRAMING = {SPECIALS.pad, SPECIALS.start, SPECIALS.end, SPECIALS.classify, SPECIALS.separate, SPECIALS.mask}
+_NOT_WORDS = {SPECIALS.pad, SPECIALS.start, SPECIALS.end, SPECIALS.classify, SPECIALS.separate, SPECIALS.mask}
 
 
 _UNKNOWN = re.compile(r"[\d,]+ of [\d,]+ (\w+ )?(words|tokens) (is|are) unknown to this run")

@@ -9,7 +9,7 @@ from sweep import Laws, curve, hold_what_is_expected, judged, made, value, verdi
 from torch.nn import functional
 
 from heedful.lab.experiments import weights
-from heedful.nn.layout import Layout
+from heedful.nn.visibility import Visibility
 
 
 class TestExperiments(Laws):
@@ -73,8 +73,8 @@ def test_cross_attention_sees_the_whole_source_and_causal_attention_what_came_be
 
 
 def test_a_mask_in_cross_attention_would_be_found(monkeypatch):
-    sees = Layout.sees
-    monkeypatch.setattr(Layout, "sees", lambda self, keys, **_: sees(self, keys, causal=True))
+    of = Visibility.of
+    monkeypatch.setattr(Visibility, "of", lambda queries, keys, **_: of(queries, keys, causal=True))
     assert (
         judged("masked-cross-attention", weights.find_visible_words("short", cross=True)).verdict == "holds"
     )

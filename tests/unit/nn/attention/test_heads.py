@@ -372,3 +372,11 @@ def test_attention_that_reads_ahead_refuses_a_cache():
     layout = Layout.of([2])
     with pytest.raises(ValueError, match="causal=True"):
         SelfAttention(6, 2)(torch.randn(2, 6), layout, KeyValueCache())
+
+
+@pytest.mark.parametrize("score", [BilinearScore(5, 7), BilinearScore(7, 5), AdditiveScore(7, 5, 11)])
+@pytest.mark.parametrize("attention", [SelfAttention, CrossAttention])
+def test_a_score_of_other_widths_is_refused(attention, score):
+    wrong = "d_q" if score.widths[0] == 7 else "d_k"
+    with pytest.raises(ValueError, match=f"{type(score).__name__}: expected {wrong}=5, got {wrong}=7"):
+        attention(D, 3, d_k=5, d_v=7, score=score)

@@ -12,6 +12,7 @@ from heedful.nn.attention.scores import AdditiveScore, ScaledDotScore
 from heedful.nn.dropout import Dropout
 from heedful.nn.layout import Layout
 from heedful.nn.taps import Tap, capture, recording
+from heedful.nn.visibility import Visibility
 
 H, G, D_K, D_V = 6, 2, 5, 7
 KERNELS = ["explicit", "matmul", "sdpa"]
@@ -60,18 +61,18 @@ def views():
     later = Layout.of([2, 1, 2], [3, 6, 0])
     allowed = torch.rand(3, 5, 7, generator=torch.Generator().manual_seed(1)) < 0.4
     return {
-        "ragged": ragged.sees(ragged),
-        "causal": ragged.sees(ragged, causal=True),
-        "square": square.sees(square),
-        "cross": ragged.sees(keys),
-        "cached": later.sees(later.through, causal=True),
-        "window": ragged.sees(ragged, causal=True, window=2),
-        "block": square.sees(square, block=3),
-        "earlier block": ragged.sees(ragged, causal=True, block=2, earlier_blocks=1),
-        "cached block": later.sees(later.through, causal=True, block=3),
-        "strided": ragged.sees(Layout.of([2, 2, 1]), causal=True, key_stride=3),
-        "allowed": ragged.sees(keys, allowed=allowed),
-        "no keys": ragged.sees(Layout.of([0, 3, 0])),
+        "ragged": Visibility.of(ragged, ragged),
+        "causal": Visibility.of(ragged, ragged, causal=True),
+        "square": Visibility.of(square, square),
+        "cross": Visibility.of(ragged, keys),
+        "cached": Visibility.of(later, later.through, causal=True),
+        "window": Visibility.of(ragged, ragged, causal=True, window=2),
+        "block": Visibility.of(square, square, block=3),
+        "earlier block": Visibility.of(ragged, ragged, causal=True, block=2, earlier_blocks=1),
+        "cached block": Visibility.of(later, later.through, causal=True, block=3),
+        "strided": Visibility.of(ragged, Layout.of([2, 2, 1]), causal=True, key_stride=3),
+        "allowed": Visibility.of(ragged, keys, allowed=allowed),
+        "no keys": Visibility.of(ragged, Layout.of([0, 3, 0])),
     }
 
 
@@ -232,7 +233,7 @@ def test_products_keep_weights_apart_that_bf16_would_make_equal():
     torch.manual_seed(1)
     q, k = torch.randn(1, 1, 3, D_K).bfloat16(), torch.randn(1, 1, 300, D_K).bfloat16()
     v = torch.ones(1, 1, 300, 1).bfloat16()
-    view = Layout.of([3]).sees(Layout.of([300]))
+    view = Visibility.of(Layout.of([3]), Layout.of([300]))
     summed = run(q, k, v, view, "matmul").float()
     torch.testing.assert_close(summed, torch.ones_like(summed), rtol=0, atol=2**-8)
 

@@ -7,6 +7,7 @@ import torch
 
 from heedful.nn.attention.weights import attention_weights, weighted_sum
 from heedful.nn.layout import Layout
+from heedful.nn.visibility import Visibility
 
 B, H, D_V = 2, 3, 7
 QUERIES, KEYS = Layout.of([5, 2]), Layout.of([11, 4])
@@ -17,7 +18,7 @@ def drawn(*shape, seed=0):
 
 
 def test_rows_are_positive_and_sum_to_one():
-    weights = attention_weights(drawn(B, H, 5, 11), QUERIES.sees(KEYS))
+    weights = attention_weights(drawn(B, H, 5, 11), Visibility.of(QUERIES, KEYS))
     for row, (n, m) in enumerate(zip(QUERIES.lengths, KEYS.lengths, strict=True)):
         own = weights[row, :, :n]
         assert (own[..., :m] > 0).all()
@@ -31,7 +32,7 @@ def test_the_sum_runs_over_the_allowed_keys_alone():
     allowed[:, 2] = True  # every query sees one key at least, in both rows
     assert not allowed.all()
     scores, values = drawn(B, H, 5, 11), drawn(B, H, 11, D_V, seed=2)
-    weights = attention_weights(scores, QUERIES.sees(KEYS, allowed=allowed))
+    weights = attention_weights(scores, Visibility.of(QUERIES, KEYS, allowed=allowed))
     mixed = weighted_sum(weights, values)
     for b, (n, m) in enumerate(zip(QUERIES.lengths, KEYS.lengths, strict=True)):
         for h in range(H):
@@ -52,7 +53,7 @@ def test_ever_larger_scores_are_a_lookup_of_the_best_key():
     ranks = (
         torch.stack([torch.randperm(11, generator=generator) for _ in range(H * 5)]).view(1, H, 5, 11).float()
     )
-    values, view = drawn(1, H, 11, D_V), Layout.of([5]).sees(Layout.of([11]))
+    values, view = drawn(1, H, 11, D_V), Visibility.of(Layout.of([5]), Layout.of([11]))
     best = ranks.argmax(-1)
     sharpness = []
     for temperature in (10.0, 1.0, 0.1):
@@ -71,7 +72,7 @@ def test_ever_larger_scores_are_a_lookup_of_the_best_key():
 def test_equal_keys_share_their_weight():
     """Where a table must choose between two entries for one key, attention gives the mean of both."""
     scores = torch.tensor([3.0, 1.0, 3.0, 2.0]).view(1, 1, 1, 4) * 1e3
-    weights = attention_weights(scores, Layout.of([1]).sees(Layout.of([4])))
+    weights = attention_weights(scores, Visibility.of(Layout.of([1]), Layout.of([4])))
     assert weights.flatten().tolist() == [0.5, 0.0, 0.5, 0.0]
     values = drawn(1, 1, 4, D_V)
     torch.testing.assert_close(
