@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from heedful.runs.timing import Timing
 
 FLOAT = 4  # bytes of a number in fp32
+HEAP = 1.15
+"""Resident memory of updates on a CPU, in parts of what their tensors take: measured, `docs/performance.md`."""
 TOKENS = 4096
 
 LONGEST = 1 << 20
@@ -105,6 +107,11 @@ class ModelSummary:
         return self.measure()
 
     @property
+    def resident(self) -> int:
+        """Bytes that updates on a CPU keep resident: `memory`, and freed blocks that no other tensor fits."""
+        return round(HEAP * sum(part.bytes for part in self.memory))
+
+    @property
     def layers(self) -> int:
         """One layer per attention and two per feed-forward: 42 in the paper's base model (lecture S0)."""
         return self.total.layers
@@ -156,6 +163,7 @@ class ModelSummary:
             ],
             "tokens": self.tokens,
             "memory": {memory.name: memory.bytes for memory in self.memory},
+            "resident": self.resident,
             "notes": list(self.notes),
             **({} if self.timing is None else {"timing": self.timing.to_dict()}),
         }

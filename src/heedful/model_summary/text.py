@@ -45,11 +45,12 @@ def remarks(summary: "ModelSummary") -> list[str]:
 
 
 def memory(summary: "ModelSummary") -> list[tuple[str, str, str]]:
-    """Return name, size and formula of each part of training's memory, and of their sum."""
+    """Return name, size and formula of each part of training's memory, of their sum, and of what is resident."""
     rows = [(part.name, _bytes(part.bytes), part.how) for part in summary.memory]
     whole, there = sum(part.bytes for part in summary.memory), machine_memory()
     warning = "" if there is None or whole <= there else f"more than this machine's {gibibytes(there)}"
-    return [*rows, ("sum", _bytes(whole), warning)]
+    freed = "on a CPU: also freed blocks that no other tensor fits"
+    return [*rows, ("sum", _bytes(whole), warning), ("resident", _bytes(summary.resident), freed)]
 
 
 def timing(summary: "ModelSummary") -> list[str]:
@@ -101,7 +102,6 @@ def as_text(summary: "ModelSummary") -> str:
         f"memory for training on {summary.tokens:,} target tokens at once, fp32",
     ]
     lines += [f"  {name:<12} {size:>14}   {how}".rstrip() for name, size, how in memory(summary)]
-    lines.append("  The process also keeps freed memory; on a CPU it may hold up to twice as much.")
     if summary.timing is not None:
         lines += ["", *timing(summary)]
     return "\n".join(lines)
