@@ -219,7 +219,7 @@ def test_every_mixer_cell_and_score_occurs():
     used = parts(mixer_of, MIXERS) | parts(cross_of, CROSS)
     assert subclasses(recurrent, recurrent.RecurrentLayer) <= used
     assert subclasses(cells, cells.Cell) | {cells.StackedCell} <= used
-    assert subclasses(scores, scores.Score) <= used
+    assert subclasses(scores, scores.ScoreFunction) <= used
     assert of_module(mixers) | of_module(relative) <= used
     assert subclasses(compressed, heads.MultiHead) <= used
     assert subclasses(heads, heads.MultiHead) <= used

@@ -33,7 +33,7 @@ class SelfAttention(MultiHead):
     """Multi-head self-attention: queries, keys and values from the same tokens, ``x: [T, d_model]``.
 
         Q_i = X W_Q^i,  K_i = X W_K^i,  V_i = X W_V^i                       i = 1, ..., h
-        head_i = softmax(Q_i K_iᵀ / √d_k + bias, over visible keys) V_i      (any `Score` in place of the dot)
+        head_i = softmax(Q_i K_iᵀ / √d_k + bias, over visible keys) V_i     (or any other `ScoreFunction`)
         output = concat(head_1, ..., head_h) W_O
 
     Source: Vaswani et al. 2017, equation 1 and section 3.2.2. `MultiHead` has the shapes and views of the
