@@ -179,7 +179,7 @@ ERRORS = {
     (22, "S4"): 4,  # the scale outside; the name of the result; a column of Q; equation 4
     (24, "S1"): 2,  # N x d/H; 768 and 10
     (24, "S2"): 1,  # W_i^O
-    (28, "S0"): 2,  # sums of rows; congested
+    (28, "S0"): 1,  # sums of rows
     (30, "S0"): 1,  # invariant
     (32, "S0"): 1,  # matrices on both sides
     (32, "S2"): 1,  # Press and Wolf

@@ -49,6 +49,7 @@ from heedful.nn.mixers import Convolution
 from heedful.nn.norms import LayerNorm
 from heedful.nn.positions import Added, NoPositions
 from heedful.nn.residual import PreNorm
+from heedful.nn.taps import recording
 from heedful.objectives.cross_entropy import NextToken
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import AdamConfig
@@ -309,6 +310,15 @@ def difference_from_layer(n: int) -> float:
         return largest_difference(compressed_attention(x, "paper"), layer(x, Layout.of([n])))
 
 
+@torch.no_grad()
+def slots_of_layer(n: int) -> int:
+    """Count the slots over which heedful's layer spreads the weights of ``n`` tokens."""
+    layer, _ = memory_layers()
+    with recording(layer, ["weights"]) as seen:
+        layer(torch.ones(n, MEMORY_WIDTH, dtype=torch.float64), Layout.of([n]))
+    return seen["weights"][0].shape[-1]
+
+
 @measures("compressed-memory", early=(False, True))
 def compare_readings_of_compressed_memory(size: Size, *, early: bool) -> Series:
     """Count slots, and measure how much outputs depend on later tokens, in both interpretations."""
@@ -318,7 +328,7 @@ def compare_readings_of_compressed_memory(size: Size, *, early: bool) -> Series:
     own = n_parameters(layer.compress_keys, layer.compress_values)
     numbers = {"paper": own, "released": filters.weight.numel()}
     left = {name: 100 * each for name, each in residuals_of_fits().items()}
-    slots, a_third = visible_slots(n, early=early).shape[1], 1 + n // FACTOR
+    slots, a_third = slots_of_layer(n), 1 + n // FACTOR
     seen = visible_slots(DRAWN, early=early).double().tolist()
     return Series(
         {

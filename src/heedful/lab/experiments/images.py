@@ -177,6 +177,7 @@ def compare_accuracy_by_training_images(size: Size, *, shuffle: bool) -> Series:
             "first_lead": leads[0],
             "last_lead": leads[-1],
             "most": counts[-1],
+            "least_right": min(own[-1] for own in right.values()),
         },
         table_of({"images": counts, **right, "ResNet ahead by": leads}),
         [

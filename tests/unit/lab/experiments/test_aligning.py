@@ -158,6 +158,8 @@ def test_one_head_cannot_see_both_words_as_two_do():
     for heads in ("one head", "two heads"):  # so one head does not need a second
         assert value(name, f"trainings that became sure, {heads}") > 50
         assert value(name, f"sentences of which all that is asked is told, {heads}") > 75
+    became_sure = value(name, "trainings that became sure, one head")
+    assert (f"{became_sure:.0f} % became sure" in made(name).statement) == (became_sure < 100)
     one, two = (value(name, f"{least}, {n}", control=True) for n in ("one head", "two heads"))
     assert one > two > 0.5
 

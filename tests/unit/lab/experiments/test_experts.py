@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from sweep import Laws, hold_what_is_expected, made, measured, value
+from sweep import Laws, hold_what_is_expected, made, measured, value, verdict_of
 from torch.nn import functional
 
 from heedful.lab.experiments import experts
@@ -107,6 +107,18 @@ def test_the_released_reading_is_a_convolution_of_tokens_before_they_are_project
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 13])
 def test_the_papers_reading_is_that_of_the_layer(n):
     assert experts.difference_from_layer(n) < 1e-12
+
+
+@pytest.mark.parametrize("n, slots", [(1, 1), (2, 1), (3, 2), (7, 3), (13, 5)])
+def test_the_slots_of_the_layer_are_counted(n, slots):
+    assert experts.slots_of_layer(n) == slots
+
+
+@pytest.mark.parametrize("wrong", [{"slots": 35}, {"apart": 1e-3}, {"leak": 0.1}])
+def test_a_wrong_layer_is_found(wrong):
+    right = {"slots": 34, "a_third": 34, "apart": 1e-15, "leak": 0.0}
+    assert verdict_of("compressed-memory", **right) == "holds"
+    assert verdict_of("compressed-memory", **right | wrong) == "is wrong"
 
 
 def test_the_filters_that_fit_the_papers_keys_are_the_ones_of_the_formula():

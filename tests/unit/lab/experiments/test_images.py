@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from sweep import Laws, curve, hold_what_is_expected, judged, made, value, verdict_of
+from sweep import Laws, curve, hold_what_is_expected, judged, made, statement_of, value, verdict_of
 from torch import nn
 
 from heedful.lab.experiments import images
@@ -103,8 +103,24 @@ def test_the_resnet_sees_all_of_an_image():
     ],
 )
 def test_the_verdict_on_the_number_of_images(leads, verdict):
-    leads_at_ends = {"first_lead": leads[0], "last_lead": leads[-1]}
-    assert verdict_of("images-to-learn-from", **leads_at_ends, most=SIGNS) == verdict
+    values = {"first_lead": leads[0], "last_lead": leads[-1], "most": SIGNS, "least_right": 1.0}
+    assert verdict_of("images-to-learn-from", **values) == verdict
+
+
+@pytest.mark.parametrize(
+    "last_lead, least_right, told, not_told",
+    [
+        (0.2, 0.99, "it still is", "disappears"),
+        (0.0, 0.99, "they are equal", "it still is"),
+        (0.0, 0.7, "The lead disappears", "they are equal"),
+        (-0.2, 0.99, "the ViT is better", "they are equal"),
+    ],
+)
+def test_what_is_said_of_many_images(last_lead, least_right, told, not_told):
+    values = {"first_lead": 0.3, "last_lead": last_lead, "most": 8192, "least_right": least_right}
+    statement = statement_of("images-to-learn-from", **values)
+    assert told in statement
+    assert not_told not in statement
 
 
 def test_each_image_is_learned_from_as_often():

@@ -3,10 +3,14 @@
 import math
 
 import pytest
+import torch
 from sweep import Laws, hold_what_is_expected, made, value
 
 from heedful.lab.experiments import positions
-from heedful.nn.positions import SinusoidalPositions
+from heedful.lab.seeds import seeded
+from heedful.lab.tiny import plain_stack, relative_difference
+from heedful.nn.layout import Layout
+from heedful.nn.positions import Added, SinusoidalPositions
 
 
 class TestExperiments(Laws):
@@ -22,6 +26,15 @@ def test_what_is_expected_is_measured(name, control):
 def test_what_is_expected_of_other_positions_is_measured():
     hold_what_is_expected("one-hot-distances", abs=1e-9)
     hold_what_is_expected("constant-positions", abs=1e-4)
+
+
+def test_the_first_attention_of_a_post_norm_stack_sees_constant_positions():
+    with seeded(0):
+        stack, added = plain_stack(32, 1, causal=False), Added(positions.ConstantPositions(32))
+        x, order, layout = torch.randn(12, 32), torch.randperm(12), Layout.of([12])
+    with torch.no_grad():
+        before, after = (stack(added(tokens, layout.positions), layout) for tokens in (x, x[order]))
+    assert relative_difference(after, before[order]) > 0.01
 
 
 def test_a_rotation_shifts():

@@ -158,6 +158,13 @@ def test_nothing_is_said_of_an_lstm_that_does_not_gain():
         assert ("an LSTM of the same width" in statement) == told
 
 
+@pytest.mark.parametrize("first, last, gains, halves", [(0.3, 0.3, 1, 0), (0.3, 0.1, 1, 1), (0.0, 0.0, 0, 0)])
+def test_what_is_said_of_few_labels_and_of_many(first, last, gains, halves):
+    statement = statement_of("pretrained-or-scratch", first=first, last=last, of_lstm=0.0)
+    assert statement.count("With few labels a pretrained model is more accurate") == gains
+    assert statement.count("With many labels the gain is at most half") == halves
+
+
 def test_what_labels_teach_was_not_known_before():
     assert value("pretrained-or-scratch", "gain of the attention model with 64") > 5
     few, many = (row["attention, from scratch"] for row in made("pretrained-or-scratch").table)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from sweep import Laws, curve, judged, made, value
+from sweep import Laws, curve, judged, made, statement_of, value, verdict_of
 from torch.nn import functional
 
 from heedful.lab.experiments import warmup
@@ -171,3 +171,25 @@ def test_both_optimizers_need_a_warm_up_at_high_rates_and_after_the_sum_alone():
         assert value(name, f"the same at the highest rate, {kind}, pre-norm") < 0.1
         assert value(name, f"least loss at the end without warm-up, {kind}") < 0.3  # at a lower rate
     assert value(name, most + "SGD", control=True) < 0.1
+
+
+@pytest.mark.parametrize(
+    "adam, sgd, verdict, told",
+    [
+        (3.0, 0.1, "holds", "It appears so"),
+        (3.0, 3.0, "is wrong", "For either optimizer"),
+        (0.1, 3.0, "is wrong", "Adam needs no warm-up"),
+        (0.1, 0.1, "is wrong", "Adam needs no warm-up"),
+    ],
+)
+def test_the_verdict_on_optimizers(adam, sgd, verdict, told):
+    gains = {"Adam": adam, "SGD": sgd}
+    assert verdict_of("warm-up-and-optimizer", gains=gains) == verdict
+    assert told in statement_of("warm-up-and-optimizer", gains=gains)
+
+
+@pytest.mark.parametrize(
+    "gains, told", [([3.0, 2.0], "At none of these rates"), ([3.0, 0.0], "At lower rates it does train")]
+)
+def test_what_is_said_of_lower_rates(gains, told):
+    assert told in statement_of("post-norm-needs-warm-up", gains=gains)

@@ -91,6 +91,11 @@ def test_what_is_expected_is_measured():
         hold_what_is_expected("parameter-free", control, rel=0.1, abs=0.1)
 
 
+def test_a_layer_with_parameters_is_not_parameter_free():
+    assert verdict_of("parameter-free", home=100.0, parameters=0.0) == "holds"
+    assert verdict_of("parameter-free", home=100.0, parameters=64.0) == "is wrong"
+
+
 def test_the_colder_the_nearer_to_the_best_key():
     coldness, differences = curve("soft-lookup", 0, "")
     assert list(coldness) == sorted(coldness)
