@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from heedful.runs.timing import Timing
 
 FLOAT = 4  # bytes of a number in fp32
-HEAP = 1.15
-"""Resident memory of updates on a CPU, in parts of what their tensors take: measured, `docs/performance.md`."""
+HEAP, THREADS = 1.14, 16 << 20
+"""Updates on a CPU keep HEAP times the bytes of their tensors, and THREADS more (`docs/performance.md`)."""
 TOKENS = 4096
 
 LONGEST = 1 << 20
@@ -109,7 +109,7 @@ class ModelSummary:
     @property
     def resident(self) -> int:
         """Bytes that updates on a CPU keep resident: `memory`, and freed blocks that no other tensor fits."""
-        return round(HEAP * sum(part.bytes for part in self.memory))
+        return round(HEAP * sum(part.bytes for part in self.memory)) + THREADS
 
     @property
     def layers(self) -> int:

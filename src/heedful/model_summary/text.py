@@ -45,7 +45,7 @@ def remarks(summary: "ModelSummary") -> list[str]:
 
 
 def memory(summary: "ModelSummary") -> list[tuple[str, str, str]]:
-    """Return name, size and formula of each part of training's memory, of their sum, and of what is resident."""
+    """Return name, size and formula of each part of training's memory, of the sum, and of resident memory."""
     rows = [(part.name, _bytes(part.bytes), part.how) for part in summary.memory]
     whole, there = sum(part.bytes for part in summary.memory), machine_memory()
     warning = "" if there is None or whole <= there else f"more than this machine's {gibibytes(there)}"

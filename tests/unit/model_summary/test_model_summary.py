@@ -1,10 +1,12 @@
 """Model summaries against the models themselves: parameters, torch's counts of FLOPs and of allocations."""
 
+import json
 import re
 import subprocess
 import sys
 from functools import cache, partial
 from math import log2, prod
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -48,6 +50,8 @@ from heedful.nn.recurrent import Recurrence
 from heedful.objectives.cross_entropy import NextToken
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.optimizers import AdamConfig, build_optimizer
+
+ROOT = Path(__file__).parents[3]
 
 SOURCE, TARGET, PAIRS = 5, 7, 3  # tokens of a source and of a target sentence; sentences
 ADDITIVE = {"kind": "additive", "d_attention": 17}
@@ -897,5 +901,20 @@ def test_a_sum_that_is_more_than_the_machine_has_says_so(monkeypatch):
         (whole - 1, f"more than this machine's {whole / 2**30:,.1f} GiB"),
     ):
         monkeypatch.setattr(text, "machine_memory", lambda there=there: there)
-        assert memory(summary)[-1][2] == told
+        assert memory(summary)[-2][2] == told
         assert ("more than this machine" in str(summary)) == bool(told)
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory is read from Linux")
+def test_resident_memory_is_within_a_fifth_of_that_of_real_updates():
+    overrides = [
+        *("training.precision=fp32", "training.compile=off", "training.tokens_per_update=4096"),
+        *("vocab_size=8000", "model.context=128", "model.n_layers=8", "model.d_model=128"),
+        *("model.dropout=0.0", "model.layer.mixer.dropout=0.0"),
+    ]
+    cell = [sys.executable, ROOT / "bench" / "predicted.py", "cell", *overrides]
+    done = subprocess.run(cell, check=True, stdout=subprocess.PIPE, text=True)
+    measured = json.loads(done.stdout.splitlines()[-1])["resident"] * 2**20
+    estimated = describe("shakespeare-char-cpu", overrides=overrides).resident
+    assert abs(estimated / measured - 1) <= 0.2
