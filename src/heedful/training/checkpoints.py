@@ -45,7 +45,7 @@ from heedful.typing import JsonMapping, JsonObject
 
 Value = TypeVar("Value")
 
-VERSION = 1
+VERSION = 2
 _FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
 
 

@@ -160,9 +160,9 @@ def test_the_message_names_the_difference(tmp_path):
 def test_a_later_format_and_a_missing_checkpoint(tmp_path):
     path, _, _ = _save(tmp_path)
     manifest = json.loads((path / "manifest.json").read_text())
-    assert manifest["version"] == 1
-    (path / "manifest.json").write_text(json.dumps({**manifest, "version": 2}))
-    with pytest.raises(DataError, match=r"manifest\.json: expected format version 1, got 2"):
+    assert manifest["version"] == 2
+    (path / "manifest.json").write_text(json.dumps({**manifest, "version": 3}))
+    with pytest.raises(DataError, match=r"manifest\.json: expected format version 2, got 3"):
         checkpoints.load(path)
     with pytest.raises(DataError, match="no such checkpoint"):
         checkpoints.load(tmp_path / "checkpoints" / "step-00000001")
