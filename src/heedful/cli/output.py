@@ -15,13 +15,10 @@ from contextlib import ExitStack, contextmanager
 from io import BufferedWriter, RawIOBase, TextIOWrapper
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import IO, TYPE_CHECKING, TextIO
+from typing import IO, Any, TextIO
 
 from heedful import files
 from heedful.errors import RequestError, WorkError, escaped
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
 
 
 def log(line: str) -> None:
@@ -156,7 +153,7 @@ class _Guarded(RawIOBase):
     def isatty(self) -> bool:
         return os.isatty(self._descriptor)
 
-    def write(self, content: "ReadableBuffer") -> int:
+    def write(self, content: Any) -> int:
         """Write as many bytes as the descriptor accepts; drop all of them on an error.
 
         Raises:
