@@ -151,14 +151,16 @@ def memory_table() -> str:
     for sizes in GRID:
         overrides = settings(*sizes)
         described = run(["-m", "heedful", "describe", RECIPE, *overrides, "--json"])
-        predicted = sum(described["memory"].values()) / MIB
+        predicted, estimated = sum(described["memory"].values()) / MIB, described["resident"] / MIB
         found = run([__file__, "cell", *overrides])
-        measured = (found["allocated"], found["resident"])
-        numbers = [f"{predicted:,.0f}", *(f"{n:,.0f} ({predicted / n - 1:+.0%})" for n in measured)]
+        pairs = ((found["allocated"], predicted), (found["resident"], estimated))
+        numbers = [
+            text for n, guess in pairs for text in (f"{n:,.0f}", f"{guess:,.0f} ({guess / n - 1:+.0%})")
+        ]
         rows.append((*(f"{size:,}" for size in sizes), *numbers))
         log(" | ".join(rows[-1]))
-    heads = ["context", "layers", "vocabulary", "d_model", "dropout", "predicted", "allocated"]
-    return grid([*heads, "resident"], rows)
+    heads = ["context", "layers", "vocabulary", "d_model", "dropout"]
+    return grid([*heads, "allocated", "predicted", "resident", "estimated"], rows)
 
 
 if __name__ == "__main__":
