@@ -166,11 +166,8 @@ def evaluate_alignments(
     else:
         chosen, chosen_by = most_accurate(table), f"first-{development}" if development else "these-pairs"
     scores = [_score(chosen, by, chosen_by, table)]
-    if guided := getattr(run.recipe.objective, "guided", None):
-        layers = 1 + max(each.choice.layer for each in table)
-        step = guided.step if guided.step in steps else steps[0]
-        head = _row(table, Choice(guided.place(layers), guided.head - 1, step))
-        scores.append(replace(_score(head, by, "guided"), name=f"{head.score.name} of the guided head"))
+    if (guided := _guided_row(run, table, steps)) is not None:
+        scores.append(replace(_score(guided, by, "guided"), name=f"{guided.score.name} of the guided head"))
     judged = sum(bool(each.possible) for each in alignments[: development or kept])
     return Evaluation(split, scores, table, chosen, development, judged, found[chosen.choice])
 
@@ -307,6 +304,16 @@ def _finite(rate: float) -> float | None:
 def _shown(rate: float | None) -> str:
     """Format a rate; a dash if it is undefined."""
     return "-" if rate is None or isnan(rate) else f"{rate:.4f}"
+
+
+def _guided_row(run: Run, table: Sequence[Rated], steps: Sequence[DecoderStep]) -> Rated | None:
+    """Return the row of the head that training guided, if it did."""
+    guided = getattr(run.recipe.objective, "guided", None)
+    if guided is None:
+        return None
+    layers = 1 + max(each.choice.layer for each in table)
+    step = guided.step if guided.step in steps else steps[0]
+    return _row(table, Choice(guided.place(layers), guided.head - 1, step))
 
 
 def _row(table: Sequence[Rated], choice: Choice) -> Rated:

@@ -22,7 +22,7 @@ import torch
 from heedful.artifacts.environment import choose_device
 from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
-from heedful.data.plan import Samples
+from heedful.data.plan import Lengths, Samples
 from heedful.errors import DataError, RequestError
 from heedful.memory import keep_freed_memory
 from heedful.recipes.schema import Recipe
@@ -149,13 +149,11 @@ def time_updates(
     with tempfile.TemporaryDirectory() as run:
 
         def work() -> None:
-            numbers = next(order)
-            samples = numbers.tolist()
+            rows = next(order)
             update_weights(
-                module, optimizer, data, settings, samples, epoch=0, update=1, rate=RATE, run=Path(run)
+                module, optimizer, data, settings, rows.tolist(), epoch=0, update=1, rate=RATE, run=Path(run)
             )
-            lengths = data.lengths[numbers]
-            tokens.append(int((lengths[:, -1] if lengths.ndim > 1 else lengths).sum()))  # targets are last
+            tokens.append(_target_tokens(data.lengths[rows]))
 
         for _ in range(WARM_UP):
             work()
@@ -175,6 +173,11 @@ def time_updates(
         process=peak.of_process(),
         **settings.model_dump(include={"max_updates", "max_epochs", "max_minutes"}),
     )
+
+
+def _target_tokens(lengths: Lengths) -> int:
+    """Return the sum of the target lengths, which are in the last column if there are several."""
+    return int((lengths[:, -1] if lengths.ndim > 1 else lengths).sum())
 
 
 def _synthetic_data(

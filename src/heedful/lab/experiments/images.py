@@ -8,7 +8,7 @@ the paper's figure 7: pixels between the centres of patches, weighted by attenti
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -338,6 +338,19 @@ EVEN = float(patch_distances(CONFIG.grid, PATCH).mean())
 """Attention distance of uniform attention."""
 
 
+def _distances_panel(lines: Mapping[str, Sequence[float]]) -> Curves:
+    """Draw attention distances by layer."""
+    return Curves(
+        "Attention distance",
+        "layer",
+        "pixels",
+        numbered(lines),
+        levels={"even attention": EVEN},
+        limits=(0.0, 1.6 * EVEN),
+        inches=(5.2, 3.8),
+    )
+
+
 @measures("attention-distance", confined=(False, True))
 def measure_attention_distances_by_layer(size: Size, *, confined: bool) -> Series:
     """Measure the attention distances of heads by layer, before and after training."""
@@ -387,15 +400,7 @@ def measure_attention_distances_by_layer(size: Size, *, confined: bool) -> Serie
             }
         ),
         [
-            Curves(
-                "Attention distance",
-                "layer",
-                "pixels",
-                numbered(lines),
-                levels={"even attention": EVEN},
-                limits=(0.0, 1.6 * EVEN),
-                inches=(5.2, 3.8),
-            ),
+            _distances_panel(lines),
             _weights_panel("Nearest head of the first layer", around[after[0].argmin()]),
             _weights_panel("Farthest head of the first layer", around[after[0].argmax()]),
         ],
