@@ -149,7 +149,7 @@ def _predicted(
     beam = getattr(decoding, "beam", None)
     if beam is not None and number >= beam:
         raise RequestError(
-            f"{absent}a beam of {beam} returns alternatives 0 (the best) to {beam - 1}; use a larger beam: "
+            f"{absent}a beam of {beam} returns the answers 0 (the best) to {beam - 1}; use a larger beam: "
             f"--decoding beam={number + 1}"
         )
     has_several = "n_best" in run.task.info.options or run.recipe.decoding is not None

@@ -63,7 +63,7 @@ from heedful.typing import JsonMapping
 
 Log = Callable[[str], None]
 Rows = Callable[[], Iterator[LocatedRow[Row]]]
-"""Opens the training rows from the first one on; may be called several times."""
+"""Returns a new iterator over the training rows; may be called several times."""
 
 OwnData = Literal["data", "text", "table", "folder"]
 """A form of a user's own data set: two aligned files, text, a table, a folder of images."""
@@ -78,7 +78,7 @@ class TaskInfo:
         evaluating: verb for progress messages of an evaluation: "translating".
         own_data: forms in which a user's own data set can be evaluated.
         shorter: advice, if memory runs out, on how to get shorter sequences.
-        options: the fields of `PredictOptions` with a setting of the task that it supports.
+        options: names of the fields of `PredictOptions` that the task supports.
         generates: whether it is evaluated on generated text, which depends on the decoding.
         whole_rows: whether the model has no maximum length, so that only ``data.filter`` limits sequences.
         windows: whether it is evaluated in windows that may overlap (``--stride``).

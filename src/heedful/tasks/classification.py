@@ -79,7 +79,7 @@ class Classification(WholeTextTask):
         unit="examples",
         evaluating="labelling",
         own_data=("table",),
-        shorter="lower model.max_length, of a language model model.context",
+        shorter="lower model.max_length (language models: model.context)",
         options=("n_best",),
     )
     validation_terms: ClassVar = {"loss": "class", "accuracy": "correct"}

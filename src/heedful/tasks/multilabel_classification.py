@@ -131,7 +131,7 @@ class MultilabelClassification(Classification):
         unit="examples",
         evaluating="labelling",
         own_data=("table",),
-        shorter="lower model.max_length, of a language model model.context",
+        shorter="lower model.max_length (language models: model.context)",
     )
 
     recipe: MultilabelRecipe

@@ -1,6 +1,7 @@
 """Regression: a number y for a text, or for a pair of texts.
 
-    z = (y - mean) / deviation,   of the training labels; the model predicts z, and y is computed from it
+    z = (y - mean) / deviation    of the training labels (over n); the model predicts z, which gives y
+    loss = mean of (z - ẑ)²       in units of the deviation, or another of `heedful.objectives.regression`
 
 row -> token ids, label -> batch with standardised labels -> model -> loss
     `processor_with` (once), `target_ids` (each row), `with_answers` (each batch), `heads` (the model)
@@ -120,7 +121,7 @@ class Regression(WholeTextTask):
         unit="examples",
         evaluating="estimating",
         own_data=("table",),
-        shorter="lower model.max_length, of a language model model.context",
+        shorter="lower model.max_length (language models: model.context)",
     )
     validation_terms: ClassVar = {"loss": VALUE}
 

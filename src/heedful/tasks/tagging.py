@@ -187,7 +187,7 @@ class Tagging(TextTask):
         unit="words",
         evaluating="tagging",
         own_data=("table",),
-        shorter="lower model.max_length, of a language model model.context",
+        shorter="lower model.max_length (language models: model.context)",
     )
     answer = TAGS
     texts_of_all = (WORDS,)

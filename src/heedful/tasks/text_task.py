@@ -56,7 +56,7 @@ class DataConfig(schema.DataConfig):
     """Rows with texts and an answer, and what to do with those that cannot be used as they are.
 
     Args:
-        filter: of texts that are too long or empty.
+        filter: what to do with texts that are too long or empty.
     """
 
     filter: Filter = Filter()
@@ -83,7 +83,7 @@ class WholeDataConfig(DataConfig):
 
 
 class TextRecipe(schema.Recipe):
-    """A recipe of such a task.
+    """A recipe of a task whose model reads texts.
 
     Args:
         pretrained: word vectors that the embedding begins with.
@@ -127,7 +127,7 @@ class TextRecipe(schema.Recipe):
 
 
 class EncoderRecipe(TextRecipe):
-    """A recipe about single tokens, which only an encoder reads with everything around them."""
+    """A recipe of a task on single tokens: encoders only, since each token needs both sides."""
 
     model: EncoderConfig
 
@@ -146,7 +146,7 @@ class WholeTextConfig(Config):
 
 
 class WholeTextRecipe(TextRecipe):
-    """A recipe about whole texts: a language model has read one at its last token."""
+    """A recipe of a task on whole texts; a language model is pooled at the last token."""
 
     task: WholeTextConfig
     model: AnyReader

@@ -58,7 +58,7 @@ class Training:
         optimizer: over the model's parameters; see `heedful.training.optimizers.build_optimizer`.
         schedule: provides the learning rate of every update.
         settings: limits, intervals and numbers of checkpoints. ``tokens_per_update``, ``precision``,
-            ``average`` and ``log_every`` are not used here, but by the code that builds the other parts.
+            ``compile``, ``processes``, ``threads`` and ``log_every`` are used by what builds the other parts.
         run: the run folder; checkpoints go to its subfolder ``checkpoints``.
         validate: evaluates the model; must return the metric named by ``settings.metric``.
         frozen: for each frozen parameter, the number of initial updates in which it does not change.
@@ -84,13 +84,13 @@ class Training:
         weights of the last update; `heedful.training.checkpoints.final_weights` returns the final weights of
         the run. After SIGINT, SIGTERM or SIGHUP, the update is finished and a checkpoint is written; a second
         signal ends the process at once. With ``resume``, training continues from the newest intact checkpoint
-        (or the beginning, if there is none); on the same CPU the result is bit for bit that of an
+        (from the beginning if there are no checkpoints); on the same CPU the result is bit for bit that of an
         uninterrupted run.
 
         Raises:
             RequestError: if the run has checkpoints and ``resume`` is not set, if the checkpoint does not
                 match the model or the optimizer, or if validation does not return ``settings.metric``.
-            DamagedError: if ``resume`` is set and no checkpoint is intact.
+            DamagedError: if ``resume`` is set and all checkpoints are damaged.
             WorkError: if the loss is NaN or infinite, or a checkpoint cannot be written.
         """
         self._begin(resume=resume)
@@ -109,7 +109,7 @@ class Training:
                     metrics, is_best = self._evaluate()
                     state.seconds = time.monotonic() - start_time
                     self._log(Validated(state.update, metrics, is_best, state.seconds))
-                    # This validation may have been the one too many without improvement.
+                    # This validation may have exhausted the patience.
                     stopped = stopped or _out_of_patience(state, self.settings)
                 is_due = stopped or state.update % self.settings.save_every == 0
                 if is_evaluated or (is_unsaved and is_due):

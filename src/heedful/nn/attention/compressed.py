@@ -11,9 +11,9 @@ and the same for values, with separate filters. Slot j represents the c tokens b
     slot       `-- 1 --' | `-- 2 --' |
     query 0, 1, 2 see slot 0; 3, 4, 5 also 1; 6, 7 also 2
 
-A token therefore cannot attend to its own block, and trailing tokens that do not fill a block are in no
-slot; combine with local attention to attend to nearby tokens. Slot 0, the unconvolved first token, gives
-the first block something to attend to.
+A token therefore cannot attend to its own block (but the first block to token 0, through slot 0), and
+trailing tokens that do not fill a block are in no slot; combine with local attention to attend to nearby
+tokens. Slot 0, the unconvolved first token, gives the first block something to attend to.
 
 Source: Liu et al. 2018, section 4.2.3 ("memory-compressed attention"), which projects first and then
 convolves keys and values. The paper does not specify whether a filter reads one head or all of them; here

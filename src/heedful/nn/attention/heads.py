@@ -12,9 +12,10 @@
 
 `heedful.nn.attention` names the axes of the shapes below.
 
-Split heads have d_k = d_v = d_model / n_heads (Vaswani et al. 2017, section 3.2.2): the cost does not
-depend on the number of heads. Full-width heads (d_k = d_v = d_model, as in the Keras code beside S1's
-figure) cost n_heads times as much. Both use the same code with different widths.
+Split heads have d_k = d_v = d_model / n_heads (Vaswani et al. 2017, section 3.2.2): parameters and
+products do not depend on the number of heads; scores and weights, H x Q x K numbers, do. Full-width heads
+(d_k = d_v = d_model, as in the Keras code beside S1's figure) cost n_heads times as much. Both use the same
+code with different widths.
 
 Errors in the lectures. S0 prints 64 x 512 = 32,178 three times: it is 32,768. S1 gives head matrices
 as N x d/H (they are d x d/H) and says that the original paper has d = 768 and H = 10 (512 and 8; ten

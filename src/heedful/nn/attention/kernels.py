@@ -5,13 +5,14 @@ Three kernels compute the same, up to rounding:
 | kernel | scores | computes |
 |---|---|---|
 | ``explicit`` | all | scores and weights by separate operations; taps can replace them |
-| ``matmul`` | scaled dot products | one operation with its own gradient, softmax in fp32, without dropout |
-| ``sdpa`` | scaled dot products | torch's ``scaled_dot_product_attention``, without storing the weights |
+| ``matmul`` | products s q·k' | one operation with its own gradient, softmax in fp32, without dropout |
+| ``sdpa`` | products s q·k' | torch's ``scaled_dot_product_attention``, without storing the weights |
 
-`choose` chooses between them. For every kernel, invisible keys and values have no effect, even if they hold
-NaN, and a query with no visible key gets output 0 and gradient 0. For that, NaN and infinity are replaced by
-0 in all queries, keys and values wherever the mask hides a real token, visible ones included; a diverging
-model is still seen in the residual stream.
+with any constant s (`ScoreFunction.product_scale`). `choose` chooses between them.
+
+For every kernel, invisible keys and values have no effect, even if they hold NaN, and a query with no visible
+key gets output 0 and gradient 0. For that, if the mask hides any real token, NaN and infinity are replaced by
+0 in all queries, keys and values; a diverging model is still seen in the residual stream.
 """
 
 from typing import Literal
@@ -94,8 +95,7 @@ def attend(
             the explicit kernel. If they are only observed, any kernel runs, and `compute_for_taps` computes
             them separately.
         bias: added to the scores (relative positions, ALiBi); broadcasts to [B, H, Q, K]. It is cast to the
-            dtype of the scores. Half precision rounds large biases, which does not matter: such keys get
-            almost no weight.
+            dtype of the scores. Half precision rounds it, in bf16 by at most 1/256 of its value.
         kernel: force a kernel; by default `choose` decides. ``matmul`` applies no dropout: `choose` takes it
             only if none is active.
     """
@@ -142,7 +142,7 @@ def compute_for_taps(
     """Compute scores and weights for observers if the kernel does not materialize them.
 
     Only the requested heads are computed. Arguments as in `attend`; queries and keys are finite. Product
-    scores are computed at least in fp32, as fast kernels do internally.
+    scores are computed at least in fp32 (``matmul`` rounds them to the type of the queries first).
     """
     groups = queries.shape[1] // keys.shape[1]
     is_product = score.product_scale(queries.shape[-1]) is not None

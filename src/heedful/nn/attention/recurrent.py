@@ -3,9 +3,10 @@
     e_ti = score(s, h_i),   alpha_ti = softmax_i e_ti,   c_t = sum_i alpha_ti h_i
 
 with s the decoder state that the decoder passes: s_{t-1} (Bahdanau et al. 2015, section A.1.2) or s_t (Luong
-et al. 2015, section 3.1). Within a step, all alpha_ti are computed in parallel. Steps cannot be, since s
-depends on the previous context. So attention that also reads past alignments costs no parallelism, and the
-interface has a place for them: ``forward(query, memory, history) -> Attended``.
+et al. 2015, section 3.1). Within a step, all alpha_ti are computed in parallel. Steps cannot be if s
+depends on the previous context, as s_{t-1} does, and s_t with input feeding. So attention that also reads
+past alignments costs no parallelism, and the interface has a place for them:
+``forward(query, memory, history) -> Attended``.
 
 Error in the lectures: S0 calls the encoder's final state "annotation". Bahdanau's annotations are
 all the h_i (Bahdanau et al. 2015, section 3.2); the final state is the fixed-length vector that
@@ -165,7 +166,7 @@ class RecurrentAttention(nn.Module):
 
 
 class FixedContext(nn.Module):
-    """No attention: ``c_t = c = h_T`` at every step (Cho et al. 2014).
+    """No attention: ``c_t = c``, the encoder's summary, at every step (Cho et al. 2014, without tanh(V ·)).
 
     Bahdanau et al. (section 3.1 and appendix A) obtain the RNN Encoder-Decoder from their model by this
     replacement. c is `Encoded.summary`.

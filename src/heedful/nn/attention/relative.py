@@ -91,8 +91,8 @@ class Alibi(nn.Module):
     The bias is added after any scaling of the score. In the paper attention is causal and |p - r| = p - r.
     Bidirectional attention uses the same bias and cannot distinguish a sequence from its reverse.
 
-    A trained model accepts sequences longer than those in training: weights decrease with distance, also
-    for distances never seen in training.
+    A trained model accepts sequences longer than those in training: the bias decreases with distance,
+    also for distances never seen in training.
 
     Source: Press et al. 2022, section 3; slopes for other numbers of heads from the released code.
 

@@ -1,8 +1,8 @@
 """Attention score functions; attention weights are the softmax of the scores.
 
-All share one interface. `ScoreFunction.prepare` transforms keys once, before they are cached, padded or
-rotated; `ScoreFunction.forward` takes queries and *prepared* keys, of width d_p. Leading axes broadcast, so a
-score accepts ``[B, Q, d]`` (one head) and ``[B, H, Q, d]``.
+All share one interface. `ScoreFunction.prepare` transforms keys once, before they are cached or rotated
+(recurrent decoders: and before they are padded); `ScoreFunction.forward` takes queries and *prepared* keys,
+of width d_p. Leading axes broadcast, so a score accepts ``[B, Q, d]`` (one head) and ``[B, H, Q, d]``.
 
 | class | score of q and k | ``prepare(k)`` | ``product_scale`` |
 |---|---|---|---|
@@ -127,7 +127,7 @@ class ScaledDotScore(ScoreFunction):
         self, queries: Float[Tensor, "*axes Q d"], keys: Float[Tensor, "*keyaxes K d"]
     ) -> Float[Tensor, "*out Q K"]:
         """Compute q·k / √d_k for every pair."""
-        # Scale the queries instead of the scores: they have fewer elements.
+        # Scale the queries instead of the scores: they have fewer elements if d_k < K.
         return (queries * (1.0 / math.sqrt(queries.shape[-1]))) @ keys.mT
 
 
@@ -240,8 +240,8 @@ class CosineScore(ScoreFunction):
     """score(q, k) = β q·k / (‖q‖ ‖k‖), for queries and keys of the same width.
 
     Without a key strength, β is 1 and scores lie in [-1, 1], so their softmax over many keys is nearly
-    uniform: over n keys no weight exceeds e²/(e² + n - 1). With one, β > 0 is learned, as softplus of a
-    parameter.
+    uniform (weights differ by a factor of at most e² ≈ 7.4): over n keys no weight exceeds e²/(e² + n - 1).
+    With one, β > 0 is learned, as softplus of a parameter.
 
     The score of a zero vector is 0. Its gradient is computed with norm 1, hence finite.
 

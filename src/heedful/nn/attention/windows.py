@@ -1,7 +1,8 @@
 """Keys of each block of queries in local attention: its own block and the ``earlier`` blocks before it.
 
-With blocks of b tokens, queries of block i attend to the w = (earlier + 1) b keys of blocks i - earlier to i
-(Liu et al. 2018, section 4.2.3). Axes: n blocks, h heads, b queries, w keys.
+With blocks of b tokens, queries of block i read the w = (earlier + 1) b keys of blocks i - earlier to i, as
+far as a causal mask allows (Liu et al. 2018, section 4.2.3; earlier blocks only in the code of its authors).
+Axes: n blocks, h heads, b queries, w keys.
 """
 
 from dataclasses import dataclass
