@@ -110,11 +110,6 @@ def symbol_model(n_symbols: int, context: int, *, n_layers: int, n_heads: int, s
         return language_model.build(config, n_symbols)
 
 
-def blocks_of(stack: EncoderStack) -> list[EncoderBlock]:
-    """Return the blocks of a stack."""
-    return [block for block in stack.blocks if isinstance(block, EncoderBlock)]
-
-
 @torch.no_grad()
 def attention_weights(model: Encoder | LanguageModel, inputs: Tokens | Images) -> Float[Tensor, "L n H T T"]:
     """Return the self-attention weights of all layers for sequences of equal length."""

@@ -148,10 +148,10 @@ def _of_config(
     n_classes = CLASSES.get(name, 0) if requested.n_classes is None else requested.n_classes
     if requested.n_classes is not None and "pooled" not in model.heads:
         raise RequestError(f"n_classes: not supported by a {config.kind} model: it generates tokens")
-    if n_classes and not isinstance(config, RecurrentConfig):
-        model.heads["class"] = on_device("meta", class_head, config.d_model, n_classes, config.dropout)
     notes = [*_notes(config, sizes, origin)]
     if n_classes:
+        assert not isinstance(config, RecurrentConfig)  # it has no head "pooled"
+        model.heads["class"] = on_device("meta", class_head, config.d_model, n_classes, config.dropout)
         by_whom = "" if requested.n_classes else ", the preset's; change them with n_classes=… (0: no head)"
         notes.append(f"a head for {n_classes:,} classes{by_whom}")
     length = getattr(config, "context", None) if sizes else getattr(config, "n_tokens", None)

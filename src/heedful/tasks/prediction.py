@@ -29,7 +29,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class PredictOptions:
-    """Options of a prediction besides the decoding. A task reads those that it supports (`TaskInfo.options`).
+    """Options of a prediction, except the decoding. A task reads those that it supports (`TaskInfo.options`).
 
     Args:
         n_best: number of answers to an input, of tasks that have several without a search; None: one.

@@ -16,7 +16,6 @@ from heedful.lab.drawing import Curves, numbered, over
 from heedful.lab.experiment import Measured, Series, Size, measures, named_each, table_of
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import (
-    blocks_of,
     cyclic_sequences,
     flops_of,
     largest_difference,
@@ -152,7 +151,7 @@ def _compute_from_prefixes(stack: EncoderStack, x: Float[Tensor, "n d"]) -> Floa
 @torch.no_grad()
 def _compute_with_cache(stack: EncoderStack, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     """Compute the tokens one by one, keeping keys and values of earlier tokens."""
-    caches = [block.new_cache() for block in blocks_of(stack)]
+    caches = [block.new_cache() for block in stack.block_list]
     return torch.cat([stack(x[i : i + 1], Layout.of([1], [i]), caches) for i in range(len(x))])
 
 
@@ -160,10 +159,10 @@ def _compute_with_cache(stack: EncoderStack, x: Float[Tensor, "n d"]) -> Float[T
 def flops_of_generation(n: int) -> dict[str, list[int]]:
     """Count the operations to generate 1 to ``n`` tokens under a causal mask, with and without a cache."""
     stack, x = _stack(causal=True), torch.zeros(n, D)
-    caches = [block.new_cache() for block in blocks_of(stack)]
+    caches = [block.new_cache() for block in stack.block_list]
     kept = [_flops(stack, x[i : i + 1], Layout.of([1], [i]), caches) for i in range(n)]
-    anew = [_flops(stack, x[:m], Layout.of([m])) for m in range(1, n + 1)]
-    return {"with a cache": list(accumulate(kept)), "all anew for each token": list(accumulate(anew))}
+    recomputed = [_flops(stack, x[:m], Layout.of([m])) for m in range(1, n + 1)]
+    return {"with a cache": list(accumulate(kept)), "all anew for each token": list(accumulate(recomputed))}
 
 
 @torch.no_grad()
@@ -184,13 +183,15 @@ def measure_savings_of_a_cache(size: Size, *, causal: bool) -> Series:
     change = largest_difference(stepwise, whole)
     writing = flops_of_generation(lengths[-1])
     cost = {name: [own[n - 1] for n in lengths] for name, own in writing.items()}
-    kept, anew = (costs[-1] for costs in cost.values())
+    kept, recomputed = (costs[-1] for costs in cost.values())
     flops = named_each("FLOPs, {}", {name: map(float, costs) for name, costs in cost.items()})
     changes = numbered({"change": (stepwise - whole).abs().amax(-1).tolist()})
     return Series(
         {
             "change": Measured("largest change of a token by those that follow it", change, expected=0.0),
-            "saved": Measured(f"operations that a cache saves for {lengths[-1]} tokens, factor", anew / kept),
+            "saved": Measured(
+                f"operations that a cache saves for {lengths[-1]} tokens, factor", recomputed / kept
+            ),
         },
         table_of({"tokens": lengths, **flops}),
         [

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from heedful.lab.drawing import Curves, Matrix, over
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, seeded
-from heedful.lab.tiny import blocks_of, plain_stack, relative_difference
+from heedful.lab.tiny import plain_stack, relative_difference
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderBlock
 from heedful.nn.feedforward import FeedForward
@@ -204,7 +204,7 @@ def gradient_of_first_layer(n_layers: int, seed: int, *, residual: bool, norms: 
         stack = plain_stack(D, n_layers, causal=False).double()
         x, weights = torch.randn(2, N, D, dtype=torch.float64)
     matrix = stack.get_parameter("blocks.0.feed_forward.part.down.weight")
-    for block in blocks_of(stack):
+    for block in stack.block_list:
         for name in ("mixer", "feed_forward"):
             around = getattr(block, name)
             if not norms:

@@ -18,7 +18,6 @@ from heedful.lab.experiments.transfer import BATCH, data, sentence_batch
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import (
     Training,
-    blocks_of,
     class_accuracy,
     draw_from,
     flops_of,
@@ -225,7 +224,7 @@ def compare_mixers_at_equal_budget(size: Size, judged: tuple[str, ...]) -> Serie
 
 
 def _mixers(stack: EncoderStack) -> list[nn.Module]:
-    return [block.mixer.part for block in blocks_of(stack)]
+    return [block.mixer.part for block in stack.block_list]
 
 
 # Limits of use

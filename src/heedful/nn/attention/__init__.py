@@ -1,6 +1,6 @@
 """Attention: scores, weights, kernels, and the modules that mix positions with them.
 
-Axis letters of the shapes, besides those of `heedful.nn.layout`:
+Axis letters of the shapes, in addition to those of `heedful.nn.layout`:
 
 | letter | axis |
 |---|---|
