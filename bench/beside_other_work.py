@@ -83,9 +83,9 @@ def seat(kind: str, what: str, n: int, environment: dict[str, str], seconds: flo
     """Start a contender, warm it up and find how many pieces fill a turn."""
     shared = {**os.environ, **environment, "TORCH_CPP_LOG_LEVEL": "ERROR"}
     if n > 1:
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(found.getsockname()[1])}
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(sock.getsockname()[1])}
         shared |= {"WORLD_SIZE": str(n), "GLOO_SOCKET_IFNAME": "lo"}
     command = [sys.executable, "-W", "ignore", __file__, "--worker", kind, what]
     processes = [

@@ -100,15 +100,15 @@ def _name(dtype: torch.dtype) -> str:
 def _table(
     rows: dict[str, dict[str, Callable[[], Callable[[int], None]]]], chosen: argparse.Namespace, lock: Lock
 ) -> tuple[str, dict[str, dict[str, float]]]:
-    found: dict[str, dict[str, float]] = {}
+    tables: dict[str, dict[str, float]] = {}
     for title, columns in rows.items():
         contenders = [Contender("heedful", name, build) for name, build in columns.items()]
         timings = measure(contenders, rounds=chosen.rounds, patience=chosen.patience, lock=lock)
-        found[title] = {
+        tables[title] = {
             c.setting: 1e3 * statistics.median(timings[c.name].seconds) for c in contenders
         }  # fmt: skip
     head = ["", *next(iter(rows.values()))]
-    return grid(head, [[t, *map(number, columns.values())] for t, columns in found.items()]), found
+    return grid(head, [[t, *map(number, columns.values())] for t, columns in tables.items()]), tables
 
 
 if __name__ == "__main__":

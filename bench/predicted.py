@@ -1,9 +1,9 @@
-"""What ``describe`` predicts of a training, and what it takes.
+"""Compare the predictions of ``heedful describe`` with the time and memory of real trainings.
 
     python bench/predicted.py            ``describe --time``: seconds of an update and memory of five recipes
     python bench/predicted.py memory     ``describe``: memory of an update, for language models of many sizes
 
-Both are in processes of their own, one after the other.
+Each recipe and each size runs in a process of its own, one after the other.
 """
 
 import json
@@ -44,7 +44,7 @@ TOKENS, GRID_UPDATES = 4096, 6
 
 
 def predicted(name: str) -> dict[str, Any]:
-    """What ``describe --time`` says, in the part ``timing`` of its JSON."""
+    """Return the part ``timing`` of the JSON of ``describe --time``."""
     command = [sys.executable, "-m", "heedful", "describe", name, "--time", "--json"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     timing: dict[str, Any] = json.loads(done.stdout)["timing"]
@@ -52,7 +52,7 @@ def predicted(name: str) -> dict[str, Any]:
 
 
 def trained(name: str, compiled: bool, run: Path, updates: int) -> tuple[float, int]:
-    """Median seconds of an update, and bytes of the process at its peak."""
+    """Train, and return the median seconds of an update and the peak bytes of the process."""
     limits = {"max_updates": updates, "validate_every": 10**6, "save_every": 10**6, "average": 0}
     limits |= {"patience": "null", "compile": "on" if compiled else "off"}
     settings = [f"training.{key}={value}" for key, value in limits.items()]
@@ -61,18 +61,18 @@ def trained(name: str, compiled: bool, run: Path, updates: int) -> tuple[float, 
         [*command, "--out", str(run)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     ) as p:
         assert p.stderr is not None
-        said = p.stderr.read()
+        errors = p.stderr.read()
         _, status, used = os.wait4(p.pid, 0)
         p.returncode = os.waitstatus_to_exitcode(status)
     if p.returncode:
-        raise RuntimeError(f"{name}: the training failed: {said.decode()}")
+        raise RuntimeError(f"{name}: the training failed: {errors.decode()}")
     events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     seconds = [event["seconds"] for event in events if event["event"] == "updated"]
     return statistics.median(seconds[WARM if updates > WARM else 0 :]), used.ru_maxrss * 1024
 
 
 def settings(context: int, layers: int, vocabulary: int, d_model: int, dropout: float) -> list[str]:
-    """The settings of a cell of the grid, as overrides of ``shakespeare-char-cpu``."""
+    """Return the sizes of a cell of the grid as overrides of ``shakespeare-char-cpu``."""
     return [
         *("training.precision=fp32", "training.compile=off", f"vocab_size={vocabulary}"),
         f"training.tokens_per_update={max(TOKENS, context)}",
@@ -82,7 +82,7 @@ def settings(context: int, layers: int, vocabulary: int, d_model: int, dropout: 
 
 
 def cell(overrides: list[str]) -> None:
-    """Print what updates take, in MiB: of torch's allocator, and of resident memory above an empty process.
+    """Print the peak memory of updates in MiB: torch's allocator, and resident above an empty process.
 
     An empty process is one that has trained a model of a few numbers.
     """
@@ -140,20 +140,20 @@ def cell(overrides: list[str]) -> None:
 
 
 def run(arguments: list[str]) -> Any:
-    """The JSON that a process of Python prints."""
+    """Return the JSON on the last line that a Python process prints."""
     done = subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def memory_table() -> str:
-    """Predicted and measured memory of all cells of the grid, in MiB."""
+    """Return a table of the predicted and measured memory of all cells of the grid, in MiB."""
     rows = []
     for sizes in GRID:
         overrides = settings(*sizes)
         described = run(["-m", "heedful", "describe", RECIPE, *overrides, "--json"])
         predicted, estimated = sum(described["memory"].values()) / MIB, described["resident"] / MIB
-        found = run([__file__, "cell", *overrides])
-        pairs = ((found["allocated"], predicted), (found["resident"], estimated))
+        measured = run([__file__, "cell", *overrides])
+        pairs = ((measured["allocated"], predicted), (measured["resident"], estimated))
         numbers = [
             text for n, guess in pairs for text in (f"{n:,.0f}", f"{guess:,.0f} ({guess / n - 1:+.0%})")
         ]
@@ -174,22 +174,22 @@ if __name__ == "__main__":
     updates = QUICK if chosen.quick else UPDATES
     watch, rows, record = Watch(), [], {}
     for name in CASES:
-        log(f"{name}: foretelling")
-        said = predicted(name)
+        log(f"{name}: predicting")
+        timing = predicted(name)
         log(f"{name}: training")
         with tempfile.TemporaryDirectory() as folder:
-            seconds, memory = trained(name, said["compiled"], Path(folder) / "run", updates)
-        took, held = said["seconds"] / seconds, said["process"] / memory
-        record[name] = {"predicted": said, "seconds": seconds, "memory": memory}
+            seconds, memory = trained(name, timing["compiled"], Path(folder) / "run", updates)
+        time_ratio, memory_ratio = timing["seconds"] / seconds, timing["process"] / memory
+        record[name] = {"predicted": timing, "seconds": seconds, "memory": memory}
         rows.append(
             (
                 name,
-                f"{said['seconds']:.3f}",
+                f"{timing['seconds']:.3f}",
                 f"{seconds:.3f}",
-                f"{took - 1:+.0%}",
-                f"{said['process'] / MIB:.0f}",
+                f"{time_ratio - 1:+.0%}",
+                f"{timing['process'] / MIB:.0f}",
                 f"{memory / MIB:.0f}",
-                f"{held - 1:+.0%}",
+                f"{memory_ratio - 1:+.0%}",
             )
         )
         log(" ".join(rows[-1]))
