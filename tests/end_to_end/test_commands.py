@@ -442,7 +442,7 @@ def test_runs_stand_side_by_side(heedful, transformer, recurrent, tmp_path):
     ("arguments", "said"),
     [
         (["RUN"], "compare: expected at least two runs"),
-        (["RUN", "RUN"], "is there twice"),
+        (["RUN", "RUN"], "the run is given twice"),
         (["RUN", "OTHER", "--metric", "los"], "did you mean 'loss'?"),
         (["RUN", "OTHER", "--out", "curves.pdf"], "file name must end in .svg or .png"),
     ],

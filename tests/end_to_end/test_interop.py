@@ -103,10 +103,12 @@ def test_a_translator_goes_there_and_back(heedful, transformer, tmp_path):
 
 def test_an_imported_run_says_what_it_is_when_it_is_to_be_trained(heedful, gpt2, tmp_path):
     heedful("import", gpt2, "run", cwd=tmp_path)
-    refused(heedful("train", "run", "--resume", cwd=tmp_path), "has no checkpoints to go on from")
+    refused(heedful("train", "run", "--resume", cwd=tmp_path), "has no checkpoints to continue from")
     for split in ((), ("--split", "valid")):
         refused(
-            heedful("evaluate", "run", *split, cwd=tmp_path), "was imported", "--text FILE scores it on yours"
+            heedful("evaluate", "run", *split, cwd=tmp_path),
+            "was imported",
+            "--text FILE evaluates it on your data",
         )
 
 

@@ -183,9 +183,12 @@ def test_a_run_is_resumed_and_described(heedful, tmp_path):
         (["--decoding", "max_length.cap=9"], "decoding.max_length is not supported here"),
         (["--stream", "--decoding", "kind=beam"], "a beam search has no final token before its end"),
         (["--stream", "--jsonl"], "remove --jsonl"),
-        (["--prefix", "corpus/1.txt"], "prefix: has 294 tokens, and the model reads 16 at once"),
+        (
+            ["--prefix", "corpus/1.txt"],
+            "prefix: must leave room for a prompt within the context of 16 tokens, got 294",
+        ),
         (["--prefix", "corpora/1.txt"], "corpora/1.txt"),
-        (["--stop", ""], "stop: give a list of texts, none of them empty"),
+        (["--stop", ""], "stop: expected a list of texts that are not empty"),
         (["--max-new-tokens", "0"], "--max-new-tokens"),
     ],
 )

@@ -143,7 +143,7 @@ def test_scores_and_descriptions_are_what_the_schemas_say(heedful, folder, run):
     "command, message",
     [
         (["predict", "tagging", "--beam", "3"], "generates no text"),
-        (["predict", "tagging", "--jsonl", "--n-best", "2"], "n_best=2 is not supported"),
+        (["predict", "tagging", "--jsonl", "--n-best", "2"], "n_best=2: not supported"),
         (["predict", "tagging", "--jsonl"], 'a string or a list of strings under "words"'),
         (["predict", "regression", "--jsonl"], 'a string under "text"'),
         (["predict", "question-answering"], "expected 2 texts separated by tabs (question, passage)"),

@@ -93,7 +93,7 @@ class RunFolder:
             raise self._damaged_card("it holds no JSON object")
         version = card.get("version")
         if not isinstance(version, int):
-            raise self._damaged_card("it does not say of which format version it is")
+            raise self._damaged_card("it has no format version")
         if version != FORMAT:
             newer = "; a newer heedful has made it: upgrade heedful" if version > FORMAT else ""
             raise RequestError(
@@ -232,7 +232,7 @@ def read_labels(path: Path) -> tuple[str, ...]:
     """
     labels = read_entry(path, "labels", list)
     if not labels or not all(isinstance(label, str) for label in labels):
-        raise DamagedError(f"{path}: damaged: its labels are no texts; restore the file from a copy")
+        raise DamagedError(f"{path}: damaged: its labels must be texts; restore the file from a copy")
     return tuple(labels)
 
 
@@ -267,7 +267,7 @@ def _lock(folder: Path) -> int | None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RequestError(f"{folder}: the folder cannot be made ({error.strerror})") from None
+            raise RequestError(f"{folder}: cannot create the folder ({error.strerror})") from None
         if fcntl is None:
             return None
         try:
@@ -282,7 +282,7 @@ def _lock(folder: Path) -> int | None:
         except BlockingIOError:
             os.close(handle)
             raise RequestError(
-                f"{folder}: another process writes in this folder; wait for it, or stop it"
+                f"{folder}: locked by another process that writes to it; wait for that process, or stop it"
             ) from None
         except (FileNotFoundError, NotADirectoryError):
             pass  # removed: create it again

@@ -34,7 +34,7 @@ def checked(precision: str) -> Precision:
     known = get_args(Precision)
     if precision not in known:
         raise RequestError(
-            f"unknown precision {precision!r}{nearest(precision, known)}; take one of {', '.join(known)}"
+            f"unknown precision {precision!r}{nearest(precision, known)}; expected one of {', '.join(known)}"
         )
     return cast(Precision, precision)
 
@@ -90,7 +90,7 @@ class Inference:
             if self.precision == "int8":
                 raise RequestError(
                     f"precision int8 needs the native engine, which cannot be used here ({reason}); "
-                    "take fp32 or bf16"
+                    "use fp32 or bf16"
                 ) from None
 
     @property
@@ -120,7 +120,7 @@ class Inference:
             return self._own.model
         if self.precision == "int8":
             raise RequestError(
-                "precision int8 does not support coverage penalties, hooks and taps; take fp32 or bf16"
+                "precision int8 does not support coverage penalties, hooks and taps; use fp32 or bf16"
             )
         return Autocast(self.model) if self.precision == "bf16" else self.model
 

@@ -252,7 +252,7 @@ def _compiler() -> list[str]:
         found = shutil.which(command[0]) if command else None
         if found:
             return [found, *command[1:]]
-    raise UnavailableError("there is no C compiler (cc, gcc or clang)")
+    raise UnavailableError("no C compiler (cc, gcc or clang) was found")
 
 
 def _compile(compiler: list[str], flags: list[str], path: Path) -> str:

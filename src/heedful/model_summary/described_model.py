@@ -114,7 +114,7 @@ def find_model(what: object, requested: RequestedSizes, overrides: Sequence[str]
         return of_recipe(name, recipe, requested, measured=None if rest else recipe.expected.parameters)
     known = [*PRESETS, *recipes]
     raise RequestError(
-        f"no model, recipe or run is called {name!r}{nearest(name, known)}; the models are "
+        f"unknown model, recipe or run {name!r}{nearest(name, known)}; the models are "
         f"{', '.join(PRESETS)}; the recipes are {', '.join(recipes) or 'none'}"
     )
 

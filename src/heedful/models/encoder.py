@@ -54,7 +54,7 @@ class Encoder(Model):
     def forward(self, inputs: Tokens | Images, source: Tokens | None = None) -> Float[Tensor, "T d"]:
         """Return the hidden states of all tokens; ``source`` must be None (model interface)."""
         if source is not None:
-            raise ValueError("an encoder reads no source: put the whole text into the inputs")
+            raise ValueError("an encoder has no source; pass the whole text as inputs")
         return self.stack(self.embedding(inputs), inputs.layout)
 
 

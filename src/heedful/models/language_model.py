@@ -87,7 +87,7 @@ class LanguageModel(Model):
     def forward(self, inputs: Tokens, source: Tokens | None = None) -> Float[Tensor, "T d"]:
         """Return the hidden states of all positions; ``source`` must be None (model interface)."""
         if source is not None:
-            raise ValueError("a language model reads no source: put the whole prompt into the inputs")
+            raise ValueError("a language model has no source; pass the whole prompt as inputs")
         return self.stack(self.embedding(inputs), inputs.layout)
 
     def start(self, n: int) -> State:

@@ -55,7 +55,7 @@ class ResNet(Model):
     def forward(self, inputs: Images, source: Tokens | None = None) -> Float[Tensor, "T d"]:
         """Return the hidden states of all cells; ``source`` must be None (model interface)."""
         if source is not None:
-            raise ValueError("a vision model reads no source")
+            raise ValueError("a vision model has no source")
         x = functional.relu(self.norm(self.blocks(self.root(inputs.pixels))))
         n_tokens = x.shape[2] * x.shape[3]
         if inputs.layout.lengths != (n_tokens,) * len(x):

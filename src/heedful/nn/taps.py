@@ -180,7 +180,7 @@ def _taps_named(model: nn.Module, names: Iterable[str]) -> dict[str, Tap]:
     """Return the taps of these names; raise KeyError if one does not exist."""
     known = taps(model)
     if missing := sorted({*names} - {*known}):
-        raise KeyError(f"no tap named {missing[0]!r}; there are {sorted(known)}")
+        raise KeyError(f"no tap named {missing[0]!r}; available: {', '.join(sorted(known))}")
     return {name: known[name] for name in names}
 
 

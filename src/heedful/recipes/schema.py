@@ -122,7 +122,7 @@ class ObjectiveConfig(Config):
     def _known(cls, loss: str | CustomLoss) -> str | CustomLoss:
         if isinstance(loss, str) and loss not in cls.losses:
             known = ", ".join(cls.losses)
-            raise ValueError(f"unknown loss {loss!r}{nearest(loss, cls.losses)}; the losses are {known}")
+            raise ValueError(f"unknown loss {loss!r}{nearest(loss, cls.losses)}; expected one of {known}")
         return loss
 
     def make(self) -> Objective:
@@ -201,7 +201,7 @@ class VectorsConfig(Config):
     @model_validator(mode="after")
     def _freezes_vectors(self) -> Self:
         if self.frozen != 0 and all(value is None for key, value in self if key != "frozen"):
-            raise ValueError(f"frozen={self.frozen} needs a file of vectors")
+            raise ValueError(f"frozen={self.frozen} requires a file of vectors")
         return self
 
 

@@ -211,7 +211,7 @@ def preset_table(table: Mapping[str, Mapping[str, JsonMapping]]) -> Presets:
             )
         if name not in known:
             raise RequestError(
-                f"unknown preset {name!r}{nearest(name, known)}; the presets are {', '.join(sorted(known))}"
+                f"unknown preset {name!r}{nearest(name, known)}; expected one of {', '.join(sorted(known))}"
             )
         return known[name]
 

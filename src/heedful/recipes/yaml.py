@@ -181,7 +181,7 @@ class _Composer:
 
     def alias(self, event: AliasEvent) -> Tree:
         if event.anchor not in self.anchors:
-            raise self.fail(event, f"there is no finished anchor &{event.anchor} before this alias")
+            raise self.fail(event, f"undefined alias *{event.anchor}")
         tree, size = self.anchors[event.anchor]
         self.add(size, event)
         return tree
@@ -204,7 +204,7 @@ class _Composer:
             if key in entries:
                 line = entries[key].mark.line
                 first = "" if line is None else f"; the first is on line {line}"
-                raise self.fail(event, f"the key {key!r} is given twice{first}")
+                raise self.fail(event, f"duplicate key {key!r}{first}")
             entries[key] = replace(self.node(next(self.events), depth + 1), mark=self.mark_at(event))
         return entries
 

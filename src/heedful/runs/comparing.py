@@ -103,7 +103,7 @@ class Comparison:
         if name not in known:
             raise RequestError(
                 f"no run measured {name!r}{nearest(name, known)}"
-                + (f"; there are: {', '.join(known)}" if known else ": nothing is validated yet")
+                + (f"; available: {', '.join(known)}" if known else ": no run has been validated yet")
             )
         return name
 
@@ -139,7 +139,7 @@ def compare(paths: Sequence[Path]) -> Comparison:
     """
     resolved = [path.resolve() for path in paths]
     if twice := [path for i, path in enumerate(resolved) if path in resolved[:i]]:
-        raise RequestError(f"{twice[0]}: is there twice")
+        raise RequestError(f"{twice[0]}: the run is given twice")
     runs = [_trained_run(path, name) for path, name in zip(paths, _names(resolved), strict=True)]
     keys = dict.fromkeys(key for run in runs for key in run.settings)
     values = {key: [run.settings.get(key, ABSENT) for run in runs] for key in keys}

@@ -51,7 +51,7 @@ def language_of(code: str) -> Language:
     for language in NAMES:
         if code == language:
             return language
-    raise RequestError(f"--language {code}: there are {' and '.join(NAMES)}")
+    raise RequestError(f"--language {code}: expected one of {', '.join(NAMES)}")
 
 
 def recipe_of(language: Language, quick: bool) -> Recipe:
@@ -70,7 +70,7 @@ def beginning(folder: Path, recipe: Recipe) -> Beginning:
         return "new"
     saved = saved_recipe(own)
     if saved.data.train != recipe.data.train:
-        raise RequestError(f"{folder}: holds another run than this demo's; choose another folder with --out")
+        raise RequestError(f"{folder}: contains a different run; choose another folder with --out")
     is_finished = own.card.is_file() and own.require().get("stopped") != "signal"
     return "finished" if is_finished else "interrupted"
 

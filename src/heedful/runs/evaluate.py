@@ -44,20 +44,20 @@ def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[st
         return {" + ".join(path.resolve().name for path in named): source}
     if run.folder.card.is_file() and "imported" in run.folder.require():
         raise RequestError(
-            "this run was imported, so it has no test set nor other data of its own: "
-            f"{as_options(run.task.info.own_data)} scores it on yours"
+            "an imported run has no data sets; "
+            f"{as_options(run.task.info.own_data)} evaluates it on your data"
         )
     own = run.recipe.data
     known = {**own.test, "valid": own.valid, "train": own.train}
     if split == "test" and "test" not in own.test:
         if not own.test:
             raise RequestError(
-                f"the recipe names no test set; use --split valid, or {as_options(run.task.info.own_data)}"
+                f"the recipe has no test set; use --split valid, or {as_options(run.task.info.own_data)}"
             )
         return dict(own.test)
     if split not in known:
         names = ", ".join(dict.fromkeys(["test", *known]))
-        raise RequestError(f"--split {split}: no such split{nearest(split, known)}; there are {names}")
+        raise RequestError(f"--split {split}: no such split{nearest(split, known)}; expected one of {names}")
     return {split: known[split]}
 
 
@@ -97,6 +97,8 @@ def evaluate(
         RequestError: the run cannot be scored so.
     """
     if how.stride is not None and not run.task.info.windows:
-        raise RequestError(f"--stride {how.stride}: a run of the task {run.recipe.task.kind} has no windows")
+        raise RequestError(
+            f"--stride {how.stride}: not supported for task {run.recipe.task.kind}, which has no windows"
+        )
     predict = partial(run.predict, decoding=how.decoding, progress=how.progress, precision=how.precision)
     return run.task.evaluate(run.model, predict, split, rows_of(run.recipe, source), how)

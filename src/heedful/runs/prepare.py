@@ -52,7 +52,9 @@ def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> 
     for row in open_source(source, root):
         for column in required:
             if column not in row.row:
-                raise DataError(f"{row.where}: there is no column {column!r}; the row has {sorted(row.row)}")
+                raise DataError(
+                    f"{row.where}: no column {column!r}; the row has the columns {', '.join(sorted(row.row))}"
+                )
         yield with_images(_joined(row, columns), columns.images, root)
 
 
@@ -66,7 +68,7 @@ def _joined(row: LocatedRow[Row], columns: Columns) -> LocatedRow[Row]:
     for column in lists:
         n = len(row.row[column])
         if n != 1 and column in columns.single:
-            raise DataError(f"{row.where}: the column {column!r} holds a list of {n}: one {column} is wanted")
+            raise DataError(f"{row.where}: column {column!r} must have one {column}, got a list of {n}")
     return LocatedRow({**row.row, **{column: " ".join(row.row[column]) for column in lists}}, row.where)
 
 
@@ -152,8 +154,7 @@ def _refuse_others(part: str, digest: RowDigest, report: JsonObject | None) -> N
     """Compare rows that were read again with the data report of the run, if it has one."""
     if report is not None and report[part]["sha256"] != digest.hexdigest():
         raise DataError(
-            f"data.{part}: its rows are not those that the run was started with; "
-            "bring them back, or start a new run"
+            f"data.{part}: the rows have changed since the run was started; restore them, or start a new run"
         )
 
 

@@ -52,8 +52,8 @@ def _refuse_unknown_columns(tree: Tree, columns: Sequence[str]) -> None:
     for column, limit in limits.value.items():
         if column not in columns:
             raise RequestError(
-                f"{limit.mark}: data.filter.max_length: no column is called {column!r}"
-                f"{nearest(str(column), columns)}; there are {', '.join(columns)}"
+                f"{limit.mark}: data.filter.max_length: unknown column {column!r}"
+                f"{nearest(str(column), columns)}; expected one of {', '.join(columns)}"
             )
 
 
@@ -142,7 +142,9 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Recip
     _refuse_columns_that_nobody_reads(tree, task_for(recipe).columns.known)
     root = root if recipe.root is None else _below(root, recipe.root)
     if not is_unicode(str(root)):
-        raise RequestError(f"{root}: the folder's name is not UTF-8, and the run's recipe could not hold it")
+        raise RequestError(
+            f"{root}: the folder name must be UTF-8, since the run's recipe contains it; rename the folder"
+        )
     return recipe.model_copy(update={"root": str(root)}), tree
 
 
@@ -175,7 +177,7 @@ def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[str, Tree]] | None:
     path = RunFolder(folder).recipe
     if not folder.exists():
         raise RequestError(
-            f"{start.mark}: start.run: {folder}: no such folder; relative paths count from {root}"
+            f"{start.mark}: start.run: {folder}: no such folder; relative paths start at {root}"
         )
     if not path.is_file():
         raise RequestError(f"{start.mark}: start.run: {folder} is not a run: it has no {path.name}")
@@ -208,8 +210,8 @@ def _refuse_another_tokenizer(tree: Tree, below: dict[str, Tree], start: Tree) -
     ours, theirs = tree.find(("tokenizer",)), below.get("tokenizer")
     if ours is not None and theirs is not None and ours.data != theirs.data:
         raise RequestError(
-            f"{start.mark}: start.run: the run uses the tokenizer of {start.value}; remove the section "
-            "tokenizer, which differs"
+            f"{start.mark}: start.run: the tokenizer of {start.value} is used, and the section tokenizer "
+            "differs from it; remove the section"
         )
 
 

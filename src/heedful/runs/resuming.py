@@ -35,7 +35,7 @@ def locked_run(folder: RunFolder, resume: bool) -> Iterator[None]:
     """
     if resume:
         if not folder.recipe.exists():
-            raise RequestError(f"{folder.path}: there is no run to resume; remove --resume to start one")
+            raise RequestError(f"{folder.path}: no run to resume; remove --resume to start one")
     else:
         _refuse_what_saved_nothing(folder)
         _refuse_to_overwrite(folder)
@@ -51,8 +51,8 @@ def _refuse_what_saved_nothing(folder: RunFolder) -> None:
     if folder.recipe.exists() and not (folder.has_ended or folder.has_checkpoints):
         with locked(folder.path):  # another message if a process trains there
             raise RequestError(
-                f"{folder.path}: a training was begun here, and nothing of it was saved; delete the folder, "
-                "or choose another with --out (--resume begins the same training again)"
+                f"{folder.path}: contains a training that ended before its first checkpoint; delete the "
+                "folder, choose another with --out, or start it again with --resume"
             )
 
 
@@ -61,8 +61,8 @@ def _refuse_to_overwrite(folder: RunFolder) -> None:
         raise RequestError(f"{folder.path}: is a file; choose another folder with --out")
     if folder.recipe.exists():
         raise RequestError(
-            f"{folder.path}: there is a run already; go on with it with --resume, "
-            "or choose another folder with --out"
+            f"{folder.path}: already contains a run; continue it with --resume, or "
+            "choose another folder with --out"
         )
     # What a process leaves that was killed as it began is no reason to refuse.
     files = folder.path.iterdir() if folder.path.exists() else ()
@@ -101,7 +101,8 @@ def _prepare_card(folder: RunFolder) -> None:
         return
     if not folder.has_checkpoints:
         raise RequestError(
-            f"{folder.path}: is finished and has no checkpoints to go on from; train into another folder"
+            f"{folder.path}: the run is finished and has no checkpoints to continue from; train into another "
+            "folder"
         )
     try:
         card = folder.require()

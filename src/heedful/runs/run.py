@@ -158,7 +158,7 @@ class Run:
         settings = with_beam(decoding_of(decoding, self.recipe.decoding), beam, of_search)
         given = [name for name, value in options.items() if value is not None]
         if strange := [name for name in given if name not in supported]:
-            raise RequestError(f"{strange[0]}: a run of the task {self.recipe.task.kind} has no such option")
+            raise RequestError(f"{strange[0]}: not supported for task {self.recipe.task.kind}")
         return self.task.predictor(
             self.model,
             settings,
@@ -239,7 +239,7 @@ def _refuse_damaged_checkpoints(folder: RunFolder) -> None:
     """
     good, damaged = checkpoints.latest_good(folder.path)
     if damaged and good is not None:
-        raise DamagedError(f"{damaged[0]}; `heedful train {folder.path} --resume` goes on from {good.path}")
+        raise DamagedError(f"{damaged[0]}; `heedful train {folder.path} --resume` continues from {good.path}")
     if damaged:
         raise DamagedError(f"{damaged[0]}; there is no other good checkpoint")
 
@@ -258,7 +258,9 @@ def inputs_of(columns: Columns, given: object) -> list[TaskInput]:
     images = bool(columns.images)
     if isinstance(given, str | bytes | Mapping | Set) or not isinstance(given, Iterable):
         one = "image" if images else "text"
-        raise RequestError(f"expected a list of {one}s, got {_form(given)}; put a single {one} into a list")
+        raise RequestError(
+            f"expected a list of {one}s, got {_form(given)}; pass a single {one} as a list of one"
+        )
     inputs = list(given)
     if not images:
         names, more = columns.inputs, columns.optional_inputs
@@ -323,12 +325,13 @@ def decoding_of(
     if given is None:
         return own
     if own is None:
-        raise RequestError("decoding is not supported by this run: its task generates no text")
+        raise RequestError("decoding: not supported for this run, whose task generates no text")
     if isinstance(given, Mapping):
         return decoding_from(Tree.of({"decoding": given}, Mark("the request")))
     if not isinstance(given, GreedyConfig | BeamConfig | SampleConfig):
         raise RequestError(
-            f"decoding: expected a configuration, or a map such as {{'kind': 'greedy'}}, got {_form(given)}"
+            f"decoding: expected a configuration or a mapping such as {{'kind': 'greedy'}}, got "
+            f"{_form(given)}"
         )
     return given
 
@@ -345,7 +348,7 @@ def with_beam(decoding: DecodingConfig | None, beam: int | None, n_best: int | N
         return decoding
     if decoding is None:
         asked = f"n_best={n_best}" if beam is None else f"beam={beam}"
-        raise RequestError(f"{asked} is not supported by this run: its task generates no text")
+        raise RequestError(f"{asked}: not supported for this run, whose task generates no text")
     if decoding.kind == "sample":
         if beam is not None:
             raise RequestError(f"beam={beam} is not supported by sampling; set kind=beam")

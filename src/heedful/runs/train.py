@@ -172,8 +172,8 @@ def _check_warm_up(recipe: Recipe) -> None:
         key, warmup = recipe.norm_warmup
         raise RequestError(
             f"{key}.warmup={warmup}: training.patience may end the run after "
-            f"{batches} batches, when power normalisation has hardly left its warm-up; set it to at most "
-            f"{batches // 2}, or set training.max_updates"
+            f"{batches} batches, during or shortly after the warm-up of power normalisation; set it to at "
+            f"most {batches // 2}, or set training.max_updates"
         )
 
 

@@ -73,7 +73,7 @@ def take_weights(recipe: Recipe, model: nn.Module, adopt: MapWeights = MappedWei
         found = "has none" if name not in held else f"has {_size(held[name])}"
         raise RequestError(
             f"start.run: the model of {folder.path} does not fit: of {name}, {_size(own[name])} here, it "
-            f"{found}; leave the sizes of the model away, they are those of that run"
+            f"{found}; remove the sizes of the model, which are those of that run"
         )
     with torch.no_grad():
         for name, tensor in own.items():
@@ -154,8 +154,8 @@ def freeze(recipe: Recipe, model: nn.Module) -> None:
         raise RequestError("start.frozen=encoder: this model has no encoder below a decoder")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise RequestError(
-            f"start.frozen={frozen}: nothing would be left to train: the heads of this model have no weights "
-            "of their own"
+            f"start.frozen={frozen}: no parameter would be trained, since the heads of this model have no "
+            "weights of their own"
         )
 
 
@@ -173,7 +173,7 @@ def rate_shares(recipe: Recipe, model: nn.Module) -> dict[nn.Parameter, float]:
             for i, block in enumerate(stack.blocks):
                 depths |= dict.fromkeys(block.parameters(), n - i)
     if not depths:
-        raise RequestError("start.layer_share: this model has no stack of blocks whose rates could differ")
+        raise RequestError("start.layer_share: not supported by this model, which has no stack of blocks")
     for name, parameter in model.named_parameters():
         if name.startswith(TABLES):
             depths[parameter] = deepest + 1

@@ -307,7 +307,9 @@ class ImageClassification(Task):
     def source_from(self, files: Sequence[Path]) -> FolderSource | OwnTable:
         """A folder with one subfolder for each class, or a table with paths and labels."""
         if len(files) != 1:
-            raise RequestError(f"a classifier of images is scored on one data set, not on {len(files)} files")
+            raise RequestError(
+                f"expected one table or folder to evaluate an image classifier, got {len(files)} files"
+            )
         if files[0].is_dir():
             return FolderSource(path=str(files[0].resolve()))
         return own_table(files[0], self.columns.required, like=self.recipe.data.train)

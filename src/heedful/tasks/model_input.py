@@ -273,7 +273,7 @@ def refuse_empty(*ids: Sequence[int]) -> None:
         RequestError: all sequences are empty.
     """
     if not any(map(len, ids)):
-        raise RequestError("the input is empty; give some text")
+        raise RequestError("the input must not be empty")
 
 
 # Axes ---------------------------------------------------------------------------------------------------

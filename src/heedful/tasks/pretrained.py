@@ -102,7 +102,7 @@ def tokenizer_of(recipe: Recipe, *names: str) -> Tokenizer | None:
     for path in map(folder.tokenizer, names):
         if path.is_file():
             return Tokenizer.load(path)
-    raise RequestError(f"start.run: {folder.path} has no tokenizer of the {names[0]}: its task is another")
+    raise RequestError(f"start.run: {folder.path} has no tokenizer for {names[0]}, since its task differs")
 
 
 def starting_model(recipe: Recipe) -> str | None:
@@ -140,10 +140,12 @@ def image_reader_of(recipe: Recipe, size: int, channels: int) -> ImageReader | N
     if folder is None:
         return None
     if not folder.images.is_file():
-        raise RequestError(f"start.run: {folder.path} reads no images: its task is another")
+        raise RequestError(f"start.run: {folder.path} reads no images; expected a run of an image task")
     reader = ImageReader.from_dict(read_entry(folder.images, "reader", dict))
     if reader.channels != channels:
-        raise RequestError(f"start.run: {folder.path} reads {reader.channels} channels, not {channels}")
+        raise RequestError(
+            f"start.run: {folder.path} reads {reader.channels} channels, but the recipe needs {channels}"
+        )
     return replace(reader, size=size, first="")
 
 
@@ -238,6 +240,6 @@ def _require_small_rows(side: str, embedding: TokenEmbedding | SegmentedEmbeddin
     is_shared = any(p is embedding.weight for p in model.get_submodule("heads").parameters())
     if is_shared and embedding.scale == 1.0:
         raise RequestError(
-            f"pretrained.{side}: the output layer shares this table, so its rows must be small: set "
-            "model.scale_embedding=true (or untie them)"
+            f"pretrained.{side}: the output layer shares this table, which requires small rows; set "
+            "model.scale_embedding=true, or untie them"
         )

@@ -63,7 +63,7 @@ class RunningTextTask(Task):
         """All documents; an empty one is its end token alone."""
         yield from self._encode(rows, report)
         if not report.columns[TEXT].tokens:
-            raise DataError("there is no text")
+            raise DataError("the data contain no text")
 
     def _encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
         """Yield the ids of the documents, in order; a long one in pieces, the last with its end token."""

@@ -271,8 +271,8 @@ class TextTask(Task):
         """
         if len(files) != 1:
             raise RequestError(
-                f"a run of the task {self.recipe.task.kind} is scored on one table (--table FILE), "
-                f"not on {len(files)} files"
+                f"expected one table (--table FILE) to evaluate task {self.recipe.task.kind}, "
+                f"got {len(files)} files"
             )
         return own_table(files[0], self.columns.required, like=self.recipe.data.train)
 

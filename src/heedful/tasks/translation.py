@@ -194,13 +194,16 @@ class TranslationRecipe(Seq2SeqRecipe):
             return self
         if not self.tokenizer.shared:
             raise ValueError(
-                "model.kind=language-model reads both sides as one text: set tokenizer.shared=true"
+                "model.kind=language-model reads both sides as one text and requires tokenizer.shared=true"
             )
         if self.pretrained != PretrainedConfig():
             raise ValueError("pretrained: a language model has no source embedding to fill")
         for key, decoding in self._decodings().items():
             if getattr(decoding, "coverage", 0):
-                raise ValueError(f"{key}.coverage: a language model has no attention over a source")
+                raise ValueError(
+                    f"{key}.coverage is not supported by a language model, which has no attention over a "
+                    "source"
+                )
         limits = [self.data.filter.limit(column) for column in ("source", "target")]
         most = self.model.context - 2
         if None in limits or sum(n for n in limits if n) > most:
@@ -224,21 +227,26 @@ class TranslationRecipe(Seq2SeqRecipe):
         kind = self.tokenizer.subwords.kind
         if kind not in ("bpe", "byte-bpe"):
             raise ValueError(
-                f"data.bpe_dropout leaves out merges, and tokenizer.subwords.kind={kind} has none"
+                f"data.bpe_dropout is not supported with tokenizer.subwords.kind={kind}, which has no merges"
             )
         if self.model.longest is not None:
             raise ValueError(
-                "data.bpe_dropout makes texts longer than data.filter allows: take positions without an end "
-                "(sinusoidal, rotary, alibi)"
+                "data.bpe_dropout makes texts longer than data.filter allows; use positions without a "
+                "maximum (sinusoidal, rotary, alibi)"
             )
         if self.objective.guided is not None:
-            raise ValueError("data.bpe_dropout: objective.guided links the pieces of the usual cut")
+            raise ValueError(
+                "data.bpe_dropout is not supported with objective.guided, whose links refer to pieces "
+                "without dropout"
+            )
         return self
 
     @model_validator(mode="after")
     def _ties_one_vocabulary(self) -> Self:
         if getattr(self.model, "tie", None) == "three-way" and not self.tokenizer.shared:
-            raise ValueError("model.tie=three-way needs tokenizer.shared=true: one vocabulary for both sides")
+            raise ValueError(
+                "model.tie=three-way requires one vocabulary for both sides; set tokenizer.shared=true"
+            )
         return self
 
     @model_validator(mode="after")
@@ -254,10 +262,10 @@ class TranslationRecipe(Seq2SeqRecipe):
         for column in ("source", "target"):
             limit = self.data.filter.limit(column)
             if limit is None or limit > most:
-                raise ValueError(f"{table}: set data.filter.max_length to at most {most}")
+                raise ValueError(f"{table}; set data.filter.max_length to at most {most}")
         for key, decoding in self._decodings().items():
             if decoding.max_length.cap > most:
-                raise ValueError(f"{table}: set {key}.max_length.cap to at most {most}")
+                raise ValueError(f"{table}; set {key}.max_length.cap to at most {most}")
         return self
 
     def _decodings(self) -> JsonObject:
@@ -427,7 +435,9 @@ class Translation(Seq2SeqTask):
     def source_from(self, files: Sequence[Path]) -> FilesSource:
         """Two aligned files."""
         if len(files) != len(COLUMNS):
-            raise RequestError(f"a translator is scored on two files, source and target, not {len(files)}")
+            raise RequestError(
+                f"expected two files to evaluate a translator, source and target, got {len(files)}"
+            )
         return FilesSource(columns={c: str(path.resolve()) for c, path in zip(COLUMNS, files, strict=True)})
 
     # Scores

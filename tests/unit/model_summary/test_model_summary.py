@@ -240,7 +240,7 @@ def test_what_writes_tokens_has_no_classes():
 
 
 def test_a_model_of_images_has_no_vocabulary():
-    with pytest.raises(RequestError, match="a vision model reads no text"):
+    with pytest.raises(RequestError, match="for a vision model, which reads no text"):
         describe("vit-b-16", vocab_size=7)
 
 

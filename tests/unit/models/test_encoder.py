@@ -129,5 +129,5 @@ def test_fnet_has_no_parameters_for_mixing():
 
 
 def test_a_source_is_refused():
-    with pytest.raises(ValueError, match="reads no source"):
+    with pytest.raises(ValueError, match="has no source"):
         encoder()(Tokens.of([[4]]), Tokens.of([[4]]))

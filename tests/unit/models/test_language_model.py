@@ -378,7 +378,7 @@ def test_a_memory_far_below_the_context_is_kept_for_continuing():
 
 
 def test_a_source_is_refused():
-    with pytest.raises(ValueError, match="reads no source"):
+    with pytest.raises(ValueError, match="has no source"):
         model_of(small())(Tokens.of(TARGETS), Tokens.of(TARGETS))
 
 
@@ -487,7 +487,7 @@ def test_contradictions_are_refused(options, message):
 
 def test_only_the_one_vocabulary_may_be_given():
     assert heedful.build("char-mini-cpu", vocab_size=5).heads["token"].out_features == 5
-    with pytest.raises(RequestError, match="one vocabulary; give vocab_size"):
+    with pytest.raises(RequestError, match="one vocabulary; set vocab_size"):
         heedful.build("char-mini-cpu", target_vocab=5)
-    with pytest.raises(RequestError, match=r"^give vocab_size$"):
+    with pytest.raises(RequestError, match=r"^vocab_size is required$"):
         heedful.build("char-mini-cpu")

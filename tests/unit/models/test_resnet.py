@@ -112,5 +112,5 @@ def test_a_layout_of_other_tokens_and_a_source_are_refused():
     x = torch.randn(2, 2, 13, 13)
     with pytest.raises(ValueError, match="layout must have 4 tokens"):
         model(Images.of(x, 5))
-    with pytest.raises(ValueError, match="reads no source"):
+    with pytest.raises(ValueError, match="has no source"):
         model(Images.of(x, config.n_tokens), Tokens.of([[4]]))

@@ -186,7 +186,7 @@ def test_a_class_token_needs_one_layer_that_sees_all_patches():
 
 def test_a_source_is_refused():
     model = vision()
-    with pytest.raises(ValueError, match="reads no source"):
+    with pytest.raises(ValueError, match="has no source"):
         model(images(model), Tokens.of([[4]]))
 
 

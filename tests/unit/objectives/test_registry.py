@@ -103,6 +103,6 @@ def test_another_word_is_refused_with_its_place(name):
 def test_the_nearest_word_is_named():
     with pytest.raises(
         RequestError,
-        match=r"'hubert' \(did you mean 'huber'\?\); the losses are squared-error, absolute-error, huber",
+        match=r"'hubert' \(did you mean 'huber'\?\); expected one of squared-error, absolute-error, huber",
     ):
         read_recipe("sick-relatedness", ["objective.loss=hubert"])

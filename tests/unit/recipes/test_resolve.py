@@ -53,7 +53,7 @@ WRONG_OVERRIDES = {
     "a= ": "'a= ': the value is missing",
     "a=[1": "a:1:3: a bracket or a quote is not closed",
     "a={": "a:1:2: a bracket or a quote is not closed",
-    "a={b: 1, b: 2}": "a:1:8: the key 'b' is given twice",
+    "a={b: 1, b: 2}": "a:1:8: duplicate key 'b'",
     "a=[1] 2": "a:1:5: ",
     "a=1e999": "a: value out of range: 1e999",
     "base=x": "'base=x': base cannot be overridden; name the other recipe instead",
@@ -156,13 +156,13 @@ def refusal(*args, **kwargs):
 
 def test_an_unknown_name_gets_the_nearest_and_the_list(write):
     shipped = {name: write(f"{name}.yaml", "a: 1\n") for name in ("multi30k", "phrasebook")}
-    listed = "; the shipped ones are: multi30k, phrasebook; a file's name ends in .yaml"
+    listed = "; shipped recipes: multi30k, phrasebook; the name of a file must end in .yaml"
     assert refusal("phrasbook", shipped=shipped) == (
-        "no recipe is called 'phrasbook' (did you mean 'phrasebook'?)" + listed
+        "unknown recipe 'phrasbook' (did you mean 'phrasebook'?)" + listed
     )
-    assert refusal("zzz", shipped=shipped) == "no recipe is called 'zzz'" + listed
+    assert refusal("zzz", shipped=shipped) == "unknown recipe 'zzz'" + listed
     path = write("mine.yaml", "\nbase: multi30\n")
-    wanted = f"{path}:2: base: no recipe is called 'multi30' (did you mean 'multi30k'?){listed}"
+    wanted = f"{path}:2: base: unknown recipe 'multi30' (did you mean 'multi30k'?){listed}"
     assert refusal(path, shipped=shipped) == wanted
 
 

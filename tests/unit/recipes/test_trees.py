@@ -204,9 +204,9 @@ def test_a_preset_lies_below_the_map_that_names_it():
 WRONG_PRESETS = {
     "unknown": (
         {"model": {"preset": "tny"}},
-        "model.preset: unknown preset 'tny' (did you mean 'tiny'?); the presets are tiny",
+        "model.preset: unknown preset 'tny' (did you mean 'tiny'?); expected one of tiny",
     ),
-    "far off": ({"model": {"preset": "xxl"}}, "model.preset: unknown preset 'xxl'; the presets are tiny"),
+    "far off": ({"model": {"preset": "xxl"}}, "model.preset: unknown preset 'xxl'; expected one of tiny"),
     "no such section": ({"data": {"preset": "a"}}, "data.preset: there are no presets for 'data'"),
     "the whole": ({"preset": "a"}, "preset: there are no presets here"),
     "no name": ({"model": {"preset": 3}}, "model.preset: expected the name of a preset, got 3"),

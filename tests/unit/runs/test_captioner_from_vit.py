@@ -171,10 +171,10 @@ def test_it_trains_and_its_run_needs_the_vit_no_more(folder, tmp_path, frozen):
 @pytest.mark.parametrize(
     "override, message",
     [
-        ("model.d_model=18", r"does not fit: of source_embedding\..*leave the sizes of the model away"),
+        ("model.d_model=18", r"does not fit: of source_embedding\..*remove the sizes of the model"),
         ("model.n_layers=3", r"does not fit: of encoder\.blocks\.2\..*it has none"),
         ("model.patch_size=6", r"does not fit: of source_embedding\.patches\.projection\.weight"),
-        ("model.channels=1", "reads 3 channels, not 1"),
+        ("model.channels=1", "reads 3 channels, but the recipe needs 1"),
         (
             "start.frozen=body model.tie=false",
             "start.frozen=body: target_embedding and decoder are newly initialised and must be trained",
@@ -196,13 +196,13 @@ def test_blocks_that_are_not_taken_are_told(folder):
     [
         (
             "{kind: vision, layer: {mixer: mlp}}",
-            "other mixes patches by mlp, and a captioner's encoder by attention",
+            "other has layer.mixer.kind=mlp, but the encoder of a captioner requires attention",
         ),
         (
             "{kind: vision, layer: {mixer: {visible: {kind: window, size: 3}}}, pooling: mean}",
-            "other mixes patches in windows, and a captioner's encoder all of them",
+            "other attends to windows of patches, but the encoder of a captioner attends to all",
         ),
-        ("{kind: vision, positions: none}", "other has no table of positions"),
+        ("{kind: vision, positions: none}", "other has no learned positions"),
         ("{kind: resnet}", "is of the kind resnet, and captioning needs one of the kind captioner or vision"),
     ],
 )

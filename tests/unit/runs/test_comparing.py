@@ -111,7 +111,7 @@ def test_the_metric_that_is_drawn_is_asked_for_or_chooses_the_best(make):
 
 def test_what_is_no_run_or_there_twice_or_damaged_is_refused(make, tmp_path):
     run = make("a")
-    with pytest.raises(RequestError, match="is there twice"):
+    with pytest.raises(RequestError, match="the run is given twice"):
         compare([run, tmp_path / "a" / ".." / "a"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(RequestError, match="empty is not a run"):

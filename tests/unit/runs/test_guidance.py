@@ -162,19 +162,23 @@ TWO = {"tokenizer": {"subwords": {"kind": "character"}, "shared": False}}
 @pytest.mark.parametrize(
     ("guided", "sections", "message"),
     [
-        ({"layer": 3}, {}, "objective.guided.layer=3: the model has 2, counted from 1"),
-        ({"head": 4}, {}, "objective.guided.head=4: the model has 3, counted from 1"),
+        ({"layer": 3}, {}, "objective.guided.layer=3: must be at most 2 in this model"),
+        ({"head": 4}, {}, "objective.guided.head=4: must be at most 3 in this model"),
         (
             {"layer": 2},
             {"model": {**MODEL, "n_decoder_layers": 1}},
-            "objective.guided.layer=2: the model has 1",
+            "objective.guided.layer=2: must be at most 1",
         ),
-        ({"head": 2}, {"model": RNN}, "objective.guided.head=2: the model has 1"),
-        ({}, {"model": LM, **SHORT}, "objective.guided: this model has no attention over a source"),
+        ({"head": 2}, {"model": RNN}, "objective.guided.head=2: must be at most 1"),
+        (
+            {},
+            {"model": LM, **SHORT},
+            "objective.guided: not supported by this model, which has no attention over a source",
+        ),
         (
             {},
             {"model": {**RNN, "decoder": "plain", "attention": None, "direction": "left-to-right"}},
-            "objective.guided: this model has no attention over a source",
+            "objective.guided: not supported by this model, which has no attention over a source",
         ),
         ({"layer": 0}, {}, "objective.guided.layer"),
         ({"weight": -1}, {}, "objective.guided.weight"),
@@ -197,7 +201,7 @@ def test_recurrent_attention_can_be_guided(corpus):
 def test_training_data_without_alignments_are_refused(corpus):
     settings = plain()
     del settings["data"]["train"]["columns"][ALIGNMENT]
-    with pytest.raises(DataError, match=r"data\.train: source:1: there is no column 'alignment'"):
+    with pytest.raises(DataError, match=r"data\.train: source:1: no column 'alignment'"):
         into(corpus, recipe_from(Tree.of(settings, Mark("r"))))
     assert not (corpus / "run").exists()
 

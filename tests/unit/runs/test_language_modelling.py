@@ -275,7 +275,7 @@ def test_what_cannot_be_scored_is_refused(run, tmp_path):
         evaluate(run, "empty", nothing)
     with pytest.raises(RequestError, match="--stride 14: is longer than the model's context of 13 tokens"):
         evaluate(run, "valid", run.recipe.data.valid, EvaluationOptions(stride=14))
-    with pytest.raises(RequestError, match="names no test set; use --split valid, or --text FILE"):
+    with pytest.raises(RequestError, match="has no test set; use --split valid, or --text FILE"):
         chosen_splits(run, "test", None)
 
 
@@ -305,19 +305,21 @@ def test_a_prefix_is_read_before_every_prompt_and_is_no_part_of_the_answer(run):
 
 
 def test_what_a_run_cannot_do_is_refused(run):
-    with pytest.raises(RequestError, match="prefix: has 13 tokens, and the model reads 13 at once"):
+    with pytest.raises(
+        RequestError, match="prefix: must leave room for a prompt within the context of 13 tokens, got 13"
+    ):
         run.predict(["the"], prefix="the cat sat o")
     for prefix in (7, "\ud800"):
-        with pytest.raises(RequestError, match="prefix: a text is wanted"):
+        with pytest.raises(RequestError, match="prefix: expected a text"):
             run.predict(["the"], prefix=prefix)
-    with pytest.raises(RequestError, match="max_tokens: a run of the task language-modelling has no such"):
+    with pytest.raises(RequestError, match="max_tokens: not supported for task language-modelling"):
         run.predict(["the"], max_tokens=4)
     with pytest.raises(RequestError, match=r"completion\.max_new_tokens"):
         run.predict(["the"], decoding=GreedyConfig(max_length=MaxLength(cap=3)))
     with pytest.raises(RequestError, match="max_new_tokens must be at least 1, not 0"):
         run.predict(["the"], max_new_tokens=0)
     for stop in ("text", ["a", ""]):
-        with pytest.raises(RequestError, match="stop: give a list of texts, none of them empty"):
+        with pytest.raises(RequestError, match="stop: expected a list of texts that are not empty"):
             run.predict(["the"], stop=stop)
     with pytest.raises(RequestError, match="no alignment"):
         run.predict(["the"], alignment=True)
@@ -344,7 +346,7 @@ WRONG = {
         "decoding.max_length is not supported here",
     ),
     "coverage": ({"decoding": {"kind": "beam", "coverage": 0.2}}, "decoding.coverage is not supported here"),
-    "an empty stop string": ({"completion": {"stop": ["a", ""]}}, "none of the texts may be empty"),
+    "an empty stop string": ({"completion": {"stop": ["a", ""]}}, "texts must not be empty"),
     "a translator's model": ({"model": {"kind": "transformer"}}, "expected 'language-model'"),
     "a filter": ({"data": {**plain()["data"], "filter": {}}}, "data.filter: unknown key"),
     "a metric of translation": ({"training": {"metric": "bleu"}}, "available: loss, perplexity"),
@@ -373,7 +375,7 @@ def test_a_recipe_is_of_its_task_and_survives_being_written():
     ("train", "valid", "message"),
     [
         ("\n \n", VALID, "data.train: there is no text to train a tokenizer on"),
-        (TEXT, "\n \n", "data.valid: there is no text"),
+        (TEXT, "\n \n", "data.valid: the data contain no text"),
     ],
 )
 def test_a_text_without_text_is_refused(tmp_path, train, valid, message):

@@ -199,7 +199,7 @@ def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path, hide):
 
 
 def test_words_that_cannot_be_told_are_refused_before_training(tmp_path):
-    with pytest.raises(RequestError, match="needs tokens that show where words begin"):
+    with pytest.raises(RequestError, match="requires tokens that show where words begin"):
         into(tmp_path, tokenizer={"subwords": {"kind": "character"}}, objective={"hide": "words"})
     assert not (tmp_path / "run").exists()
 
@@ -208,16 +208,16 @@ def test_a_text_of_one_token_is_refused(tmp_path):
     (tmp_path / "train.txt").write_text("a")
     (tmp_path / "valid.txt").write_text("a")
     settings = recipe(tokenizer={"subwords": {"kind": "word"}}).model_copy(update={"root": str(tmp_path)})
-    with pytest.raises(DataError, match="fewer than two tokens"):
+    with pytest.raises(DataError, match="must have at least two tokens"):
         train_run(settings, tmp_path / "run", device="cpu")
 
 
 @pytest.mark.parametrize(
     "sections, message",
     [
-        ({"objective": {"masked": 0.9, "random": 0.2}}, "more than all together"),
-        ({"objective": {"boundary": True}}, "needs hide=spans"),
-        ({"model": {"max_length": 3}}, "leaves no room"),
+        ({"objective": {"masked": 0.9, "random": 0.2}}, "must not add up to more than 1"),
+        ({"objective": {"boundary": True}}, "requires hide=spans"),
+        ({"model": {"max_length": 3}}, "must be at least"),
         ({"task": ALL["task"], "model": {"segments": 1}}, "segments=2"),
     ],
 )

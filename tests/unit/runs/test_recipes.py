@@ -249,7 +249,7 @@ def test_a_limit_on_a_column_that_there_is_not_is_refused(tmp_path, name, right)
     file.write_text(shipped_recipes()[name].read_text(encoding="utf-8"), encoding="utf-8")
     recipe, _ = read_recipe(str(file), [f"data.filter.max_length={{{right}: 23}}"])
     assert recipe.data.filter.limit(right) == 23
-    with pytest.raises(RequestError, match=rf"no column is called '{wrong}'.*{right}"):
+    with pytest.raises(RequestError, match=rf"unknown column '{wrong}'.*{right}"):
         read_recipe(str(file), [f"data.filter.max_length={{{wrong}: 23}}"])
 
 

@@ -91,8 +91,8 @@ def test_it_trains(corpus):
     ("given", "said"),
     [
         ({"subwords": {"kind": "unigram", "vocab_size": 400}}, "unigram has none"),
-        ({"model": {**MODEL, "positions": "learned"}}, "positions without an end"),
-        ({"objective": {"guided": {}}}, "links the pieces"),
+        ({"model": {**MODEL, "positions": "learned"}}, "positions without a maximum"),
+        ({"objective": {"guided": {}}}, "links refer to pieces"),
         ({"dropout": 1.0}, "less than 1"),
     ],
 )

@@ -109,7 +109,7 @@ def test_the_better_of_average_and_best_checkpoint_is_kept(corpus, monkeypatch, 
 
 def test_a_second_training_of_a_run_is_refused_and_changes_nothing(run):
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    with locked(run), pytest.raises(RequestError, match="another process writes in this folder"):
+    with locked(run), pytest.raises(RequestError, match="locked by another process"):
         train_run(recipe(max_updates=3), run, resume=True, device="cpu")
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     train_run(recipe(max_updates=3), run, resume=True, device="cpu")
@@ -121,16 +121,18 @@ def test_a_training_that_saved_nothing_is_told_from_a_run(corpus):
         WorkError, match=r"start a new run \(--resume keeps the schedule\) with a lower learning"
     ):
         train_run(settings.model_copy(update={"root": str(corpus)}), corpus / "run", device="cpu")
-    with pytest.raises(RequestError, match="nothing of it was saved; delete the folder, or choose another"):
+    with pytest.raises(
+        RequestError, match="ended before its first checkpoint; delete the folder, choose another"
+    ):
         train_run(recipe(), corpus / "run", device="cpu")
-    with locked(corpus / "run"), pytest.raises(RequestError, match="another process writes in this folder"):
+    with locked(corpus / "run"), pytest.raises(RequestError, match="locked by another process"):
         train_run(recipe(), corpus / "run", device="cpu")
     assert (corpus / "run" / "bad_batch.json").exists()
 
 
 def test_a_fresh_training_beside_one_that_begins_is_refused_and_takes_nothing_away(corpus):
     with locked(corpus / "run"):
-        with pytest.raises(RequestError, match="another process writes in this folder"):
+        with pytest.raises(RequestError, match="locked by another process"):
             train_run(recipe(), corpus / "run", device="cpu")
         assert (corpus / "run").is_dir()
     assert not (corpus / "run").exists()
@@ -403,7 +405,7 @@ def test_a_run_stays_usable_when_its_card_cannot_be_written(run, monkeypatch):
 def test_a_finished_run_without_checkpoints_does_not_begin_again(run):
     shutil.rmtree(run / "checkpoints")
     before = (run / "weights.safetensors").read_bytes()
-    with pytest.raises(RequestError, match="no checkpoints to go on from"):
+    with pytest.raises(RequestError, match="no checkpoints to continue from"):
         train_run(recipe(max_updates=3), run, resume=True, device="cpu")
     assert (run / "weights.safetensors").read_bytes() == before
     load(run, device="cpu")
@@ -449,7 +451,7 @@ def test_an_imported_run_without_its_card_is_not_trained_from_the_start(run):
     shutil.rmtree(run / "checkpoints")
     before = files_of(run)
     for resume in (True, False):
-        with pytest.raises(RequestError, match=r"no checkpoints to go on from|there is a run already"):
+        with pytest.raises(RequestError, match=r"no checkpoints to continue from|already contains a run"):
             train_run(recipe(max_updates=3), run, resume=resume, device="cpu")
     with pytest.raises(DamagedError, match=r"run\.json: missing, though .*; restore it from a copy$"):
         load(run, device="cpu")
@@ -491,7 +493,7 @@ def test_an_unfinished_run_does_not_fall_back_on_an_older_checkpoint_unasked(sto
     newest = paths(stopped)[-1]
     assert newest.name == "step-00000002"
     flip(newest / name)
-    with pytest.raises(DamagedError, match=rf"step-00000002/{name}: .*--resume` goes on from .*-00000001"):
+    with pytest.raises(DamagedError, match=rf"step-00000002/{name}: .*--resume` continues from .*-00000001"):
         load(stopped, device="cpu")
     train_run(recipe(save_every=1, max_updates=2), stopped, resume=True, device="cpu")
     load(stopped, device="cpu")
@@ -539,7 +541,7 @@ def test_other_data_are_noticed_where_tokens_are_made_anew(run, changed):
     shutil.rmtree(run / "cache")
     (run.parent / "text").write_text(changed)
     for _ in range(2):
-        with pytest.raises(DataError, match=r"data\.valid: its rows are not those"):
+        with pytest.raises(DataError, match=r"data\.valid: the rows have changed"):
             train_run(recipe(max_updates=3), run, resume=True, device="cpu")
     assert (run / "data.json").read_bytes() == before
     (run.parent / "text").write_text("a b\nb a c\nc\n")

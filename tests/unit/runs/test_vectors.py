@@ -291,5 +291,5 @@ def test_a_table_that_is_always_frozen_never_moves(tmp_path, name):
 
 
 def test_freezing_needs_vectors():
-    with pytest.raises(ValueError, match="frozen=3 needs a file of vectors"):
+    with pytest.raises(ValueError, match="frozen=3 requires a file of vectors"):
         TextVectorsConfig(frozen=3)

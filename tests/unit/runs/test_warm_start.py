@@ -182,7 +182,7 @@ def test_without_a_start_everything_is_trained_at_one_rate(pretrained):
     "override, message",
     [
         ("start.run=nowhere", r"start\.run: /.*/nowhere: no such folder"),
-        ("tokenizer.subwords.merges=30", r"the run uses the tokenizer of pretrained"),
+        ("tokenizer.subwords.merges=30", r"the tokenizer of pretrained"),
         ("start.frozen=all", r"start.frozen"),
     ],
 )
@@ -226,7 +226,7 @@ def test_a_body_that_is_all_there_is_cannot_be_frozen(read, tmp_path, tie):
     settings = ["model.n_layers=2", f"model.tie={tie}".lower(), "start.frozen=body", "schedule.peak=1e-2"]
     recipe = read_recipe(str(read / "going-on.yaml"), settings)[0]
     if tie:
-        with pytest.raises(RequestError, match=r"^start\.frozen=body: nothing would be left to train"):
+        with pytest.raises(RequestError, match=r"^start\.frozen=body: no parameter would be trained"):
             train_run(recipe, tmp_path / "run", device="cpu")
         assert not (tmp_path / "run").exists()
         return
@@ -321,14 +321,14 @@ def test_a_summariser_goes_on_as_a_summariser(read, tmp_path):
 
 
 def test_another_vocabulary_than_the_language_models_is_refused(read):
-    with pytest.raises(RequestError, match="the run uses the tokenizer of read"):
+    with pytest.raises(RequestError, match="the tokenizer of read"):
         summarising(read, "tokenizer.source.lowercase=false")
 
 
 def test_a_run_without_text_has_no_vocabulary_to_give(read, tmp_path):
     shutil.copytree(read / "read", tmp_path / "read")
     (tmp_path / "read" / "text.tokenizer.json").unlink()
-    with pytest.raises(RequestError, match="has no tokenizer of the source: its task is another"):
+    with pytest.raises(RequestError, match="has no tokenizer for the source, since its task differs"):
         tokenizer_of(summarising(read, f"start.run={tmp_path / 'read'}"), "source", "text")
 
 

@@ -87,7 +87,9 @@ def require_corpus(name: str) -> None:
     """
     if name not in CORPORA:
         known = ", ".join(CORPORA)
-        raise RequestError(f"there is no built-in corpus {name!r}{nearest(name, CORPORA)}; there are {known}")
+        raise RequestError(
+            f"unknown built-in corpus {name!r}{nearest(name, CORPORA)}; expected one of {known}"
+        )
 
 
 def row(pair: Pair) -> dict[str, str]:

@@ -29,7 +29,7 @@ def require_split(corpus: str, split: str) -> None:
     if split not in SPLITS:
         known = ", ".join(map(repr, SPLITS))
         raise RequestError(
-            f"{corpus}: there is no split {split!r}{nearest(split, SPLITS)}; there are {known}"
+            f"{corpus}: unknown split {split!r}{nearest(split, SPLITS)}; expected one of {known}"
         )
 
 

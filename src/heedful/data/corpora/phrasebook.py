@@ -92,8 +92,7 @@ def phrasebook(language: Language, split: str, seed: int = 0) -> tuple[Pair, ...
     """
     if language not in LANGUAGES:
         raise RequestError(
-            f"phrasebook: there is no language {language!r}{nearest(language, LANGUAGES)};"
-            " there are 'ta' and 'de'"
+            f"phrasebook: unknown language {language!r}{nearest(language, LANGUAGES)}; expected 'ta' or 'de'"
         )
     require_split("phrasebook", split)
     return _splits(language, seed)[split]

@@ -77,11 +77,13 @@ def model_section(theirs: Tree) -> Tree:
     config = validate(Tree({"model": theirs}, theirs.mark), _WithModel).model
     for mixer in (layer.mixer for layer in config.layers):
         if not isinstance(mixer, AttentionConfig):
-            raise ValueError(f"mixes patches by {mixer.kind}, and a captioner's encoder by attention")
+            raise ValueError(
+                f"has layer.mixer.kind={mixer.kind}, but the encoder of a captioner requires attention"
+            )
         if mixer.visible.kind != "all":
-            raise ValueError("mixes patches in windows, and a captioner's encoder all of them")
+            raise ValueError("attends to windows of patches, but the encoder of a captioner attends to all")
     if config.positions.kind != "learned":
-        raise ValueError("has no table of positions, and a captioner's encoder has one")
+        raise ValueError("has no learned positions, but the encoder of a captioner requires them")
     sections = {key: part for key, part in theirs.value.items() if key in SETTINGS}
     return Tree({**sections, "kind": Tree("captioner", theirs.mark)}, theirs.mark)
 

@@ -285,7 +285,7 @@ class Captioning(Seq2SeqTask):
         """A folder of images with captions; or a table with a header, or JSON lines, with their paths."""
         if len(files) != 1:
             raise RequestError(
-                f"a captioner is scored on one table (--table FILE) or folder, not on {len(files)} files"
+                f"expected one table (--table FILE) or folder to evaluate a captioner, got {len(files)} files"
             )
         if files[0].is_dir():
             return CaptionedFolderSource(path=str(files[0].resolve()))

@@ -57,11 +57,13 @@ class GuidedConfig(Config):
         n_layers, n_heads = heads_over_source(model)
         if not n_layers:
             raise ValueError(
-                "objective.guided: this model has no attention over a source that could be guided"
+                "objective.guided: not supported by this model, which has no attention over a source"
             )
         for key, given, most in (("layer", self.layer, n_layers), ("head", self.head, n_heads)):
             if given is not None and given > most:
-                raise ValueError(f"objective.guided.{key}={given}: the model has {most}, counted from 1")
+                raise ValueError(
+                    f"objective.guided.{key}={given}: must be at most {most} in this model (counted from 1)"
+                )
 
 
 def heads_over_source(model: Config) -> tuple[int, int]:

@@ -68,7 +68,7 @@ def collect_labels(labels: LocatedLabels, given: Sequence[str] | None) -> Labels
         if given is not None and label not in given:
             raise DataError(
                 f"{where}: the label {label!r} is not in task.labels{nearest(label, given)}; "
-                f"they are {first_labels(given)}"
+                f"expected one of {first_labels(given)}"
             )
         if given is None and not counts[label]:
             other, place = first.setdefault(label.strip(), (label, where))
@@ -84,7 +84,7 @@ def collect_labels(labels: LocatedLabels, given: Sequence[str] | None) -> Labels
         return tuple(sorted(counts))
     if missing := [label for label in given if not counts[label]]:
         raise DataError(
-            f"no example has the label {missing[0]!r} of task.labels: nothing could be learned of it; "
+            f"no example has the label {missing[0]!r} of task.labels: it cannot be learned; "
             "add an example, or remove it from task.labels"
         )
     return tuple(given)
@@ -104,8 +104,8 @@ def number_of(label: str, labels: Labels, where: Location, name: str = LABEL) ->
     numbers = _numbers(labels)
     if label not in numbers:
         raise DataError(
-            f"{where}: the {name} {label!r} is not among those of the training data"
-            f"{nearest(label, labels)}; they are {first_labels(labels)}"
+            f"{where}: unknown {name} {label!r}, which does not occur in the training data"
+            f"{nearest(label, labels)}; expected one of {first_labels(labels)}"
         )
     return numbers[label]
 

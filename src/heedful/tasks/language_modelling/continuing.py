@@ -38,7 +38,7 @@ class Stops:
 
     def __post_init__(self) -> None:
         if "" in self.texts:
-            raise ValueError("an empty stop string would end everything at once")
+            raise ValueError("stop strings must not be empty")
 
     @cached_property
     def reach(self) -> int:
@@ -223,9 +223,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:
-            raise RequestError(f"max_new_tokens must be at least 1, not {self.max_new_tokens}")
+            raise RequestError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
         if isinstance(self.stop, str) or "" in self.stop:
-            raise RequestError("stop: give a list of texts, none of them empty")
+            raise RequestError("stop: expected a list of texts that are not empty")
 
     def changed(self, options: PredictOptions) -> "Limits":
         """Return these limits with those of the options, if they have any."""
@@ -278,12 +278,12 @@ class Completer(Streaming):
     def _checked(self, prefix: str) -> str:
         """A prefix that leaves room for a prompt."""
         if not isinstance(prefix, str) or not is_unicode(prefix):
-            raise RequestError(f"prefix: a text is wanted, not {prefix!r}")
+            raise RequestError(f"prefix: expected a text, got {prefix!r}")
         n = sum(map(len, encode_long(self.tokenizer, prefix)))
         if n >= self.context:
             raise RequestError(
-                f"prefix: has {n:,} tokens, and the model reads {self.context:,} at once, "
-                "those of the prompt among them: make it shorter"
+                f"prefix: must leave room for a prompt within the context of {self.context:,} tokens, got "
+                f"{n:,} tokens; shorten it"
             )
         return prefix
 

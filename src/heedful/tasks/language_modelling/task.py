@@ -85,7 +85,7 @@ class CompletionConfig(Config):
     @model_validator(mode="after")
     def _stops_somewhere(self) -> "CompletionConfig":
         if "" in self.stop:
-            raise ValueError("stop: none of the texts may be empty")
+            raise ValueError("stop: texts must not be empty")
         return self
 
     @property

@@ -144,7 +144,7 @@ def word_beginnings(tokenizer: Tokenizer) -> NDArray[np.bool_]:
     if not any(begins) or tokenizer.model.config.kind in WITHOUT_WORDS:
         raise RequestError(
             f"the pieces of a {tokenizer.model.config.kind} tokenizer do not show where words begin; "
-            "hide single tokens, or take subwords"
+            "use hide=tokens, or another tokenizer"
         )
     return np.array(begins)
 

@@ -106,9 +106,9 @@ class ObjectiveConfig(schema.ObjectiveConfig):
     @model_validator(mode="after")
     def _shares(self) -> "ObjectiveConfig":
         if self.masked + self.random > 1:
-            raise ValueError(f"masked={self.masked} and random={self.random} are more than all together")
+            raise ValueError(f"masked={self.masked} and random={self.random} must not add up to more than 1")
         if self.boundary and self.hide != "spans":
-            raise ValueError("boundary=true needs hide=spans")
+            raise ValueError("boundary=true requires hide=spans")
         return self
 
     @property
@@ -133,8 +133,8 @@ class MaskedLanguageModellingRecipe(RunningTextRecipe):
         hide, kind = self.objective.hide, self.tokenizer.subwords.kind
         if hide != "tokens" and kind in WITHOUT_WORDS:
             raise ValueError(
-                f"objective.hide={hide} needs tokens that show where words begin, and "
-                f"tokenizer.subwords.kind={kind} has none: take objective.hide=tokens, or subwords"
+                f"objective.hide={hide} requires tokens that show where words begin, but "
+                f"tokenizer.subwords.kind={kind} has none; set objective.hide=tokens, or use subwords"
             )
         return self
 
@@ -142,9 +142,7 @@ class MaskedLanguageModellingRecipe(RunningTextRecipe):
     def _fits_a_text(self) -> "MaskedLanguageModellingRecipe":
         fewest = 4 + self.task.next_sentence
         if self.model.max_length < fewest:
-            raise ValueError(
-                f"model.max_length={self.model.max_length} leaves no room: it must be {fewest} at least"
-            )
+            raise ValueError(f"model.max_length={self.model.max_length} must be at least {fewest}")
         if self.task.next_sentence and self.model.segments < 2:
             raise ValueError("task.next_sentence requires model.segments=2 (one for each text of a pair)")
         return self
@@ -183,7 +181,7 @@ class MaskedLanguageModelling(RunningTextTask):
         """All documents."""
         yield from super().encode(rows, report)
         if report.columns[TEXT].tokens < 2:
-            raise DataError("there are fewer than two tokens of text")
+            raise DataError("the text must have at least two tokens")
 
     def build_model(self, sizes: Sequence[int] | None = None) -> Model:
         """An encoder, with heads for hidden tokens and whatever else the recipe asks for."""

@@ -108,4 +108,4 @@ def check_lengths(outputs: Sized, references: Sized, outputs_are: str, reference
             f"{len(outputs)} {outputs_are} but {len(references)} {references_are}: each needs its own"
         )
     if not len(references):
-        raise RequestError(f"there is nothing to score: no {outputs_are} and no {references_are}")
+        raise RequestError(f"nothing to score: there are no {outputs_are} and no {references_are}")

@@ -152,7 +152,7 @@ class QuestionAnsweringRecipe(EncoderRecipe):
         if self.model.max_length <= N_SPECIALS + self.windows.longest_question:
             raise ValueError(
                 f"model.max_length={self.model.max_length} leaves no room for a passage beside a question of "
-                f"{self.windows.longest_question} tokens: lower windows.longest_question"
+                f"{self.windows.longest_question} tokens; lower windows.longest_question"
             )
         return self
 
@@ -186,7 +186,9 @@ class AnswerBatches:
         every = [window for row in range(len(store)) for window in self._windows(row)]
         self.windows = [window for window in every if unanswerable or window.answer]
         if not self.windows:
-            raise DataError("no window holds a whole answer: raise model.max_length, or lower windows.stride")
+            raise DataError(
+                "no window contains a whole answer; raise model.max_length, or lower windows.stride"
+            )
         questions = np.minimum(store.lengths(QUESTION), windows.longest_question)
         rows, first, last = np.array([window[:3] for window in self.windows]).T
         self.lengths: Lengths = last - first + questions[rows] + N_SPECIALS

@@ -259,7 +259,7 @@ def test_stops_look_at_whole_tokens_and_tell_what_is_certain():
     assert stops.before("none") == "none"
     texts = ("xa", "xab", "xbc", "xbce", "")
     assert [stops.certain(text) for text in texts] == ["x", "x", "x", "xbce", ""]
-    with pytest.raises(ValueError, match="empty stop string"):
+    with pytest.raises(ValueError, match="stop strings must not be empty"):
         Stops(own, ("",))
 
 

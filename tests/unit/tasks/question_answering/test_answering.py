@@ -150,5 +150,5 @@ def test_answers_of_rows_are_found(answer, start, span):
 
 
 def test_a_start_that_is_no_number_is_named():
-    with pytest.raises(DataError, match=r"f.jsonl:7: start is 'x'"):
+    with pytest.raises(DataError, match=r"f.jsonl:7: start must be a whole number, got 'x'"):
         answer_span(row("one", "x"))
