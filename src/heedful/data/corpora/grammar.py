@@ -157,11 +157,11 @@ def word(text: str, tag: str, *nodes: str) -> Tokens:
     return (Token(text, tag, nodes),)
 
 
-def pattern(text: str, role: str) -> Tokens:
+def parse_tokens(text: str, role: str) -> Tokens:
     """Read tokens from ``word/TAG/nodes`` with one digit a node: ``am/ADP/12 Morgen/NOUN/3``."""
-    parts = (item.split("/") for item in text.split())
+    fields = (entry.split("/") for entry in text.split())
     return tuple(
-        Token(text, tag, tuple(f"{role}.{digit}" for digit in digits)) for text, tag, digits in parts
+        Token(text, tag, tuple(f"{role}.{digit}" for digit in digits)) for text, tag, digits in fields
     )
 
 
