@@ -73,7 +73,7 @@ class RunFolder:
         """Return whether there is a checkpoint, intact or damaged."""
         return any((self.path / "checkpoints").glob("step-*"))
 
-    def require(self) -> JsonObject:
+    def read_card(self) -> JsonObject:
         """Return the run's card.
 
         Raises:
@@ -83,9 +83,9 @@ class RunFolder:
         if not self.path.exists():
             raise RequestError(f"{self.path}: no such run")
         if self.path.is_file():
-            there = (self.path.parent / self.card.name).is_file()
-            instead = f" {self.path.parent}" if there else ""
-            raise RequestError(f"{self.path} is not a run: it is a file; give the run's folder{instead}")
+            has_card = (self.path.parent / self.card.name).is_file()
+            suggestion = f" {self.path.parent}" if has_card else ""
+            raise RequestError(f"{self.path} is not a run: it is a file; give the run's folder{suggestion}")
         if not self.card.is_file():
             raise self._missing_card()
         card = read_json(self.card)
@@ -95,9 +95,9 @@ class RunFolder:
         if not isinstance(version, int):
             raise self._damaged_card("it does not say of which format version it is")
         if version != FORMAT:
-            newer = "; a newer heedful has made it: upgrade heedful" if version > FORMAT else ""
+            hint = "; a newer heedful has made it: upgrade heedful" if version > FORMAT else ""
             raise RequestError(
-                f"{self.card}: format version {version}, but this heedful reads {FORMAT}{newer}"
+                f"{self.card}: format version {version}, but this heedful reads {FORMAT}{hint}"
             )
         if not is_intact(card):
             raise self._damaged_card("its content is not what was written")
@@ -122,8 +122,8 @@ class RunFolder:
 
     @property
     def _remedy(self) -> str:
-        again = ", or train with --resume to write it again" if self.has_checkpoints else ""
-        return f"restore it from a copy{again}"
+        alternative = ", or train with --resume to write it again" if self.has_checkpoints else ""
+        return f"restore it from a copy{alternative}"
 
     def check_started(self) -> None:
         """Compare the files that a training under way, or interrupted, is made from with what was written.
@@ -146,10 +146,10 @@ class RunFolder:
         Raises:
             DamagedError: a file is not what was written.
         """
-        for name, wanted in card["files"].items():
+        for name, expected in card["files"].items():
             path = self.path / name
-            is_entry = isinstance(wanted, dict) and isinstance(wanted.get("sha256"), str)
-            if not (is_entry and isinstance(wanted.get("bytes"), int) and Path(name).name == name):
+            is_entry = isinstance(expected, dict) and isinstance(expected.get("sha256"), str)
+            if not (is_entry and isinstance(expected.get("bytes"), int) and Path(name).name == name):
                 raise DamagedError(
                     f"{self.card}: damaged: of {name!r} it has no number of bytes and no SHA-256"
                 )
@@ -158,11 +158,11 @@ class RunFolder:
             if not path.is_file():
                 raise DamagedError(f"{path}: missing, though it belongs to the run; {remedy}")
             size = path.stat().st_size
-            if size != wanted["bytes"]:
+            if size != expected["bytes"]:
                 raise DamagedError(
-                    f"{path}: damaged: it has {size} bytes, and {wanted['bytes']} were written; {remedy}"
+                    f"{path}: damaged: it has {size} bytes, and {expected['bytes']} were written; {remedy}"
                 )
-            if sha256(path) != wanted["sha256"]:
+            if sha256(path) != expected["sha256"]:
                 raise DamagedError(f"{path}: damaged: its content is not what was written; {remedy}")
 
     def hashes(self, paths: Iterable[Path]) -> dict[str, JsonObject]:
@@ -218,10 +218,10 @@ def read_entry(path: Path, key: str, kind: type[T]) -> T:
         DamagedError: there is no such key, or its value is not a ``kind``.
     """
     value = read_json(path)
-    found = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(found, kind):
+    entry = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(entry, kind):
         raise DamagedError(f"{path}: damaged: it has no {key!r}; restore the file from a copy")
-    return found
+    return entry
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
@@ -249,13 +249,13 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         RequestError: another process has locked it, or the folder cannot be created.
     """
-    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
     handle = _lock(folder)
     try:
         yield
     finally:
         with suppress(OSError):  # not empty, or a parent is in use by others
-            for path in new:
+            for path in created:
                 path.rmdir()
         if handle is not None:
             os.close(handle)

@@ -20,7 +20,7 @@ from heedful.data.batch import Batch
 from heedful.data.images import IMAGE, LazyImage
 from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded
-from heedful.data.sources import FolderSource, LocatedRow, OwnTable, Row, own_table
+from heedful.data.sources import FolderSource, LocatedRow, Row, UserTable, user_table
 from heedful.data.store import TokenStore
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
@@ -304,13 +304,13 @@ class ImageClassification(Task):
         questions = Questions.of_class(model, self.processor.labels, batch, label)
         return ModelInput(batch, {INPUT: patches_axis(config.grid, before, pixels)}, answer, questions)
 
-    def source_from(self, files: Sequence[Path]) -> FolderSource | OwnTable:
+    def source_from(self, files: Sequence[Path]) -> FolderSource | UserTable:
         """A folder with one subfolder for each class, or a table with paths and labels."""
         if len(files) != 1:
             raise RequestError(f"a classifier of images is scored on one data set, not on {len(files)} files")
         if files[0].is_dir():
             return FolderSource(path=str(files[0].resolve()))
-        return own_table(files[0], self.columns.required, like=self.recipe.data.train)
+        return user_table(files[0], self.columns.required, like=self.recipe.data.train)
 
     @property
     def drops_unreadable(self) -> bool:

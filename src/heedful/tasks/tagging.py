@@ -381,7 +381,7 @@ class Tagging(TextTask):
         tagged = all_of(Tagged, predictions)
         scores = tagging_scores([p.tags for p in tagged], right, self.processor.labels, unknown.labels)
         texts = [" ".join(p.words) for p in tagged]
-        notes = unknown_notes("", EncodedTexts.by(self.processor.text, texts))
+        notes = unknown_notes("", EncodedTexts.encode(self.processor.text, texts))
         return unknown.counted_in(scores), [*unknown.notes("tag"), *notes]
 
     def records(

@@ -14,7 +14,7 @@ from heedful.config import Config
 from heedful.data.batch import Batch
 from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded, Filter, Limit, keep
-from heedful.data.sources import LocatedRow, OwnTable, Row, own_table
+from heedful.data.sources import LocatedRow, Row, UserTable, user_table
 from heedful.data.store import TokenStore
 from heedful.errors import RequestError
 from heedful.models.base import Model
@@ -263,7 +263,7 @@ class TextTask(Task):
         batch = template([fitted(ids, self.recipe.model.longest, template)])
         return batch, {INPUT: text_axis(tokenizer, ids_in(batch), texts)}
 
-    def source_from(self, files: Sequence[Path]) -> OwnTable:
+    def source_from(self, files: Sequence[Path]) -> UserTable:
         """Return a table with the task's columns, in the format of the training data.
 
         Raises:
@@ -274,7 +274,7 @@ class TextTask(Task):
                 f"a run of the task {self.recipe.task.kind} is scored on one table (--table FILE), "
                 f"not on {len(files)} files"
             )
-        return own_table(files[0], self.columns.required, like=self.recipe.data.train)
+        return user_table(files[0], self.columns.required, like=self.recipe.data.train)
 
 
 class WholeTextTask(TextTask):

@@ -456,8 +456,8 @@ class Translation(Seq2SeqTask):
 
     def likelihood(self, model: Model, rows: Sequence[LocatedRow[Row]]) -> tuple[list[Score], list[str]]:
         """Perplexity of the references given their sources; the load of experts; notes about both sides."""
-        sources = EncodedTexts.by(self.processor.source, [row.row[SOURCE] for row in rows])
-        references = EncodedTexts.by(self.processor.target, [row.row[TARGET] for row in rows])
+        sources = EncodedTexts.encode(self.processor.source, [row.row[SOURCE] for row in rows])
+        references = EncodedTexts.encode(self.processor.target, [row.row[TARGET] for row in rows])
         longest = self.recipe.max_source
 
         def read(part: Sequence[int]) -> list[list[int]]:

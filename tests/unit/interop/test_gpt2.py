@@ -28,7 +28,7 @@ TEXT = ["the cat sat on the mat, and it's the cat's mat.", "  We'll see 1234 dog
 def test_a_run_is_made_of_a_folder(gpt2, tmp_path):
     lines = []
     folder = import_run(gpt2, tmp_path / "runs" / "own", lines.append)
-    card = folder.require()
+    card = folder.read_card()
     Draft202012Validator(json.loads(SCHEMA.read_text("utf-8"))).validate(card)
     names = ("config.json", "tokenizer.json", "model.safetensors")
     assert card["imported"] == {
@@ -252,7 +252,7 @@ def test_all_but_the_rows_that_are_never_used_come_back(own_run, tmp_path, split
     assert hint == f'load with:   transformers.AutoModelForCausalLM.from_pretrained("{out}")'
     before, after = load(run), load(import_run(out, tmp_path / "again").path)
     assert after.processor.text.model.pieces == before.processor.text.model.pieces
-    kept = [i for i in range(before.processor.sizes[0]) if i not in SPECIALS.never_written]
+    kept = [i for i in range(before.processor.sizes[0]) if i not in SPECIALS.never_generated]
     for name, tensor in before.model.state_dict().items():
         other = after.model.state_dict()[name]
         rows = kept if name in ("embedding.weight", "heads.token.weight") else slice(None)

@@ -19,7 +19,7 @@ from heedful.data.batch import Batch
 from heedful.data.folders import CAPTION
 from heedful.data.images import IMAGE, LazyImage
 from heedful.data.report import DataReport, Encoded, Filter, Tally, keep
-from heedful.data.sources import CaptionedFolderSource, LocatedRow, Location, OwnTable, Row, own_table
+from heedful.data.sources import CaptionedFolderSource, LocatedRow, Location, Row, UserTable, user_table
 from heedful.data.store import Ids
 from heedful.decoding.config import DecodingConfig
 from heedful.engine.choosing import Inference
@@ -281,7 +281,7 @@ class Captioning(Seq2SeqTask):
         axis = patches_axis(pairing.grid, 0, pixels)
         return self.encoder_decoder_input(model, pixels.reshape(-1), axis, tokenizer, target, answer)
 
-    def source_from(self, files: Sequence[Path]) -> CaptionedFolderSource | OwnTable:
+    def source_from(self, files: Sequence[Path]) -> CaptionedFolderSource | UserTable:
         """A folder of images with captions; or a table with a header, or JSON lines, with their paths."""
         if len(files) != 1:
             raise RequestError(
@@ -289,7 +289,7 @@ class Captioning(Seq2SeqTask):
             )
         if files[0].is_dir():
             return CaptionedFolderSource(path=str(files[0].resolve()))
-        return own_table(files[0], COLUMNS, like=self.recipe.data.train)
+        return user_table(files[0], COLUMNS, like=self.recipe.data.train)
 
     # Scores
 
@@ -329,7 +329,7 @@ class Captioning(Seq2SeqTask):
             exact_match(texts, references, lowercase=lowercase),
         ]
         images = [row.row[IMAGE] for row in rows for _ in row.row[CAPTION]]
-        captions = EncodedTexts.by(self.processor.caption, [text for own in references for text in own])
+        captions = EncodedTexts.encode(self.processor.caption, [text for own in references for text in own])
         likelihoods = self._likelihood(model, images, captions)
         notes = left_out_notes(likelihoods, len(images))
         notes += unknown_notes(CAPTION, captions, predicted=True)
