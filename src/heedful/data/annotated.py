@@ -111,12 +111,12 @@ def _questions(file: File) -> Rows:
         root = json.loads(read_text(file))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{file.name}: invalid JSON ({error})") from None
-    number = 0
+    question_number = 0
     for article in _entries(root, "data", file.name):
         for paragraph in _entries(article, "paragraphs", file.name):
             for question in _entries(paragraph, "qas", file.name):
-                number += 1
-                location = Location(f"{file.name}, question {number}")
+                question_number += 1
+                location = Location(f"{file.name}, question {question_number}")
                 answers = (
                     [] if question.get("is_impossible") else _entries(question, "answers", str(location))
                 )
@@ -167,9 +167,9 @@ class IdxSource(Source):
         if len({len(items) for items in arrays.values()}) > 1:
             counts = ", ".join(f"{files[column].name} has {len(items):,}" for column, items in arrays.items())
             raise DataError(f"the files must have the same number of items: {counts}")
-        first = next(iter(files.values())).name
-        for number, items in enumerate(zip(*arrays.values(), strict=True), 1):
-            location = Location(first, number)
+        first_name = next(iter(files.values())).name
+        for row_number, items in enumerate(zip(*arrays.values(), strict=True), 1):
+            location = Location(first_name, row_number)
             yield LocatedRow(
                 {c: self._item(x, location) for c, x in zip(arrays, items, strict=True)}, location
             )

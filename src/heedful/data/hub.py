@@ -137,8 +137,8 @@ class DatasetsSource(Source):
         name = f"{self.path}[{self.split}]"
         dataset, readers = self._select(dataset)
         with self._library_errors():  # with streaming, the library reads (and fails) here
-            for number, record in enumerate(dataset, start=1):
-                location = Location(name, number)
+            for row_number, record in enumerate(dataset, start=1):
+                location = Location(name, row_number)
                 yield LocatedRow(
                     {column: reader(record, location) for column, reader in readers.items()}, location
                 )

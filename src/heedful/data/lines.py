@@ -153,8 +153,8 @@ def located_lines(file: File) -> Iterator[tuple[Location, str]]:
         DataError: if the file is empty, cannot be read, is not UTF-8, or is named ``.gz`` and is not gzip.
     """
     location = None
-    for number, raw in enumerate(raw_lines(file), start=1):
-        location = Location(file.name, number)
+    for line_number, raw in enumerate(raw_lines(file), start=1):
+        location = Location(file.name, line_number)
         yield location, decoded(raw, location)
     if location is None:
         raise DataError(f"{file.name}: the file is empty")
@@ -189,9 +189,9 @@ def read_text(file: File) -> str:
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        number, start = raw.count(b"\n", 0, error.start) + 1, raw.rfind(b"\n", 0, error.start) + 1
+        line_number, start = raw.count(b"\n", 0, error.start) + 1, raw.rfind(b"\n", 0, error.start) + 1
         error.start -= start
-        raise DataError(_not_utf8(Location(file.name, number), raw[start:], error)) from None
+        raise DataError(_not_utf8(Location(file.name, line_number), raw[start:], error)) from None
     if not text:
         raise DataError(f"{file.name}: the file is empty")
     return text.removeprefix("\ufeff").replace("\r\n", "\n")

@@ -220,8 +220,8 @@ def _fits(
 
 
 def _text_records(lines: Iterable[bytes], first: int, d: int, path: str) -> Iterator[_Record]:
-    for number, line in enumerate(lines, first):
-        location = f"{path}:{number}"
+    for line_number, line in enumerate(lines, first):
+        location = f"{path}:{line_number}"
         line = line.rstrip(b" \r\n")
         extra = line.count(b" ") - d
         if extra < 0:
@@ -246,18 +246,22 @@ def _counted(records: Iterator[_Record], n: int, path: str) -> Iterator[_Record]
 
 def _binary_records(stream: io.BufferedReader, n: int, d: int, path: str) -> Iterator[_Record]:
     buffer, offset, size = b"", 0, 4 * d
-    for number in range(1, n + 1):
+    for word_number in range(1, n + 1):
         space = buffer.find(b" ", offset)
         while space < 0 or len(buffer) < space + 1 + size:
             if space < 0 and len(buffer) - offset > _LONGEST_WORD:
-                raise DataError(f"{path}: damaged: no word ends where word {number} of {n} should")
+                raise DataError(f"{path}: damaged: no word ends where word {word_number} of {n} should")
             chunk = stream.read(_CHUNK)
             if not chunk:
-                raise DataError(f"{path}: ends within word {number} of the {n} that the first line announces")
+                raise DataError(
+                    f"{path}: ends within word {word_number} of the {n} that the first line announces"
+                )
             buffer, offset = buffer[offset:] + chunk, 0
             space = buffer.find(b" ")
         end = space + 1 + size
-        yield _Record(buffer[offset:space].lstrip(b"\n"), buffer[space + 1 : end], f"{path}: word {number}")
+        yield _Record(
+            buffer[offset:space].lstrip(b"\n"), buffer[space + 1 : end], f"{path}: word {word_number}"
+        )
         offset = end
     if (buffer[offset:] + stream.read(_CHUNK)).strip():
         raise DataError(f"{path}: has more content after the {n} words that the first line announces")

@@ -173,13 +173,13 @@ def _from_parts(checkpoint: Checkpoint) -> _TokenizerFiles:
 
 def _merges(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     merges = []
-    for number, line in enumerate(checkpoint.text(MERGES).split("\n"), 1):
-        if not line.strip() or (number == 1 and line.startswith("#version")):
+    for line_number, line in enumerate(checkpoint.text(MERGES).split("\n"), 1):
+        if not line.strip() or (line_number == 1 and line.startswith("#version")):
             continue
-        parts = line.rstrip("\r").split(" ")
-        if len(parts) != 2:
-            raise DamagedError(f"{checkpoint.path / MERGES}:{number}: expected two pieces, got {line!r}")
-        merges.append((parts[0], parts[1]))
+        pieces = line.rstrip("\r").split(" ")
+        if len(pieces) != 2:
+            raise DamagedError(f"{checkpoint.path / MERGES}:{line_number}: expected two pieces, got {line!r}")
+        merges.append((pieces[0], pieces[1]))
     return merges
 
 

@@ -36,8 +36,8 @@ def format_called(name: str) -> Format:
         RequestError: the name is unknown.
     """
     if name not in FORMATS:
-        known = ", ".join(FORMATS)
-        raise RequestError(f"--to {name}: unknown format{nearest(name, FORMATS)}; expected one of {known}")
+        names = ", ".join(FORMATS)
+        raise RequestError(f"--to {name}: unknown format{nearest(name, FORMATS)}; expected one of {names}")
     return FORMATS[name]
 
 
@@ -49,12 +49,12 @@ def format_of(checkpoint: Checkpoint) -> Format:
     """
     settings = checkpoint.config
     kind = settings.get("model_type", str)
-    known = ", ".join(FORMATS)
+    names = ", ".join(FORMATS)
     if kind is None:
-        raise RequestError(f"{settings.source}: model_type: required key is missing; expected one of {known}")
+        raise RequestError(f"{settings.source}: model_type: required key is missing; expected one of {names}")
     if kind not in FORMATS:
         raise settings.error(
-            "model_type", f"{kind!r} is not supported{nearest(kind, FORMATS)}; expected one of {known}"
+            "model_type", f"{kind!r} is not supported{nearest(kind, FORMATS)}; expected one of {names}"
         )
     return FORMATS[kind]
 
@@ -161,7 +161,7 @@ def export_run(path: Path, to: str, out: Path | None = None, log: Log = lambda l
     run = load(path, device="cpu")
     task = run.recipe.task.kind
     if task not in model_format.loaders:
-        suitable = [name for name, other in FORMATS.items() if task in other.loaders]
+        suitable = [name for name, candidate in FORMATS.items() if task in candidate.loaders]
         remedy = f"; use --to {' or '.join(suitable)}" if suitable else ""
         raise RequestError(
             f"--to {to}: expected a run of task {' or '.join(model_format.loaders)}, got {task}{remedy}"

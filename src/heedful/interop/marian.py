@@ -210,8 +210,8 @@ def _read_tokenizers(checkpoint: Checkpoint, sizes: tuple[int, int]) -> tuple[To
             f"and {processor.sizes[1]}: they belong to different models"
         )  # fmt: skip
     for key, ours in (("decoder_start_token_id", SPECIALS.start), ("eos_token_id", SPECIALS.end)):
-        if (found := settings.get(key, int)) != ours:
-            raise settings.error(key, f"must be {ours} with heedful's tokenizers, got {found}")
+        if (token_id := settings.get(key, int)) != ours:
+            raise settings.error(key, f"must be {ours} with heedful's tokenizers, got {token_id}")
     settings.get("pad_token_id", int)
     return processor, Numberings(*(Numbering(tuple(range(size))) for size in sizes))
 

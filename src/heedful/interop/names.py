@@ -78,8 +78,8 @@ class Numbering:
     @property
     def ours(self) -> list[int]:
         """Our id for each of their ids."""
-        known = {their: our for our, their in enumerate(self.theirs) if their is not None}
-        return [known[their] for their in range(len(known))]
+        our_ids = {their: our for our, their in enumerate(self.theirs) if their is not None}
+        return [our_ids[their] for their in range(len(our_ids))]
 
 
 def rows(numbering: Numbering, *, as_one_row: bool = False) -> Form:
@@ -179,9 +179,10 @@ class Table:
         """Map names in the table to names in a file; a tied copy can replace its original."""
         names = {name: name for name in file_names}
         if not any(name.startswith(self.prefix) for name in names):
-            known = {their for line in self.pairs for their in line.theirs} | {*self.copies}
+            table_names = {their for row in self.pairs for their in row.theirs} | {*self.copies}
             names = {
-                name if name in known or self.is_derived(name) else self.prefix + name: name for name in names
+                name if name in table_names or self.is_derived(name) else self.prefix + name: name
+                for name in names
             }
         for copy, original in self.copies.items():
             if copy in names:

@@ -80,8 +80,8 @@ def read_sentencepieces(checkpoint: Checkpoint, sizes: tuple[int, int]) -> tuple
             f"{checkpoint.path}: has no tokenizers: neither {VOCABULARY} with "
             f"{' and '.join(MODELS.values())}, nor heedful's"
         )
-    has_two = checkpoint.has(TARGET_VOCABULARY)
-    files = (VOCABULARY, TARGET_VOCABULARY if has_two else VOCABULARY)
+    has_two_vocabularies = checkpoint.has(TARGET_VOCABULARY)
+    files = (VOCABULARY, TARGET_VOCABULARY if has_two_vocabularies else VOCABULARY)
     tokenizers, numberings = [], []
     for side, file, size in zip(COLUMNS, files, sizes, strict=True):
         names = _names(checkpoint, file)
@@ -146,9 +146,9 @@ def write_sentencepieces(processor: Tokenizers) -> tuple[dict[str, str | bytes],
     vocabularies = {side: Vocabulary.of(tokenizer.model.data) for side, tokenizer in sides.items()}
     files: dict[str, str | bytes] = {MODELS[side]: model_file(sides[side].model.data) for side in COLUMNS}
     source, target = (vocabularies[side] for side in COLUMNS)
-    has_two = source != target
+    has_two_vocabularies = source != target
     for name, vocabulary in {VOCABULARY: source, TARGET_VOCABULARY: target}.items():
-        if has_two or name == VOCABULARY:
+        if has_two_vocabularies or name == VOCABULARY:
             files[name] = indented({token: i for i, token in enumerate(vocabulary.names)})
     special_tokens = [None if i is None else target.names[i] for i in target.specials]
     # In Marian, the start token is also the padding token.
@@ -158,6 +158,6 @@ def write_sentencepieces(processor: Tokenizers) -> tuple[dict[str, str | bytes],
         "unk_token": special_tokens[SPECIALS.unknown],
         "pad_token": pad,
     }
-    settings = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": has_two, **tokens}
+    settings = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": has_two_vocabularies, **tokens}
     files[SETTINGS] = indented({key: value for key, value in settings.items() if value is not None})
     return files, Numberings(Numbering(source.theirs), Numbering(target.theirs))

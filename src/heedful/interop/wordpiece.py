@@ -147,12 +147,12 @@ def _from_lines(checkpoint: Checkpoint) -> _TokenizerFiles:
         raise RequestError(f"{checkpoint.path}: has no tokenizer: neither {TOKENIZER} nor {VOCABULARY}")
     path = checkpoint.path / VOCABULARY
     ids: dict[str, int] = {}
-    for number, line in enumerate(checkpoint.text(VOCABULARY).removesuffix("\n").split("\n")):
+    for index, line in enumerate(checkpoint.text(VOCABULARY).removesuffix("\n").split("\n")):
         if line in ids:
             raise RequestError(
-                f"{path}:{number + 1}: duplicate entry {line!r}; it is also in line {ids[line] + 1}"
+                f"{path}:{index + 1}: duplicate entry {line!r}; it is also in line {ids[line] + 1}"
             )
-        ids[line] = number
+        ids[line] = index
     options = checkpoint.settings(SETTINGS)
     return _TokenizerFiles(
         path, ids, frozenset(), _specials(options), _cleaning(_normaliser(options, _USUAL))

@@ -56,9 +56,9 @@ def byte_letters() -> list[str]:
 
     Printable Latin-1 characters represent themselves; other bytes map to the code points from 256 on.
     """
-    plain = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = iter(range(256, 512))
-    return [chr(value if value in plain else next(others)) for value in range(256)]
+    return [chr(value if value in printable else next(others)) for value in range(256)]
 
 
 def pre_tokenizer(config: TokenizerConfig) -> pre_tokenizers.PreTokenizer:

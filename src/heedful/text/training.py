@@ -79,12 +79,12 @@ def train_shared(
 
 
 def _prepared(sides: Iterable[tuple[Iterable[str], PreprocessingConfig]]) -> Iterator[str]:
-    number = 0
+    line_number = 0
     for lines, preprocessing in sides:
         for line in lines:
-            number += 1
+            line_number += 1
             prepared = preprocessing.apply(line.rstrip("\r\n"))
-            refuse_surrogates(prepared, f"line {number} of the training text")
+            refuse_surrogates(prepared, f"line {line_number} of the training text")
             yield prepared
 
 
@@ -160,11 +160,11 @@ def _learn_words(config: WordConfig, words: Words) -> JsonObject:
 
 
 def _learn_bpe(config: BpeConfig, words: Words) -> JsonObject:
-    first = reserved(config.byte_fallback)
-    n_free = _free_entries(config.vocab_size, len(first))
+    reserved_names = reserved(config.byte_fallback)
+    n_free = _free_entries(config.vocab_size, len(reserved_names))
     alphabet = _alphabet(config, words, n_free)
     merges = _merges(config, restricted(words, alphabet), alphabet, n_free)
-    vocabulary = as_vocabulary([*first, *alphabet, *(left + right for left, right in merges)])
+    vocabulary = as_vocabulary([*reserved_names, *alphabet, *(left + right for left, right in merges)])
     unknown = None if config.byte_fallback else UNKNOWN
     model = models.BPE(vocabulary, merges, unk_token=unknown, byte_fallback=config.byte_fallback)
     return library_data(config, model)
@@ -194,15 +194,18 @@ def _merges(
 
 
 def _learn_unigram(config: UnigramConfig, words: Words) -> JsonObject:
-    first = reserved(config.byte_fallback)
-    n_free = _free_entries(config.vocab_size, len(first))
+    reserved_names = reserved(config.byte_fallback)
+    n_free = _free_entries(config.vocab_size, len(reserved_names))
     assert n_free is not None
     alphabet = _alphabet(config, words, n_free)
     trainer = trainers.UnigramTrainer(
         vocab_size=n_free + 1, special_tokens=[UNKNOWN], unk_token=UNKNOWN, show_progress=False
     )
     learned = _train(Library(models.Unigram()), trainer, restricted(words, alphabet))["vocab"]
-    pieces = [*((name, 0.0) for name in first), *_most_probable(map(tuple, learned), set(alphabet), n_free)]
+    pieces = [
+        *((name, 0.0) for name in reserved_names),
+        *_most_probable(map(tuple, learned), set(alphabet), n_free),
+    ]
     model = models.Unigram(pieces, SPECIALS.unknown, config.byte_fallback)
     return library_data(config, model)
 
@@ -214,10 +217,12 @@ def _most_probable(
 
     The library returns more pieces than requested if the characters alone fill the vocabulary.
     """
-    ranked = sorted((piece for piece in scored if piece[0] != UNKNOWN), key=lambda p: (-p[1], p[0]))
+    ranked = sorted(
+        (piece for piece in scored if piece[0] != UNKNOWN), key=lambda entry: (-entry[1], entry[0])
+    )
     longer = [name for name, _ in ranked if name not in letters]
-    kept = letters.union(longer[: n_free - len(letters)])
-    return [(name, score) for name, score in ranked if name in kept]
+    selected = letters.union(longer[: n_free - len(letters)])
+    return [(name, score) for name, score in ranked if name in selected]
 
 
 def _learn_wordpiece(config: WordPieceConfig, words: Words) -> JsonObject:

@@ -86,8 +86,8 @@ def require_corpus(name: str) -> None:
         RequestError: lists the available names.
     """
     if name not in CORPORA:
-        known = ", ".join(CORPORA)
-        raise RequestError(f"there is no built-in corpus {name!r}{nearest(name, CORPORA)}; there are {known}")
+        names = ", ".join(CORPORA)
+        raise RequestError(f"there is no built-in corpus {name!r}{nearest(name, CORPORA)}; there are {names}")
 
 
 def row(pair: Pair) -> dict[str, str]:

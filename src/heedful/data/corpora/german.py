@@ -212,10 +212,10 @@ def _front(c: Clause, prefix: str) -> Tokens:
 def subordinate(c: Clause, prefix: str) -> Tokens:
     """Write a clause with the finite verb last: "..., dass sie das Buch gelesen hat"."""
     finite, end = verb_group(c, prefix)
-    before = (*subject_of(c, prefix), *middle(c, prefix))
+    opening = (*subject_of(c, prefix), *middle(c, prefix))
     if VERBS[c.verb].german_prefix and c.tense == "present":
-        return (*before, finite._replace(text=end[0].text + finite.text))
-    return (*before, *end, finite)
+        return (*opening, finite._replace(text=end[0].text + finite.text))
+    return (*opening, *end, finite)
 
 
 def sentence(s: Sentence) -> Tokens:

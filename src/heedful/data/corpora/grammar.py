@@ -27,9 +27,9 @@ def require_split(corpus: str, split: str) -> None:
         RequestError: lists the available splits.
     """
     if split not in SPLITS:
-        known = ", ".join(map(repr, SPLITS))
+        splits = ", ".join(map(repr, SPLITS))
         raise RequestError(
-            f"{corpus}: there is no split {split!r}{nearest(split, SPLITS)}; there are {known}"
+            f"{corpus}: there is no split {split!r}{nearest(split, SPLITS)}; there are {splits}"
         )
 
 

@@ -88,20 +88,20 @@ def _statements(seed: int) -> dict[str, list[Clause]]:
 
 
 def _question(draw: Draw, candidates: list[Clause], others: list[Clause], unanswerable: bool) -> Question:
-    chosen = [draw.pick(candidates)]
-    verbs, n_statements = _verbs(chosen[0]), FEWEST + draw.below(MOST - FEWEST + 1)
-    while len(chosen) < n_statements:
+    clauses = [draw.pick(candidates)]
+    verbs, n_statements = _verbs(clauses[0]), FEWEST + draw.below(MOST - FEWEST + 1)
+    while len(clauses) < n_statements:
         distractor = draw.pick(others)
         if verbs.isdisjoint(_verbs(distractor)):
-            chosen.append(distractor)
+            clauses.append(distractor)
             verbs |= _verbs(distractor)
-    question, roles = draw.pick(questions_about(chosen[0]))
+    question, roles = draw.pick(questions_about(clauses[0]))
     if unanswerable and draw.chance(UNANSWERABLE):
-        return Question(_text(_tokens(question)), " ".join(_text(_tokens(c)) for c in chosen[1:]), "", "")
-    position = draw.below(len(chosen))
-    statements = [*chosen[1 : position + 1], chosen[0], *chosen[position + 1 :]]
+        return Question(_text(_tokens(question)), " ".join(_text(_tokens(c)) for c in clauses[1:]), "", "")
+    position = draw.below(len(clauses))
+    statements = [*clauses[1 : position + 1], clauses[0], *clauses[position + 1 :]]
     texts = [_text(_tokens(c)) for c in statements]
-    answer, start = _answer_span(_tokens(chosen[0]), roles)
+    answer, start = _answer_span(_tokens(clauses[0]), roles)
     start += sum(len(text) + 1 for text in texts[:position])
     return Question(_text(_tokens(question)), " ".join(texts), answer, str(start))
 

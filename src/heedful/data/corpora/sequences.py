@@ -45,8 +45,8 @@ def reverse(split: str, seed: int = 0, task: str = "reverse") -> Iterator[Pair]:
     """
     require_split(task, split)
     if task not in TASKS:
-        known = ", ".join(map(repr, TASKS))
-        raise RequestError(f"there is no task {task!r}{nearest(task, TASKS)}; there are {known}")
+        tasks = ", ".join(map(repr, TASKS))
+        raise RequestError(f"there is no task {task!r}{nearest(task, TASKS)}; there are {tasks}")
     return (_reordered(draw, split, task) for draw in _draws(split, seed))
 
 

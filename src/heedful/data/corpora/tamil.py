@@ -68,8 +68,8 @@ def nominal(phrase: Nominal, case: str, role: str, relation: str = "") -> Tokens
     if phrase.title:
         tokens += word(NAMES[phrase.title].tamil, "PROPN", f"{role}.title")
     if phrase.noun in NOUNS:
-        for before in NOUNS[phrase.noun].tamil.split()[:-1]:
-            tokens += word(before, "NOUN", f"{role}.noun")
+        for modifier in NOUNS[phrase.noun].tamil.split()[:-1]:
+            tokens += word(modifier, "NOUN", f"{role}.noun")
     tag = "NOUN" if phrase.noun in NOUNS else "PROPN"
     return tokens + word(inflected(phrase.noun, case, plural=phrase.plural), tag, *nodes)
 
