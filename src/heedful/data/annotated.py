@@ -83,7 +83,7 @@ class ConllSource(Source):
 
 def _joined(words: list[LocatedRow[Row]]) -> LocatedRow[Row]:
     columns = words[0].row
-    return LocatedRow({column: [word.row[column] for word in words] for column in columns}, words[0].where)
+    return LocatedRow({column: [word.row[column] for word in words] for column in columns}, words[0].location)
 
 
 class SquadSource(Source):

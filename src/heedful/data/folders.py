@@ -118,7 +118,7 @@ class Caption(NamedTuple):
 
     file: str
     text: str
-    where: Location
+    location: Location
 
 
 def _caption_rows(captions: Iterator[Caption], images: list[Path], folder: File) -> Rows:
@@ -126,7 +126,7 @@ def _caption_rows(captions: Iterator[Caption], images: list[Path], folder: File)
     captions_by_file: dict[str, list[Caption]] = {str(path.relative_to(folder.path)): [] for path in images}
     for caption in captions:
         if not caption.file:
-            raise DataError(f"{caption.where}: the image name is empty")
+            raise DataError(f"{caption.location}: the image name is empty")
         captions_by_file.setdefault(os.path.relpath(folder.path / caption.file, folder.path), []).append(
             caption
         )
@@ -134,7 +134,7 @@ def _caption_rows(captions: Iterator[Caption], images: list[Path], folder: File)
         name = str(Path(folder.name) / file)
         image = LazyImage(folder.path / file, name)
         for caption in captions_by_file[file] or [Caption(file, "", Location(name))]:
-            yield LocatedRow({IMAGE: image, CAPTION: caption.text}, caption.where)
+            yield LocatedRow({IMAGE: image, CAPTION: caption.text}, caption.location)
 
 
 def _captions(files: list[File], images: list[Path], folder: File) -> Iterator[Caption]:

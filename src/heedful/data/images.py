@@ -267,9 +267,9 @@ def with_images(row: LocatedRow[Row], columns: Sequence[str], root: Path) -> Loc
     paths = {column: row.row[column] for column in columns if isinstance(row.row.get(column), str)}
     if not paths:
         return row
-    folder = (root / row.where.name).parent
+    folder = (root / row.location.name).parent
     images = {
-        column: LazyImage(folder / path, path) if path else LazyImage.missing(row.where)
+        column: LazyImage(folder / path, path) if path else LazyImage.missing(row.location)
         for column, path in paths.items()
     }
-    return LocatedRow({**row.row, **images}, row.where)
+    return LocatedRow({**row.row, **images}, row.location)

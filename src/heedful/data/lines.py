@@ -43,7 +43,7 @@ class LocatedRow(NamedTuple, Generic[RowT]):
     """A row and its location."""
 
     row: RowT
-    where: Location
+    location: Location
 
 
 Rows = Iterator[LocatedRow[Row]]

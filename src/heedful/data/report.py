@@ -117,11 +117,11 @@ class Longest:
 
     column: str
     tokens: int
-    where: Location
+    location: Location
 
     def __str__(self) -> str:
         """Format as text."""
-        return f"longest {self.column}: {self.where}, {self.tokens:,} tokens"
+        return f"longest {self.column}: {self.location}, {self.tokens:,} tokens"
 
 
 @dataclass
@@ -204,7 +204,7 @@ class DataReport:
             counts = self.columns[column]
             counts.lengths[len(ids)] += 1
             if counts.longest is None or len(ids) > counts.longest.tokens:
-                counts.longest = Longest(column, len(ids), located.where)
+                counts.longest = Longest(column, len(ids), located.location)
             if column in self.unknown:
                 counts.unknown += int(np.count_nonzero(np.asarray(ids) == self.unknown[column]))
 
@@ -272,16 +272,16 @@ def keep(
         report.rows += 1
         unchecked = {column: full_row.row[column] for column in beside if column in full_row.row}
         checked: Encoded = LocatedRow(
-            {c: x for c, x in full_row.row.items() if c not in unchecked}, full_row.where
+            {c: x for c, x in full_row.row.items() if c not in unchecked}, full_row.location
         )
         all_limits = [*filter.limits(checked.row), *limits]
         reason = _reason_to_drop(checked, filter, all_limits)
         if reason is not None:
-            report.drop(reason, checked.where)
+            report.drop(reason, checked.location)
             continue
         truncated = _truncate(checked, all_limits, report)
         report.count(truncated)
-        yield LocatedRow({**truncated.row, **unchecked}, truncated.where)
+        yield LocatedRow({**truncated.row, **unchecked}, truncated.location)
     if report.kept == 0:
         raise DataError("\n  ".join(["no rows left after filtering", *report.lines()]))
 
@@ -311,6 +311,6 @@ def _truncate(located: Encoded, limits: Sequence[Limit], report: DataReport) -> 
     row = located.row
     for limit in limits:
         if limit.excess(row) is not None:
-            report.truncated[limit.reason].add(located.where)
+            report.truncated[limit.reason].add(located.location)
             row = limit.truncate(row)
-    return LocatedRow(row, located.where)
+    return LocatedRow(row, located.location)

@@ -97,9 +97,9 @@ class BesideSource(Source):
             row: Row = {}
             for part in parts:
                 if duplicates := row.keys() & part.row.keys():
-                    raise DataError(f"{part.where}: column {min(duplicates)!r} is also in another source")
+                    raise DataError(f"{part.location}: column {min(duplicates)!r} is also in another source")
                 row |= part.row
-            yield LocatedRow(row, parts[0].where)
+            yield LocatedRow(row, parts[0].location)
 
 
 class ChainSource(Source):

@@ -52,7 +52,9 @@ def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> 
     for row in open_source(source, root):
         for column in required:
             if column not in row.row:
-                raise DataError(f"{row.where}: there is no column {column!r}; the row has {sorted(row.row)}")
+                raise DataError(
+                    f"{row.location}: there is no column {column!r}; the row has {sorted(row.row)}"
+                )
         yield with_images(_joined(row, columns), columns.images, root)
 
 
@@ -66,8 +68,10 @@ def _joined(row: LocatedRow[Row], columns: Columns) -> LocatedRow[Row]:
     for column in lists:
         n = len(row.row[column])
         if n != 1 and column in columns.single:
-            raise DataError(f"{row.where}: the column {column!r} holds a list of {n}: one {column} is wanted")
-    return LocatedRow({**row.row, **{column: " ".join(row.row[column]) for column in lists}}, row.where)
+            raise DataError(
+                f"{row.location}: the column {column!r} holds a list of {n}: one {column} is wanted"
+            )
+    return LocatedRow({**row.row, **{column: " ".join(row.row[column]) for column in lists}}, row.location)
 
 
 def find_sources(recipe: Recipe, root: Path) -> None:

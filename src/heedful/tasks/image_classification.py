@@ -207,17 +207,17 @@ class ImageClassification(Task):
         processor = self.processor
         for row in rows:
             report.rows += 1
-            label = number_of(row.row[LABEL], processor.labels, row.where)
+            label = number_of(row.row[LABEL], processor.labels, row.location)
             try:
                 pixels: Any = processor.reader.pixels(row.row[IMAGE]).reshape(-1)
             except DataError as error:
                 if not self.drops_unreadable:
                     raise DataError(f"{error} ({LEFT_OUT})") from None
-                report.drop("unreadable", row.where)
+                report.drop("unreadable", row.location)
                 continue
             report.kept += 1
             report.classes[row.row[LABEL]] += 1
-            yield LocatedRow({IMAGE: pixels, LABEL: [label]}, row.where)
+            yield LocatedRow({IMAGE: pixels, LABEL: [label]}, row.location)
         if report.kept == 0:
             raise DataError("\n  ".join(["no row can be used", *report.lines()]))
 

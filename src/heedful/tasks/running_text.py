@@ -74,8 +74,8 @@ class RunningTextTask(Task):
             for piece in encode_long(tokenizer, located.row[TEXT]):
                 length += len(piece)
                 counts.unknown += piece.count(tokenizer.specials.unknown)
-                yield LocatedRow({TEXT: piece}, located.where)
-            yield LocatedRow({TEXT: [tokenizer.specials.end]}, located.where)
+                yield LocatedRow({TEXT: piece}, located.location)
+            yield LocatedRow({TEXT: [tokenizer.specials.end]}, located.location)
             counts.lengths[length] += 1
             report.rows += 1
             report.kept += 1

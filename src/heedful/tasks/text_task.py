@@ -309,7 +309,7 @@ class WholeTextTask(TextTask):
     def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
         """Yield the ids of the texts, and those of the answer."""
         for row, ids in encoded(dict.fromkeys(self.texts, self.processor.text), rows):
-            yield LocatedRow({**ids, LABEL: self.target_ids(row)}, row.where)
+            yield LocatedRow({**ids, LABEL: self.target_ids(row)}, row.location)
 
     def limits(self) -> Sequence[TemplateLimit]:
         """Return one limit, that all texts of a row share."""

@@ -343,7 +343,7 @@ class Translation(Seq2SeqTask):
         if self.recipe.objective.guided is None:
             return keep(self.processor.encode(rows), filter, report)
         encoded = encode_linked(self.processor, rows, report)
-        return cut_links(keep(encoded, filter, report, beside=[ALIGNMENT]))
+        return cut_links(keep(encoded, filter, report, unchecked_columns=[ALIGNMENT]))
 
     def n_ids(self) -> Mapping[str, int]:
         """Of texts, those of their tokenizers; links are positions."""

@@ -229,12 +229,12 @@ class Captioning(Seq2SeqTask):
             except DataError as error:
                 if not self.drops_unreadable:
                     # An image without a name of its own is called by its row.
-                    where = "" if str(image) == str(row.where) else f"{row.where}: "
+                    where = "" if str(image) == str(row.location) else f"{row.location}: "
                     raise DataError(f"{where}{error} ({LEFT_OUT})") from None
                 report.rows += 1
-                report.drop("unreadable", row.where)
+                report.drop("unreadable", row.location)
                 continue
-            yield LocatedRow({IMAGE: numbers, **ids}, row.where)
+            yield LocatedRow({IMAGE: numbers, **ids}, row.location)
 
     def n_ids(self) -> Mapping[str, int]:
         """A byte for each number of an image."""
@@ -307,7 +307,7 @@ class Captioning(Seq2SeqTask):
         check_language(self.recipe.evaluation.language)
         report = DataReport()
         empty = Filter(empty=self.recipe.data.filter.empty)
-        kept: list[Any] = list(keep(images, empty, report, beside=(IMAGE,)))
+        kept: list[Any] = list(keep(images, empty, report, unchecked_columns=(IMAGE,)))
         return kept, report.dropped
 
     @property

@@ -33,7 +33,7 @@ def words_and_tags(row: LocatedRow[Row]) -> tuple[list[str], list[str]]:
     """
     words, tags = (of if isinstance(of, list) else split(of) for of in (row.row[WORDS], row.row[TAGS]))
     if len(words) != len(tags):
-        raise DataError(f"{row.where}: {len(words)} words but {len(tags)} tags: every word needs one")
+        raise DataError(f"{row.location}: {len(words)} words but {len(tags)} tags: every word needs one")
     return words, tags
 
 

@@ -294,7 +294,7 @@ class LanguageModelling(RunningTextTask):
         scores += loads()
         ends = np.flatnonzero(ids == self.processor.text.specials.end)
         notes = counted_notes(self.processor.text, "", report.columns[TEXT], predicted=True)
-        places = [str(row.where) for row in documents]
+        places = [str(row.location) for row in documents]
         return Evaluation(split, scores, notes=notes, records=lambda: _documents(places, ends, log_probs))
 
 

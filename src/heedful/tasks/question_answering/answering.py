@@ -91,7 +91,7 @@ def answer_span(row: LocatedRow[Row]) -> Span | str | None:
         first = passage.find(answer)
         return "the answer is not in the passage" if first < 0 else (first, first + len(answer))
     if not start.isdecimal():
-        raise DataError(f"{row.where}: start is {start!r}, expected a whole number")
+        raise DataError(f"{row.location}: start is {start!r}, expected a whole number")
     first = int(start)
     stands = passage[first : first + len(answer)] == answer
     return (first, first + len(answer)) if stands else "the answer is not where start says"

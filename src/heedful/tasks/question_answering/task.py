@@ -275,9 +275,9 @@ class QuestionAnswering(TextTask):
                     continue
                 span = _TOO_LONG
             if recipe.data.missing == "error":
-                raise DataError(f"{row.where}: {span} (`missing: drop` leaves such rows out)")
+                raise DataError(f"{row.location}: {span} (`missing: drop` leaves such rows out)")
             report.rows += 1
-            report.drop(span, row.where)
+            report.drop(span, row.location)
 
     def limits(self) -> Sequence[ColumnLimit]:
         """Long passages are read in windows; a question is not."""
@@ -382,4 +382,4 @@ def _encoded(tokenizer: Tokenizer, row: LocatedRow[Row], span: Span | None) -> E
     if span is not None and (covering := passage.covering(span)) is not None:
         first, last = covering
         marks[first : last + 1] = [1] * (last + 1 - first)
-    return LocatedRow({QUESTION: question.ids, PASSAGE: passage.ids, ANSWER: marks}, row.where)
+    return LocatedRow({QUESTION: question.ids, PASSAGE: passage.ids, ANSWER: marks}, row.location)
