@@ -251,7 +251,7 @@ def keep(
     rows: Iterable[Encoded],
     filter: Filter,
     report: DataReport,
-    beside: Collection[str] = (),
+    unchecked_columns: Collection[str] = (),
     limits: Sequence[Limit] = (),
 ) -> Iterator[Encoded]:
     """Yield the rows that pass the filter, truncated if the filter says so, and fill the report.
@@ -262,7 +262,7 @@ def keep(
         rows: ids by column.
         filter: the filter.
         report: the report to fill.
-        beside: columns that are passed through unchecked.
+        unchecked_columns: columns that are passed through unchecked.
         limits: further limits, applied after those of the filter.
 
     Raises:
@@ -270,7 +270,7 @@ def keep(
     """
     for full_row in rows:
         report.rows += 1
-        unchecked = {column: full_row.row[column] for column in beside if column in full_row.row}
+        unchecked = {column: full_row.row[column] for column in unchecked_columns if column in full_row.row}
         checked: Encoded = LocatedRow(
             {c: x for c, x in full_row.row.items() if c not in unchecked}, full_row.location
         )
