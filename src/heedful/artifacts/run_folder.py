@@ -90,17 +90,17 @@ class RunFolder:
             raise self._missing_card()
         card = read_json(self.card)
         if not isinstance(card, dict):
-            raise self._damaged_card("it holds no JSON object")
+            raise self._damaged_card("expected a JSON object")
         version = card.get("version")
         if not isinstance(version, int):
-            raise self._damaged_card("it does not say of which format version it is")
+            raise self._damaged_card("the format version is missing or not an integer")
         if version != FORMAT:
-            hint = "; a newer heedful has made it: upgrade heedful" if version > FORMAT else ""
+            hint = "; written by a newer version: upgrade heedful" if version > FORMAT else ""
             raise RequestError(
                 f"{self.card}: format version {version}, but this heedful reads {FORMAT}{hint}"
             )
         if not is_intact(card):
-            raise self._damaged_card("its content is not what was written")
+            raise self._damaged_card("its content does not match its SHA-256")
         if not isinstance(card.get("files"), dict):
             raise self._damaged_card("it does not list the run's files")
         return card
@@ -112,7 +112,7 @@ class RunFolder:
             )
         if self.recipe.is_file():
             return RequestError(
-                f"{self.path}: training has not made its first checkpoint; "
+                f"{self.path}: training has not written its first checkpoint; "
                 "continue it with `heedful train --resume`"
             )
         return RequestError(f"{self.path} is not a run: it has no {self.card.name}")
@@ -126,33 +126,31 @@ class RunFolder:
         return f"restore it from a copy{alternative}"
 
     def check_started(self) -> None:
-        """Compare the files that a training under way, or interrupted, is made from with what was written.
+        """Check the files of an unfinished training against the hashes in ``started.json``.
 
         Raises:
-            DamagedError: a file, or the list of them, is not what was written.
+            DamagedError: a file or the list of files does not match its hash.
         """
         if not self.started.exists():
             return
         record = read_json(self.started)
         if not isinstance(record, dict) or not is_intact(record) or not isinstance(record.get("files"), dict):
             raise DamagedError(
-                f"{self.started}: damaged: its content is not what was written; restore it from a copy"
+                f"{self.started}: damaged: its content does not match its SHA-256; restore it from a copy"
             )
         self.check_files(record)
 
     def check_files(self, card: JsonMapping) -> None:
-        """Compare the run's files with the sizes and hashes on its card.
+        """Check the run's files against the sizes and hashes on its card.
 
         Raises:
-            DamagedError: a file is not what was written.
+            DamagedError: a file is missing, or does not match its size or hash.
         """
         for name, expected in card["files"].items():
             path = self.path / name
             is_entry = isinstance(expected, dict) and isinstance(expected.get("sha256"), str)
             if not (is_entry and isinstance(expected.get("bytes"), int) and Path(name).name == name):
-                raise DamagedError(
-                    f"{self.card}: damaged: of {name!r} it has no number of bytes and no SHA-256"
-                )
+                raise DamagedError(f"{self.card}: damaged: expected bytes and sha256 of the file {name!r}")
             # Training writes only the weights again, from checkpoints.
             remedy = self._remedy if path == self.weights else "restore it from a copy"
             if not path.is_file():
@@ -160,10 +158,10 @@ class RunFolder:
             size = path.stat().st_size
             if size != expected["bytes"]:
                 raise DamagedError(
-                    f"{path}: damaged: it has {size} bytes, and {expected['bytes']} were written; {remedy}"
+                    f"{path}: damaged: expected {expected['bytes']} bytes, got {size}; {remedy}"
                 )
             if sha256(path) != expected["sha256"]:
-                raise DamagedError(f"{path}: damaged: its content is not what was written; {remedy}")
+                raise DamagedError(f"{path}: damaged: its content does not match its SHA-256; {remedy}")
 
     def hashes(self, paths: Iterable[Path]) -> dict[str, JsonObject]:
         """Return hash and size of files of the run by name, as the card lists them."""
@@ -232,7 +230,7 @@ def read_labels(path: Path) -> tuple[str, ...]:
     """
     labels = read_entry(path, "labels", list)
     if not labels or not all(isinstance(label, str) for label in labels):
-        raise DamagedError(f"{path}: damaged: its labels are no texts; restore the file from a copy")
+        raise DamagedError(f"{path}: damaged: the labels must be strings; restore the file from a copy")
     return tuple(labels)
 
 
@@ -267,7 +265,7 @@ def _lock(folder: Path) -> int | None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RequestError(f"{folder}: the folder cannot be made ({error.strerror})") from None
+            raise RequestError(f"{folder}: cannot create the folder ({error.strerror})") from None
         if fcntl is None:
             return None
         try:
@@ -276,7 +274,7 @@ def _lock(folder: Path) -> int | None:
             return None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Whoever had locked the folder may have removed it before; then the lock is of no use.
+            # The process that held the lock may have removed the folder; then this lock is on a deleted folder.
             if os.path.samestat(folder.stat(), os.fstat(handle)):
                 return handle
         except BlockingIOError:

@@ -181,8 +181,8 @@ class GPT2:
             recipe["task"]["add_special_tokens"] = framed
             if recipe["task"]["pairs"] and not framed:
                 raise RequestError(
-                    f"{checkpoint.path}: reads pairs, and its tokenizer puts nothing between two texts: "
-                    "heedful puts an end token before them and one behind each"
+                    f"{checkpoint.path}: reads pairs, but its tokenizer adds no token between two texts; "
+                    "heedful adds an end token before the first text and one after each"
                 )
             tensors = with_bias(
                 tensors, 1 if head.task == NUMBERS else processor.sizes[-1], str(checkpoint.weights)
@@ -190,7 +190,7 @@ class GPT2:
         notes += settings.unread_notes(_HARMLESS)
         missing = [SPECIALS.names[our] for our in range(len(SPECIALS)) if numbering.theirs[our] is None]
         notes.append(
-            f"{', '.join(missing)} have no row in the source: they got its mean, and are never written"
+            f"{', '.join(missing)} have no row in the source: they get the mean row and are never generated"
         )
         names = table(config, numbering, head.rows(processor) if head else None)
         return imported_model(checkpoint, recipe, processor, names, tensors, notes)
@@ -229,7 +229,7 @@ class GPT2:
             config_json |= write_head(run)
             config_json |= {"architectures": [_CLASS], "pad_token_id": numbering.theirs[SPECIALS.pad]}
             if without_bias(tensors):
-                notes.append("the head's bias went into that of the last norm: GPT-2's head has none")
+                notes.append("the head's bias was added to the bias of the last norm: GPT-2's head has none")
         files = {TOKENIZER: content, **settings_file(config.context, special_tokens)}
         return ExportedModel(config_json, tensors, files, notes)
 
@@ -237,7 +237,7 @@ class GPT2:
 def _configuration(settings: Settings) -> tuple[LanguageModelConfig, list[str]]:
     """Read the model configuration; return it with notes about differences."""
     settings.refuse("scale_attn_by_inverse_layer_idx", "heedful scales attention alike in every layer")
-    settings.refuse("add_cross_attention", "heedful's language models read no second sequence")
+    settings.refuse("add_cross_attention", "language models with cross-attention are not supported")
     settings.refuse("quantization_config", "quantised weights are not read", (None,))
     section, notes = read_keys(settings, KEYS), []
     context, dropout = section["context"], section["dropout"]

@@ -271,7 +271,7 @@ def _problems(
     for their, shape in shapes.items():
         tensor = tensors[names[their]] if their in names else None
         if tensor is not None and list(tensor.shape) != shape:
-            problems.append(f"{names[their]} is {list(tensor.shape)} in the file, and should be {shape}")
+            problems.append(f"{names[their]} has shape {list(tensor.shape)} in the file, expected {shape}")
         elif tensor is not None and not tensor.is_floating_point():
             dtype = str(tensor.dtype).removeprefix("torch.")
             problems.append(f"{names[their]} holds {dtype}: quantised weights are not read")

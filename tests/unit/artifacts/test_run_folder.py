@@ -90,7 +90,7 @@ def test_another_format_version_is_told(tmp_path, version, advice):
 @pytest.mark.parametrize("card", [{}, {"version": None}, {"version": "1", "files": {}}])
 def test_a_card_without_a_version_is_damaged(tmp_path, card):
     write_json(tmp_path / "run.json", card)
-    with pytest.raises(DamagedError, match="damaged: it does not say of which format version it is"):
+    with pytest.raises(DamagedError, match="damaged: the format version is missing or not an integer"):
         RunFolder(tmp_path).read_card()
 
 

@@ -167,8 +167,11 @@ def test_what_heedful_cannot_express_is_refused_by_its_key(changed, tmp_path, va
     [
         ({"n_layer": 2}, "unknown: transformer.h.2.attn.c_attn.bias"),
         ({"n_layer": 4}, "missing: transformer.h.3.attn.c_attn.bias"),
-        ({"n_inner": 30}, "transformer.h.0.mlp.c_fc.weight is [22, 31] in the file, and should be [22, 30]"),
-        ({"n_positions": 14}, "transformer.wpe.weight is [13, 22] in the file, and should be [14, 22]"),
+        (
+            {"n_inner": 30},
+            "transformer.h.0.mlp.c_fc.weight has shape [22, 31] in the file, expected [22, 30]",
+        ),
+        ({"n_positions": 14}, "transformer.wpe.weight has shape [13, 22] in the file, expected [14, 22]"),
         ({"tie_word_embeddings": False}, "missing: lm_head.weight"),
     ],
 )
