@@ -183,7 +183,7 @@ class _Buffer:
 
     @property
     def offsets(self) -> Ids:
-        """Where each row begins, and the end of the last, ``[rows + 1]``."""
+        """The start of each row, and the end of the last, ``[rows + 1]``."""
         return np.concatenate([[0], np.cumsum(np.frombuffer(self.lengths, np.int64), dtype=np.int64)])
 
     def append(self, ids: Sequence[int] | np.ndarray) -> None:

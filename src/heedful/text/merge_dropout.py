@@ -91,7 +91,7 @@ class MergeDropout:
 
 
 def _merge(pieces: Sequence[int], positions: set[int], merged: int) -> Iterator[int]:
-    """Merge each pair that begins at one of the places; of two overlapping pairs, only the first."""
+    """Merge each pair that begins at one of the positions; of two overlapping pairs, only the first."""
     position = 0
     while position < len(pieces):
         yield merged if position in positions else pieces[position]

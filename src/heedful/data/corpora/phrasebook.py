@@ -37,7 +37,7 @@ HELD_OUT = {
 
 @cache
 def _partners(language: str) -> dict[str, list[tuple[str, str]]]:
-    """Return for the first lemma of every held-out pair the second, and the split that has the pair."""
+    """Map the first lemma of each held-out pair to the second lemmas and their splits."""
     partners: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for split, pairs in HELD_OUT[language].items():
         for first, second in pairs:
