@@ -274,7 +274,7 @@ def _lock(folder: Path) -> int | None:
             return None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # If the previous holder removed the folder meanwhile, this lock is on a deleted folder: try again.
+            # If the previous holder has removed the folder, this lock is on a deleted folder: try again.
             if os.path.samestat(folder.stat(), os.fstat(handle)):
                 return handle
         except BlockingIOError:
