@@ -202,7 +202,7 @@ def _library(model: SubwordModel) -> Library:
 
 
 def _normalizers(config: PreprocessingConfig) -> list[normalizers.Normalizer]:
-    """Return the normalizers of the text preprocessing (`heedful.text.normalisation.Preprocessing`)."""
+    """Return the normalizers of the text preprocessing (`heedful.text.configuration.PreprocessingConfig`)."""
     forms: dict[str, list[normalizers.Normalizer]] = {
         "none": [],
         "nfc": [normalizers.NFC()],

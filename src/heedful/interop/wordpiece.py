@@ -51,7 +51,7 @@ _MODEL = {"type": "WordPiece", "continuing_subword_prefix": CONTINUES, "max_inpu
 
 
 # Defaults of BERT's tokenizer class.
-_USUAL = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
+_DEFAULTS = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
 
 # Options of tokenizer_config.json, and their names in the library's normalizer.
 _OPTIONS = {
@@ -155,14 +155,14 @@ def _from_lines(checkpoint: Checkpoint) -> _TokenizerFiles:
         ids[line] = index
     options = checkpoint.settings(SETTINGS)
     return _TokenizerFiles(
-        path, ids, frozenset(), _specials(options), _cleaning(_normaliser(options, _USUAL))
+        path, ids, frozenset(), _specials(options), _cleaning(_normaliser(options, _DEFAULTS))
     )
 
 
-def _normaliser(options: Settings, usual: JsonMapping) -> JsonObject:
-    """Return the normalizer requested by tokenizer_config.json; missing options are ``usual``."""
+def _normaliser(options: Settings, defaults: JsonMapping) -> JsonObject:
+    """Return the normalizer requested by tokenizer_config.json; missing options are ``defaults``."""
     requested = {ours: options.get(key, bool) for key, ours in _OPTIONS.items()}
-    return {**usual, **{key: value for key, value in requested.items() if value is not None}}
+    return {**defaults, **{key: value for key, value in requested.items() if value is not None}}
 
 
 def _check_cleaning(options: Settings, normaliser: JsonMapping, *, is_generic: bool) -> None:
@@ -174,7 +174,7 @@ def _check_cleaning(options: Settings, normaliser: JsonMapping, *, is_generic: b
     Raises:
         RequestError: names the option.
     """
-    requested = _normaliser(options, normaliser if is_generic else _USUAL)
+    requested = _normaliser(options, normaliser if is_generic else _DEFAULTS)
     configured, applied = _cleaning(requested).model_dump(), _cleaning(normaliser).model_dump()
     for key, name in _CLEANING.items():
         if configured[name] != applied[name]:

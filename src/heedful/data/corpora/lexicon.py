@@ -130,7 +130,7 @@ class Determiner(NamedTuple):
 
 
 class Time(NamedTuple):
-    """An adverbial of time, as a `heedful.data.corpora.grammar.pattern`."""
+    """An adverbial of time, in the format of `heedful.data.corpora.grammar.parse_tokens`."""
 
     english: str
     german: str
