@@ -291,7 +291,7 @@ def test_a_run_of_another_format_version(heedful, own_run, tmp_path):
     (own_run / "run.json").write_text(json.dumps({**card, "version": 7}))
     refused(heedful("predict", own_run, cwd=tmp_path), "run.json: format version 7, but this heedful reads 1")
     done = heedful("predict", own_run, cwd=tmp_path)
-    assert done.err.rstrip().endswith("a newer heedful has made it: upgrade heedful")
+    assert done.err.rstrip().endswith("written by a newer version: upgrade heedful")
     refused(
         heedful("predict", own_run / "run.json", cwd=tmp_path),
         f"it is a file; give the run's folder {own_run}",
@@ -319,7 +319,7 @@ def test_weights_that_were_cut_off(heedful, own_run, tmp_path):
     size = weights.stat().st_size
     os.truncate(weights, size - 7)
     done = heedful("predict", own_run, cwd=tmp_path)
-    refused(done, f"{weights}: damaged: it has {size - 7} bytes, and {size} were written", status=1)
+    refused(done, f"{weights}: damaged: expected {size} bytes, got {size - 7}", status=1)
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "recipe.yaml", "target.tokenizer.json"])

@@ -1234,7 +1234,7 @@ def _masked(rows: Sequence[int]) -> Batch:
     """Spans are hidden, and whether the second text follows is asked."""
     masking = Masking(3, 7, V_TARGET, rate=0.4, begins_word=np.ones(V_TARGET, bool), spans=SpanLengths())
     sequences = [np.concatenate([[4], np.arange(7, 16 + row), [5]]) for row in rows]
-    hidden = [masking.hide(sequence, Draw(row)) for sequence, row in zip(sequences, rows, strict=True)]
+    hidden = [masking.mask_tokens(sequence, Draw(row)) for sequence, row in zip(sequences, rows, strict=True)]
     return Batch.masked(sequences, hidden, classes=[row % 2 for row in rows])
 
 

@@ -45,7 +45,7 @@ def hidden_windows(text, kind, rounds=ROUNDS, **options):
         draw = Draw(11, number)
         start = draw.below(len(ids) - N)
         window = ids[start : start + N]
-        yield window, made.hide(window, draw)
+        yield window, made.mask_tokens(window, draw)
 
 
 def likely(successes, n, p):
@@ -55,7 +55,7 @@ def likely(successes, n, p):
 @pytest.mark.parametrize("kind", KINDS)
 def test_fifteen_in_a_hundred_tokens_are_chosen(text, kind):
     """Single tokens to the last one; whole words and spans on average, as far as few rounds can tell."""
-    counts = np.array([len(hidden.places) for _, hidden in hidden_windows(text, kind)])
+    counts = np.array([len(hidden.positions) for _, hidden in hidden_windows(text, kind)])
     if kind == "tokens":
         assert set(counts) <= {37, 38}
         assert likely((counts == 38).sum(), ROUNDS, 0.15 * N - 37)
@@ -70,7 +70,7 @@ def test_eight_tenths_are_masked_one_is_random_one_stays(text, kind):
     """Within binomial error. Spans share their fate: of each, one token counts."""
     masked = kept = n = 0
     for window, hidden in hidden_windows(text, kind):
-        places = hidden.places[hidden.within == 0] if kind == "spans" else hidden.places
+        places = hidden.positions[hidden.within == 0] if kind == "spans" else hidden.positions
         masked += (hidden.ids[places] == MASK).sum()
         kept += (hidden.ids[places] == window[places]).sum()
         n += len(places)

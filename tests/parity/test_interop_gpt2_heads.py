@@ -122,7 +122,7 @@ def test_a_run_that_was_trained_here_answers_the_same_there(make_run, tmp_path, 
     inputs = [(text, "a mat") for text in PROMPTS] if pairs else TEXTS
     wanted = our_logits(run, inputs)
     out = export_run(folder, "gpt2", log=said.append)
-    assert any("the head's bias went into that of the last norm" in line for line in said)
+    assert any("the head's bias was added to the bias of the last norm" in line for line in said)
     model, told = transformers.GPT2ForSequenceClassification.from_pretrained(out, output_loading_info=True)
     assert not any(told.values()), told
     close(their_logits(model, transformers.AutoTokenizer.from_pretrained(out), inputs), wanted)
@@ -143,8 +143,8 @@ def change(folder, **values):
         ({"problem_type": "multi_label_classification"}, "problem_type: 'multi_label_classification'"),
         ({"id2label": {"0": "a", "1": "a", "2": "b"}}, "id2label"),
         ({"architectures": ["GPT2ForTokenClassification"]}, "architectures: GPT2ForTokenClassification"),
-        ({"id2label": {"0": "a", "1": "b"}}, "score.weight is [3, 22] in the file, and should be [2, 22]"),
-        ({"task_specific_params": {"heedful": {"pairs": True}}}, "puts nothing between two texts"),
+        ({"id2label": {"0": "a", "1": "b"}}, "score.weight has shape [3, 22] in the file, expected [2, 22]"),
+        ({"task_specific_params": {"heedful": {"pairs": True}}}, "adds no token between two texts"),
     ],
 )
 def test_what_heedful_cannot_express_is_refused_by_its_key(tmp_path, values, message):

@@ -132,7 +132,7 @@ def test_greedily_it_writes_what_marian_writes(theirs):
         generator = Generator(ours.eval())
         with torch.inference_mode():
             first = generator.prefill(Tokens.of([[source[i] for i in ids]]), Tokens.of([[SPECIALS.start]]))
-            never = SPECIALS.never_written
+            never = SPECIALS.never_generated
             request = Request(first, generator.step, end=SPECIALS.end, max_lengths=[13], forbidden=never)
             (hypothesis,) = greedy(request)
         theirs_of = numberings.target.theirs

@@ -16,22 +16,22 @@ from heedful.typing import JsonObject
 PACKAGES = ("torch", "tokenizers", "numpy", "safetensors", "sacrebleu", "sacremoses", "pydantic", "pillow")
 
 
-def choose_device(wanted: str) -> torch.device:
+def choose_device(name: str) -> torch.device:
     """Resolve ``auto``: a GPU if there is one, else the CPU.
 
     Raises:
         RequestError: the device is unknown, or this machine does not have it.
     """
-    if wanted == "auto":
+    if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        device = torch.device(wanted)
+        device = torch.device(name)
     except RuntimeError:
-        raise RequestError(f"--device {wanted}: no such device; use auto, cpu, cuda or cuda:0") from None
+        raise RequestError(f"--device {name}: no such device; use auto, cpu, cuda or cuda:0") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise RequestError(f"--device {wanted}: this machine has no GPU that torch can use; use cpu or auto")
+        raise RequestError(f"--device {name}: this machine has no GPU that torch can use; use cpu or auto")
     if device.type not in {"cpu", "cuda"}:
-        raise RequestError(f"--device {wanted}: heedful runs on cpu and cuda")
+        raise RequestError(f"--device {name}: heedful runs on cpu and cuda")
     return device
 
 

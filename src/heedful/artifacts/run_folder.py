@@ -73,7 +73,7 @@ class RunFolder:
         """Return whether there is a checkpoint, intact or damaged."""
         return any((self.path / "checkpoints").glob("step-*"))
 
-    def require(self) -> JsonObject:
+    def read_card(self) -> JsonObject:
         """Return the run's card.
 
         Raises:
@@ -83,24 +83,24 @@ class RunFolder:
         if not self.path.exists():
             raise RequestError(f"{self.path}: no such run")
         if self.path.is_file():
-            there = (self.path.parent / self.card.name).is_file()
-            instead = f" {self.path.parent}" if there else ""
-            raise RequestError(f"{self.path} is not a run: it is a file; give the run's folder{instead}")
+            has_card = (self.path.parent / self.card.name).is_file()
+            suggestion = f" {self.path.parent}" if has_card else ""
+            raise RequestError(f"{self.path} is not a run: it is a file; give the run's folder{suggestion}")
         if not self.card.is_file():
             raise self._missing_card()
         card = read_json(self.card)
         if not isinstance(card, dict):
-            raise self._damaged_card("it holds no JSON object")
+            raise self._damaged_card("expected a JSON object")
         version = card.get("version")
         if not isinstance(version, int):
-            raise self._damaged_card("it has no format version")
+            raise self._damaged_card("the format version is missing or not an integer")
         if version != FORMAT:
-            newer = "; a newer heedful has made it: upgrade heedful" if version > FORMAT else ""
+            hint = "; written by a newer version: upgrade heedful" if version > FORMAT else ""
             raise RequestError(
-                f"{self.card}: format version {version}, but this heedful reads {FORMAT}{newer}"
+                f"{self.card}: format version {version}, but this heedful reads {FORMAT}{hint}"
             )
         if not is_intact(card):
-            raise self._damaged_card("its content is not what was written")
+            raise self._damaged_card("its content does not match its SHA-256")
         if not isinstance(card.get("files"), dict):
             raise self._damaged_card("it does not list the run's files")
         return card
@@ -112,7 +112,7 @@ class RunFolder:
             )
         if self.recipe.is_file():
             return RequestError(
-                f"{self.path}: training has not made its first checkpoint; "
+                f"{self.path}: training has not written its first checkpoint; "
                 "continue it with `heedful train --resume`"
             )
         return RequestError(f"{self.path} is not a run: it has no {self.card.name}")
@@ -122,48 +122,46 @@ class RunFolder:
 
     @property
     def _remedy(self) -> str:
-        again = ", or train with --resume to write it again" if self.has_checkpoints else ""
-        return f"restore it from a copy{again}"
+        alternative = ", or train with --resume to write it again" if self.has_checkpoints else ""
+        return f"restore it from a copy{alternative}"
 
     def check_started(self) -> None:
-        """Compare the files that a training under way, or interrupted, is made from with what was written.
+        """Check the files of an unfinished training against the hashes in ``started.json``.
 
         Raises:
-            DamagedError: a file, or the list of them, is not what was written.
+            DamagedError: a file or the list of files does not match its hash.
         """
         if not self.started.exists():
             return
         record = read_json(self.started)
         if not isinstance(record, dict) or not is_intact(record) or not isinstance(record.get("files"), dict):
             raise DamagedError(
-                f"{self.started}: damaged: its content is not what was written; restore it from a copy"
+                f"{self.started}: damaged: its content does not match its SHA-256; restore it from a copy"
             )
         self.check_files(record)
 
     def check_files(self, card: JsonMapping) -> None:
-        """Compare the run's files with the sizes and hashes on its card.
+        """Check the run's files against the sizes and hashes on its card.
 
         Raises:
-            DamagedError: a file is not what was written.
+            DamagedError: a file is missing, or does not match its size or hash.
         """
-        for name, wanted in card["files"].items():
+        for name, expected in card["files"].items():
             path = self.path / name
-            is_entry = isinstance(wanted, dict) and isinstance(wanted.get("sha256"), str)
-            if not (is_entry and isinstance(wanted.get("bytes"), int) and Path(name).name == name):
-                raise DamagedError(
-                    f"{self.card}: damaged: of {name!r} it has no number of bytes and no SHA-256"
-                )
+            is_entry = isinstance(expected, dict) and isinstance(expected.get("sha256"), str)
+            if not (is_entry and isinstance(expected.get("bytes"), int) and Path(name).name == name):
+                raise DamagedError(f"{self.card}: damaged: expected bytes and sha256 of the file {name!r}")
             # Training writes only the weights again, from checkpoints.
             remedy = self._remedy if path == self.weights else "restore it from a copy"
             if not path.is_file():
                 raise DamagedError(f"{path}: missing, though it belongs to the run; {remedy}")
             size = path.stat().st_size
-            if size != wanted["bytes"]:
+            if size != expected["bytes"]:
                 raise DamagedError(
-                    f"{path}: damaged: it has {size} bytes, and {wanted['bytes']} were written; {remedy}"
+                    f"{path}: damaged: expected {expected['bytes']} bytes, got {size}; {remedy}"
                 )
-            if sha256(path) != wanted["sha256"]:
-                raise DamagedError(f"{path}: damaged: its content is not what was written; {remedy}")
+            if sha256(path) != expected["sha256"]:
+                raise DamagedError(f"{path}: damaged: its content does not match its SHA-256; {remedy}")
 
     def hashes(self, paths: Iterable[Path]) -> dict[str, JsonObject]:
         """Return hash and size of files of the run by name, as the card lists them."""
@@ -218,10 +216,10 @@ def read_entry(path: Path, key: str, kind: type[T]) -> T:
         DamagedError: there is no such key, or its value is not a ``kind``.
     """
     value = read_json(path)
-    found = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(found, kind):
+    entry = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(entry, kind):
         raise DamagedError(f"{path}: damaged: it has no {key!r}; restore the file from a copy")
-    return found
+    return entry
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
@@ -232,7 +230,7 @@ def read_labels(path: Path) -> tuple[str, ...]:
     """
     labels = read_entry(path, "labels", list)
     if not labels or not all(isinstance(label, str) for label in labels):
-        raise DamagedError(f"{path}: damaged: its labels must be texts; restore the file from a copy")
+        raise DamagedError(f"{path}: damaged: the labels must be strings; restore the file from a copy")
     return tuple(labels)
 
 
@@ -249,13 +247,13 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         RequestError: another process has locked it, or the folder cannot be created.
     """
-    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
     handle = _lock(folder)
     try:
         yield
     finally:
         with suppress(OSError):  # not empty, or a parent is in use by others
-            for path in new:
+            for path in created:
                 path.rmdir()
         if handle is not None:
             os.close(handle)
@@ -276,7 +274,7 @@ def _lock(folder: Path) -> int | None:
             return None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Whoever had locked the folder may have removed it before; then the lock is of no use.
+            # If the previous holder has removed the folder, this lock is on a deleted folder: try again.
             if os.path.samestat(folder.stat(), os.fstat(handle)):
                 return handle
         except BlockingIOError:

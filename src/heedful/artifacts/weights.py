@@ -42,12 +42,12 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], aliases: Mapping[st
     Raises:
         OSError: the file cannot be written.
     """
-    ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    cpu_tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     # Use a single metadata entry: safetensors writes several in an order that varies between runs.
     record = {"format": _FORMAT, "aliases": dict(sorted(aliases.items()))}
     metadata = {"heedful": json.dumps(record)}
     try:
-        save_file(ready, path, metadata)
+        save_file(cpu_tensors, path, metadata)
     except SafetensorError as error:
         raise OSError(str(error)) from error
 
@@ -101,8 +101,8 @@ def read_aliases(path: Path) -> dict[str, str]:
     aliases = record.get("aliases")
     if not isinstance(aliases, dict) or not all(isinstance(name, str) for name in aliases.values()):
         raise DamagedError(f"{path}: the metadata has no table of tied tensors ('aliases')")
-    if wrong := sorted(({*aliases.values()} - names) | (aliases.keys() & names)):
-        raise DamagedError(f"{path}: the table of tied tensors has an invalid entry {wrong[0]!r}")
+    if invalid := sorted(({*aliases.values()} - names) | (aliases.keys() & names)):
+        raise DamagedError(f"{path}: the table of tied tensors has an invalid entry {invalid[0]!r}")
     return aliases
 
 
@@ -141,38 +141,38 @@ def load_tensors(
     Raises:
         RequestError: they differ; the message names ``source`` and lists every difference.
     """
-    own, own_aliases = named_tensors(module)
-    held, wanted = {*tensors, *aliases}, {*own, *own_aliases}
+    parameters, model_aliases = named_tensors(module)
+    names, expected = {*tensors, *aliases}, {*parameters, *model_aliases}
     problems = [
-        *(f"unknown: {name}{nearest(name, wanted - held)}" for name in sorted(held - wanted)),
-        *(f"missing: {name}" for name in sorted(wanted - held)),
+        *(f"unknown: {name}{nearest(name, expected - names)}" for name in sorted(names - expected)),
+        *(f"missing: {name}" for name in sorted(expected - names)),
         *(
-            f"{name} has shape {list(tensor.shape)} in the file, {list(own[name].shape)} in the model"
+            f"{name} has shape {list(tensor.shape)} in the file, {list(parameters[name].shape)} in the model"
             for name, tensor in sorted(tensors.items())
-            if name in own and own[name].shape != tensor.shape
+            if name in parameters and parameters[name].shape != tensor.shape
         ),
-        *_ties(tensors, aliases, own_aliases),
+        *_ties(tensors, aliases, model_aliases),
     ]
     if problems:
         raise RequestError("\n  ".join([f"{source}: weights do not fit the model:", *problems]))
     with torch.no_grad():
-        for name, tensor in own.items():
+        for name, tensor in parameters.items():
             tensor.copy_(tensors[aliases.get(name, name)])
 
 
 def _ties(
-    tensors: Mapping[str, Tensor], aliases: Mapping[str, str], own_aliases: Mapping[str, str]
+    tensors: Mapping[str, Tensor], aliases: Mapping[str, str], model_aliases: Mapping[str, str]
 ) -> list[str]:
     """Return a message for each tie that the model lacks or that the file's tensors contradict."""
-    held = {**{name: name for name in tensors}, **aliases}
-    heads = {**{name: name for name in held}, **own_aliases}
+    file_names = {**{name: name for name in tensors}, **aliases}
+    model_names = {**{name: name for name in file_names}, **model_aliases}
     problems = [
-        f"{other} is tied to {name} in the file, but not in the model"
-        for other, name in sorted(aliases.items())
-        if name in heads and heads[other] != heads[name]
+        f"{alias} is tied to {name} in the file, but not in the model"
+        for alias, name in sorted(aliases.items())
+        if name in model_names and model_names[alias] != model_names[name]
     ]
-    for other, name in sorted(own_aliases.items()):
-        both = [held[n] for n in (other, name) if n in held]
-        if len(set(both)) == 2 and not torch.equal(tensors[both[0]], tensors[both[1]]):
-            problems.append(f"{other} is tied to {name} in the model, but a different tensor in the file")
+    for alias, name in sorted(model_aliases.items()):
+        sources = [file_names[n] for n in (alias, name) if n in file_names]
+        if len(set(sources)) == 2 and not torch.equal(tensors[sources[0]], tensors[sources[1]]):
+            problems.append(f"{alias} is tied to {name} in the model, but a different tensor in the file")
     return problems

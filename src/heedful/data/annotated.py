@@ -25,7 +25,7 @@ from heedful.data.lines import (
     read_text,
     rows_of_all,
 )
-from heedful.data.text import Index, field_at, texts_at, too_few
+from heedful.data.text import Index, field_at, texts_at, too_few_fields
 from heedful.errors import DataError
 from heedful.typing import JsonObject
 
@@ -59,31 +59,31 @@ class ConllSource(Source):
 
     def _sentences(self, file: File) -> Rows:
         sentence: list[LocatedRow[Row]] = []
-        for where, line in located_lines(file):
+        for location, line in located_lines(file):
             if line.strip():
-                sentence += self._word(line, where)
+                sentence += self._word(line, location)
             elif sentence:
                 yield _joined(sentence)
                 sentence = []
         if sentence:
             yield _joined(sentence)
 
-    def _word(self, line: str, where: Location) -> Rows:
+    def _word(self, line: str, location: Location) -> Rows:
         """Yield the fields of a line if it is a word."""
         fields = line.split("\t") if self.universal else line.split()
         if self.universal and (line.startswith("#") or NO_WORD.fullmatch(fields[0])):
             return
         if not self.universal and fields[0] == DOCUMENT:
             return
-        needed = max(self.columns.values())
-        if len(fields) <= needed:
-            raise DataError(too_few(where, fields, needed))
-        yield LocatedRow({column: fields[number] for column, number in self.columns.items()}, where)
+        last_field = max(self.columns.values())
+        if len(fields) <= last_field:
+            raise DataError(too_few_fields(location, fields, last_field))
+        yield LocatedRow({column: fields[number] for column, number in self.columns.items()}, location)
 
 
 def _joined(words: list[LocatedRow[Row]]) -> LocatedRow[Row]:
     columns = words[0].row
-    return LocatedRow({column: [word.row[column] for word in words] for column in columns}, words[0].where)
+    return LocatedRow({column: [word.row[column] for word in words] for column in columns}, words[0].location)
 
 
 class SquadSource(Source):
@@ -108,23 +108,27 @@ class SquadSource(Source):
 
 def _questions(file: File) -> Rows:
     try:
-        whole = json.loads(read_text(file))
+        root = json.loads(read_text(file))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{file.name}: invalid JSON ({error})") from None
-    number = 0
-    for article in _entries(whole, "data", file.name):
+    question_number = 0
+    for article in _entries(root, "data", file.name):
         for paragraph in _entries(article, "paragraphs", file.name):
             for question in _entries(paragraph, "qas", file.name):
-                number += 1
-                where = Location(f"{file.name}, question {number}")
-                answers = [] if question.get("is_impossible") else _entries(question, "answers", str(where))
+                question_number += 1
+                location = Location(f"{file.name}, question {question_number}")
+                answers = (
+                    [] if question.get("is_impossible") else _entries(question, "answers", str(location))
+                )
                 row = {
-                    "question": field_at(question, "question", where),
-                    "passage": field_at(paragraph, "context", where),
-                    "answer": [text for answer in answers for text in texts_at(answer, "text", where)],
-                    "start": [at for answer in answers for at in texts_at(answer, "answer_start", where)],
+                    "question": field_at(question, "question", location),
+                    "passage": field_at(paragraph, "context", location),
+                    "answer": [text for answer in answers for text in texts_at(answer, "text", location)],
+                    "start": [
+                        start for answer in answers for start in texts_at(answer, "answer_start", location)
+                    ],
                 }
-                yield LocatedRow(row, where)
+                yield LocatedRow(row, location)
 
 
 def _entries(record: object, field: str, name: str) -> list[JsonObject]:
@@ -133,12 +137,12 @@ def _entries(record: object, field: str, name: str) -> list[JsonObject]:
     Raises:
         DataError: if there is no such list.
     """
-    found = record.get(field) if isinstance(record, dict) else None
-    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+    entries = record.get(field) if isinstance(record, dict) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise DataError(
             f"{name}: expected a list {field!r} of objects; SQuAD files nest the lists data, paragraphs, qas"
         )
-    return found
+    return entries
 
 
 class IdxSource(Source):
@@ -159,22 +163,24 @@ class IdxSource(Source):
         return self._rows({column: find(path, root) for column, path in self.columns.items()})
 
     def _rows(self, files: dict[str, File]) -> Rows:
-        held = {column: _array(file) for column, file in files.items()}
-        if len({len(items) for items in held.values()}) > 1:
-            counts = ", ".join(f"{files[column].name} has {len(items):,}" for column, items in held.items())
+        arrays = {column: _array(file) for column, file in files.items()}
+        if len({len(items) for items in arrays.values()}) > 1:
+            counts = ", ".join(f"{files[column].name} has {len(items):,}" for column, items in arrays.items())
             raise DataError(f"the files must have the same number of items: {counts}")
-        first = next(iter(files.values())).name
-        for number, items in enumerate(zip(*held.values(), strict=True), 1):
-            where = Location(first, number)
-            yield LocatedRow({c: self._item(x, where) for c, x in zip(held, items, strict=True)}, where)
+        first_name = next(iter(files.values())).name
+        for row_number, items in enumerate(zip(*arrays.values(), strict=True), 1):
+            location = Location(first_name, row_number)
+            yield LocatedRow(
+                {c: self._item(x, location) for c, x in zip(arrays, items, strict=True)}, location
+            )
 
-    def _item(self, item: UInt8[np.ndarray, "..."], where: Location) -> LazyImage | str:
+    def _item(self, item: UInt8[np.ndarray, "..."], location: Location) -> LazyImage | str:
         if np.ndim(item) == 2:
-            return LazyImage(item, str(where))
+            return LazyImage(item, str(location))
         if self.names is None:
             return str(item)
         if item >= len(self.names):
-            raise DataError(f"{where}: label {item} has no name: `names` has {len(self.names)}")
+            raise DataError(f"{location}: label {item} has no name: `names` has {len(self.names)}")
         return self.names[item]
 
 
@@ -190,17 +196,18 @@ def _array(file: File) -> UInt8[np.ndarray, "..."]:
     content = b"".join(raw_lines(file))
     if len(content) < 4 or content[:2] != b"\0\0":
         raise DataError(f"{file.name}: not an IDX file: it begins with {content[:4].hex(' ') or 'nothing'}")
-    kind, n_axes = content[2], content[3]
-    if kind != 8 or n_axes not in (1, 3):
+    type_code, n_axes = content[2], content[3]
+    if type_code != 8 or n_axes not in (1, 3):
         raise DataError(
             f"{file.name}: must contain unsigned bytes (0x08) with one axis (labels) or three (images), got "
-            f"type {kind:#04x} with {n_axes} axes"
+            f"type {type_code:#04x} with {n_axes} axes"
         )
     start = 4 + 4 * n_axes
     shape = tuple(np.frombuffer(content[4:start].ljust(start - 4, b"\0"), dtype=">u4").tolist())
-    found, wanted = max(0, len(content) - start), math.prod(shape)
-    if found != wanted or len(content) < start:
+    n_values, expected = max(0, len(content) - start), math.prod(shape)
+    if n_values != expected or len(content) < start:
         raise DataError(
-            f"{file.name}: its header announces {wanted:,} values, got {found:,}; it is truncated or damaged"
+            f"{file.name}: its header announces {expected:,} values, got {n_values:,}; it is truncated or "
+            "damaged"
         )
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)

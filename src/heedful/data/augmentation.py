@@ -40,14 +40,14 @@ class Crop(Config):
 
     @model_validator(mode="after")
     def _fits(self) -> "Crop":
-        for name, (least, greatest) in (("area", self.area), ("aspect", self.aspect)):
-            if least > greatest:
-                raise ValueError(f"{name}=[{least:g}, {greatest:g}]: the smaller number must come first")
-        most = self.area[1]
-        if self.aspect[0] * most > 1 or self.aspect[1] < most:
+        for name, (lower, upper) in (("area", self.area), ("aspect", self.aspect)):
+            if lower > upper:
+                raise ValueError(f"{name}=[{lower:g}, {upper:g}]: the smaller number must come first")
+        max_area = self.area[1]
+        if self.aspect[0] * max_area > 1 or self.aspect[1] < max_area:
             raise ValueError(
-                f"a crop of area {most:g} and aspect {self.aspect[0]:g} to {self.aspect[1]:g} does not fit "
-                "into a square image; lower area, or set aspect closer to 1"
+                f"a crop of area {max_area:g} and aspect {self.aspect[0]:g} to {self.aspect[1]:g} does not "
+                "fit into a square image; lower area, or set aspect closer to 1"
             )
         return self
 
@@ -75,7 +75,7 @@ class Augmentation(Config):
 def augmented(
     pixels: UInt8[np.ndarray, "B C H W"],
     samples: Sequence[int],
-    how: Augmentation,
+    augmentation: Augmentation,
     *,
     seed: int,
     epoch: int,
@@ -86,35 +86,37 @@ def augmented(
     Args:
         pixels: the images; not modified.
         samples: the sample number of each image.
-        how: the augmentation.
+        augmentation: the augmentation.
         seed: determines each image's augmentation together with epoch and sample number.
         epoch: see ``seed``.
         fill: the value of each channel in an erased rectangle.
     """
-    if how.crop is not None:
-        pixels = cut(pixels, *pieces(uniforms(seed, epoch, samples, 4, CROPS), how.crop))
-    draw = uniforms(seed, epoch, samples, _NUMBERS)
-    if how.shift or how.flip:
-        pixels = _moved(pixels, draw[:, :3], how)
-    if how.erase:
-        pixels = _erased(pixels, draw[:, 3:], how.erase, fill)
+    if augmentation.crop is not None:
+        pixels = resized_crops(
+            pixels, *crop_boxes(uniforms(seed, epoch, samples, 4, CROPS), augmentation.crop)
+        )
+    draws = uniforms(seed, epoch, samples, _NUMBERS)
+    if augmentation.shift or augmentation.flip:
+        pixels = _shifted_and_flipped(pixels, draws[:, :3], augmentation)
+    if augmentation.erase:
+        pixels = _erased(pixels, draws[:, 3:], augmentation.erase, fill)
     return pixels
 
 
 def uniforms(
-    seed: int, epoch: int, samples: Sequence[int], n: int, of: int = IMAGES
+    seed: int, epoch: int, samples: Sequence[int], n: int, stream: int = IMAGES
 ) -> Float[np.ndarray, "B n"]:
     """Draw ``n`` numbers in [0, 1) for each sample, from one SplitMix64 sequence for each seed and epoch.
 
-    Each purpose ``of`` has its own sequence, so that one option does not change the numbers of another. A
+    Each purpose ``stream`` has its own sequence, so that one option does not change the numbers of another. A
     generator for each sample would take longer than the augmentation itself. Source: Steele, Lea and Flood
     2014, "Fast splittable pseudorandom number generators", figure 17 (the mixing function of Java 8).
     """
-    key = np.random.SeedSequence([seed, epoch], spawn_key=(of,)).generate_state(1, np.uint64)
-    places = np.asarray(samples, dtype=np.uint64)[:, None] * np.uint64(n) + np.arange(
+    key = np.random.SeedSequence([seed, epoch], spawn_key=(stream,)).generate_state(1, np.uint64)
+    counters = np.asarray(samples, dtype=np.uint64)[:, None] * np.uint64(n) + np.arange(
         1, n + 1, dtype=np.uint64
     )
-    z = _mixed(key + places * np.uint64(0x9E3779B97F4A7C15))
+    z = _mixed(key + counters * np.uint64(0x9E3779B97F4A7C15))
     return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
@@ -124,73 +126,75 @@ def _mixed(z: UInt64[np.ndarray, "B n"]) -> UInt64[np.ndarray, "B n"]:
     return z ^ (z >> np.uint64(31))
 
 
-def pieces(
-    draw: Float[np.ndarray, "B 4"], how: Crop
+def crop_boxes(
+    draws: Float[np.ndarray, "B 4"], crop: Crop
 ) -> tuple[Float[np.ndarray, "B 2"], Float[np.ndarray, "B 2"]]:
     """Return the top left corners and the heights and widths of crops, relative to the image's sides."""
-    area = how.area[0] + draw[:, 0] * (how.area[1] - how.area[0])
+    area = crop.area[0] + draws[:, 0] * (crop.area[1] - crop.area[0])
     # Neither side, √(area / aspect) and √(area · aspect), is longer than the image's.
-    least, greatest = np.maximum(how.aspect[0], area), np.minimum(how.aspect[1], 1 / area)
-    aspect = least * (greatest / least) ** draw[:, 1]
+    lower, upper = np.maximum(crop.aspect[0], area), np.minimum(crop.aspect[1], 1 / area)
+    aspect = lower * (upper / lower) ** draws[:, 1]
     sides = np.minimum(np.sqrt(np.stack([area / aspect, area * aspect], axis=1)), 1.0)
-    return draw[:, 2:] * (1 - sides), sides
+    return draws[:, 2:] * (1 - sides), sides
 
 
-def cut(
-    pixels: UInt8[np.ndarray, "B C H W"], begins: Float[np.ndarray, "B 2"], sides: Float[np.ndarray, "B 2"]
+def resized_crops(
+    pixels: UInt8[np.ndarray, "B C H W"], corners: Float[np.ndarray, "B 2"], sides: Float[np.ndarray, "B 2"]
 ) -> UInt8[np.ndarray, "B C H W"]:
     """Crop images and resize the crops to the image size: y = R x Cᵀ for each channel.
 
     Row i of R interpolates the two nearest rows of pixels. Crops are only enlarged, so no smoothing against
     aliasing is needed.
     """
-    rows, columns = (_weights(begins[:, axis], sides[:, axis], pixels.shape[2 + axis]) for axis in (0, 1))
+    rows, columns = (
+        _interpolation_weights(corners[:, axis], sides[:, axis], pixels.shape[2 + axis]) for axis in (0, 1)
+    )
     y = rows[:, None] @ pixels.astype(np.float32) @ columns[:, None].swapaxes(2, 3)
     return np.rint(y).astype(np.uint8)
 
 
-def _weights(
-    begins: Float[np.ndarray, " B"], sides: Float[np.ndarray, " B"], n: int
+def _interpolation_weights(
+    starts: Float[np.ndarray, " B"], sides: Float[np.ndarray, " B"], n: int
 ) -> Float[np.ndarray, "B n n"]:
     """Return the weight of each of n pixels x in a new pixel at position p_i: ``max(0, 1 - |x - p_i|)``."""
-    places = n * begins[:, None] + (np.arange(n) + 0.5) * sides[:, None] - 0.5
-    distances = np.abs(np.arange(n) - np.clip(places, 0, n - 1)[:, :, None])
+    positions = n * starts[:, None] + (np.arange(n) + 0.5) * sides[:, None] - 0.5
+    distances = np.abs(np.arange(n) - np.clip(positions, 0, n - 1)[:, :, None])
     return np.maximum(0, 1 - distances).astype(np.float32)
 
 
-def _moved(
-    pixels: UInt8[np.ndarray, "B C H W"], draw: Float[np.ndarray, "B 3"], how: Augmentation
+def _shifted_and_flipped(
+    pixels: UInt8[np.ndarray, "B C H W"], draws: Float[np.ndarray, "B 3"], augmentation: Augmentation
 ) -> UInt8[np.ndarray, "B C H W"]:
     """Shift and flip images by gathering pixels."""
     n, channels, height, width = pixels.shape
-    steps = np.floor(draw[:, :2] * (2 * how.shift + 1)).astype(np.int64) - how.shift
-    rows = np.clip(np.arange(height) + steps[:, :1], 0, height - 1)
-    columns = np.clip(np.arange(width) + steps[:, 1:], 0, width - 1)
-    if how.flip:
-        columns = np.where(draw[:, 2:] < 0.5, columns[:, ::-1], columns)
-    places = (rows[:, :, None] * width + columns[:, None, :]).reshape(n, 1, -1)
+    shifts = np.floor(draws[:, :2] * (2 * augmentation.shift + 1)).astype(np.int64) - augmentation.shift
+    rows = np.clip(np.arange(height) + shifts[:, :1], 0, height - 1)
+    columns = np.clip(np.arange(width) + shifts[:, 1:], 0, width - 1)
+    if augmentation.flip:
+        columns = np.where(draws[:, 2:] < 0.5, columns[:, ::-1], columns)
+    indices = (rows[:, :, None] * width + columns[:, None, :]).reshape(n, 1, -1)
     flat = pixels.reshape(n, channels, -1)
-    return np.take_along_axis(flat, places, axis=2).reshape(pixels.shape)
+    return np.take_along_axis(flat, indices, axis=2).reshape(pixels.shape)
 
 
 def _erased(
     pixels: UInt8[np.ndarray, "B C H W"],
-    draw: Float[np.ndarray, "B 5"],
+    draws: Float[np.ndarray, "B 5"],
     probability: float,
     fill: UInt8[np.ndarray, " C"],
 ) -> UInt8[np.ndarray, "B C H W"]:
     """Overwrite a rectangle in some of the images."""
     size = np.array(pixels.shape[2:])
-    area = size.prod() * (AREA[0] + draw[:, 1] * (AREA[1] - AREA[0]))
-    aspect = np.exp(np.log(ASPECT[0]) + draw[:, 2] * np.log(ASPECT[1] / ASPECT[0]))
+    area = size.prod() * (AREA[0] + draws[:, 1] * (AREA[1] - AREA[0]))
+    aspect = np.exp(np.log(ASPECT[0]) + draws[:, 2] * np.log(ASPECT[1] / ASPECT[0]))
     sides = np.stack([np.sqrt(area * aspect), np.sqrt(area / aspect)], axis=1)
     sides = np.clip(np.rint(sides).astype(np.int64), 1, size)
-    begins = np.floor(draw[:, 3:] * (size - sides + 1)).astype(np.int64)
+    corners = np.floor(draws[:, 3:] * (size - sides + 1)).astype(np.int64)
     rows, columns = (
-        (np.arange(size[axis]) >= begins[:, axis, None])
-        & (np.arange(size[axis]) < (begins + sides)[:, axis, None])
+        (np.arange(size[axis]) >= corners[:, axis, None])
+        & (np.arange(size[axis]) < (corners + sides)[:, axis, None])
         for axis in (0, 1)
     )
-    rows &= draw[:, :1] < probability
+    rows &= draws[:, :1] < probability
     inside = rows[:, None, :, None] & columns[:, None, None, :]
     return np.where(inside, fill[None, :, None, None], pixels)

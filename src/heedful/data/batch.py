@@ -111,8 +111,8 @@ class Batch(_Tensors):
         first, last = np.array([start]), np.array([end])
         source = None if sources is None else Tokens.of([np.concatenate([s, last]) for s in sources])
         inputs = Tokens.of([np.concatenate([first, t]) for t in targets])
-        wanted = Tokens.of([np.concatenate([t, last]) for t in targets])
-        return cls(inputs, wanted.ids, source, tuple(samples))
+        shifted = Tokens.of([np.concatenate([t, last]) for t in targets])
+        return cls(inputs, shifted.ids, source, tuple(samples))
 
     @classmethod
     def windows(cls, rows: Int[np.ndarray, "n window"], samples: Sequence[int] = ()) -> "Batch":
@@ -120,8 +120,8 @@ class Batch(_Tensors):
         the first.
         """
         n, length = len(rows), rows.shape[1] - 1
-        ids, wanted = (torch.from_numpy(part.reshape(-1)) for part in (rows[:, :-1], rows[:, 1:]))
-        return cls(Tokens(ids, Layout.of([length] * n)), wanted, None, tuple(samples), ragged=False)
+        ids, targets = (torch.from_numpy(part.reshape(-1)) for part in (rows[:, :-1], rows[:, 1:]))
+        return cls(Tokens(ids, Layout.of([length] * n)), targets, None, tuple(samples), ragged=False)
 
     @classmethod
     def delimited(
@@ -150,12 +150,12 @@ class Batch(_Tensors):
         """
         first, middle, last = (np.array([i]) for i in (start, separate, end))
         texts = [np.concatenate([first, x, middle, y, last]) for x, y in zip(sources, targets, strict=True)]
-        inputs, wanted = Tokens.of([t[:-1] for t in texts]), Tokens.of([t[1:] for t in texts])
+        inputs, shifted = Tokens.of([t[:-1] for t in texts]), Tokens.of([t[1:] for t in texts])
         if not answers_only:
-            return cls(inputs, wanted.ids, None, tuple(samples))
-        of_answer = [np.arange(len(x) + len(y) + 2) > len(x) for x, y in zip(sources, targets, strict=True)]
-        rows = torch.from_numpy(np.flatnonzero(np.concatenate([*of_answer, np.zeros(0, bool)])))
-        return cls(inputs, wanted.ids[rows], None, tuple(samples), rows)
+            return cls(inputs, shifted.ids, None, tuple(samples))
+        is_answer = [np.arange(len(x) + len(y) + 2) > len(x) for x, y in zip(sources, targets, strict=True)]
+        rows = torch.from_numpy(np.flatnonzero(np.concatenate([*is_answer, np.zeros(0, bool)])))
+        return cls(inputs, shifted.ids[rows], None, tuple(samples), rows)
 
     @classmethod
     def with_special_tokens(
@@ -177,9 +177,9 @@ class Batch(_Tensors):
         )
         if any(len(texts) > 1 for texts in parts):
             # Segment 0 of a pair includes the class token and the first separator.
-            counts = [[len(text) + 1 + (i == 0) for i, text in enumerate(texts)] for texts in parts]
-            numbers = [np.repeat(np.arange(len(lengths)), lengths) for lengths in counts]
-            tokens = replace(tokens, segments=torch.from_numpy(np.concatenate(numbers)))
+            segment_lengths = [[len(text) + 1 + (i == 0) for i, text in enumerate(texts)] for texts in parts]
+            segments = [np.repeat(np.arange(len(lengths)), lengths) for lengths in segment_lengths]
+            tokens = replace(tokens, segments=torch.from_numpy(np.concatenate(segments)))
         return cls._without_targets(tokens, samples)
 
     @classmethod
@@ -206,15 +206,18 @@ class Batch(_Tensors):
         batch = cls.with_special_tokens(parts, classify=classify, separate=separate, samples=samples)
         return replace(batch, classes=torch.tensor(list(labels), dtype=torch.int64))
 
-    def tagged(self, marks: Sequence[Ids]) -> "Batch":
+    def tagged(self, tags: Sequence[Ids]) -> "Batch":
         """Add tags as targets of some tokens of texts `with_special_tokens`.
 
         Args:
-            marks: for each id of each text, 0 for no tag, or the tag index plus 1.
+            tags: for each id of each text, 0 for no tag, or the tag index plus 1.
         """
-        around = np.zeros(1, dtype=np.int64)
+        no_tag = np.zeros(1, dtype=np.int64)
         flat = np.concatenate(
-            [around[:0], *(x for own in marks for x in (around, np.asarray(own, np.int64), around))]
+            [
+                no_tag[:0],
+                *(x for text_tags in tags for x in (no_tag, np.asarray(text_tags, np.int64), no_tag)),
+            ]
         )
         rows = np.flatnonzero(flat)
         return replace(self, rows=torch.from_numpy(rows), targets=torch.from_numpy(flat[rows] - 1))
@@ -226,8 +229,8 @@ class Batch(_Tensors):
             answers: token positions in the sequence; None: no answer, represented by the class token.
         """
         offsets = self.inputs.layout.offsets[:-1]
-        within = torch.tensor([answer or (0, 0) for answer in answers], dtype=torch.int64)
-        return replace(self, answers=offsets[:, None] + within.view(-1, 2))
+        positions = torch.tensor([answer or (0, 0) for answer in answers], dtype=torch.int64)
+        return replace(self, answers=offsets[:, None] + positions.view(-1, 2))
 
     def linked(self, links: Sequence[Ids]) -> "Batch":
         """Add word alignments to sentence pairs (`teacher_forced`).
@@ -236,27 +239,29 @@ class Batch(_Tensors):
             links: for each pair, alternating positions of the target and source token of every link, from 0,
                 special tokens not counted, without duplicates.
         """
-        rows = [np.asarray(own, dtype=np.int64).reshape(-1, 2) for own in links]
-        sequence = np.repeat(np.arange(len(rows)), np.array([len(own) for own in rows], dtype=np.int64))
-        places = np.concatenate([np.zeros((0, 2), dtype=np.int64), *rows])
+        rows = [np.asarray(pair_links, dtype=np.int64).reshape(-1, 2) for pair_links in links]
+        sequence = np.repeat(
+            np.arange(len(rows)), np.array([len(pair_links) for pair_links in rows], dtype=np.int64)
+        )
+        positions = np.concatenate([np.zeros((0, 2), dtype=np.int64), *rows])
         # The inputs begin with the start token, so y_t is predicted at position t; the source has none.
-        token = self.inputs.layout.offsets[sequence].numpy() + places[:, 0]
-        _, own_token, n_links = np.unique(token, return_inverse=True, return_counts=True)
-        share = torch.from_numpy(1.0 / n_links[own_token]).float()
-        query, key = (torch.from_numpy(np.ascontiguousarray(column)) for column in places.T)
+        token = self.inputs.layout.offsets[sequence].numpy() + positions[:, 0]
+        _, token_index, n_links = np.unique(token, return_inverse=True, return_counts=True)
+        share = torch.from_numpy(1.0 / n_links[token_index]).float()
+        query, key = (torch.from_numpy(np.ascontiguousarray(column)) for column in positions.T)
         return replace(self, links=TokenLinks(torch.from_numpy(sequence), query, key, share, len(n_links)))
 
     @classmethod
     def of_images(cls, images: Images, classes: Sequence[int], samples: Sequence[int] = ()) -> "Batch":
         """Build a batch of images with their classes; no token has a target."""
-        numbers = torch.as_tensor(classes, dtype=torch.int64)
-        return replace(cls._without_targets(images, samples), ragged=False, classes=numbers)
+        class_ids = torch.as_tensor(classes, dtype=torch.int64)
+        return replace(cls._without_targets(images, samples), ragged=False, classes=class_ids)
 
     @classmethod
     def masked(
         cls,
         sequences: Sequence[Ids],
-        hidden: Sequence[MaskedSequence],
+        masked_sequences: Sequence[MaskedSequence],
         *,
         segments: Sequence[Ids] | None = None,
         classes: Sequence[int] | None = None,
@@ -266,28 +271,33 @@ class Batch(_Tensors):
 
         Args:
             sequences: the original sequences, special tokens included.
-            hidden: the masked sequences.
+            masked_sequences: the masked sequences.
             segments: the segment of each token.
             classes: the class of each sequence.
             samples: the sample numbers.
         """
-        inputs = Tokens.of([each.ids for each in hidden])
+        inputs = Tokens.of([masked.ids for masked in masked_sequences])
         if segments is not None:
             inputs = replace(inputs, segments=Tokens.of(segments).ids)
         offsets = inputs.layout.offsets[:-1].tolist()
 
         def packed(name: str) -> Int[Tensor, " R"]:
-            parts = [getattr(each, name) + offset for each, offset in zip(hidden, offsets, strict=True)]
+            parts = [
+                getattr(masked, name) + offset
+                for masked, offset in zip(masked_sequences, offsets, strict=True)
+            ]
             return torch.from_numpy(np.concatenate([*parts, np.zeros(0, dtype=np.int64)]))
 
-        wanted = Tokens.of([np.asarray(s)[h.places] for s, h in zip(sequences, hidden, strict=True)])
-        within = Tokens.of([each.within for each in hidden]).ids
+        targets = Tokens.of(
+            [np.asarray(s)[h.positions] for s, h in zip(sequences, masked_sequences, strict=True)]
+        )
+        within = Tokens.of([masked.within for masked in masked_sequences]).ids
         return cls(
             inputs,
-            wanted.ids,
+            targets.ids,
             None,
             tuple(samples),
-            packed("places"),
+            packed("positions"),
             classes=None if classes is None else torch.tensor(list(classes), dtype=torch.int64),
             spans=Spans(packed("before"), packed("after"), within),
         )

@@ -14,7 +14,7 @@ from heedful.files import is_unicode
 
 LABEL, CAPTION = "label", "caption"
 
-METADATA, TABLE, BESIDE = "metadata.jsonl", "captions.txt", ".txt"
+METADATA, TABLE, TEXT_SUFFIX = "metadata.jsonl", "captions.txt", ".txt"
 FILE, TEXTS = "file_name", ("text", "caption")
 """Fields of `METADATA`: the image, and its caption or captions."""
 
@@ -25,13 +25,13 @@ TABBED = TsvSource(paths=TABLE, columns={IMAGE: 0, CAPTION: 1})
 COMMAS = TABBED.model_copy(update={"separator": ",", "quotes": True})
 
 
-def _find(written: str, root: Path) -> File:
-    """Find the folder ``written`` in a recipe.
+def _find(recipe_path: str, root: Path) -> File:
+    """Find a folder by its path in a recipe.
 
     Raises:
         DataError: if there is no such folder; the message suggests the nearest name.
     """
-    name = expand(written)
+    name = expand(recipe_path)
     folder = root / name
     if not folder.is_dir():
         siblings = folder.parent.iterdir() if folder.parent.is_dir() else ()
@@ -60,20 +60,20 @@ class FolderSource(Source):
     def open(self, root: Path) -> Rows:
         """Yield rows with an ``image``, not opened yet, and a ``label``."""
         classes = _classes(_find(self.path, root))
-        turns = zip_longest(*([(label, file) for file in files] for label, files in classes.items()))
+        rounds = zip_longest(*([(label, file) for file in files] for label, files in classes.items()))
         return (
             LocatedRow({IMAGE: LazyImage(*file), LABEL: label}, Location(file.name))
-            for label, file in filter(None, chain.from_iterable(turns))
+            for label, file in filter(None, chain.from_iterable(rounds))
         )
 
 
 def _classes(folder: File) -> dict[str, list[File]]:
-    found = sorted(path for path in folder.path.iterdir() if not path.name.startswith("."))
-    folders = [File(path, str(Path(folder.name) / path.name)) for path in found if path.is_dir()]
-    classes = {each.path.name: files_in(each) for each in folders}
+    entries = sorted(path for path in folder.path.iterdir() if not path.name.startswith("."))
+    folders = [File(path, str(Path(folder.name) / path.name)) for path in entries if path.is_dir()]
+    classes = {subfolder.path.name: files_in(subfolder) for subfolder in folders}
     if not classes:
         raise DataError(f"{folder.path}: has no subfolders; expected one for each class, named by its label")
-    for path in found:
+    for path in entries:
         if path.is_file() and _is_image(path):
             raise DataError(f"{path}: image outside the class folders; move it into one, or elsewhere")
     if invalid := [label for label in classes if not is_unicode(label)]:
@@ -100,7 +100,7 @@ class CaptionedFolderSource(Source):
         path: the folder.
     """
 
-    together: ClassVar[str | None] = IMAGE
+    group_column: ClassVar[str | None] = IMAGE
 
     kind: Literal["captioned-folder"] = "captioned-folder"
     path: str
@@ -110,7 +110,7 @@ class CaptionedFolderSource(Source):
         folder = _find(self.path, root)
         files = files_in(folder)
         images = [file.path for file in files if _is_image(file.path)]
-        return _captioned(_captions(files, images, folder), images, folder)
+        return _caption_rows(_captions(files, images, folder), images, folder)
 
 
 class Caption(NamedTuple):
@@ -118,56 +118,59 @@ class Caption(NamedTuple):
 
     file: str
     text: str
-    where: Location
+    location: Location
 
 
-def _captioned(captions: Iterator[Caption], images: list[Path], folder: File) -> Rows:
+def _caption_rows(captions: Iterator[Caption], images: list[Path], folder: File) -> Rows:
     """Yield the captions of each image; an image without one gets an empty caption."""
-    found: dict[str, list[Caption]] = {str(path.relative_to(folder.path)): [] for path in images}
+    captions_by_file: dict[str, list[Caption]] = {str(path.relative_to(folder.path)): [] for path in images}
     for caption in captions:
         if not caption.file:
-            raise DataError(f"{caption.where}: the image name is empty")
-        found.setdefault(os.path.relpath(folder.path / caption.file, folder.path), []).append(caption)
-    for file in sorted(found, key=Path):
+            raise DataError(f"{caption.location}: the image name is empty")
+        captions_by_file.setdefault(os.path.relpath(folder.path / caption.file, folder.path), []).append(
+            caption
+        )
+    for file in sorted(captions_by_file, key=Path):
         name = str(Path(folder.name) / file)
         image = LazyImage(folder.path / file, name)
-        for caption in found[file] or [Caption(file, "", Location(name))]:
-            yield LocatedRow({IMAGE: image, CAPTION: caption.text}, caption.where)
+        for caption in captions_by_file[file] or [Caption(file, "", Location(name))]:
+            yield LocatedRow({IMAGE: image, CAPTION: caption.text}, caption.location)
 
 
 def _captions(files: list[File], images: list[Path], folder: File) -> Iterator[Caption]:
     """Read the captions in the first format that exists; missing files are reported at once."""
     by_path = {file.path: file for file in files}
-    for table, read in ((METADATA, _of_metadata), (TABLE, _of_table)):
+    for table, reader in ((METADATA, _metadata_captions), (TABLE, _table_captions)):
         if folder.path / table in by_path:
-            return read(by_path[folder.path / table])
-    texts = [file for file in files if file.path.suffix.lower() == BESIDE]
-    if {file.path.with_suffix("") for file in texts} & {path.with_suffix("") for path in images}:
-        return _of_text_files(texts, images, folder)
-    below = next((path for path in by_path if path.name in (METADATA, TABLE)), None)
-    hint = "" if below is None else f"; found {below}: did you mean its folder?"
+            return reader(by_path[folder.path / table])
+    text_files = [file for file in files if file.path.suffix.lower() == TEXT_SUFFIX]
+    if {file.path.with_suffix("") for file in text_files} & {path.with_suffix("") for path in images}:
+        return _text_file_captions(text_files, images, folder)
+    nested = next((path for path in by_path if path.name in (METADATA, TABLE)), None)
+    hint = "" if nested is None else f"; found {nested}: did you mean its folder?"
     raise DataError(
-        f"{folder.path}: no {METADATA}, no {TABLE}, and no image with a {BESIDE} file of the same name{hint}"
+        f"{folder.path}: no {METADATA}, no {TABLE}, and no image with a {TEXT_SUFFIX} file of the same "
+        f"name{hint}"
     )
 
 
-def _of_metadata(file: File) -> Iterator[Caption]:
-    for where, line in located_lines(file):
-        record = record_of(line, where)
+def _metadata_captions(file: File) -> Iterator[Caption]:
+    for location, line in located_lines(file):
+        record = record_of(line, location)
         fields = [field for field in TEXTS if field in record]
         if len(fields) != 1:
             raise DataError(
-                f"{where}: expected exactly one of the fields {' and '.join(TEXTS)}, got "
+                f"{location}: expected exactly one of the fields {' and '.join(TEXTS)}, got "
                 f"{'both' if fields else 'neither'}; for other fields use a source with kind=jsonl"
             )
-        name = field_at(record, FILE, where)
+        name = field_at(record, FILE, location)
         if not isinstance(name, str):
-            raise DataError(f"{where}: field {FILE!r} must name one image, got a list")
-        for text in texts_at(record, fields[0], where) or [""]:
-            yield Caption(name, text, where)
+            raise DataError(f"{location}: field {FILE!r} must name one image, got a list")
+        for text in texts_at(record, fields[0], location) or [""]:
+            yield Caption(name, text, location)
 
 
-def _of_table(file: File) -> Iterator[Caption]:
+def _table_captions(file: File) -> Iterator[Caption]:
     _, first = next(located_lines(file))
     words = [word.strip().strip('"').lower() for word in first.split(",")]
     is_header = len(words) == 2 and words[0] in FILE_HEADERS and words[1] in TEXT_HEADERS
@@ -181,21 +184,21 @@ def _of_table(file: File) -> Iterator[Caption]:
             f"{file.name}:1: expected an image, a tab and a caption, or the header 'image,caption' of a "
             "comma-separated table"
         )
-    for where, record in records:
+    for location, record in records:
         if len(record) != 2:
             fields = f"{len(record)} field{'s' * (len(record) != 1)}"
-            raise DataError(f"{where}: expected an image, a {separator} and a caption, got {fields}{hint}")
-        yield Caption(record[0], record[1], where)
+            raise DataError(f"{location}: expected an image, a {separator} and a caption, got {fields}{hint}")
+        yield Caption(record[0], record[1], location)
 
 
-def _of_text_files(texts: list[File], images: list[Path], folder: File) -> Iterator[Caption]:
+def _text_file_captions(text_files: list[File], images: list[Path], folder: File) -> Iterator[Caption]:
     """Read captions from text files; one without an image is reported as a missing image."""
     by_stem: dict[Path, list[Path]] = {}
     for path in images:
         by_stem.setdefault(path.with_suffix(""), []).append(path)
-    for file in texts:
+    for file in text_files:
         stem = file.path.with_suffix("")
         captions = list(located_lines(file)) if file.path.stat().st_size else []
         for image in by_stem.get(stem, [stem]):
-            for where, text in captions:
-                yield Caption(str(image.relative_to(folder.path)), text, where)
+            for location, text in captions:
+                yield Caption(str(image.relative_to(folder.path)), text, location)

@@ -88,11 +88,11 @@ class DatasetsSource(Source):
 
     def _folder(self, root: Path) -> Path | None:
         """Return the local folder named by ``path``, or None; a path that can only be local must exist."""
-        written = expand(self.path)
-        path = root / written
+        recipe_path = expand(self.path)
+        path = root / recipe_path
         if path.is_dir():
             return path
-        if written != self.path or self.path.startswith(("/", "./", "../")):
+        if recipe_path != self.path or self.path.startswith(("/", "./", "../")):
             raise DataError(f"datasets: {path}: no such folder")
         return None
 
@@ -137,22 +137,24 @@ class DatasetsSource(Source):
         name = f"{self.path}[{self.split}]"
         dataset, readers = self._select(dataset)
         with self._library_errors():  # with streaming, the library reads (and fails) here
-            for number, record in enumerate(dataset, start=1):
-                where = Location(name, number)
-                yield LocatedRow({column: read(record, where) for column, read in readers.items()}, where)
+            for row_number, record in enumerate(dataset, start=1):
+                location = Location(name, row_number)
+                yield LocatedRow(
+                    {column: reader(record, location) for column, reader in readers.items()}, location
+                )
 
     def _select(self, dataset: Dataset) -> tuple[Dataset, dict[str, Reader]]:
         """Select the requested fields, so that no others are decoded, and the reader of each column."""
         features = {} if dataset.features is None else dataset.features
-        tops = {f: f if f in features else f.split(".")[0] for f in self.columns.values()}
-        for field, top in tops.items():
-            if features and top not in features:
+        top_fields = {f: f if f in features else f.split(".")[0] for f in self.columns.values()}
+        for field, top_field in top_fields.items():
+            if features and top_field not in features:
                 raise DataError(
-                    f"datasets: {self.path} has no field {field!r}{nearest(top, features)}; "
+                    f"datasets: {self.path} has no field {field!r}{nearest(top_field, features)}; "
                     f"it has {', '.join(features)}"
                 )
         if features:
-            dataset = dataset.select_columns(sorted(set(tops.values())))
+            dataset = dataset.select_columns(sorted(set(top_fields.values())))
         readers: dict[str, Reader] = {}
         for column, field in self.columns.items():
             feature = features.get(field)
@@ -167,27 +169,27 @@ class DatasetsSource(Source):
         return dataset, readers
 
 
-def _text(field: str, record: JsonMapping, where: Location) -> str | list[str]:
-    return field_at(record, field, where)
+def _text(field: str, record: JsonMapping, location: Location) -> str | list[str]:
+    return field_at(record, field, location)
 
 
-def _image(field: str, record: JsonMapping, where: Location) -> LazyImage:
+def _image(field: str, record: JsonMapping, location: Location) -> LazyImage:
     """Return a stored image: the bytes of a file, a path, or nothing."""
     stored = record[field] or {"bytes": None, "path": None}
     if stored["bytes"] is None and stored["path"] is None:
-        return LazyImage.missing(where)
-    return LazyImage(Path(stored["path"]) if stored["bytes"] is None else stored["bytes"], str(where))
+        return LazyImage.missing(location)
+    return LazyImage(Path(stored["path"]) if stored["bytes"] is None else stored["bytes"], str(location))
 
 
-def _labels(field: str, labels: ClassLabel, record: JsonMapping, where: Location) -> str | list[str]:
+def _labels(field: str, labels: ClassLabel, record: JsonMapping, location: Location) -> str | list[str]:
     """Return the name of a class index, or the names of a list of them."""
 
     def name(value: int | None, path: str) -> str:
         if value is None or not 0 <= value < labels.num_classes:
-            raise DataError(f"{where}: field {path!r} is not a label ({value})")
+            raise DataError(f"{location}: field {path!r} is not a label ({value})")
         return str(labels.int2str(value))
 
     value = record[field]
     if isinstance(value, list):
-        return [name(each, f"{field}.{number}") for number, each in enumerate(value)]
+        return [name(class_id, f"{field}.{number}") for number, class_id in enumerate(value)]
     return name(value, field)

@@ -57,40 +57,40 @@ class LazyImage:
     name: str
 
     @classmethod
-    def of(cls, given: object, name: str = "an image") -> "LazyImage":
+    def of(cls, source: object, name: str = "an image") -> "LazyImage":
         """Make an image from a path, the bytes of a file, an array or a Pillow image.
 
         Raises:
             DataError: if it is none of these, an array of another type or shape, or a Pillow image that
                 cannot be read.
         """
-        if isinstance(given, cls):
-            return given
-        if isinstance(given, str | Path):
-            if not str(given):
+        if isinstance(source, cls):
+            return source
+        if isinstance(source, str | Path):
+            if not str(source):
                 raise DataError("the path of an image is empty")
-            return cls(Path(given), str(given))
-        if isinstance(given, bytes):
-            return cls(given, name)
-        if not isinstance(given, np.ndarray):
+            return cls(Path(source), str(source))
+        if isinstance(source, bytes):
+            return cls(source, name)
+        if not isinstance(source, np.ndarray):
             from PIL import Image, ImageOps
 
-            if not isinstance(given, Image.Image):
-                raise DataError(f"{name}: expected a path, an array or an image, got {type(given).__name__}")
+            if not isinstance(source, Image.Image):
+                raise DataError(f"{name}: expected a path, an array or an image, got {type(source).__name__}")
             with _as_data_errors(name):
-                _refuse_large(given)
-                given = np.asarray(_on_white(ImageOps.exif_transpose(given), "RGB"))
-        if given.dtype != np.uint8 or given.ndim not in {2, 3} or given.shape[2:] not in {(), (1,), (3,)}:
+                _refuse_large(source)
+                source = np.asarray(_on_white(ImageOps.exif_transpose(source), "RGB"))
+        if source.dtype != np.uint8 or source.ndim not in {2, 3} or source.shape[2:] not in {(), (1,), (3,)}:
             raise DataError(
-                f"{name}: an image array must be uint8 of shape [H, W] or [H, W, 3], got {given.dtype} of "
-                f"shape {given.shape}"
+                f"{name}: an image array must be uint8 of shape [H, W] or [H, W, 3], got {source.dtype} of "
+                f"shape {source.shape}"
             )
-        return cls(given, name)
+        return cls(source, name)
 
     @classmethod
-    def missing(cls, where: Location) -> "LazyImage":
+    def missing(cls, location: Location) -> "LazyImage":
         """Return a placeholder for an image that is missing from a row; reading it fails."""
-        return cls(b"", str(where))
+        return cls(b"", str(location))
 
     def pixels(self, size: int, channels: int) -> UInt8[np.ndarray, "C H W"]:
         """Return the image as model input, ``[channels, size, size]``, 0 to 255.
@@ -232,11 +232,11 @@ def _on_white(image: "Image", mode: str) -> "Image":
         raise ValueError("the image has no pixels")
     if image.mode in {"I", "F"}:
         raise ValueError("32-bit pixels are not supported; save it with 8 or 16 bits")
-    whole, rows = Image.new(mode, image.size), max(1, _STRIP // width)
+    canvas, rows = Image.new(mode, image.size), max(1, _STRIP // width)
     for top in range(0, height, rows):
         strip = image.crop((0, top, width, min(top + rows, height)))
-        whole.paste(_strip_on_white(strip).convert(mode), (0, top))
-    return whole
+        canvas.paste(_strip_on_white(strip).convert(mode), (0, top))
+    return canvas
 
 
 def _strip_on_white(image: "Image") -> "Image":
@@ -264,12 +264,12 @@ def with_images(row: LocatedRow[Row], columns: Sequence[str], root: Path) -> Loc
         columns: the image columns.
         root: the folder that the paths of the recipe are relative to.
     """
-    written = {column: row.row[column] for column in columns if isinstance(row.row.get(column), str)}
-    if not written:
+    paths = {column: row.row[column] for column in columns if isinstance(row.row.get(column), str)}
+    if not paths:
         return row
-    folder = (root / row.where.name).parent
+    folder = (root / row.location.name).parent
     images = {
-        column: LazyImage(folder / path, path) if path else LazyImage.missing(row.where)
-        for column, path in written.items()
+        column: LazyImage(folder / path, path) if path else LazyImage.missing(row.location)
+        for column, path in paths.items()
     }
-    return LocatedRow({**row.row, **images}, row.where)
+    return LocatedRow({**row.row, **images}, row.location)

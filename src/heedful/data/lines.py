@@ -43,7 +43,7 @@ class LocatedRow(NamedTuple, Generic[RowT]):
     """A row and its location."""
 
     row: RowT
-    where: Location
+    location: Location
 
 
 Rows = Iterator[LocatedRow[Row]]
@@ -60,7 +60,7 @@ class Source(Config):
         limit: the maximum number of rows after those.
     """
 
-    together: ClassVar[str | None] = None
+    group_column: ClassVar[str | None] = None
     """A column: consecutive rows with the same value in it count as one and are never separated."""
 
     skip: NonNegativeInt = 0
@@ -89,47 +89,47 @@ class File(NamedTuple):
 
 def files_in(folder: File) -> list[File]:
     """Return the files of a folder and its subfolders sorted by name, hidden ones (``.name``) excluded."""
-    found = [(path, path.relative_to(folder.path)) for path in sorted(folder.path.rglob("*"))]
+    paths = [(path, path.relative_to(folder.path)) for path in sorted(folder.path.rglob("*"))]
     return [
-        File(path, str(Path(folder.name) / below))
-        for path, below in found
-        if path.is_file() and not any(part.startswith(".") for part in below.parts)
+        File(path, str(Path(folder.name) / relative))
+        for path, relative in paths
+        if path.is_file() and not any(part.startswith(".") for part in relative.parts)
     ]
 
 
-def expand(written: str) -> str:
+def expand(path: str) -> str:
     """Replace ``$HEEDFUL_DATA``, ``${HEEDFUL_DATA}`` and a leading ``~`` in a path.
 
     Raises:
         DataError: if the path contains the variable and it is not set.
     """
     folder = os.environ.get("HEEDFUL_DATA", "")
-    if _VARIABLE.search(written) and not folder:
+    if _VARIABLE.search(path) and not folder:
         raise DataError(
-            f"{written}: the environment variable HEEDFUL_DATA is not set; "
+            f"{path}: the environment variable HEEDFUL_DATA is not set; "
             "set it to the folder that contains the corpora"
         )
-    return os.path.expanduser(_VARIABLE.sub(lambda _: folder, written))
+    return os.path.expanduser(_VARIABLE.sub(lambda _: folder, path))
 
 
-def find(written: str, root: Path) -> File:
-    """Find the file ``written`` in a recipe; a relative path is resolved against ``root``.
+def find(recipe_path: str, root: Path) -> File:
+    """Find a file by its path in a recipe; a relative path is resolved against ``root``.
 
     Raises:
         DataError: if there is no such file (the message suggests the nearest name in its folder), or it is
             neither a regular file nor a pipe.
     """
-    name = expand(written)
+    name = expand(recipe_path)
     path = root / name
     if path.is_dir():
         raise DataError(f"{path}: is a folder, not a file")
     if not path.exists():
-        raise DataError(_missing(path))
+        raise DataError(_missing_message(path))
     require_end(path)
     return File(path, name)
 
 
-def _missing(path: Path) -> str:
+def _missing_message(path: Path) -> str:
     folder = path.parent
     if not folder.is_dir():
         return f"{path}: no such file (no folder {folder})"
@@ -152,11 +152,11 @@ def located_lines(file: File) -> Iterator[tuple[Location, str]]:
     Raises:
         DataError: if the file is empty, cannot be read, is not UTF-8, or is named ``.gz`` and is not gzip.
     """
-    where = None
-    for number, raw in enumerate(raw_lines(file), start=1):
-        where = Location(file.name, number)
-        yield where, decoded(raw, where)
-    if where is None:
+    location = None
+    for line_number, raw in enumerate(raw_lines(file), start=1):
+        location = Location(file.name, line_number)
+        yield location, decoded(raw, location)
+    if location is None:
         raise DataError(f"{file.name}: the file is empty")
 
 
@@ -165,7 +165,7 @@ def lines(file: File) -> Iterator[str]:
     return (line for _, line in located_lines(file))
 
 
-def decoded(raw: bytes, where: Location) -> str:
+def decoded(raw: bytes, location: Location) -> str:
     """Decode a line and strip its end.
 
     Raises:
@@ -174,9 +174,9 @@ def decoded(raw: bytes, where: Location) -> str:
     try:
         line = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(_not_utf8(where, raw, error)) from None
+        raise DataError(_not_utf8(location, raw, error)) from None
     line = line.removesuffix("\n").removesuffix("\r")
-    return line.removeprefix("\ufeff") if where.line == 1 else line
+    return line.removeprefix("\ufeff") if location.line == 1 else line
 
 
 def read_text(file: File) -> str:
@@ -189,9 +189,9 @@ def read_text(file: File) -> str:
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        number, start = raw.count(b"\n", 0, error.start) + 1, raw.rfind(b"\n", 0, error.start) + 1
+        line_number, start = raw.count(b"\n", 0, error.start) + 1, raw.rfind(b"\n", 0, error.start) + 1
         error.start -= start
-        raise DataError(_not_utf8(Location(file.name, number), raw[start:], error)) from None
+        raise DataError(_not_utf8(Location(file.name, line_number), raw[start:], error)) from None
     if not text:
         raise DataError(f"{file.name}: the file is empty")
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
@@ -227,10 +227,10 @@ def looks_like_utf16(raw: bytes) -> bool:
     return raw.startswith((b"\xff\xfe", b"\xfe\xff"))
 
 
-def _not_utf8(where: Location, raw: bytes, error: UnicodeDecodeError) -> str:
+def _not_utf8(location: Location, raw: bytes, error: UnicodeDecodeError) -> str:
     hint = "convert it to UTF-8"
-    if where.line == 1 and looks_like_utf16(raw):
+    if location.line == 1 and looks_like_utf16(raw):
         hint = "it looks like UTF-16; convert it to UTF-8"
-    elif where.line == 1 and raw.startswith(b"\x1f\x8b"):
+    elif location.line == 1 and raw.startswith(b"\x1f\x8b"):
         hint = "it looks like a gzip file; its name must end in .gz"
-    return f"{where}: byte {error.start + 1} of the line is not UTF-8; {hint}"
+    return f"{location}: byte {error.start + 1} of the line is not UTF-8; {hint}"

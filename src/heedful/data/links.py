@@ -26,12 +26,12 @@ class Links(NamedTuple):
     possible: frozenset[Link]
 
 
-def read_links(text: str, where: object, first: int = 0) -> Links:
+def read_links(text: str, location: object, first: int = 0) -> Links:
     """Parse ``0-0 1p2 2-1``; an empty text has no links.
 
     Args:
         text: the links of one sentence pair.
-        where: its location, for messages.
+        location: its location, for messages.
         first: the index of the first word in the text, 0 or 1.
 
     Raises:
@@ -42,16 +42,16 @@ def read_links(text: str, where: object, first: int = 0) -> Links:
     for word in text.split():
         match = _LINK.fullmatch(word)
         if match is None:
-            raise DataError(f"{where}: expected a link, i-j (sure), ipj or i?j (possible), got {word!r}")
+            raise DataError(f"{location}: expected a link, i-j (sure), ipj or i?j (possible), got {word!r}")
         source, target = int(match[1]) - first, int(match[3]) - first
         if min(source, target) < 0:
-            raise DataError(f"{where}: word indices must be at least {first}, got {word!r}")
+            raise DataError(f"{location}: word indices must be at least {first}, got {word!r}")
         (sure if match[2] == "-" else possible).add((source, target))
     return Links(frozenset(sure), frozenset(possible))
 
 
 def check_links(
-    links: Links, n_source: int, n_target: int, where: object, *, first: int = 0, hint: str = ""
+    links: Links, n_source: int, n_target: int, location: object, *, first: int = 0, hint: str = ""
 ) -> None:
     """Check that all links are inside their sentence pair.
 
@@ -59,7 +59,7 @@ def check_links(
         links: the links of the pair.
         n_source: the number of source words.
         n_target: the number of target words.
-        where: the location of the pair, for messages.
+        location: the location of the pair, for messages.
         first: the index of the first word in the file, 0 or 1.
         hint: appended to the message.
 
@@ -69,6 +69,6 @@ def check_links(
     for source, target in sorted(links.sure | links.possible):
         if source >= n_source or target >= n_target:
             raise DataError(
-                f"{where}: link {source + first}-{target + first} is outside its sentence pair, which has "
+                f"{location}: link {source + first}-{target + first} is outside its sentence pair, which has "
                 f"{n_source} source and {n_target} target words, counted from {first}{hint}"
             )

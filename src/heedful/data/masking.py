@@ -57,13 +57,13 @@ class MaskedSequence:
 
     Args:
         ids: the model's inputs.
-        places: ``[n]``, the positions to predict, ascending.
+        positions: ``[n]``, the positions to predict, ascending.
         before, after: ``[n]``, the last position before and the first position after each one's span.
         within: ``[n]``, the index of each position in its span, from 0.
     """
 
     ids: Ids
-    places: Ids
+    positions: Ids
     before: Ids
     after: Ids
     within: Ids
@@ -92,30 +92,32 @@ class Masking:
     begins_word: NDArray[np.bool_] | None = None
     spans: SpanLengths | None = None
 
-    def hide(self, ids: Ids, draw: Draw) -> MaskedSequence:
+    def mask_tokens(self, ids: Ids, draw: Draw) -> MaskedSequence:
         """Mask some tokens of a sequence; special tokens (ids below ``first``) are never masked."""
-        runs = sorted(self._runs(ids, draw))
-        places = np.array([place for begin, end in runs for place in range(begin, end)], dtype=np.int64)
+        runs = sorted(self._select_runs(ids, draw))
+        positions = np.array(
+            [position for begin, end in runs for position in range(begin, end)], dtype=np.int64
+        )
         sizes = [end - begin for begin, end in runs]
         # All tokens of a span are replaced in the same way; otherwise each is drawn separately.
-        draws = draw.floats(len(sizes) if self.spans else len(places))
+        draws = draw.floats(len(sizes) if self.spans else len(positions))
         draws = np.repeat(draws, sizes) if self.spans else draws
-        random_ids = self.first + (draw.floats(len(places)) * (self.last - self.first)).astype(np.int64)
-        replaced = np.where(draws < self.masked, self.mask, ids[places])
-        replaced = np.where(
-            (draws >= self.masked) & (draws < self.masked + self.random), random_ids, replaced
+        random_ids = self.first + (draw.floats(len(positions)) * (self.last - self.first)).astype(np.int64)
+        replacements = np.where(draws < self.masked, self.mask, ids[positions])
+        replacements = np.where(
+            (draws >= self.masked) & (draws < self.masked + self.random), random_ids, replacements
         )
-        changed = ids.copy()
-        changed[places] = replaced
+        masked_ids = ids.copy()
+        masked_ids[positions] = replacements
         return MaskedSequence(
-            changed,
-            places,
+            masked_ids,
+            positions,
             np.repeat([begin - 1 for begin, _ in runs], sizes).astype(np.int64),
             np.repeat([end for _, end in runs], sizes).astype(np.int64),
             np.concatenate([np.arange(size) for size in [*sizes, 0]]).astype(np.int64),
         )
 
-    def _runs(self, ids: Ids, draw: Draw) -> Iterator[tuple[int, int]]:
+    def _select_runs(self, ids: Ids, draw: Draw) -> Iterator[tuple[int, int]]:
         """Select runs of positions ``[begin, end)``."""
         words = self._words(ids)
         n_tokens = sum(end - begin for begin, end in words)
@@ -124,59 +126,61 @@ class Masking:
         # Rounded up or down at random, so that the rate is correct on average.
         budget = int(self.rate * n_tokens + draw.floats(1)[0])
         if self.spans is not None:
-            return self._spans(words, self.spans, budget, n_tokens, draw)
-        return self._units(words, max(1, budget), draw)
+            return self._select_spans(words, self.spans, budget, n_tokens, draw)
+        return self._select_words(words, max(1, budget), draw)
 
     def _words(self, ids: Ids) -> list[tuple[int, int]]:
         """Return the runs of positions that are selected together or not at all."""
         ordinary = ids >= self.first
         if self.begins_word is None:
-            return [(place, place + 1) for place in np.flatnonzero(ordinary).tolist()]
+            return [(position, position + 1) for position in np.flatnonzero(ordinary).tolist()]
         # A word begins at a token that begins words, and after a special token.
         begins = ordinary & (self.begins_word[ids] | ~np.concatenate([[False], ordinary[:-1]]))
         starts = np.flatnonzero(begins)
         stops = np.flatnonzero(begins | ~ordinary)
         ends = [*stops.tolist(), len(ids)]
-        following = np.searchsorted(stops, starts, side="right")
-        return [(int(start), int(ends[i])) for start, i in zip(starts, following, strict=True)]
+        next_stops = np.searchsorted(stops, starts, side="right")
+        return [(int(start), int(ends[i])) for start, i in zip(starts, next_stops, strict=True)]
 
-    def _units(self, words: Sequence[tuple[int, int]], budget: int, draw: Draw) -> Iterator[tuple[int, int]]:
+    def _select_words(
+        self, words: Sequence[tuple[int, int]], budget: int, draw: Draw
+    ) -> Iterator[tuple[int, int]]:
         """Select words in random order while they fit the budget; at least one."""
-        left, found = budget, False
-        for number in draw.permutation(len(words)).tolist():
-            size = words[number][1] - words[number][0]
-            if size <= left or not found:
-                yield words[number]
-                left, found = left - size, True
-            if left <= 0:
+        remaining, any_selected = budget, False
+        for index in draw.permutation(len(words)).tolist():
+            size = words[index][1] - words[index][0]
+            if size <= remaining or not any_selected:
+                yield words[index]
+                remaining, any_selected = remaining - size, True
+            if remaining <= 0:
                 return
 
-    def _spans(
+    def _select_spans(
         self, words: Sequence[tuple[int, int]], lengths: SpanLengths, budget: int, n_tokens: int, draw: Draw
     ) -> Iterator[tuple[int, int]]:
         """Select spans of words at random free positions; acceptance never depends on a span's length."""
-        enough = budget - lengths.overshoot * n_tokens / len(words)
-        free, done, found = np.ones(len(words), dtype=bool), 0, False
-        while done < enough or not found:
+        target = budget - lengths.overshoot * n_tokens / len(words)
+        free, n_selected, any_selected = np.ones(len(words), dtype=bool), 0, False
+        while n_selected < target or not any_selected:
             length = lengths.draw(draw)
-            while not len(places := _starts(words, free, length)):
-                if found:
+            while not len(starts := _starts(words, free, length)):
+                if any_selected:
                     return
                 length -= 1  # shorten the first span if the text is too short for it
-            start = int(places[draw.below(len(places))])
+            start = int(starts[draw.below(len(starts))])
             # Keep a word between spans, since adjacent spans would look like one.
             free[max(0, start - 1) : start + length + 1] = False
             begin, end = words[start][0], words[start + length - 1][1]
             yield begin, end
-            done, found = done + end - begin, True
+            n_selected, any_selected = n_selected + end - begin, True
 
 
 def _starts(words: Sequence[tuple[int, int]], free: NDArray[np.bool_], length: int) -> Ids:
     """Return the first words of all runs of ``length`` consecutive free words."""
     if length > len(words):
         return np.zeros(0, dtype=np.int64)
-    joined = [before[1] == after[0] for before, after in pairwise(words)]
-    n_free, n_joined = (np.concatenate([[0], np.cumsum(x)]) for x in (free, np.array(joined, dtype=int)))
+    adjacent = [before[1] == after[0] for before, after in pairwise(words)]
+    n_free, n_adjacent = (np.concatenate([[0], np.cumsum(x)]) for x in (free, np.array(adjacent, dtype=int)))
     starts = np.arange(len(words) - length + 1)
     all_free = n_free[starts + length] - n_free[starts] == length
-    return np.flatnonzero(all_free & (n_joined[starts + length - 1] - n_joined[starts] == length - 1))
+    return np.flatnonzero(all_free & (n_adjacent[starts + length - 1] - n_adjacent[starts] == length - 1))

@@ -36,8 +36,8 @@ class Draw:
     """
 
     def __init__(self, *key: int, stream: int | None = MASKS) -> None:
-        own = () if stream is None else (stream,)
-        self._bits = np.random.Philox(np.random.SeedSequence(list(key), spawn_key=own))
+        spawn_key = () if stream is None else (stream,)
+        self._bits = np.random.Philox(np.random.SeedSequence(list(key), spawn_key=spawn_key))
 
     def raw(self, n: int) -> NDArray[np.uint64]:
         """Draw ``n`` integers of 64 bits."""
@@ -84,14 +84,14 @@ def plan(
     n_pools = max(1, round(int(table[samples, -1].sum()) / (tokens_per_update * POOL_UPDATES)))
     flips = (draw.raw(n_pools + 1) >> np.uint64(63)).astype(np.int64)
     order = _sort_pools(samples, table, n_pools, flips)
-    updates = _cut(order, table, tokens_per_update)
+    updates = _split_greedily(order, table, tokens_per_update)
     return [updates[i] for i in draw.permutation(len(updates))]
 
 
 def in_order(lengths: Lengths, tokens_per_batch: int) -> list[Samples]:
     """Split a corpus into batches of increasing length, for evaluation; lengths and budget as for `plan`."""
     table = _as_table(lengths)
-    return _cut(_by_length(np.arange(len(table)), table, flip=0), table, tokens_per_batch)
+    return _split_greedily(_by_length(np.arange(len(table)), table, flip=0), table, tokens_per_batch)
 
 
 def split(samples: Samples, lengths: Lengths, n_parts: int) -> list[Samples]:
@@ -113,11 +113,11 @@ def split(samples: Samples, lengths: Lengths, n_parts: int) -> list[Samples]:
         raise ValueError(f"n_parts must be at least 1, got {n_parts}")
     table = _as_table(lengths)
     ordered = _by_length(np.sort(samples), table, flip=0)
-    taken = table[ordered].sum(axis=1).astype(np.int64)
-    ends = np.cumsum(taken)
+    sizes = table[ordered].sum(axis=1).astype(np.int64)
+    ends = np.cumsum(sizes)
     # A sample belongs to the part that contains its middle; scaled by 2 n_parts to stay in integers.
-    middles = (2 * ends - taken) * n_parts
-    bounds = np.searchsorted(middles, 2 * taken.sum() * np.arange(1, n_parts))
+    middles = (2 * ends - sizes) * n_parts
+    bounds = np.searchsorted(middles, 2 * sizes.sum() * np.arange(1, n_parts))
     return np.split(ordered, _keep_apart(bounds, len(ordered), n_parts))
 
 
@@ -148,13 +148,13 @@ def _by_length(samples: Samples, table: Lengths, *, flip: int) -> Samples:
     return samples[np.lexsort((np.where((longest + flip) % 2 == 0, excess, -excess), longest))]
 
 
-def _cut(order: Samples, table: Lengths, budget: int) -> list[Samples]:
+def _split_greedily(order: Samples, table: Lengths, budget: int) -> list[Samples]:
     """Cut ``order`` greedily into runs, each as long as the budget allows and at least one sample."""
     ends = np.cumsum(table[order, -1], dtype=np.int64)
     updates, start = [], 0
     while start < len(order):
-        spent = int(ends[start - 1]) if start else 0
-        end = max(start + 1, int(np.searchsorted(ends, spent + budget, side="right")))
+        tokens_before = int(ends[start - 1]) if start else 0
+        end = max(start + 1, int(np.searchsorted(ends, tokens_before + budget, side="right")))
         updates.append(order[start:end])
         start = end
     return updates
@@ -165,8 +165,8 @@ def _keep_apart(bounds: Samples, n_samples: int, n_parts: int) -> Samples:
     parts = np.arange(1, n_parts)
     if n_samples < n_parts:
         return np.minimum(parts, n_samples)
-    apart = np.maximum.accumulate(bounds - parts) + parts  # strictly increasing
-    return np.minimum(np.maximum(apart, parts), n_samples - n_parts + parts)
+    increasing = np.maximum.accumulate(bounds - parts) + parts  # strictly increasing
+    return np.minimum(np.maximum(increasing, parts), n_samples - n_parts + parts)
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,9 @@ class Cursor:
     def from_dict(cls, record: JsonMapping) -> "Cursor":
         """Restore a cursor from the result of `to_dict`."""
         # Segments of older checkpoints have one more key, for a limit that was never set.
-        segments = (Segment(each["tokens_per_update"], each["samples"]) for each in record["segments"])
+        segments = (
+            Segment(segment["tokens_per_update"], segment["samples"]) for segment in record["segments"]
+        )
         return cls(record["epoch"], tuple(segments))
 
 
@@ -221,11 +223,11 @@ def updates(
     if len(lengths) == 0:
         raise ValueError("no samples to plan updates from")
     while True:
-        rest, done, used = _resume(lengths, cursor, tokens_per_update, seed)
-        for position, samples in enumerate(rest, start=1):
-            used += len(samples)
-            after = Cursor(cursor.epoch, (*done, Segment(tokens_per_update, used)))
-            yield samples, Cursor(cursor.epoch + 1) if position == len(rest) else after
+        remaining, completed, n_used = _resume(lengths, cursor, tokens_per_update, seed)
+        for index, samples in enumerate(remaining, start=1):
+            n_used += len(samples)
+            next_cursor = Cursor(cursor.epoch, (*completed, Segment(tokens_per_update, n_used)))
+            yield samples, Cursor(cursor.epoch + 1) if index == len(remaining) else next_cursor
         cursor = Cursor(cursor.epoch + 1)
 
 
@@ -238,23 +240,23 @@ def _resume(
         return plan(lengths, tokens_per_update=tokens, seed=seed, epoch=cursor.epoch, remaining=remaining)
 
     remaining: Samples = np.arange(len(lengths))
-    rest: list[Samples] = []
+    remaining_updates: list[Samples] = []
     for segment in cursor.segments:
-        rest = _after(planned(segment.tokens_per_update, remaining), segment.samples)
-        remaining = np.sort(np.concatenate([remaining[:0], *rest]))
-    last = cursor.segments[-1:]
-    if last and last[0].tokens_per_update == tokens_per_update:
-        return rest, cursor.segments[:-1], last[0].samples
+        remaining_updates = _updates_after(planned(segment.tokens_per_update, remaining), segment.samples)
+        remaining = np.sort(np.concatenate([remaining[:0], *remaining_updates]))
+    open_segment = cursor.segments[-1:]
+    if open_segment and open_segment[0].tokens_per_update == tokens_per_update:
+        return remaining_updates, cursor.segments[:-1], open_segment[0].samples
     return planned(tokens_per_update, remaining), cursor.segments, 0
 
 
-def _after(whole: list[Samples], used: int) -> list[Samples]:
-    """Return the updates after the first ``used`` samples."""
-    ends = np.cumsum([0, *(len(samples) for samples in whole)])
-    position = int(np.searchsorted(ends, used))
-    if position == len(ends) or ends[position] != used:
+def _updates_after(epoch_updates: list[Samples], n_used: int) -> list[Samples]:
+    """Return the updates after the first ``n_used`` samples."""
+    ends = np.cumsum([0, *(len(samples) for samples in epoch_updates)])
+    index = int(np.searchsorted(ends, n_used))
+    if index == len(ends) or ends[index] != n_used:
         raise RequestError(
-            f"the saved position in the data ({used} samples) does not fit this corpus: "
+            f"the saved position in the data ({n_used} samples) does not fit this corpus: "
             "the data, its filter, the tokenizer or the seed has changed; start a new run"
         )
-    return whole[position:]
+    return epoch_updates[index:]

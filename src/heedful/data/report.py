@@ -28,10 +28,10 @@ class Limit(Protocol):
     def reason(self) -> str:
         """The reason in reports for a row that exceeds the limit: "source longer than 30"."""
 
-    def over(self, row: EncodedRow) -> str | None:
+    def excess(self, row: EncodedRow) -> str | None:
         """Describe by how much the row exceeds the limit, for an error message; None if it does not."""
 
-    def cut(self, row: EncodedRow) -> EncodedRow:
+    def truncate(self, row: EncodedRow) -> EncodedRow:
         """Truncate the row to the limit."""
 
 
@@ -40,24 +40,24 @@ class ColumnLimit:
     """The maximum number of ids of a column. A `Limit`."""
 
     column: str
-    most: int
+    max_length: int
     key: str = "max_length"
 
     @property
     def reason(self) -> str:
         """See `Limit`."""
-        return f"{self.column} longer than {self.most}"
+        return f"{self.column} longer than {self.max_length}"
 
-    def over(self, row: EncodedRow) -> str | None:
+    def excess(self, row: EncodedRow) -> str | None:
         """See `Limit`."""
         length = len(row[self.column])
-        if length <= self.most:
+        if length <= self.max_length:
             return None
-        return f"{self.column} has {length} tokens, more than {self.key} {self.most}"
+        return f"{self.column} has {length} tokens, more than {self.key} {self.max_length}"
 
-    def cut(self, row: EncodedRow) -> EncodedRow:
+    def truncate(self, row: EncodedRow) -> EncodedRow:
         """Keep the first ids."""
-        return {**row, self.column: row[self.column][: self.most]}
+        return {**row, self.column: row[self.column][: self.max_length]}
 
 
 class Filter(Config):
@@ -85,7 +85,7 @@ class Filter(Config):
     def limits(self, columns: Iterable[str]) -> list[Limit]:
         """Return the limits of some columns."""
         lengths = {column: self.limit(column) for column in columns}
-        return [ColumnLimit(column, most) for column, most in lengths.items() if most is not None]
+        return [ColumnLimit(column, length) for column, length in lengths.items() if length is not None]
 
 
 @dataclass
@@ -95,20 +95,20 @@ class Tally:
     count: int = 0
     examples: list[Location] = field(default_factory=list)
 
-    def add(self, where: Location) -> None:
+    def add(self, location: Location) -> None:
         """Count a location."""
         self.count += 1
         if len(self.examples) < N_EXAMPLES:
-            self.examples.append(where)
+            self.examples.append(location)
 
     def to_dict(self) -> JsonObject:
         """Convert to JSON values."""
-        return {"count": self.count, "examples": [str(where) for where in self.examples]}
+        return {"count": self.count, "examples": [str(location) for location in self.examples]}
 
-    def line(self, what: str, reason: str) -> str:
+    def line(self, outcome: str, reason: str) -> str:
         """Format as a line of text."""
-        more = ", ..." if self.count > len(self.examples) else ""
-        return f"{what}, {reason}: {self.count:,} ({', '.join(map(str, self.examples))}{more})"
+        ellipsis = ", ..." if self.count > len(self.examples) else ""
+        return f"{outcome}, {reason}: {self.count:,} ({', '.join(map(str, self.examples))}{ellipsis})"
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,11 @@ class Longest:
 
     column: str
     tokens: int
-    where: Location
+    location: Location
 
     def __str__(self) -> str:
         """Format as text."""
-        return f"longest {self.column}: {self.where}, {self.tokens:,} tokens"
+        return f"longest {self.column}: {self.location}, {self.tokens:,} tokens"
 
 
 @dataclass
@@ -144,10 +144,10 @@ class ColumnCounts:
 
     def percentile(self, percent: float) -> int:
         """Return the smallest length that at least ``percent`` of the rows do not exceed (nearest rank)."""
-        needed, seen = percent / 100 * self.lengths.total(), 0
+        threshold, cumulative = percent / 100 * self.lengths.total(), 0
         for length in sorted(self.lengths):
-            seen += self.lengths[length]
-            if seen >= needed:
+            cumulative += self.lengths[length]
+            if cumulative >= threshold:
                 return length
         return 0
 
@@ -189,13 +189,13 @@ class DataReport:
     classes: Counter[str] = field(default_factory=Counter)
     noted: dict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
 
-    def drop(self, reason: str, where: Location) -> None:
+    def drop(self, reason: str, location: Location) -> None:
         """Record a dropped row."""
-        self.dropped[reason].add(where)
+        self.dropped[reason].add(location)
 
-    def note(self, what: str, where: Location) -> None:
+    def note(self, finding: str, location: Location) -> None:
         """Record a finding in a row."""
-        self.noted[what].add(where)
+        self.noted[finding].add(location)
 
     def count(self, located: Encoded) -> None:
         """Record a kept row."""
@@ -204,15 +204,15 @@ class DataReport:
             counts = self.columns[column]
             counts.lengths[len(ids)] += 1
             if counts.longest is None or len(ids) > counts.longest.tokens:
-                counts.longest = Longest(column, len(ids), located.where)
+                counts.longest = Longest(column, len(ids), located.location)
             if column in self.unknown:
                 counts.unknown += int(np.count_nonzero(np.asarray(ids) == self.unknown[column]))
 
     @property
     def longest(self) -> Longest | None:
         """The longest row over all columns; None if no rows were counted."""
-        found = [counts.longest for counts in self.columns.values() if counts.longest is not None]
-        return max(found, key=lambda longest: longest.tokens, default=None)
+        candidates = [counts.longest for counts in self.columns.values() if counts.longest is not None]
+        return max(candidates, key=lambda longest: longest.tokens, default=None)
 
     def to_dict(self) -> JsonObject:
         """Convert to JSON values: counts, first examples as ``file:line``, lengths and unknown rates."""
@@ -223,31 +223,35 @@ class DataReport:
             "truncated": {reason: tally.to_dict() for reason, tally in self.truncated.items()},
             "columns": {column: counts.to_dict() for column, counts in self.columns.items()},
             **({"classes": dict(sorted(self.classes.items()))} if self.classes else {}),
-            **({"noted": {what: t.to_dict() for what, t in self.noted.items()}} if self.noted else {}),
+            **({"noted": {finding: t.to_dict() for finding, t in self.noted.items()}} if self.noted else {}),
         }
 
     def lines(self) -> list[str]:
         """Format as lines of text."""
         n_dropped = sum(tally.count for tally in self.dropped.values())
         tallies = {"dropped": self.dropped, "truncated": self.truncated, "noted": self.noted}
-        text = [f"rows: {self.rows:,} read, {self.kept:,} kept, {n_dropped:,} dropped"]
-        text += [f"  {tally.line(what, r)}" for what, own in tallies.items() for r, tally in own.items()]
+        lines = [f"rows: {self.rows:,} read, {self.kept:,} kept, {n_dropped:,} dropped"]
+        lines += [
+            f"  {tally.line(outcome, r)}"
+            for outcome, tallies_by_reason in tallies.items()
+            for r, tally in tallies_by_reason.items()
+        ]
         for column, counts in self.columns.items():
             lengths = ", ".join(f"{k} {value:.4g}" for k, value in counts.to_dict()["length"].items())
             unknown = f"; {counts.unknown_rate:.2%} unknown" if column in self.unknown else ""
-            text.append(f"  {column}: {counts.tokens:,} tokens; length {lengths}{unknown}")
+            lines.append(f"  {column}: {counts.tokens:,} tokens; length {lengths}{unknown}")
         if self.classes:
             largest = ", ".join(f"{name} {n:,}" for name, n in self.classes.most_common(N_CLASSES))
             n_more = len(self.classes) - N_CLASSES
-            text.append(f"  classes: {largest}{f', and {n_more:,} more' if n_more > 0 else ''}")
-        return text
+            lines.append(f"  classes: {largest}{f', and {n_more:,} more' if n_more > 0 else ''}")
+        return lines
 
 
 def keep(
     rows: Iterable[Encoded],
     filter: Filter,
     report: DataReport,
-    beside: Collection[str] = (),
+    unchecked_columns: Collection[str] = (),
     limits: Sequence[Limit] = (),
 ) -> Iterator[Encoded]:
     """Yield the rows that pass the filter, truncated if the filter says so, and fill the report.
@@ -258,53 +262,55 @@ def keep(
         rows: ids by column.
         filter: the filter.
         report: the report to fill.
-        beside: columns that are passed through unchecked.
+        unchecked_columns: columns that are passed through unchecked.
         limits: further limits, applied after those of the filter.
 
     Raises:
         DataError: if the filter stops at a row (with its file and line), or no row is left.
     """
-    for whole in rows:
+    for full_row in rows:
         report.rows += 1
-        aside = {column: whole.row[column] for column in beside if column in whole.row}
-        located: Encoded = LocatedRow({c: x for c, x in whole.row.items() if c not in aside}, whole.where)
-        every = [*filter.limits(located.row), *limits]
-        reason = _reason_to_drop(located, filter, every)
+        unchecked = {column: full_row.row[column] for column in unchecked_columns if column in full_row.row}
+        checked: Encoded = LocatedRow(
+            {c: x for c, x in full_row.row.items() if c not in unchecked}, full_row.location
+        )
+        all_limits = [*filter.limits(checked.row), *limits]
+        reason = _reason_to_drop(checked, filter, all_limits)
         if reason is not None:
-            report.drop(reason, located.where)
+            report.drop(reason, checked.location)
             continue
-        cut = _cut(located, every, report)
-        report.count(cut)
-        yield LocatedRow({**cut.row, **aside}, cut.where)
+        truncated = _truncate(checked, all_limits, report)
+        report.count(truncated)
+        yield LocatedRow({**truncated.row, **unchecked}, truncated.location)
     if report.kept == 0:
         raise DataError("\n  ".join(["no rows left after filtering", *report.lines()]))
 
 
 def _reason_to_drop(located: Encoded, filter: Filter, limits: Sequence[Limit]) -> str | None:
-    row, where = located
+    row, location = located
     lengths = {column: len(ids) for column, ids in row.items()}
     for column, length in lengths.items():
         if length == 0:
             if filter.empty == "error":
-                raise DataError(f"{where}: {column} is empty (set `empty: drop` to drop such rows)")
+                raise DataError(f"{location}: {column} is empty (set `empty: drop` to drop such rows)")
             return f"empty {column}"
     if filter.max_ratio is not None and max(lengths.values()) > filter.max_ratio * min(lengths.values()):
         return f"length ratio above {filter.max_ratio:g}"
     if filter.too_long == "truncate":
         return None
     for limit in limits:
-        if (excess := limit.over(row)) is not None:
+        if (excess := limit.excess(row)) is not None:
             if filter.too_long == "error":
                 remedy = "set `too_long: truncate` or `too_long: drop` to truncate or drop such rows"
-                raise DataError(f"{where}: {excess} ({remedy})")
+                raise DataError(f"{location}: {excess} ({remedy})")
             return limit.reason
     return None
 
 
-def _cut(located: Encoded, limits: Sequence[Limit], report: DataReport) -> Encoded:
+def _truncate(located: Encoded, limits: Sequence[Limit], report: DataReport) -> Encoded:
     row = located.row
     for limit in limits:
-        if limit.over(row) is not None:
-            report.truncated[limit.reason].add(located.where)
-            row = limit.cut(row)
-    return LocatedRow(row, located.where)
+        if limit.excess(row) is not None:
+            report.truncated[limit.reason].add(located.location)
+            row = limit.truncate(row)
+    return LocatedRow(row, located.location)

@@ -89,17 +89,17 @@ class BesideSource(Source):
     def _joined(self, sources: Sequence[Rows]) -> Rows:
         for number, parts in enumerate(zip_longest(*sources), start=1):
             if None in parts:
-                ended = parts.index(None)
+                exhausted = parts.index(None)
                 raise DataError(
                     "sources joined by kind=beside must have the same number of rows: "
-                    f"source {ended + 1} ({self.sources[ended].kind}) ends after {number - 1:,}"
+                    f"source {exhausted + 1} ({self.sources[exhausted].kind}) ends after {number - 1:,}"
                 )
             row: Row = {}
             for part in parts:
                 if duplicates := row.keys() & part.row.keys():
-                    raise DataError(f"{part.where}: column {min(duplicates)!r} is also in another source")
+                    raise DataError(f"{part.location}: column {min(duplicates)!r} is also in another source")
                 row |= part.row
-            yield LocatedRow(row, parts[0].where)
+            yield LocatedRow(row, parts[0].location)
 
 
 class ChainSource(Source):
@@ -138,31 +138,31 @@ def open_source(config: Source, root: Path) -> Rows:
         DataError: if a file is missing (at once), its content is not as configured, or ``skip`` skips all
             rows (when reached).
     """
-    rows, column = config.open(root), config.together
-    parts: Iterator[tuple[LocatedRow[Row], ...]]
+    rows, column = config.open(root), config.group_column
+    groups: Iterator[tuple[LocatedRow[Row], ...]]
     if column is None:
-        parts = ((row,) for row in rows)
+        groups = ((row,) for row in rows)
     else:
-        parts = (tuple(same) for _, same in groupby(rows, lambda row: row.row[column]))
-    return chain.from_iterable(islice(_after_skipped(parts, config), config.limit))
+        groups = (tuple(group) for _, group in groupby(rows, lambda row: row.row[column]))
+    return chain.from_iterable(islice(_after_skipped(groups, config), config.limit))
 
 
-def _after_skipped(parts: Iterator[T], config: Source) -> Iterator[T]:
-    n_skipped = sum(1 for _ in islice(parts, config.skip))
+def _after_skipped(groups: Iterator[T], config: Source) -> Iterator[T]:
+    n_skipped = sum(1 for _ in islice(groups, config.skip))
     is_empty = True
-    for part in parts:
+    for group in groups:
         is_empty = False
-        yield part
+        yield group
     if is_empty and n_skipped:
-        unit = f"{config.together or 'row'}s"
+        unit = f"{config.group_column or 'row'}s"
         raise DataError(f"skip: {config.skip} leaves no rows: there are only {n_skipped:,} {unit}")
 
 
-OwnTable = TsvSource | JsonlSource | ConllSource | SquadSource
+UserTable = TsvSource | JsonlSource | ConllSource | SquadSource
 """The sources that can read a user's file."""
 
 
-def own_table(path: Path, columns: Sequence[str], like: object = None) -> OwnTable:
+def user_table(path: Path, columns: Sequence[str], like: object = None) -> UserTable:
     """Return the source for a user's file: JSON lines, or a table whose header names the columns.
 
     Args:
@@ -172,27 +172,29 @@ def own_table(path: Path, columns: Sequence[str], like: object = None) -> OwnTab
             format. If it is a `TsvSource`, these are tried in order: its separator with a header that names
             the columns; tabs, then commas with quotes, with such a header; its own format.
     """
-    where, named = str(path.resolve()), {column: column for column in columns}
+    table_path, fields = str(path.resolve()), {column: column for column in columns}
     if path.name.removesuffix(".gz").endswith(".jsonl"):
-        return JsonlSource(paths=where, columns=named)
+        return JsonlSource(paths=table_path, columns=fields)
     if isinstance(like, ConllSource | SquadSource):
-        return like.model_copy(update={"paths": where, "skip": 0, "limit": None})
-    tabs = TsvSource(paths=where, columns={**named}, header=True)
-    forms = [tabs, tabs.model_copy(update={"separator": ",", "quotes": True})]
-    own = None
+        return like.model_copy(update={"paths": table_path, "skip": 0, "limit": None})
+    tab_separated = TsvSource(paths=table_path, columns={**fields}, header=True)
+    candidates = [tab_separated, tab_separated.model_copy(update={"separator": ",", "quotes": True})]
+    run_format = None
     if isinstance(like, TsvSource):
-        own = like.model_copy(update={"paths": where, "skip": 0, "limit": None})
-        forms = [own.model_copy(update={"columns": named, "header": True}), *forms]
+        run_format = like.model_copy(update={"paths": table_path, "skip": 0, "limit": None})
+        candidates = [run_format.model_copy(update={"columns": fields, "header": True}), *candidates]
     if not path.is_file():
-        return forms[0]
-    found = next((form for form in forms if _has_header(path, form, columns)), own)
-    if found is None:
+        return candidates[0]
+    source = next(
+        (candidate for candidate in candidates if _has_header(path, candidate, columns)), run_format
+    )
+    if source is None:
         names = " and ".join(columns)
         raise DataError(
             f"{path}:1: expected a header with the columns {names}, separated by tabs or commas; "
             "add one, or use JSON lines (.jsonl)"
         )
-    return found
+    return source
 
 
 def _has_header(path: Path, like: TsvSource, columns: Sequence[str]) -> bool:

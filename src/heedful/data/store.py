@@ -183,7 +183,7 @@ class _Buffer:
 
     @property
     def offsets(self) -> Ids:
-        """Where each row begins, and the end of the last, ``[rows + 1]``."""
+        """The start of each row, and the end of the last, ``[rows + 1]``."""
         return np.concatenate([[0], np.cumsum(np.frombuffer(self.lengths, np.int64), dtype=np.int64)])
 
     def append(self, ids: Sequence[int] | np.ndarray) -> None:
@@ -288,14 +288,14 @@ def _read_header(path: Path) -> Header:
     return header
 
 
-def _check(file: Path, size: int, expected_sha256: str) -> None:
+def _check(file: Path, expected_size: int, expected_sha256: str) -> None:
     try:
-        found = file.stat().st_size
-        digest = sha256(file) if found == size else ""
+        actual_size = file.stat().st_size
+        digest = sha256(file) if actual_size == expected_size else ""
     except OSError as error:
         raise DamagedError(f"{file}: cannot be read ({error.strerror}); rebuild the store") from None
-    if found != size:
-        raise DamagedError(f"{file}: expected {size} bytes, got {found}; rebuild the store")
+    if actual_size != expected_size:
+        raise DamagedError(f"{file}: expected {expected_size} bytes, got {actual_size}; rebuild the store")
     if digest != expected_sha256:
         raise DamagedError(f"{file}: its content does not match its SHA-256; rebuild the store")
 

@@ -60,20 +60,20 @@ class FilesSource(Source):
         return _aligned({column: find_all(paths, root) for column, paths in self.columns.items()})
 
 
-def _aligned(files: dict[str, list[File]]) -> Rows:
-    columns = (chain.from_iterable(map(located_lines, several)) for several in files.values())
+def _aligned(files_by_column: dict[str, list[File]]) -> Rows:
+    columns = (chain.from_iterable(map(located_lines, files)) for files in files_by_column.values())
     for entries in zip_longest(*columns):
         if None in entries:
-            raise DataError(_unequal(files))
-        row = {column: text for column, (_, text) in zip(files, entries, strict=True)}
+            raise DataError(_unequal_message(files_by_column))
+        row = {column: text for column, (_, text) in zip(files_by_column, entries, strict=True)}
         yield LocatedRow(row, entries[0][0])
 
 
-def _unequal(files: dict[str, list[File]]) -> str:
+def _unequal_message(files_by_column: dict[str, list[File]]) -> str:
     parts = []
-    for column, several in files.items():
-        counts = [sum(1 for _ in raw_lines(file)) for file in several]
-        detail = " + ".join(f"{file.name} {n}" for file, n in zip(several, counts, strict=True))
+    for column, files in files_by_column.items():
+        counts = [sum(1 for _ in raw_lines(file)) for file in files]
+        detail = " + ".join(f"{file.name} {n_lines}" for file, n_lines in zip(files, counts, strict=True))
         parts.append(f"{column} has {sum(counts)} lines ({detail})")
     return f"the columns are not line-aligned: {', '.join(parts)}"
 
@@ -117,51 +117,53 @@ class TextSource(Source):
 
     def open(self, root: Path) -> Rows:
         """Yield documents that are located by their first line."""
-        written = [self.paths] if isinstance(self.paths, str) else self.paths
-        found = [file for path in written for file in self._files(path, root)]
-        return (LocatedRow({TEXT: text}, where) for file in found for where, text in self._documents(file))
+        paths = [self.paths] if isinstance(self.paths, str) else self.paths
+        files = [file for path in paths for file in self._files(path, root)]
+        return (
+            LocatedRow({TEXT: text}, location) for file in files for location, text in self._documents(file)
+        )
 
-    def _files(self, written: str, root: Path) -> list[File]:
-        """Find the file, or the files in the folder, ``written`` in a recipe."""
-        name = expand(written)
+    def _files(self, recipe_path: str, root: Path) -> list[File]:
+        """Find the file, or the files in the folder, at a path in a recipe."""
+        name = expand(recipe_path)
         folder = root / name
         if not folder.is_dir():
-            return [find(written, root)]
+            return [find(recipe_path, root)]
         suffixes = tuple(self.suffixes)
         files = files_in(File(folder, name))
-        kept = [file for file in files if file.path.name.removesuffix(".gz").endswith(suffixes)]
-        if not kept:
-            known = " or ".join(suffixes)
-            raise DataError(f"{folder}: no file in this folder ends in {known}; set `suffixes`")
-        return kept
+        matching = [file for file in files if file.path.name.removesuffix(".gz").endswith(suffixes)]
+        if not matching:
+            endings = " or ".join(suffixes)
+            raise DataError(f"{folder}: no file in this folder ends in {endings}; set `suffixes`")
+        return matching
 
     def _documents(self, file: File) -> Iterator[tuple[Location, str]]:
         if self.begins is not None:
-            return _chapters(file, re.compile(self.begins, re.MULTILINE))
+            return _split_before_matches(file, re.compile(self.begins, re.MULTILINE))
         if self.documents == "file":
             return iter([(Location(file.name, 1), read_text(file))])
         return located_lines(file) if self.documents == "line" else _paragraphs(file)
 
 
-def _chapters(file: File, begins: re.Pattern[str]) -> Iterator[tuple[Location, str]]:
-    """Split the file before every line at which ``begins`` matches."""
+def _split_before_matches(file: File, pattern: re.Pattern[str]) -> Iterator[tuple[Location, str]]:
+    """Split the file before every line at which ``pattern`` matches."""
     text = read_text(file)
-    begin, number = 0, 1
+    begin, first_line = 0, 1
     line_starts = [0, *(match.end() for match in re.finditer("\n", text) if match.end() < len(text))]
     for line, start in enumerate(line_starts, 1):
-        if begins.match(text, start) and text[begin:start].strip():
-            yield Location(file.name, number), text[begin:start]
-            begin, number = start, line
-    yield Location(file.name, number), text[begin:]
+        if pattern.match(text, start) and text[begin:start].strip():
+            yield Location(file.name, first_line), text[begin:start]
+            begin, first_line = start, line
+    yield Location(file.name, first_line), text[begin:]
 
 
 def _paragraphs(file: File) -> Iterator[tuple[Location, str]]:
     """Split the file at blank lines."""
     paragraph: list[str] = []
     first = Location(file.name, 1)
-    for where, line in located_lines(file):
+    for location, line in located_lines(file):
         if line.strip():
-            first = first if paragraph else where
+            first = first if paragraph else location
             paragraph.append(line)
         elif paragraph:
             yield first, "\n".join(paragraph)
@@ -190,10 +192,10 @@ class TsvSource(Source):
 
     @model_validator(mode="after")
     def _names_need_a_header(self) -> "TsvSource":
-        named = [name for name in self.columns.values() if isinstance(name, str)]
-        if named and not self.header:
+        names = [name for name in self.columns.values() if isinstance(name, str)]
+        if names and not self.header:
             raise ValueError(
-                f"columns: field {named[0]!r} is a name, which requires a header; set `header: true`, or use "
+                f"columns: field {names[0]!r} is a name, which requires a header; set `header: true`, or use "
                 "its number"
             )
         return self
@@ -207,14 +209,14 @@ class TsvSource(Source):
         header = next(records)[1] if self.header else []
         fields = {column: self._number(field, header, file) for column, field in self.columns.items()}
         last = max(fields.values())
-        for where, record in records:
+        for location, record in records:
             if len(record) <= last:
                 hint = self._separator_hint(record) or self._quotes_hint(record)
-                raise DataError(too_few(where, record, last) + hint)
+                raise DataError(too_few_fields(location, record, last) + hint)
             if self.header and any(field.strip() for field in record[len(header) :]):
                 counts = f"the header names {len(header)} fields, got {len(record)}"
-                raise DataError(f"{where}: {counts}{self._quotes_hint(record)}")
-            yield LocatedRow({column: record[number] for column, number in fields.items()}, where)
+                raise DataError(f"{location}: {counts}{self._quotes_hint(record)}")
+            yield LocatedRow({column: record[number] for column, number in fields.items()}, location)
 
     def records(self, file: File) -> Iterator[tuple[Location, list[str]]]:
         """Yield the fields of each line of a file, the header included.
@@ -224,7 +226,7 @@ class TsvSource(Source):
         """
         if self.quotes:
             return _quoted_records(file, self.separator)
-        return ((where, line.split(self.separator)) for where, line in located_lines(file))
+        return ((location, line.split(self.separator)) for location, line in located_lines(file))
 
     def _number(self, field: int | str, header: list[str], file: File) -> int:
         if isinstance(field, int):
@@ -243,7 +245,11 @@ class TsvSource(Source):
 
     def _separator_hint(self, record: list[str]) -> str:
         """Return a hint if the line was not split and contains another common separator."""
-        other = next((sign for sign in SEPARATORS if sign in record[0]), None) if len(record) == 1 else None
+        other = (
+            next((separator for separator in SEPARATORS if separator in record[0]), None)
+            if len(record) == 1
+            else None
+        )
         if other is None:
             return ""
         return f"; the separator is {self.separator!r}; if fields are separated by {other!r}, set `separator`"
@@ -255,10 +261,10 @@ class TsvSource(Source):
         return f"; if fields that contain {self.separator!r} or a line end are in quotes, set `quotes: true`"
 
 
-def too_few(where: Location, record: Sequence[str], number: int) -> str:
+def too_few_fields(location: Location, record: Sequence[str], number: int) -> str:
     """Return the message for a record that has no field of this number."""
     n = len(record)
-    return f"{where}: field number {number} (from 0) is required, got {n} field{'s' * (n > 1)}"
+    return f"{location}: field number {number} (from 0) is required, got {n} field{'s' * (n > 1)}"
 
 
 def _quoted_records(file: File, separator: str) -> Iterator[tuple[Location, list[str]]]:
@@ -290,7 +296,7 @@ class JsonlSource(Source):
     lists: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _once(self) -> "JsonlSource":
+    def _columns_are_distinct(self) -> "JsonlSource":
         if duplicates := self.columns.keys() & self.lists.keys():
             raise ValueError(f"column {min(duplicates)!r} must be in either columns or lists, got both")
         return self
@@ -300,14 +306,14 @@ class JsonlSource(Source):
         return rows_of_all(self.paths, root, self._rows)
 
     def _rows(self, file: File) -> Rows:
-        for where, line in located_lines(file):
-            record = record_of(line, where)
-            row: Row = {column: field_at(record, path, where) for column, path in self.columns.items()}
-            row |= {column: texts_at(record, path, where) for column, path in self.lists.items()}
-            yield LocatedRow(row, where)
+        for location, line in located_lines(file):
+            record = record_of(line, location)
+            row: Row = {column: field_at(record, path, location) for column, path in self.columns.items()}
+            row |= {column: texts_at(record, path, location) for column, path in self.lists.items()}
+            yield LocatedRow(row, location)
 
 
-def record_of(line: str, where: Location) -> JsonObject:
+def record_of(line: str, location: Location) -> JsonObject:
     """Parse the JSON object of a line.
 
     Raises:
@@ -316,15 +322,15 @@ def record_of(line: str, where: Location) -> JsonObject:
     try:
         record = parse_json(line)
     except json.JSONDecodeError as error:
-        raise DataError(f"{where}: invalid JSON: {error.msg} at column {error.colno}") from None
+        raise DataError(f"{location}: invalid JSON: {error.msg} at column {error.colno}") from None
     except ValueError as error:
-        raise DataError(f"{where}: invalid JSON ({error})") from None
+        raise DataError(f"{location}: invalid JSON ({error})") from None
     if not isinstance(record, dict):
-        raise DataError(f"{where}: not a JSON object")
+        raise DataError(f"{location}: not a JSON object")
     return record
 
 
-def field_at(record: object, path: str, where: Location) -> str | list[str]:
+def field_at(record: object, path: str, location: Location) -> str | list[str]:
     """Return the text of the field ``path``, or the texts of a list (for example words or sentences).
 
     Numbers and booleans are converted as in JSON; NaN and infinite numbers are errors.
@@ -332,23 +338,23 @@ def field_at(record: object, path: str, where: Location) -> str | list[str]:
     Raises:
         DataError: if there is no such field, or a value is not text.
     """
-    value = _value_at(record, path, where)
+    value = _value_at(record, path, location)
     if isinstance(value, list):
-        return [_text(part, f"{path}.{number}", where) for number, part in enumerate(value)]
-    return _text(value, path, where)
+        return [_text(part, f"{path}.{number}", location) for number, part in enumerate(value)]
+    return _text(value, path, location)
 
 
-def texts_at(record: object, path: str, where: Location) -> list[str]:
+def texts_at(record: object, path: str, location: Location) -> list[str]:
     """Return the texts of the field ``path`` as a list, of one entry if it is a single text.
 
     Raises:
         DataError: if there is no such field, or a value is not text.
     """
-    found = field_at(record, path, where)
-    return found if isinstance(found, list) else [found]
+    field = field_at(record, path, location)
+    return field if isinstance(field, list) else [field]
 
 
-def _value_at(value: object, path: str, where: Location) -> object:
+def _value_at(value: object, path: str, location: Location) -> object:
     if isinstance(value, dict) and path in value:  # a name may itself contain a dot
         return value[path]
     for name in path.split("."):
@@ -358,22 +364,22 @@ def _value_at(value: object, path: str, where: Location) -> object:
             value = value[int(name)]
         else:
             hint = nearest(name, value) if isinstance(value, dict) else ""
-            raise DataError(f"{where}: no field {path!r}{hint}")
+            raise DataError(f"{location}: no field {path!r}{hint}")
     return value
 
 
-def _text(value: object, path: str, where: Location) -> str:
+def _text(value: object, path: str, location: Location) -> str:
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return json.dumps(value)
     if not isinstance(value, str):
         kind = "an object" if isinstance(value, dict) else f"a {type(value).__name__}"
         if value is None or isinstance(value, float):  # some programs write NaN for a missing value
             kind = f"{json.dumps(value)}; remove such rows"
-        raise DataError(f"{where}: field {path!r} must be text, got {kind}")
+        raise DataError(f"{location}: field {path!r} must be text, got {kind}")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:  # JSON can contain lone surrogates
         raise DataError(
-            f"{where}: field {path!r} contains half of a surrogate pair at character {error.start + 1}"
+            f"{location}: field {path!r} contains half of a surrogate pair at character {error.start + 1}"
         ) from None
     return value

@@ -40,13 +40,13 @@ class Vectors:
     Args:
         matrix: the vectors, one row for each word found.
         ids: the id of each row's word.
-        found: the words of the rows, in the order of the request.
+        words: the words of the rows, in the order of the request.
         missing: the words that are not in the file, in the order of the request.
     """
 
     matrix: Float[Tensor, "n d"]
     ids: Int[Tensor, " n"]
-    found: tuple[str, ...]
+    words: tuple[str, ...]
     missing: tuple[str, ...]
 
     @property
@@ -55,7 +55,7 @@ class Vectors:
         return self.matrix.shape[1]
 
     def __str__(self) -> str:
-        n_found, n = len(self.found), len(self.found) + len(self.missing)
+        n_found, n = len(self.words), len(self.words) + len(self.missing)
         return f"{n_found:,} of {n:,} words have a pretrained vector ({n_found / max(n, 1):.1%})"
 
 
@@ -67,21 +67,25 @@ def read_vectors(path: str | Path, words: Mapping[str, int]) -> Vectors:
     Raises:
         DataError: if the file is missing or damaged, or not a file of vectors.
     """
-    wanted = {word.encode(errors="surrogatepass"): word for word in words}
-    rows: dict[str, np.ndarray] = {}
+    words_by_bytes = {word.encode(errors="surrogatepass"): word for word in words}
+    vectors_by_word: dict[str, np.ndarray] = {}
     with _opened(path) as stream:
         width, records, parse = _detect_format(stream, str(path))
         for record in records:
-            word = wanted.get(record.word)
-            if word is not None and word not in rows:
-                rows[word] = _parsed(record, parse)
-    found = tuple(word for word in words if word in rows)
-    matrix = np.stack([rows[word] for word in found]) if found else np.zeros((0, width), np.float32)
+            word = words_by_bytes.get(record.word)
+            if word is not None and word not in vectors_by_word:
+                vectors_by_word[word] = _parsed(record, parse)
+    found_words = tuple(word for word in words if word in vectors_by_word)
+    matrix = (
+        np.stack([vectors_by_word[word] for word in found_words])
+        if found_words
+        else np.zeros((0, width), np.float32)
+    )
     return Vectors(
         matrix=torch.from_numpy(matrix),
-        ids=torch.tensor([words[word] for word in found], dtype=torch.int64),
-        found=found,
-        missing=tuple(word for word in words if word not in rows),
+        ids=torch.tensor([words[word] for word in found_words], dtype=torch.int64),
+        words=found_words,
+        missing=tuple(word for word in words if word not in vectors_by_word),
     )
 
 
@@ -121,11 +125,11 @@ def fill_embedding(weight: Float[Tensor, "V d"], vectors: Vectors, scale: float 
 
 
 class _Record(NamedTuple):
-    """A word and its unparsed numbers; ``place`` is their location for messages."""
+    """A word and its unparsed numbers; ``location`` is where they are for messages."""
 
     word: bytes
     numbers: bytes
-    place: str
+    location: str
 
 
 _Parse = Callable[[bytes], np.ndarray]
@@ -140,9 +144,9 @@ def _opened(path: str | Path) -> Iterator[io.BufferedReader]:
     """
     try:
         require_end(Path(path))
-        with io.BufferedReader(io.FileIO(path), _CHUNK) as plain:
-            if plain.peek(2)[:2] != b"\x1f\x8b":
-                yield plain
+        with io.BufferedReader(io.FileIO(path), _CHUNK) as raw:
+            if raw.peek(2)[:2] != b"\x1f\x8b":
+                yield raw
                 return
         with io.BufferedReader(gzip.open(path), _CHUNK) as stream:  # type: ignore[type-var, arg-type]
             yield stream
@@ -171,7 +175,7 @@ def _detect_format(stream: io.BufferedReader, path: str) -> tuple[int, Iterator[
     return d, _text_records(chain([first], stream), 1, d, path), _floats_of_text
 
 
-def _is_binary(ahead: bytes, n: int, d: int, path: str) -> bool:
+def _is_binary(peeked: bytes, n: int, d: int, path: str) -> bool:
     """Whether a file with the header ``n d`` is binary.
 
     The four bytes of a float may all be printable, so they do not show that a file is text: it is binary if n
@@ -179,12 +183,12 @@ def _is_binary(ahead: bytes, n: int, d: int, path: str) -> bool:
     fills such records too, but it parses as text throughout, which no binary file does.
 
     Args:
-        ahead: the beginning of the content after the header.
+        peeked: the beginning of the content after the header.
         n: the number of words.
         d: the width.
         path: the path of the file.
     """
-    sample = ahead.partition(b" ")[2][: 4 * d]  # what follows the first word
+    sample = peeked.partition(b" ")[2][: 4 * d]  # what follows the first word
     try:
         codecs.getincrementaldecoder("utf-8")().decode(sample)
     except UnicodeDecodeError:
@@ -202,58 +206,64 @@ def _is_binary(ahead: bytes, n: int, d: int, path: str) -> bool:
 
 
 def _fits(
-    path: str, read: Callable[[io.BufferedReader], Iterator[_Record]], holds: Callable[[_Record], bool]
+    path: str,
+    read_records: Callable[[io.BufferedReader], Iterator[_Record]],
+    predicate: Callable[[_Record], bool],
 ) -> bool:
     """Whether all records after the first line can be read and parsed, and the predicate holds for each."""
     with _opened(path) as stream:
         stream.readline(_CHUNK)
         try:
-            return all(map(holds, read(stream)))
+            return all(map(predicate, read_records(stream)))
         except (DataError, ValueError):
             return False
 
 
 def _text_records(lines: Iterable[bytes], first: int, d: int, path: str) -> Iterator[_Record]:
-    for number, line in enumerate(lines, first):
-        place = f"{path}:{number}"
+    for line_number, line in enumerate(lines, first):
+        location = f"{path}:{line_number}"
         line = line.rstrip(b" \r\n")
         extra = line.count(b" ") - d
         if extra < 0:
-            raise DataError(f"{place}: expected a word and {d} numbers, got {extra + d + 1} fields")
+            raise DataError(f"{location}: expected a word and {d} numbers, got {extra + d + 1} fields")
         # Some of GloVe's words contain spaces, but a number within such a word means damage.
         word, *_ = line.split(b" ", 1) if extra == 0 else line.rsplit(b" ", d)
         if extra and any(map(_is_number, word.split(b" ")[1:])):
-            raise DataError(f"{place}: expected a word and {d} numbers, got more numbers")
-        yield _Record(word, line[len(word) + 1 :], place)
+            raise DataError(f"{location}: expected a word and {d} numbers, got more numbers")
+        yield _Record(word, line[len(word) + 1 :], location)
 
 
 def _counted(records: Iterator[_Record], n: int, path: str) -> Iterator[_Record]:
     """Yield the records; raise an error unless there are n."""
-    seen = 0
-    for seen, record in enumerate(records, 1):
-        if seen > n:
-            raise DataError(f"{record.place}: the first line announces {n} words, but there are more")
+    n_read = 0
+    for n_read, record in enumerate(records, 1):
+        if n_read > n:
+            raise DataError(f"{record.location}: the first line announces {n} words, but there are more")
         yield record
-    if seen < n:
-        raise DataError(f"{path}: ends after {seen} of the {n} words that the first line announces")
+    if n_read < n:
+        raise DataError(f"{path}: ends after {n_read} of the {n} words that the first line announces")
 
 
 def _binary_records(stream: io.BufferedReader, n: int, d: int, path: str) -> Iterator[_Record]:
-    held, at, size = b"", 0, 4 * d
-    for row in range(1, n + 1):
-        space = held.find(b" ", at)
-        while space < 0 or len(held) < space + 1 + size:
-            if space < 0 and len(held) - at > _LONGEST_WORD:
-                raise DataError(f"{path}: damaged: no word ends where word {row} of {n} should")
-            more = stream.read(_CHUNK)
-            if not more:
-                raise DataError(f"{path}: ends within word {row} of the {n} that the first line announces")
-            held, at = held[at:] + more, 0
-            space = held.find(b" ")
+    buffer, offset, size = b"", 0, 4 * d
+    for word_number in range(1, n + 1):
+        space = buffer.find(b" ", offset)
+        while space < 0 or len(buffer) < space + 1 + size:
+            if space < 0 and len(buffer) - offset > _LONGEST_WORD:
+                raise DataError(f"{path}: damaged: no word ends where word {word_number} of {n} should")
+            chunk = stream.read(_CHUNK)
+            if not chunk:
+                raise DataError(
+                    f"{path}: ends within word {word_number} of the {n} that the first line announces"
+                )
+            buffer, offset = buffer[offset:] + chunk, 0
+            space = buffer.find(b" ")
         end = space + 1 + size
-        yield _Record(held[at:space].lstrip(b"\n"), held[space + 1 : end], f"{path}: word {row}")
-        at = end
-    if (held[at:] + stream.read(_CHUNK)).strip():
+        yield _Record(
+            buffer[offset:space].lstrip(b"\n"), buffer[space + 1 : end], f"{path}: word {word_number}"
+        )
+        offset = end
+    if (buffer[offset:] + stream.read(_CHUNK)).strip():
         raise DataError(f"{path}: has more content after the {n} words that the first line announces")
 
 
@@ -261,9 +271,9 @@ def _parsed(record: _Record, parse: _Parse) -> np.ndarray:
     try:
         vector = parse(record.numbers)
     except ValueError as error:
-        raise DataError(f"{record.place}: {error}") from error
+        raise DataError(f"{record.location}: {error}") from error
     if not np.isfinite(vector).all():
-        raise DataError(f"{record.place}: a number is infinite or NaN")
+        raise DataError(f"{record.location}: a number is infinite or NaN")
     return vector
 
 

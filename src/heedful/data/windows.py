@@ -57,13 +57,13 @@ class Windows:
 
     def rows(self, samples: Sequence[int], epoch: int) -> Ids:
         """Return the input tokens of windows and the token after the last, ``[n, length + 1]``."""
-        return ring(self.ids, self.starts(samples, epoch), self.length + 1)
+        return circular_sections(self.ids, self.starts(samples, epoch), self.length + 1)
 
 
-def ring(ids: np.ndarray, starts: Ids, length: int) -> Ids:
+def circular_sections(ids: np.ndarray, starts: Ids, length: int) -> Ids:
     """Return the sections of the circular stream that begin at ``starts``, ``[n, length]``."""
-    places = (starts[:, None] + np.arange(length)) % len(ids)
-    return np.asarray(ids[places], dtype=np.int64)
+    indices = (starts[:, None] + np.arange(length)) % len(ids)
+    return np.asarray(ids[indices], dtype=np.int64)
 
 
 class Span(NamedTuple):
@@ -90,11 +90,11 @@ def spans(n: int, context: int, stride: int) -> Iterator[Span]:
     """
     if not 1 <= stride <= context:
         raise ValueError(f"stride must be within 1 and the context {context}, got {stride}")
-    done = 0
-    while done < n:
-        end = min(done + (stride if done else context), n)
-        yield Span(done if stride == context else max(0, end - context), done, end)
-        done = end
+    n_scored = 0
+    while n_scored < n:
+        end = min(n_scored + (stride if n_scored else context), n)
+        yield Span(n_scored if stride == context else max(0, end - context), n_scored, end)
+        n_scored = end
 
 
 class Sentences:
@@ -111,41 +111,41 @@ class Sentences:
     def __init__(self, ids: NDArray[np.integer], signs: SentenceSigns) -> None:
         self.size = len(ids)
         self.documents = document_beginnings(ids)
-        self.places = sentence_beginnings(ids, signs, self.documents)
-        self._is_document = np.isin(self.places, self.documents, assume_unique=True)
+        self.starts = sentence_beginnings(ids, signs, self.documents)
+        self._begins_document = np.isin(self.starts, self.documents, assume_unique=True)
 
-    def forward(self, place: int) -> int:
+    def distance_to_next(self, position: int) -> int:
         """Return the distance from a position to the next sentence beginning; 0 if one begins there."""
-        following = self.places[np.searchsorted(self.places, place) % len(self.places)]
-        return int(following - place) % self.size
+        following = self.starts[np.searchsorted(self.starts, position) % len(self.starts)]
+        return int(following - position) % self.size
 
-    def back(self, place: int) -> int:
+    def start_of(self, position: int) -> int:
         """Return the beginning of the sentence that contains a position."""
-        return int(self.places[np.searchsorted(self.places, place, side="right") - 1])
+        return int(self.starts[np.searchsorted(self.starts, position, side="right") - 1])
 
-    def inside(self, start: int, length: int) -> Ids:
-        """Return the sentence beginnings in a section of the ring, after and relative to its first token.
+    def starts_within(self, start: int, length: int) -> Ids:
+        """Return the sentence beginnings in a circular section, after and relative to its first token.
 
         Beginnings of documents are included only if there are no others.
         """
-        first = np.searchsorted(self.places, start, side="right")
-        turns, rest = divmod(start + length, self.size)
-        last = turns * len(self.places) + np.searchsorted(self.places, rest)
-        numbers = np.arange(first, last) % len(self.places)
-        within = numbers[~self._is_document[numbers]]
-        return (self.places[within if len(within) else numbers] - start) % self.size
+        first = np.searchsorted(self.starts, start, side="right")
+        n_rounds, remainder = divmod(start + length, self.size)
+        last = n_rounds * len(self.starts) + np.searchsorted(self.starts, remainder)
+        indices = np.arange(first, last) % len(self.starts)
+        in_documents = indices[~self._begins_document[indices]]
+        return (self.starts[in_documents if len(in_documents) else indices] - start) % self.size
 
-    def elsewhere(self, place: int, draw: Draw) -> int:
-        """Draw a sentence from a document other than that of ``place``.
+    def draw_from_other_document(self, position: int, draw: Draw) -> int:
+        """Draw a sentence from a document other than that of ``position``.
 
         A token of the other documents is drawn uniformly, and its sentence is returned. If there is only one
         document, the token is drawn from it.
         """
-        own = np.searchsorted(self.documents, place, side="right") - 1
-        begin, end = self.documents[own], self.documents[(own + 1) % len(self.documents)]
+        document = np.searchsorted(self.documents, position, side="right") - 1
+        begin, end = self.documents[document], self.documents[(document + 1) % len(self.documents)]
         # 0 if the document ends where it begins, because there is only one.
-        size = int(end - begin) % self.size
-        return self.back((int(end) + draw.below(self.size - size)) % self.size)
+        length = int(end - begin) % self.size
+        return self.start_of((int(end) + draw.below(self.size - length)) % self.size)
 
 
 def document_beginnings(ids: NDArray[np.integer]) -> Ids:
@@ -158,20 +158,20 @@ def document_beginnings(ids: NDArray[np.integer]) -> Ids:
 def sentence_beginnings(ids: NDArray[np.integer], signs: SentenceSigns, documents: Ids) -> Ids:
     """Return the first token of each sentence, ``[sentences]``."""
     # Whether a word begins: white space precedes it, in its own piece or in the previous one.
-    apart = signs.spaced[ids] | np.roll(signs.spacing[ids], 1)
-    passed = signs.passed[ids] | (signs.quotes[ids] & ~apart)
-    ends_of_passed = np.flatnonzero(passed & ~np.append(passed[1:], False))
+    begins_word = signs.spaced[ids] | np.roll(signs.spacing[ids], 1)
+    skipped = signs.passed[ids] | (signs.quotes[ids] & ~begins_word)
+    ends_of_skipped = np.flatnonzero(skipped & ~np.append(skipped[1:], False))
 
-    def reached(places: Ids) -> Ids:
+    def next_unskipped(positions: Ids) -> Ids:
         """Return the first token at or after each position that is not passed over."""
-        places = places[places < len(ids)]
-        behind = passed[places]
-        places[behind] = ends_of_passed[np.searchsorted(ends_of_passed, places[behind])] + 1
-        return places[places < len(ids)]
+        positions = positions[positions < len(ids)]
+        is_skipped = skipped[positions]
+        positions[is_skipped] = ends_of_skipped[np.searchsorted(ends_of_skipped, positions[is_skipped])] + 1
+        return positions[positions < len(ids)]
 
-    after_stops = reached(np.flatnonzero(signs.stops[ids]) + 1)
-    after_breaks = reached(np.flatnonzero(signs.breaks[ids]) + 1)
-    found = np.union1d(after_stops[apart[after_stops]], after_breaks)
-    found = found[ids[found] != SPECIALS.end]
+    after_stops = next_unskipped(np.flatnonzero(signs.stops[ids]) + 1)
+    after_breaks = next_unskipped(np.flatnonzero(signs.breaks[ids]) + 1)
+    starts = np.union1d(after_stops[begins_word[after_stops]], after_breaks)
+    starts = starts[ids[starts] != SPECIALS.end]
     # Tokens that are passed over at the start of a document belong to its first sentence.
-    return np.union1d(np.setdiff1d(found, reached(documents)), documents)
+    return np.union1d(np.setdiff1d(starts, next_unskipped(documents)), documents)

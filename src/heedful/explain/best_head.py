@@ -137,7 +137,7 @@ def _weights(folder: RunFolder) -> str | None:
     """Return the hash of the run's weights, from its card."""
     if not folder.card.is_file():
         return None
-    entry = folder.require()["files"].get(folder.weights.name)
+    entry = folder.read_card()["files"].get(folder.weights.name)
     return None if entry is None else entry["sha256"]
 
 

@@ -32,7 +32,7 @@ from torch import Tensor
 from heedful.errors import RequestError
 from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
 from heedful.interop.configuration import ALIKE, Key, read_keys, require, stack_keys, write_keys
-from heedful.interop.format import ExportedModel, ImportedModel, imported, recipe_of
+from heedful.interop.format import ExportedModel, ImportedModel, imported_model, recipe_of
 from heedful.interop.heads import (
     ANSWERING,
     TAGGING,
@@ -165,12 +165,12 @@ class BERT:
                 "the source has no head: the masked language model head is randomly initialised; use this "
                 "run to start others from (start.run), not for predictions"
             )
-        notes += settings.unread(_HARMLESS)
+        notes += settings.unread_notes(_HARMLESS)
         notes.append(
             "<s> and </s> have no embedding in the source: they get the mean embedding, never generated"
         )
         names = table(config, numbering, heads, head.rows(processor) if head else [])
-        return imported(checkpoint, recipe, processor, names, tensors, notes)
+        return imported_model(checkpoint, recipe, processor, names, tensors, notes)
 
     def write(self, run: Run) -> ExportedModel:
         """Return the model with its head and the tokenizer."""
@@ -181,8 +181,8 @@ class BERT:
         heads |= {"pooled"} if config.pooler else set()
         tokenizer = run.processor.text
         files, numbering = write_wordpiece(tokenizer, config.max_length)
-        masked = "BertForPreTraining" if "next" in heads else "BertForMaskedLM"
-        written = {
+        pretraining_class = "BertForPreTraining" if "next" in heads else "BertForMaskedLM"
+        content = {
             "model_type": "bert",
             "vocab_size": len(numbering.ours),
             **write_keys(config, KEYS),
@@ -191,64 +191,68 @@ class BERT:
             "tie_word_embeddings": True,
             "dtype": "float32",
             **(write_head(run) if head else {}),
-            "architectures": [head.architecture if head else masked],
+            "architectures": [head.architecture if head else pretraining_class],
         }
-        written["intermediate_size"] = written["intermediate_size"] or 4 * config.d_model
+        content["intermediate_size"] = content["intermediate_size"] or 4 * config.d_model
         notes = ["the embeddings of <s> and </s> are not exported: BERT has no such tokens"]
         if "boundary" in run.model.heads:
             notes.append("the span boundary head is not exported: transformers has none")
         names = table(config, numbering, heads, head.rows(run.processor) if head else [])
-        return ExportedModel(written, write_weights(names, run.model), files, notes)
+        return ExportedModel(content, write_weights(names, run.model), files, notes)
 
 
-def _modern_names(held: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _modern_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors with the names used for norms since 2019."""
-    old = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
-    found = {}
-    for name, tensor in held.items():
-        for before, now in old.items():
-            name = name.removesuffix(before) + now if name.endswith(before) else name
-        found[name] = tensor
-    return found
+    suffixes = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+    renamed = {}
+    for name, tensor in tensors.items():
+        for old_suffix, new_suffix in suffixes.items():
+            name = name.removesuffix(old_suffix) + new_suffix if name.endswith(old_suffix) else name
+        renamed[name] = tensor
+    return renamed
 
 
-def _task_head(settings: Settings, held: Collection[str]) -> Head | None:
+def _task_head(settings: Settings, tensor_names: Collection[str]) -> Head | None:
     """Return the task head of a folder; None for a masked language model.
 
     A ``classifier`` reads the pooled vector if there is a pooler; since old models for token classification
     have a pooler too, ``architectures`` takes precedence.
     """
-    if any(name.startswith(f"{_ANSWERS}.") for name in held):
+    if any(name.startswith(f"{_ANSWERS}.") for name in tensor_names):
         return HEADS[ANSWERING]
-    if not any(name.startswith(f"{_CLASSIFIER}.") for name in held):
+    if not any(name.startswith(f"{_CLASSIFIER}.") for name in tensor_names):
         return None
     architectures = settings.get("architectures", list, [])
-    pooled = any(name.startswith(("bert.pooler.", "pooler.")) for name in held)
+    pooled = any(name.startswith(("bert.pooler.", "pooler.")) for name in tensor_names)
     if _TOKENS in architectures or not (pooled or _SEQUENCE in architectures):
         return HEADS[TAGGING]
     return HEADS[task_of_sequence(settings)]
 
 
-def _heads(held: Collection[str], head: Head | None) -> set[str]:
+def _heads(tensor_names: Collection[str], head: Head | None) -> set[str]:
     """Return heedful's names of the pretraining heads and the pooler in a folder."""
-    signs = {
+    prefixes = {
         "pooled": ("bert.pooler.", "pooler."),
         "token": ("cls.predictions.",),
         "next": ("cls.seq_relationship.",),
     }
-    found = {name for name, begins in signs.items() if any(each.startswith(begins) for each in held)}
+    names = {
+        name
+        for name, prefix in prefixes.items()
+        if any(tensor_name.startswith(prefix) for tensor_name in tensor_names)
+    }
     if head:
         # A run with a task head has no other head; other tensors are then reported as unknown.
-        found &= {"pooled"}
+        names &= {"pooled"}
     # Heads that need the pooler: if it is missing, that is reported.
-    return found | {"pooled"} if "next" in found or (head and head.pooled) else found
+    return names | {"pooled"} if "next" in names or (head and head.pooled) else names
 
 
 def _check_settings(settings: Settings) -> None:
     """Raise `RequestError` for a BERT that heedful does not support."""
-    for architecture in settings.texts("architectures"):
+    for architecture in settings.strings("architectures"):
         if architecture in _UNSUPPORTED:
-            raise settings.wrong("architectures", f"{architecture}: this head is not supported")
+            raise settings.error("architectures", f"{architecture}: this head is not supported")
     settings.refuse("is_decoder", "decoders are not supported, only bidirectional attention")
     settings.refuse("add_cross_attention", "cross-attention is not supported in encoders")
     settings.refuse("quantization_config", "quantised weights are not supported", (None,))
@@ -262,10 +266,10 @@ def _configuration(settings: Settings, *, pooler: bool) -> tuple[EncoderConfig, 
     """Read the model configuration; return it with notes about differences."""
     section, notes = read_keys(settings, KEYS), []
     dropout = section["dropout"]
-    if (last := settings.rate("classifier_dropout", dropout)) != dropout:
+    if (classifier_dropout := settings.rate("classifier_dropout", dropout)) != dropout:
         notes.append(
-            f"{settings.source}: classifier_dropout={last:g} differs from hidden_dropout_prob={dropout:g}; "
-            "heedful uses the latter for both, which only affects training"
+            f"{settings.source}: classifier_dropout={classifier_dropout:g} differs from "
+            f"hidden_dropout_prob={dropout:g}; heedful uses the latter for both, which only affects training"
         )
     return EncoderConfig(**section, pooler=pooler), notes
 
@@ -276,7 +280,7 @@ def _check_supported(config: EncoderConfig | LanguageModelConfig, *, pooled: boo
     Raises:
         RequestError: it does not; the message names the key.
     """
-    others = {
+    requirements = {
         "kind": ("encoder", "its attention is bidirectional"),
         **ALIKE,
         "layer.norm_placement": ("post", "its norms follow the residual sums (post-norm)"),
@@ -286,10 +290,10 @@ def _check_supported(config: EncoderConfig | LanguageModelConfig, *, pooled: boo
         "pooling": ("first", "it pools by the first token"),
     }
     if pooled:
-        others["pooler"] = (True, "it classifies through a pooler with tanh")
+        requirements["pooler"] = (True, "it classifies through a pooler with tanh")
     if config.scale_embedding:
         raise RequestError("model.scale_embedding=true: not supported by BERT: it does not scale embeddings")
-    require(config, "BERT", others)
+    require(config, "BERT", requirements)
     assert isinstance(config, EncoderConfig)
     if not config.segments:
         raise RequestError(

@@ -24,7 +24,7 @@ from heedful.interop.tokenizer_files import (
     check_ids,
     read_library,
     spelling,
-    without_first,
+    strip_prefix_decoders,
 )
 from heedful.text.configuration import ByteBpeConfig, ByteSplit, TokenizerConfig
 from heedful.text.specials import SPECIALS
@@ -43,7 +43,7 @@ _BYTES = ByteBpeConfig(kind="byte-bpe", merges=1, split="gpt2")
 _ROLES = {"pad": SPECIALS.pad, "bos": SPECIALS.start, "unk": SPECIALS.unknown}
 
 # Options that heedful's model does not support, with their allowed values.
-_PLAIN: dict[str, tuple[object, ...]] = {
+_REQUIRED: dict[str, tuple[object, ...]] = {
     "dropout": (None, 0.0),
     "continuing_subword_prefix": (None, ""),
     "end_of_word_suffix": (None, ""),
@@ -53,7 +53,7 @@ _PLAIN: dict[str, tuple[object, ...]] = {
 
 
 @dataclass(frozen=True)
-class _Read:
+class _TokenizerFiles:
     """Contents of the files.
 
     Args:
@@ -62,8 +62,8 @@ class _Read:
         merges: the merges in order.
         added: spellings of tokens that are matched in text before it is split into words.
         split: how text is split into words.
-        around: the special tokens added to an empty text, and to a pair of empty texts.
-        behind: the type of the post-processor that adds them.
+        template_ids: the special tokens added to an empty text, and to a pair of empty texts.
+        post_processor: the type of the post-processor that adds them.
     """
 
     path: Path
@@ -71,8 +71,8 @@ class _Read:
     merges: list[tuple[str, str]]
     added: frozenset[str]
     split: ByteSplit
-    around: tuple[list[int], list[int]] = ([], [])
-    behind: str = ""
+    template_ids: tuple[list[int], list[int]] = ([], [])
+    post_processor: str = ""
 
 
 def read_byte_bpe(checkpoint: Checkpoint, *, whole_texts: bool = False) -> tuple[Tokenizer, Numbering, bool]:
@@ -91,73 +91,74 @@ def read_byte_bpe(checkpoint: Checkpoint, *, whole_texts: bool = False) -> tuple
         "heedful adds no space before a text; set it to false if the model was trained without, here and in "
         f"{TOKENIZER}",
     )
-    read = _from_library(checkpoint) if checkpoint.has(TOKENIZER) else _from_parts(checkpoint)
-    if any(read.around) and not whole_texts:
+    files = _from_library(checkpoint) if checkpoint.has(TOKENIZER) else _from_parts(checkpoint)
+    if any(files.template_ids) and not whole_texts:
         raise RequestError(
-            f"{read.path}: post_processor: {read.behind!r} adds tokens to every text; heedful adds none"
+            f"{files.path}: post_processor: {files.post_processor!r} adds tokens to every text; "
+            "heedful adds none"
         )
-    check_ids(read.path, read.ids, checkpoint.config, 50257)
-    names = sorted(read.ids, key=read.ids.__getitem__)
-    specials = _specials(read, names, checkpoint)
+    check_ids(files.path, files.ids, checkpoint.config, 50257)
+    names = sorted(files.ids, key=files.ids.__getitem__)
+    specials = _specials(files, names, checkpoint)
     numbering, end = Numbering.of(specials, len(names)), specials[SPECIALS.end]
     learned = [names[i] for i in numbering.theirs[len(SPECIALS) :] if i is not None]
-    _check_entries(read, learned)
-    shape = ByteBpeConfig(kind="byte-bpe", vocab_size=len(SPECIALS) + len(learned), split=read.split)
+    _check_entries(files, learned)
+    config = ByteBpeConfig(kind="byte-bpe", vocab_size=len(SPECIALS) + len(learned), split=files.split)
     try:
-        model = models.BPE(as_vocabulary([*reserved(False), *learned]), read.merges)
+        model = models.BPE(as_vocabulary([*reserved(False), *learned]), files.merges)
     except Exception as error:  # the library raises plain exceptions
-        raise DamagedError(f"{read.path}: the merges do not fit the vocabulary: {error}") from None
-    if any(read.around) and read.around != ([end] * 2, [end] * 3):
+        raise DamagedError(f"{files.path}: the merges do not fit the vocabulary: {error}") from None
+    if any(files.template_ids) and files.template_ids != ([end] * 2, [end] * 3):
         raise RequestError(
-            f"{read.path}: post_processor: {read.behind!r} adds tokens to every text; heedful adds an end "
-            "token before it and one after each, or none"
+            f"{files.path}: post_processor: {files.post_processor!r} adds tokens to every text; "
+            "heedful adds an end token before it and one after each, or none"
         )
-    return Tokenizer(build(shape, library_data(shape, model))), numbering, any(read.around)
+    return Tokenizer(build(config, library_data(config, model))), numbering, any(files.template_ids)
 
 
-def _from_library(checkpoint: Checkpoint) -> _Read:
+def _from_library(checkpoint: Checkpoint) -> _TokenizerFiles:
     """Read tokenizer.json."""
-    path, library, whole = read_library(checkpoint)
-    model = whole["model"]
+    path, library, content = read_library(checkpoint)
+    model = content["model"]
     if model["type"] != "BPE":
         raise RequestError(f"{path}: model: {model['type']!r}: GPT-2's is 'BPE', of bytes")
-    for key, good in _PLAIN.items():
-        if model.get(key) not in good:
+    for key, allowed in _REQUIRED.items():
+        if model.get(key) not in allowed:
             raise RequestError(f"{path}: model.{key}: {model[key]!r} is not supported")
     merges = [(left, right) for left, right in model["merges"]]
-    added = frozenset(token["content"] for token in whole["added_tokens"])
-    around = (library.encode("").ids, library.encode("", "").ids)
-    behind = (whole["post_processor"] or {}).get("type", "")
-    split = _split(path, whole)
-    return _Read(path, all_ids(whole), merges, added, split, around, behind)
+    added = frozenset(token["content"] for token in content["added_tokens"])
+    template_ids = (library.encode("").ids, library.encode("", "").ids)
+    post_processor = (content["post_processor"] or {}).get("type", "")
+    split = _split(path, content)
+    return _TokenizerFiles(path, all_ids(content), merges, added, split, template_ids, post_processor)
 
 
-def _split(path: Path, whole: JsonMapping) -> ByteSplit:
+def _split(path: Path, content: JsonMapping) -> ByteSplit:
     """Return how text is split into words."""
-    found = _before(whole)
+    steps = _text_steps(content)
     for split in SPLITS:
         config = ByteBpeConfig(kind="byte-bpe", merges=1, split=split)
-        if found == _before(json.loads(_library(models.BPE(), config).to_str())):
+        if steps == _text_steps(json.loads(_library(models.BPE(), config).to_str())):
             return split
     raise RequestError(
         f"{path}: the normalizer and pre_tokenizer are not supported "
-        f"({json.dumps(found)[:200]}); GPT-2 has no normalizer, and the pre_tokenizer ByteLevel without a "
+        f"({json.dumps(steps)[:200]}); GPT-2 has no normalizer, and the pre_tokenizer ByteLevel without a "
         "prefix space"
     )
 
 
-def _before(whole: JsonMapping) -> list[object]:
+def _text_steps(content: JsonMapping) -> list[object]:
     """Return normalizer and pre-tokenizer, without options that only affect offsets."""
 
     def plain(value: object) -> object:
         if isinstance(value, dict):
-            return {key: plain(item) for key, item in value.items() if key != "trim_offsets"}
-        return [plain(item) for item in value] if isinstance(value, list) else value
+            return {key: plain(entry) for key, entry in value.items() if key != "trim_offsets"}
+        return [plain(entry) for entry in value] if isinstance(value, list) else value
 
-    return [plain(whole["normalizer"]), plain(whole["pre_tokenizer"])]
+    return [plain(content["normalizer"]), plain(content["pre_tokenizer"])]
 
 
-def _from_parts(checkpoint: Checkpoint) -> _Read:
+def _from_parts(checkpoint: Checkpoint) -> _TokenizerFiles:
     """Read vocab.json and merges.txt, GPT-2's own files."""
     if not checkpoint.has(VOCABULARY) or not checkpoint.has(MERGES):
         raise RequestError(
@@ -167,46 +168,46 @@ def _from_parts(checkpoint: Checkpoint) -> _Read:
     path = checkpoint.path / VOCABULARY
     if not all(type(i) is int for i in ids.values()):
         raise DamagedError(f"{path}: all values must be integer ids")
-    return _Read(path, ids, _merges(checkpoint), frozenset(), "gpt2")
+    return _TokenizerFiles(path, ids, _merges(checkpoint), frozenset(), "gpt2")
 
 
 def _merges(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     merges = []
-    for number, line in enumerate(checkpoint.text(MERGES).split("\n"), 1):
-        if not line.strip() or (number == 1 and line.startswith("#version")):
+    for line_number, line in enumerate(checkpoint.text(MERGES).split("\n"), 1):
+        if not line.strip() or (line_number == 1 and line.startswith("#version")):
             continue
-        parts = line.rstrip("\r").split(" ")
-        if len(parts) != 2:
-            raise DamagedError(f"{checkpoint.path / MERGES}:{number}: expected two pieces, got {line!r}")
-        merges.append((parts[0], parts[1]))
+        pieces = line.rstrip("\r").split(" ")
+        if len(pieces) != 2:
+            raise DamagedError(f"{checkpoint.path / MERGES}:{line_number}: expected two pieces, got {line!r}")
+        merges.append((pieces[0], pieces[1]))
     return merges
 
 
-def _specials(read: _Read, names: list[str], checkpoint: Checkpoint) -> dict[int, int]:
+def _specials(files: _TokenizerFiles, names: list[str], checkpoint: Checkpoint) -> dict[int, int]:
     """Return their id of each of heedful's special tokens that they have."""
     config = checkpoint.config
 
-    def configured(key: str, name: str | None) -> int | None:
+    def configured_id(key: str, name: str | None) -> int | None:
         """Return the id that the configuration gives, if it is in the vocabulary (not a leftover default)."""
-        found = config.get(key, int)
-        return found if found is not None and 0 <= found < len(names) else read.ids.get(name or "")
+        token_id = config.get(key, int)
+        return token_id if token_id is not None and 0 <= token_id < len(names) else files.ids.get(name or "")
 
-    end = configured("eos_token_id", END)
+    end = configured_id("eos_token_id", END)
     if end is None:
-        raise config.wrong("eos_token_id", "is not in the vocabulary, and there is no token " + END)
-    spelled = {*byte_letters(), *(left + right for left, right in read.merges)}
-    if names[end] in spelled:
-        raise config.wrong("eos_token_id", f"{end} is {names[end]!r}, which is a piece of ordinary text")
-    found = {SPECIALS.end: end}
+        raise config.error("eos_token_id", "is not in the vocabulary, and there is no token " + END)
+    text_pieces = {*byte_letters(), *(left + right for left, right in files.merges)}
+    if names[end] in text_pieces:
+        raise config.error("eos_token_id", f"{end} is {names[end]!r}, which is a piece of ordinary text")
+    ids_by_special = {SPECIALS.end: end}
     for role, ours in _ROLES.items():
         name = spelling(checkpoint.settings(SETTINGS).values.get(f"{role}_token"))
-        their = configured(f"{role}_token_id", name)
-        if their is not None and names[their] in read.added and their not in found.values():
-            found[ours] = their
-    return found
+        their = configured_id(f"{role}_token_id", name)
+        if their is not None and names[their] in files.added and their not in ids_by_special.values():
+            ids_by_special[ours] = their
+    return ids_by_special
 
 
-def _check_entries(read: _Read, learned: Sequence[str]) -> None:
+def _check_entries(files: _TokenizerFiles, learned: Sequence[str]) -> None:
     """Refuse entries that heedful's model does not support.
 
     Raises:
@@ -214,13 +215,13 @@ def _check_entries(read: _Read, learned: Sequence[str]) -> None:
     """
     letters = set(byte_letters())
     for name in learned:
-        if name in read.added or not letters.issuperset(name):
+        if name in files.added or not letters.issuperset(name):
             raise RequestError(
-                f"{read.path}: the token {name!r} (id {read.ids[name]}) is not spelled in bytes; of special "
-                "tokens, only those that end, start and pad a text and the unknown token are imported"
+                f"{files.path}: the token {name!r} (id {files.ids[name]}) is not spelled in bytes; of "
+                "special tokens, only those that end, start and pad a text and the unknown token are imported"
             )
     if missing := sorted(letters - {*learned}):
-        raise RequestError(f"{read.path}: {len(missing)} of the 256 bytes have no entry: {missing[0]!r} …")
+        raise RequestError(f"{files.path}: {len(missing)} of the 256 bytes have no entry: {missing[0]!r} …")
 
 
 # Export --------------------------------------------------------------------------------------------------
@@ -266,17 +267,17 @@ def write_byte_bpe(
     added = {end: SPECIALS.end} | ({pad: SPECIALS.pad} if whole_texts else {})
     library = _library(models.BPE(as_vocabulary([*names, *added]), merges), config)
     library.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in added])
-    numbers = {ours: number for number, ours in enumerate(added.values(), len(names))}
+    special_ids = {ours: number for number, ours in enumerate(added.values(), len(names))}
     if framed:
         library.post_processor = processors.TemplateProcessing(
             single="<end> $A <end>",
             pair="<end> $A <end> $B <end>",
             special_tokens=[{"id": "<end>", "ids": [len(names)], "tokens": [end]}],
         )
-    spelled = dict.fromkeys(("bos_token", "eos_token", "unk_token"), end)
-    spelled |= {"pad_token": pad} if whole_texts else {}
-    numbering = Numbering.of(numbers, len(names) + len(added))
-    return library.to_str(pretty=True), spelled, numbering
+    special_tokens = dict.fromkeys(("bos_token", "eos_token", "unk_token"), end)
+    special_tokens |= {"pad_token": pad} if whole_texts else {}
+    numbering = Numbering.of(special_ids, len(names) + len(added))
+    return library.to_str(pretty=True), special_tokens, numbering
 
 
 def _library(model: models.Model, config: TokenizerConfig) -> Library:
@@ -287,5 +288,5 @@ def _library(model: models.Model, config: TokenizerConfig) -> Library:
     library.decoder = decoders.ByteLevel()
     if space := first_space(config):
         library.normalizer = normalizers.Prepend(space)
-        library.decoder = decoders.Sequence([library.decoder, *without_first(space)])
+        library.decoder = decoders.Sequence([library.decoder, *strip_prefix_decoders(space)])
     return library

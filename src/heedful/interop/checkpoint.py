@@ -39,7 +39,7 @@ class Checkpoint:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.read: list[Path] = []
+        self.files_read: list[Path] = []
         self.non_finite: list[str] = []
         self._settings: dict[str, Settings] = {}
         if path.is_file():
@@ -67,8 +67,8 @@ class Checkpoint:
         path = self.path / name
         if not path.is_file():
             raise RequestError(f"{path}: no such file")
-        if path not in self.read:
-            self.read.append(path)
+        if path not in self.files_read:
+            self.files_read.append(path)
         return path
 
     def text(self, name: str) -> str:
@@ -93,18 +93,18 @@ class Checkpoint:
         """
         path = self.file(name)
         try:
-            found = parse_json(path.read_text(encoding="utf-8"))
+            content = parse_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise DamagedError(f"{path}: cannot be read as JSON: {error}") from None
-        if not isinstance(found, dict):
+        if not isinstance(content, dict):
             raise DamagedError(f"{path}: expected a JSON object")
-        return found
+        return content
 
     def settings(self, name: str) -> "Settings":
         """Return the settings in a JSON file, the same object in every call; empty if there is no file."""
         if name not in self._settings:
-            held = self.json(name) if self.has(name) else {}
-            self._settings[name] = Settings(held, str(self.path / name))
+            values = self.json(name) if self.has(name) else {}
+            self._settings[name] = Settings(values, str(self.path / name))
         return self._settings[name]
 
     @property
@@ -127,10 +127,12 @@ class Checkpoint:
         if self.has(WEIGHTS):
             return self._tensors(WEIGHTS)
         if self.has(INDEX):
-            parts = self.json(INDEX).get("weight_map")
-            if not isinstance(parts, dict) or not all(isinstance(name, str) for name in parts.values()):
+            weight_map = self.json(INDEX).get("weight_map")
+            if not isinstance(weight_map, dict) or not all(
+                isinstance(name, str) for name in weight_map.values()
+            ):
                 raise DamagedError(f"{self.path / INDEX}: has no weight_map")
-            return {k: t for file in sorted({*parts.values()}) for k, t in self._tensors(file).items()}
+            return {k: t for file in sorted({*weight_map.values()}) for k, t in self._tensors(file).items()}
         if pickles := [name for name in PICKLES if self.has(name)]:
             raise RequestError(
                 f"{self.path / pickles[0]}: not supported, since loading such a file can execute arbitrary "
@@ -151,11 +153,11 @@ class Checkpoint:
                 self.non_finite.append(key)
         return tensors
 
-    def model_of(self, held: Mapping[str, Tensor], make: Callable[[], nn.Module]) -> nn.Module:
+    def model_of(self, tensors: Mapping[str, Tensor], make: Callable[[], nn.Module]) -> nn.Module:
         """Build the model after checking that its parameter count matches the file.
 
         Args:
-            held: tensors of the file.
+            tensors: tensors of the file.
             make: builds the model; first called on the ``meta`` device, which allocates no memory.
 
         Raises:
@@ -163,7 +165,7 @@ class Checkpoint:
         """
         with torch.device("meta"):
             expected = sum(parameter.numel() for parameter in make().parameters())
-        available = sum(tensor.numel() for tensor in held.values())
+        available = sum(tensor.numel() for tensor in tensors.values())
         if expected > 2 * available + _EXTRA_PARAMETERS:
             raise RequestError(
                 f"{self.path / CONFIG}: declares a model of {expected:,} parameters, but {self.weights} "
@@ -173,7 +175,7 @@ class Checkpoint:
 
     def hashes(self) -> dict[str, str]:
         """Return the SHA-256 of every file that was read, by file name."""
-        return {path.name: sha256(path) for path in self.read}
+        return {path.name: sha256(path) for path in self.files_read}
 
 
 class Settings:
@@ -186,7 +188,7 @@ class Settings:
 
     def __init__(self, values: JsonMapping, source: str) -> None:
         self.values, self.source = values, source
-        self.known: set[str] = set()
+        self.keys_read: set[str] = set()
 
     def get(self, key: str, kind: type | tuple[type, ...], default: object = None) -> Any:
         """Return the value of a key, or the default if it is missing or null.
@@ -194,7 +196,7 @@ class Settings:
         Raises:
             RequestError: the value has another type.
         """
-        self.known.add(key)
+        self.keys_read.add(key)
         value = self.values.get(key)
         if value is None:
             return default
@@ -202,10 +204,10 @@ class Settings:
         # bool is a subclass of int.
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             expected = " or ".join(_KINDS[kind] for kind in kinds)
-            raise self.wrong(key, f"expected {expected}, got {value!r}")
+            raise self.error(key, f"expected {expected}, got {value!r}")
         return value
 
-    def whole(self, key: str, default: int | None = None) -> int:
+    def positive_int(self, key: str, default: int | None = None) -> int:
         """Return an integer of at least 1.
 
         Raises:
@@ -215,7 +217,7 @@ class Settings:
         if value is None:
             raise RequestError(f"{self.source}: {key}: required key is missing")
         if value < 1:
-            raise self.wrong(key, f"must be at least 1, got {value}")
+            raise self.error(key, f"must be at least 1, got {value}")
         return int(value)
 
     def rate(self, key: str, default: float) -> float:
@@ -226,19 +228,19 @@ class Settings:
         """
         value = float(self.get(key, (int, float), default))
         if not 0.0 <= value < 1.0:
-            raise self.wrong(key, f"must be in [0, 1), got {value}")
+            raise self.error(key, f"must be in [0, 1), got {value}")
         return value
 
-    def texts(self, key: str) -> list[str]:
+    def strings(self, key: str) -> list[str]:
         """Return a list of strings; empty if the key is missing.
 
         Raises:
             RequestError: it is something else.
         """
-        found = self.get(key, list, [])
-        if not all(isinstance(each, str) for each in found):
-            raise self.wrong(key, f"expected a list of strings, got {found!r}")
-        return list(found)
+        texts = self.get(key, list, [])
+        if not all(isinstance(text, str) for text in texts):
+            raise self.error(key, f"expected a list of strings, got {texts!r}")
+        return list(texts)
 
     def choice(self, key: str, choices: Mapping[str, str], default: str) -> str:
         """Return heedful's name for the value of a key.
@@ -248,27 +250,29 @@ class Settings:
         """
         value = self.get(key, str, default)
         if value not in choices:
-            raise self.wrong(key, f"expected one of {', '.join(choices)}, got {value!r}")
+            raise self.error(key, f"expected one of {', '.join(choices)}, got {value!r}")
         return choices[value]
 
-    def refuse(self, key: str, why: str, allowed: tuple[object, ...] = (None, False)) -> None:
+    def refuse(self, key: str, reason: str, allowed: tuple[object, ...] = (None, False)) -> None:
         """Check that the value of a key is one of `allowed`.
 
         Raises:
-            RequestError: it is not; the message contains `why`.
+            RequestError: it is not; the message contains `reason`.
         """
-        self.known.add(key)
+        self.keys_read.add(key)
         value = self.values.get(key)
-        if not any(value is good or (type(value) is type(good) and value == good) for good in allowed):
-            raise self.wrong(key, f"{value!r}: {why}")
+        if not any(
+            value is choice or (type(value) is type(choice) and value == choice) for choice in allowed
+        ):
+            raise self.error(key, f"{value!r}: {reason}")
 
-    def wrong(self, key: str, why: str) -> RequestError:
+    def error(self, key: str, reason: str) -> RequestError:
         """Return an error about a key."""
-        return RequestError(f"{self.source}: {key}: {why}")
+        return RequestError(f"{self.source}: {key}: {reason}")
 
-    def unread(self, harmless: frozenset[str]) -> list[str]:
+    def unread_notes(self, harmless: frozenset[str]) -> list[str]:
         """Return a note about the keys that were not read and are not in `harmless`, if there are any."""
-        keys = sorted(key for key in self.values if key not in self.known and key not in harmless)
+        keys = sorted(key for key in self.values if key not in self.keys_read and key not in harmless)
         return [f"{self.source}: unknown keys, ignored: {', '.join(keys)}"] if keys else []
 
 

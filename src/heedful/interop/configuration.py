@@ -36,7 +36,7 @@ class Key(NamedTuple):
 
     theirs: str
     ours: str
-    read: Callable[[Settings, str, Any], Any] = Settings.whole
+    read: Callable[[Settings, str, Any], Any] = Settings.positive_int
     default: Any = None
 
 
@@ -53,7 +53,7 @@ def read_epsilon(settings: Settings, key: str, default: float) -> float:
     """
     epsilon = settings.get(key, (int, float), default)
     if not 0 < epsilon < 1:
-        raise settings.wrong(key, f"must be between 0 and 1, got {epsilon}")
+        raise settings.error(key, f"must be between 0 and 1, got {epsilon}")
     return float(epsilon)
 
 
@@ -81,16 +81,16 @@ def read_keys(settings: Settings, keys: Sequence[Key]) -> JsonObject:
     theirs = {key.ours: key.theirs for key in keys}
     width, heads = "d_model", "layer.mixer.n_heads"
     if values[width] % values[heads]:
-        raise settings.wrong(
+        raise settings.error(
             theirs[heads], f"{values[heads]} does not divide {theirs[width]}={values[width]}"
         )
     section: JsonObject = {}
     for path, value in values.items():
-        *outer, last = path.split(".")
-        inner = section
-        for name in outer:
-            inner = inner.setdefault(name, {})
-        inner[last] = value
+        *sections, last = path.split(".")
+        subsection = section
+        for name in sections:
+            subsection = subsection.setdefault(name, {})
+        subsection[last] = value
     return section
 
 
@@ -108,11 +108,11 @@ def read_labels(settings: Settings) -> tuple[str, ...]:
     """
     kind = settings.get("problem_type", str)
     if kind in ("regression", "multi_label_classification"):
-        raise settings.wrong("problem_type", f"{kind!r}: not supported, only single-label classification is")
+        raise settings.error("problem_type", f"{kind!r}: not supported, only single-label classification is")
     id2label = settings.get("id2label", dict, {"0": "LABEL_0", "1": "LABEL_1"})
-    labels = [id2label.get(str(number)) for number in range(len(id2label))]
+    labels = [id2label.get(str(index)) for index in range(len(id2label))]
     if not all(isinstance(label, str) for label in labels) or len({*labels}) < max(2, len(labels)):
-        raise settings.wrong(
+        raise settings.error(
             "id2label", f"expected at least two different labels numbered from 0, got {id2label!r}"
         )
     return tuple(map(str, labels))
@@ -121,8 +121,8 @@ def read_labels(settings: Settings) -> tuple[str, ...]:
 def write_labels(labels: Collection[str]) -> JsonObject:
     """Return the keys of config.json for the labels."""
     return {
-        "id2label": {str(number): label for number, label in enumerate(labels)},
-        "label2id": {label: number for number, label in enumerate(labels)},
+        "id2label": {str(index): label for index, label in enumerate(labels)},
+        "label2id": {label: index for index, label in enumerate(labels)},
         "problem_type": "single_label_classification",
     }
 
@@ -140,30 +140,32 @@ ALIKE: dict[str, tuple[object, str]] = {
 """What all formats of stacks of attention and feed-forward networks require."""
 
 
-def require(config: StackConfig, whose: str, only: Mapping[str, tuple[object, str]]) -> None:
+def require(config: StackConfig, format_name: str, required: Mapping[str, tuple[object, str]]) -> None:
     """Check that a model can be exported: keys have the only value that the format supports.
 
     Also checks that keys and values are not grouped and that heads have d_model / n_heads dimensions.
 
     Args:
         config: configuration of the model.
-        whose: name of the format.
-        only: required value and reason, by key; dots lead into sections.
+        format_name: name of the format.
+        required: required value and reason, by key; dots lead into sections.
 
     Raises:
         RequestError: a key has another value; the message names the recipe key.
     """
-    for key, (value, why) in only.items():
-        if (found := attrgetter(key)(config)) != value:
-            raise RequestError(f"model.{key}={_format_value(found)}: not supported by {whose}: {why}")
-    heads = config.layer.mixer
-    assert isinstance(heads, AttentionConfig)
-    width = config.d_model / heads.n_heads
-    for key, usual in (("n_kv_heads", heads.n_heads), ("d_k", width), ("d_v", width)):
-        if (found := getattr(heads, key)) not in (None, usual):
+    for key, (value, reason) in required.items():
+        if (actual := attrgetter(key)(config)) != value:
             raise RequestError(
-                f"model.layer.mixer.{key}={found}: not supported by {whose}: it has one key and value head "
-                "per query head, each of size d_model / n_heads"
+                f"model.{key}={_format_value(actual)}: not supported by {format_name}: {reason}"
+            )
+    attention = config.layer.mixer
+    assert isinstance(attention, AttentionConfig)
+    width = config.d_model / attention.n_heads
+    for key, default in (("n_kv_heads", attention.n_heads), ("d_k", width), ("d_v", width)):
+        if (actual := getattr(attention, key)) not in (None, default):
+            raise RequestError(
+                f"model.layer.mixer.{key}={actual}: not supported by {format_name}: it has one key and value "
+                "head per query head, each of size d_model / n_heads"
             )
 
 

@@ -36,8 +36,8 @@ def format_called(name: str) -> Format:
         RequestError: the name is unknown.
     """
     if name not in FORMATS:
-        known = ", ".join(FORMATS)
-        raise RequestError(f"--to {name}: unknown format{nearest(name, FORMATS)}; expected one of {known}")
+        names = ", ".join(FORMATS)
+        raise RequestError(f"--to {name}: unknown format{nearest(name, FORMATS)}; expected one of {names}")
     return FORMATS[name]
 
 
@@ -49,12 +49,12 @@ def format_of(checkpoint: Checkpoint) -> Format:
     """
     settings = checkpoint.config
     kind = settings.get("model_type", str)
-    known = ", ".join(FORMATS)
+    names = ", ".join(FORMATS)
     if kind is None:
-        raise RequestError(f"{settings.source}: model_type: required key is missing; expected one of {known}")
+        raise RequestError(f"{settings.source}: model_type: required key is missing; expected one of {names}")
     if kind not in FORMATS:
-        raise settings.wrong(
-            "model_type", f"{kind!r} is not supported{nearest(kind, FORMATS)}; expected one of {known}"
+        raise settings.error(
+            "model_type", f"{kind!r} is not supported{nearest(kind, FORMATS)}; expected one of {names}"
         )
     return FORMATS[kind]
 
@@ -73,35 +73,35 @@ def import_run(source: Path, out: Path, log: Log = lambda line: None) -> RunFold
         RequestError: the folder is not a model, or heedful does not support it.
         DamagedError: a file is damaged.
     """
-    refuse_full(out)
+    require_empty(out)
     if not is_unicode(source.resolve().name):
         raise RequestError(
             f"{source}: the folder name must be UTF-8, since the recipe contains it; rename the folder"
         )
     checkpoint = Checkpoint(source)
-    form = format_of(checkpoint)
+    model_format = format_of(checkpoint)
     try:
         with room_for(f"{source}: the model does not fit in memory"):
-            found = form.read(checkpoint)
+            imported = model_format.read(checkpoint)
     except ValidationError as error:  # a value of config.json that heedful's configuration rejects
-        wrong = error.errors()[0]
-        key = ".".join(map(str, wrong["loc"]))
-        raise RequestError(f"{source / CONFIG}: {key}={wrong['input']!r}: {wrong['msg']}") from None
-    recipe = recipe_from(Tree.of(found.recipe, Mark(str(source))))
-    n = sum(parameter.numel() for parameter in found.model.parameters())
-    log(f"{source}: {form.name}, {n:,} parameters, {_sizes(found.processor)}")
-    for note in found.notes:
+        details = error.errors()[0]
+        key = ".".join(map(str, details["loc"]))
+        raise RequestError(f"{source / CONFIG}: {key}={details['input']!r}: {details['msg']}") from None
+    recipe = recipe_from(Tree.of(imported.recipe, Mark(str(source))))
+    n_parameters = sum(parameter.numel() for parameter in imported.model.parameters())
+    log(f"{source}: {model_format.name}, {n_parameters:,} parameters, {_sizes(imported.processor)}")
+    for note in imported.notes:
         log(f"note: {note}")
-    if names := sorted({*checkpoint.non_finite}):
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        log(f"warning: {names[0]}{more}: contains NaN or infinity; predictions will be meaningless")
-    card = {"format": form.name, "name": source.resolve().name, "files": checkpoint.hashes()}
+    if non_finite := sorted({*checkpoint.non_finite}):
+        others = f" and {len(non_finite) - 1} more" if len(non_finite) > 1 else ""
+        log(f"warning: {non_finite[0]}{others}: contains NaN or infinity; predictions will be meaningless")
+    card = {"format": model_format.name, "name": source.resolve().name, "files": checkpoint.hashes()}
     with filling(out):
         folder = RunFolder(out)
         write_json(folder.environment, environment(torch.device("cpu")))
         write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
-        found.processor.save(folder)
-        seal(folder, recipe, found.model, {"imported": card})
+        imported.processor.save(folder)
+        seal(folder, recipe, imported.model, {"imported": card})
         return folder
 
 
@@ -113,7 +113,7 @@ def _sizes(processor: TaskProcessor) -> str:
     return ", ".join(parts + ([f"{processor.sizes[-1]} {answers}"] if answers else []))
 
 
-def refuse_full(out: Path) -> None:
+def require_empty(out: Path) -> None:
     """Check that a folder is empty or does not exist.
 
     Raises:
@@ -121,9 +121,9 @@ def refuse_full(out: Path) -> None:
     """
     if out.exists() and not out.is_dir():
         raise RequestError(f"{out}: expected a folder, got a file; choose another folder")
-    found = sorted(path.name for path in out.iterdir()) if out.exists() else []
-    if found:
-        raise RequestError(f"{out}: must be empty, but contains {found[0]!r}; choose another folder")
+    entries = sorted(path.name for path in out.iterdir()) if out.exists() else []
+    if entries:
+        raise RequestError(f"{out}: must be empty, but contains {entries[0]!r}; choose another folder")
 
 
 @contextmanager
@@ -134,7 +134,7 @@ def filling(out: Path) -> Iterator[None]:
         RequestError: another process is writing there, or has written something.
     """
     with locked(out):
-        refuse_full(out)
+        require_empty(out)
         with emptied_on_failure(out):
             yield
 
@@ -154,29 +154,29 @@ def export_run(path: Path, to: str, out: Path | None = None, log: Log = lambda l
     Raises:
         RequestError: the format is unknown or does not support the run.
     """
-    form = format_called(to)
-    named = path if path.name not in ("", "..") else path.resolve()
-    folder = out or named.with_name(f"{named.name}-{form.name}")
-    refuse_full(folder)
+    model_format = format_called(to)
+    run_path = path if path.name not in ("", "..") else path.resolve()
+    folder = out or run_path.with_name(f"{run_path.name}-{model_format.name}")
+    require_empty(folder)
     run = load(path, device="cpu")
     task = run.recipe.task.kind
-    if task not in form.loaders:
-        fitting = [name for name, other in FORMATS.items() if task in other.loaders]
-        remedy = f"; use --to {' or '.join(fitting)}" if fitting else ""
+    if task not in model_format.loaders:
+        suitable = [name for name, candidate in FORMATS.items() if task in candidate.loaders]
+        remedy = f"; use --to {' or '.join(suitable)}" if suitable else ""
         raise RequestError(
-            f"--to {to}: expected a run of task {' or '.join(form.loaders)}, got {task}{remedy}"
+            f"--to {to}: expected a run of task {' or '.join(model_format.loaders)}, got {task}{remedy}"
         )
-    written = form.write(run)
-    for note in written.notes:
+    exported = model_format.write(run)
+    for note in exported.notes:
         log(f"note: {note}")
     with filling(folder):
         try:
-            for name in (CONFIG, *written.files):
+            for name in (CONFIG, *exported.files):
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RequestError(f"{folder}: cannot create the folder ({error.strerror})") from None
-        for name, content in written.files.items():
+        for name, content in exported.files.items():
             write_bytes(folder / name, content.encode() if isinstance(content, str) else content)
-        write_checkpoint(folder, written.config, written.tensors)
-    log(f'load with:   {form.loaders[task]}.from_pretrained("{folder}")')
+        write_checkpoint(folder, exported.config, exported.tensors)
+    log(f'load with:   {model_format.loaders[task]}.from_pretrained("{folder}")')
     return folder

@@ -87,7 +87,7 @@ _FINE_TUNING = {
 
 
 def recipe_of(
-    what: str,
+    description: str,
     checkpoint: Checkpoint,
     task: JsonObject,
     data: JsonObject,
@@ -97,7 +97,7 @@ def recipe_of(
     """Return a recipe (as plain data) for an imported model, with placeholders for the user's data.
 
     Args:
-        what: description of the model.
+        description: description of the model.
         checkpoint: source folder.
         task: section ``task``.
         data: section of one data set, with ``{}`` for its name in strings.
@@ -106,23 +106,23 @@ def recipe_of(
     """
     name = checkpoint.path.resolve().name
     return {
-        "description": f"{what}, imported from the folder {name}. It was not trained on these data; replace "
-        "them with your own to train it further.",
+        "description": f"{description}, imported from the folder {name}. It was not trained on these data; "
+        "replace them with your own to train it further.",
         "task": task,
-        "data": {part: _placed(data, part) for part in ("train", "valid")},
+        "data": {data_set: _with_name(data, data_set) for data_set in ("train", "valid")},
         **sections,
         **training,
     }
 
 
-def _placed(value: object, part: str) -> object:
+def _with_name(value: object, data_set: str) -> object:
     """Replace ``{}`` in the strings of a section."""
     if isinstance(value, dict):
-        return {key: _placed(each, part) for key, each in value.items()}
-    return value.format(part) if isinstance(value, str) else value
+        return {key: _with_name(entry, data_set) for key, entry in value.items()}
+    return value.format(data_set) if isinstance(value, str) else value
 
 
-def imported(
+def imported_model(
     checkpoint: Checkpoint,
     recipe: JsonObject,
     processor: TaskProcessor,

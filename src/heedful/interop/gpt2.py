@@ -41,7 +41,7 @@ from heedful.interop.configuration import (
     require,
     write_keys,
 )
-from heedful.interop.format import ExportedModel, ImportedModel, imported, recipe_of
+from heedful.interop.format import ExportedModel, ImportedModel, imported_model, recipe_of
 from heedful.interop.heads import (
     NUMBERS,
     Head,
@@ -77,7 +77,7 @@ _CLASS = "GPT2ForSequenceClassification"
 
 def _read_inner(settings: Settings, key: str, default: None) -> int:
     """Read the number of hidden units, by default four times the width."""
-    return settings.whole(key, 4 * settings.whole("n_embd", 768))
+    return settings.positive_int(key, 4 * settings.positive_int("n_embd", 768))
 
 
 KEYS = (
@@ -181,19 +181,19 @@ class GPT2:
             recipe["task"]["add_special_tokens"] = framed
             if recipe["task"]["pairs"] and not framed:
                 raise RequestError(
-                    f"{checkpoint.path}: reads pairs, and its tokenizer puts nothing between two texts: "
-                    "heedful puts an end token before them and one behind each"
+                    f"{checkpoint.path}: reads pairs, but its tokenizer adds no token between two texts; "
+                    "heedful adds an end token before the first text and one after each"
                 )
             tensors = with_bias(
                 tensors, 1 if head.task == NUMBERS else processor.sizes[-1], str(checkpoint.weights)
             )
-        notes += settings.unread(_HARMLESS)
-        added = [SPECIALS.names[our] for our in range(len(SPECIALS)) if numbering.theirs[our] is None]
+        notes += settings.unread_notes(_HARMLESS)
+        missing = [SPECIALS.names[our] for our in range(len(SPECIALS)) if numbering.theirs[our] is None]
         notes.append(
-            f"{', '.join(added)} have no row in the source: they got its mean, and are never written"
+            f"{', '.join(missing)} have no row in the source: they get the mean row and are never generated"
         )
         names = table(config, numbering, head.rows(processor) if head else None)
-        return imported(checkpoint, recipe, processor, names, tensors, notes)
+        return imported_model(checkpoint, recipe, processor, names, tensors, notes)
 
     def write(self, run: Run) -> ExportedModel:
         """Return a GPT2LMHeadModel, or the class of the task head, with its tokenizer."""
@@ -202,12 +202,16 @@ class GPT2:
         _check_supported(config)
         tokenizer = run.processor.text
         framed = head is not None and run.recipe.task.add_special_tokens
-        content, spelled, numbering = write_byte_bpe(tokenizer, whole_texts=head is not None, framed=framed)
-        lost = [name for our, name in enumerate(SPECIALS.names) if numbering.theirs[our] is None]
-        notes = [f"the embeddings of {', '.join(lost)} are not exported: these tokens never occur in texts"]
+        content, special_tokens, numbering = write_byte_bpe(
+            tokenizer, whole_texts=head is not None, framed=framed
+        )
+        unexported = [name for our, name in enumerate(SPECIALS.names) if numbering.theirs[our] is None]
+        notes = [
+            f"the embeddings of {', '.join(unexported)} are not exported: these tokens never occur in texts"
+        ]
         end, mixer = numbering.theirs[SPECIALS.end], config.layer.mixer
         assert isinstance(mixer, AttentionConfig)
-        written: JsonObject = {
+        config_json: JsonObject = {
             "architectures": ["GPT2LMHeadModel"],
             "model_type": "gpt2",
             "vocab_size": len(numbering.ours),
@@ -222,27 +226,27 @@ class GPT2:
             table(config, numbering, head.rows(run.processor) if head else None), run.model
         )
         if head:
-            written |= write_head(run)
-            written |= {"architectures": [_CLASS], "pad_token_id": numbering.theirs[SPECIALS.pad]}
+            config_json |= write_head(run)
+            config_json |= {"architectures": [_CLASS], "pad_token_id": numbering.theirs[SPECIALS.pad]}
             if without_bias(tensors):
-                notes.append("the head's bias went into that of the last norm: GPT-2's head has none")
-        files = {TOKENIZER: content, **settings_file(config.context, spelled)}
-        return ExportedModel(written, tensors, files, notes)
+                notes.append("the head's bias was added to the bias of the last norm: GPT-2's head has none")
+        files = {TOKENIZER: content, **settings_file(config.context, special_tokens)}
+        return ExportedModel(config_json, tensors, files, notes)
 
 
 def _configuration(settings: Settings) -> tuple[LanguageModelConfig, list[str]]:
     """Read the model configuration; return it with notes about differences."""
     settings.refuse("scale_attn_by_inverse_layer_idx", "heedful scales attention alike in every layer")
-    settings.refuse("add_cross_attention", "heedful's language models read no second sequence")
+    settings.refuse("add_cross_attention", "language models with cross-attention are not supported")
     settings.refuse("quantization_config", "quantised weights are not read", (None,))
     section, notes = read_keys(settings, KEYS), []
     context, dropout = section["context"], section["dropout"]
     if settings.get("n_ctx", int, context) != context:
-        raise settings.wrong("n_ctx", f"is not n_positions={context}")
-    if (embedded := settings.rate("embd_pdrop", 0.1)) != dropout:
+        raise settings.error("n_ctx", f"is not n_positions={context}")
+    if (embedding_dropout := settings.rate("embd_pdrop", 0.1)) != dropout:
         notes.append(
-            f"{settings.source}: embd_pdrop={embedded:g} is not resid_pdrop={dropout:g}; heedful uses the "
-            "latter for both, which only affects training"
+            f"{settings.source}: embd_pdrop={embedding_dropout:g} is not resid_pdrop={dropout:g}; heedful "
+            "uses the latter for both, which only affects training"
         )
     is_scaled = settings.get("scale_attn_weights", bool, True)
     section["layer"]["mixer"]["score"] = "scaled-dot" if is_scaled else "dot"
@@ -255,7 +259,7 @@ def _check_supported(config: LanguageModelConfig) -> None:
     Raises:
         RequestError: it does not; the message names the key.
     """
-    others = {
+    requirements = {
         "kind": ("language-model", "each of its tokens sees only itself and earlier tokens"),
         **ALIKE,
         "layer.norm_placement": ("pre", "its norms precede the sublayers (pre-norm)"),
@@ -266,7 +270,7 @@ def _check_supported(config: LanguageModelConfig) -> None:
             "model.scale_embedding=true: not supported by GPT-2: it does not multiply embeddings by "
             "sqrt(d_model)"
         )
-    require(config, "GPT-2", others)
+    require(config, "GPT-2", requirements)
     mixer = config.layer.mixer
     assert isinstance(mixer, AttentionConfig)
     if (score := mixer.score.kind) not in ("scaled-dot", "dot"):
@@ -278,29 +282,29 @@ def _check_supported(config: LanguageModelConfig) -> None:
 # Task heads ----------------------------------------------------------------------------------------------
 
 
-def _task_head(settings: Settings, held: Collection[str]) -> Head | None:
+def _task_head(settings: Settings, tensor_names: Collection[str]) -> Head | None:
     """Return the task head of a folder; None for a language model.
 
     Raises:
         RequestError: if heedful does not support it.
     """
-    architectures = settings.texts("architectures")
-    if others := sorted(_UNSUPPORTED & {*architectures}):
-        raise settings.wrong("architectures", f"{others[0]}: heads of this kind are not supported")
-    if _CLASS in architectures or any(name.startswith(f"{_SCORE}.") for name in held):
+    architectures = settings.strings("architectures")
+    if unsupported := sorted(_UNSUPPORTED & {*architectures}):
+        raise settings.error("architectures", f"{unsupported[0]}: heads of this kind are not supported")
+    if _CLASS in architectures or any(name.startswith(f"{_SCORE}.") for name in tensor_names):
         return HEADS[task_of_sequence(settings)]
     return None
 
 
-def with_bias(held: Mapping[str, Tensor], n: int, source: str) -> dict[str, Tensor]:
+def with_bias(tensors: Mapping[str, Tensor], n: int, source: str) -> dict[str, Tensor]:
     """Return the tensors with zeros added for the missing bias.
 
     Raises:
         RequestError: if there is a bias, which transformers would not read.
     """
-    if _BIAS in held:
+    if _BIAS in tensors:
         raise RequestError(f"{source}: does not fit its configuration:\n  unknown: {_BIAS}")
-    return {**held, _BIAS: torch.zeros(n)}
+    return {**tensors, _BIAS: torch.zeros(n)}
 
 
 def without_bias(tensors: dict[str, Tensor]) -> bool:
@@ -314,15 +318,15 @@ def without_bias(tensors: dict[str, Tensor]) -> bool:
     bias, weight = tensors.pop(_BIAS).double(), tensors[f"{_SCORE}.weight"].double()
     if not bias.any():
         return False
-    before = tensors[_NORM].double()
-    after = (before + torch.linalg.pinv(weight) @ bias).float()
-    left = (weight @ after.double() - weight @ before - bias).abs().max()
-    if left > 1e-5 * max(1.0, float(bias.abs().max())):
+    norm_bias = tensors[_NORM].double()
+    new_norm_bias = (norm_bias + torch.linalg.pinv(weight) @ bias).float()
+    residual = (weight @ new_norm_bias.double() - weight @ norm_bias - bias).abs().max()
+    if residual > 1e-5 * max(1.0, float(bias.abs().max())):
         raise RequestError(
             "GPT-2's head has no bias, and the bias of this run cannot be moved into the norm before it: "
             f"the rows of its {len(weight)} answers depend on each other"
         )
-    tensors[_NORM] = after
+    tensors[_NORM] = new_norm_bias
     return True
 
 
@@ -333,9 +337,9 @@ def _check_padding(settings: Settings, numbering: Numbering, *, framed: bool) ->
         RequestError: if it is an ordinary token, or the token that ends every text.
     """
     pad, end = settings.get("pad_token_id", int), numbering.theirs[SPECIALS.end]
-    never = {numbering.theirs[our] for our in SPECIALS.never_written} | (set() if framed else {end})
-    if pad is not None and 0 <= pad < len(numbering.ours) and pad not in never:
-        raise settings.wrong(
+    never_last = {numbering.theirs[our] for our in SPECIALS.never_generated} | (set() if framed else {end})
+    if pad is not None and 0 <= pad < len(numbering.ours) and pad not in never_last:
+        raise settings.error(
             "pad_token_id", f"{pad}: texts may end in this token, and transformers would then read the token "
             "before it"
         )  # fmt: skip

@@ -94,7 +94,7 @@ def task_of_sequence(settings: Settings) -> str:
 
 
 def read_head(
-    task: str, what: str, checkpoint: Checkpoint, tokenizer: Tokenizer, config: Config
+    task: str, description: str, checkpoint: Checkpoint, tokenizer: Tokenizer, config: Config
 ) -> tuple[JsonObject, TaskProcessor]:
     """Return the recipe, as plain data, and the processor of a run with a task head.
 
@@ -103,21 +103,23 @@ def read_head(
     """
     settings = checkpoint.config
     # What `write_head` adds, since transformers has no keys for it.
-    known = settings.get("task_specific_params", dict, {}).get("heedful", {})
-    known = known if isinstance(known, dict) else {}
+    heedful_options = settings.get("task_specific_params", dict, {}).get("heedful", {})
+    heedful_options = heedful_options if isinstance(heedful_options, dict) else {}
     options: JsonObject = {"kind": task}
-    more: JsonObject = {}
+    sections: JsonObject = {}
     columns: tuple[str, ...]
     processor: TaskProcessor
     if task == TAGGING:
         processor, columns = LabelProcessor(tokenizer, read_labels(settings)), (WORDS, TAGS)
     elif task == ANSWERING:
-        options["unanswerable"] = bool(known.get("unanswerable"))
-        longest = settings.whole("max_position_embeddings", 512) // 3
-        more = {"windows": {"longest_question": max(1, min(WindowsConfig().longest_question, longest))}}
+        options["unanswerable"] = bool(heedful_options.get("unanswerable"))
+        longest = settings.positive_int("max_position_embeddings", 512) // 3
+        sections = {"windows": {"longest_question": max(1, min(WindowsConfig().longest_question, longest))}}
         processor, columns = TextProcessor(tokenizer), (QUESTION, PASSAGE, ANSWER)
     else:
-        pairs = bool(known.get("pairs")) or settings.get("finetuning_task", str, "").lower() in _PAIRS
+        pairs = (
+            bool(heedful_options.get("pairs")) or settings.get("finetuning_task", str, "").lower() in _PAIRS
+        )
         options["pairs"] = pairs
         columns = (*text_columns(pairs), LABEL)
         if task == NUMBERS:
@@ -127,7 +129,9 @@ def read_head(
             options["labels"] = list(labels)
             processor = LabelProcessor(tokenizer, labels)
     data = {"kind": "jsonl", "paths": "{}.jsonl", "columns": {column: column for column in columns}}
-    return recipe_of(what, checkpoint, options, data, **model_sections(tokenizer, config), **more), processor
+    return recipe_of(
+        description, checkpoint, options, data, **model_sections(tokenizer, config), **sections
+    ), processor
 
 
 def model_sections(tokenizer: Tokenizer, config: Config) -> JsonObject:

@@ -91,7 +91,7 @@ _DECODER_LAYER = {
 
 def table(config: TransformerConfig, numberings: Numberings) -> Table:
     """Return the names of all tensors."""
-    both = f"{_PREFIX}shared.weight"
+    shared = f"{_PREFIX}shared.weight"
     sides = [f"{_PREFIX}encoder.embed_tokens.weight", f"{_PREFIX}decoder.embed_tokens.weight"]
     source, target = rows(numberings.source), rows(numberings.target)
     n_decoder_layers = config.n_decoder_layers or config.n_layers
@@ -101,8 +101,8 @@ def table(config: TransformerConfig, numberings: Numberings) -> Table:
     ]
     copies: dict[str, str] = {}
     if config.tie == "three-way":
-        pairs.append(pair("source_embedding.weight", both, form=source))
-        copies = dict.fromkeys([*sides, _HEAD], both)
+        pairs.append(pair("source_embedding.weight", shared, form=source))
+        copies = dict.fromkeys([*sides, _HEAD], shared)
     else:
         pairs.append(pair("source_embedding.weight", sides[0], form=source))
         pairs.append(pair("target_embedding.weight", sides[1], form=target))
@@ -147,7 +147,7 @@ class Marian:
         else:
             processor, numberings = read_sentencepieces(checkpoint, sizes)
         model = _model(config, numberings, tensors, checkpoint)
-        notes = settings.unread(_HARMLESS)
+        notes = settings.unread_notes(_HARMLESS)
         if None in numberings.target.theirs:
             notes.append(
                 "special tokens that the source lacks have the mean of its rows, and are never generated"
@@ -183,9 +183,9 @@ class Marian:
             "eos_token_id": theirs[SPECIALS.end],
             "pad_token_id": pad,
         }
-        never = [[i] for our in SPECIALS.never_written if (i := theirs[our]) is not None]
-        files[GENERATION] = indented({**specials, "bad_words_ids": never, "num_beams": 1})
-        return ExportedModel(_written(config, numberings, specials), tensors, files, notes)
+        bad_words = [[i] for our in SPECIALS.never_generated if (i := theirs[our]) is not None]
+        files[GENERATION] = indented({**specials, "bad_words_ids": bad_words, "num_beams": 1})
+        return ExportedModel(_config_json(config, numberings, specials), tensors, files, notes)
 
 
 def _model(
@@ -205,13 +205,13 @@ def _read_tokenizers(checkpoint: Checkpoint, sizes: tuple[int, int]) -> tuple[To
     settings = checkpoint.config
     processor = Tokenizers(*(Tokenizer.load(checkpoint.file(name)) for name in _TOKENIZERS))
     if processor.sizes != sizes:
-        raise settings.wrong(
+        raise settings.error(
             "vocab_size", f"{sizes[0]} and {sizes[1]} tokens, but the tokenizers have {processor.sizes[0]} "
             f"and {processor.sizes[1]}: they belong to different models"
         )  # fmt: skip
     for key, ours in (("decoder_start_token_id", SPECIALS.start), ("eos_token_id", SPECIALS.end)):
-        if (found := settings.get(key, int)) != ours:
-            raise settings.wrong(key, f"must be {ours} with heedful's tokenizers, got {found}")
+        if (token_id := settings.get(key, int)) != ours:
+            raise settings.error(key, f"must be {ours} with heedful's tokenizers, got {token_id}")
     settings.get("pad_token_id", int)
     return processor, Numberings(*(Numbering(tuple(range(size))) for size in sizes))
 
@@ -224,14 +224,18 @@ def _write_tokenizers(run: Run, longest: int) -> tuple[dict[str, str | bytes], s
         name: run.folder.tokenizer(side).read_text("utf-8") for name, side in sides
     }
     try:
-        written = {
+        files_by_side = {
             side: write_same_ids(getattr(processor, side), longest, f"tokenizer.{side}") for side in COLUMNS
         }
     except RequestError as error:
         return files, f"the tokenizers cannot be exported, so transformers needs ids as input ({error})"
     if processor.source.fingerprint == processor.target.fingerprint:
-        return files | written[SOURCE], "AutoTokenizer encodes both sides with the same ids as heedful"
-    files |= {f"{side}/{name}": content for side, each in written.items() for name, content in each.items()}
+        return files | files_by_side[SOURCE], "AutoTokenizer encodes both sides with the same ids as heedful"
+    files |= {
+        f"{side}/{name}": content
+        for side, side_files in files_by_side.items()
+        for name, content in side_files.items()
+    }
     return files, (
         "each side has its own tokenizer, with the same ids as heedful: load AutoTokenizer from the folders "
         f"{SOURCE} and {TARGET}"
@@ -244,7 +248,10 @@ def _recipe(checkpoint: Checkpoint, config: TransformerConfig, processor: Tokeni
     tokenizer = {
         "subwords": processor.source.model.config.model_dump(mode="json"),
         "shared": processor.source.same_pieces_as(processor.target),
-        **{side: each.preprocessing.model_dump(mode="json") for side, each in sides.items()},
+        **{
+            side: tokenizer_of_side.preprocessing.model_dump(mode="json")
+            for side, tokenizer_of_side in sides.items()
+        },
     }
     return recipe_of(
         "A Marian model",
@@ -271,16 +278,16 @@ def _configuration(settings: Settings, tensors: Mapping[str, Tensor]) -> Transfo
     settings.refuse("static_position_embeddings", "Marian's positions are not learned", (None, True))
     settings.refuse("quantization_config", "quantised weights are not read", (None,))
     for key in ("ffn_dim", "attention_heads"):
-        encoder, decoder = settings.whole(f"encoder_{key}"), settings.whole(f"decoder_{key}")
+        encoder, decoder = settings.positive_int(f"encoder_{key}"), settings.positive_int(f"decoder_{key}")
         if encoder != decoder:
-            raise settings.wrong(f"decoder_{key}", f"must equal encoder_{key}={encoder}, got {decoder}")
-    d_model, n_heads = settings.whole("d_model"), settings.whole("encoder_attention_heads")
+            raise settings.error(f"decoder_{key}", f"must equal encoder_{key}={encoder}, got {decoder}")
+    d_model, n_heads = settings.positive_int("d_model"), settings.positive_int("encoder_attention_heads")
     if d_model % 2 or d_model % n_heads:
-        raise settings.wrong("d_model", f"{d_model}: must be even, and a multiple of the {n_heads} heads")
+        raise settings.error("d_model", f"{d_model}: must be even, and a multiple of the {n_heads} heads")
     sides = settings.get("share_encoder_decoder_embeddings", bool, True)
     output = settings.get("tie_word_embeddings", bool, True)
     if sides and not output:
-        raise settings.wrong(
+        raise settings.error(
             "tie_word_embeddings", "false, and share_encoder_decoder_embeddings true: heedful ties both "
             "embeddings and the output layer, or target embedding and output layer, or nothing"
         )  # fmt: skip
@@ -294,8 +301,8 @@ def _configuration(settings: Settings, tensors: Mapping[str, Tensor]) -> Transfo
 
 def _sizes(settings: Settings) -> tuple[int, int]:
     """Return the vocabulary sizes of source and target."""
-    source = settings.whole("vocab_size")
-    return source, settings.whole("decoder_vocab_size", source)
+    source = settings.positive_int("vocab_size")
+    return source, settings.positive_int("decoder_vocab_size", source)
 
 
 def _check_supported(config: TransformerConfig | RecurrentConfig | LanguageModelConfig) -> None:
@@ -306,7 +313,7 @@ def _check_supported(config: TransformerConfig | RecurrentConfig | LanguageModel
     """
     if not isinstance(config, TransformerConfig):
         raise RequestError(f"model.kind={config.kind}: Marian's model is a transformer")
-    others = {
+    requirements = {
         **ALIKE,
         "layer.norm.eps": (1e-5, "the ε of its norms is 1e-05"),
         "layer.norm_placement": ("post", "it is a post-norm model"),
@@ -317,25 +324,25 @@ def _check_supported(config: TransformerConfig | RecurrentConfig | LanguageModel
         "positions.offset": (0, "its first position is 0"),
         "cross_attention": (None, "its cross-attention has the heads of its self-attention"),
     }
-    require(config, "Marian", others)
+    require(config, "Marian", requirements)
     if config.decoder_layers[0] != config.layer:
         raise RequestError("model.decoder_layer: not supported by Marian: its layers are alike on both sides")
 
 
-def _written(config: TransformerConfig, numberings: Numberings, specials: JsonObject) -> JsonObject:
+def _config_json(config: TransformerConfig, numberings: Numberings, specials: JsonObject) -> JsonObject:
     """Return the content of config.json."""
-    written = write_keys(config, KEYS)
-    written["encoder_ffn_dim"] = written["encoder_ffn_dim"] or 4 * config.d_model
+    content = write_keys(config, KEYS)
+    content["encoder_ffn_dim"] = content["encoder_ffn_dim"] or 4 * config.d_model
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
         "is_encoder_decoder": True,
         "vocab_size": len(numberings.source.ours),
         "decoder_vocab_size": len(numberings.target.ours),
-        **written,
+        **content,
         "decoder_layers": config.n_decoder_layers or config.n_layers,
-        "decoder_ffn_dim": written["encoder_ffn_dim"],
-        "decoder_attention_heads": written["encoder_attention_heads"],
+        "decoder_ffn_dim": content["encoder_ffn_dim"],
+        "decoder_attention_heads": content["encoder_attention_heads"],
         "scale_embedding": True,
         "share_encoder_decoder_embeddings": config.tie == "three-way",
         "tie_word_embeddings": config.tie != "none",
@@ -364,13 +371,13 @@ def in_halves(
     result computes the same function up to rounding.
     """
     half_split = config.changed(positions={"interleaved": False})
-    other = build(half_split, *sizes)
+    permuted = build(half_split, *sizes)
     order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
-    found = {}
+    state = {}
     for name, tensor in model.state_dict().items():
-        part, kind = name.split(".")[-2:]
-        if part in _OUTPUT_LAYERS or (part in _INPUT_LAYERS and kind == "weight"):
-            tensor = tensor[..., order] if part in _INPUT_LAYERS else tensor[order]
-        found[name] = tensor
-    other.load_state_dict(found)
-    return half_split, other
+        module, kind = name.split(".")[-2:]
+        if module in _OUTPUT_LAYERS or (module in _INPUT_LAYERS and kind == "weight"):
+            tensor = tensor[..., order] if module in _INPUT_LAYERS else tensor[order]
+        state[name] = tensor
+    permuted.load_state_dict(state)
+    return half_split, permuted

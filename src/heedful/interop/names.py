@@ -16,7 +16,7 @@ from heedful.artifacts.weights import load_tensors, named_tensors
 from heedful.errors import RequestError, nearest
 from heedful.text.specials import SPECIALS
 
-MOST = 12
+MAX_PROBLEMS = 12
 """Maximum number of problems listed in a message."""
 
 
@@ -78,8 +78,8 @@ class Numbering:
     @property
     def ours(self) -> list[int]:
         """Our id for each of their ids."""
-        known = {their: our for our, their in enumerate(self.theirs) if their is not None}
-        return [known[their] for their in range(len(known))]
+        our_ids = {their: our for our, their in enumerate(self.theirs) if their is not None}
+        return [our_ids[their] for their in range(len(our_ids))]
 
 
 def rows(numbering: Numbering, *, as_one_row: bool = False) -> Form:
@@ -95,15 +95,15 @@ def rows(numbering: Numbering, *, as_one_row: bool = False) -> Form:
     """
 
     def read(theirs: Sequence[Tensor]) -> Tensor:
-        held = theirs[0][0] if as_one_row else theirs[0]
-        found = held[torch.tensor([their or 0 for their in numbering.theirs])]
-        lacking = [our for our, their in enumerate(numbering.theirs) if their is None]
-        found[lacking] = held.double().mean(0).to(held.dtype)
-        return found
+        matrix = theirs[0][0] if as_one_row else theirs[0]
+        parameter = matrix[torch.tensor([their or 0 for their in numbering.theirs])]
+        missing = [our for our, their in enumerate(numbering.theirs) if their is None]
+        parameter[missing] = matrix.double().mean(0).to(matrix.dtype)
+        return parameter
 
     def write(ours: Tensor) -> list[Tensor]:
-        held = ours[torch.tensor(numbering.ours, device=ours.device)]
-        return [held[None] if as_one_row else held]
+        matrix = ours[torch.tensor(numbering.ours, device=ours.device)]
+        return [matrix[None] if as_one_row else matrix]
 
     return Form(read, write)
 
@@ -144,11 +144,11 @@ def layers(
     return [
         row
         for i in range(n)
-        for part, each in names.items()
+        for module, their_modules in names.items()
         for row in linear(
-            f"{ours}.blocks.{i}.{part}",
-            *(f"{theirs}.{i}.{name}" for name in each),
-            weight=None if part.endswith("norm") else weight,
+            f"{ours}.blocks.{i}.{module}",
+            *(f"{theirs}.{i}.{name}" for name in their_modules),
+            weight=None if module.endswith("norm") else weight,
         )
     ]
 
@@ -175,26 +175,27 @@ class Table:
         """Return whether the tensor is not learned."""
         return any(re.fullmatch(pattern, name) for pattern in self.derived)
 
-    def full(self, held: Iterable[str]) -> dict[str, str]:
+    def full(self, file_names: Iterable[str]) -> dict[str, str]:
         """Map names in the table to names in a file; a tied copy can replace its original."""
-        names = {name: name for name in held}
+        names = {name: name for name in file_names}
         if not any(name.startswith(self.prefix) for name in names):
-            known = {their for line in self.pairs for their in line.theirs} | {*self.copies}
+            table_names = {their for row in self.pairs for their in row.theirs} | {*self.copies}
             names = {
-                name if name in known or self.is_derived(name) else self.prefix + name: name for name in names
+                name if name in table_names or self.is_derived(name) else self.prefix + name: name
+                for name in names
             }
-        for copy, of in self.copies.items():
+        for copy, original in self.copies.items():
             if copy in names:
-                names.setdefault(of, names[copy])
+                names.setdefault(original, names[copy])
         return names
 
 
-def read_weights(table: Table, held: Mapping[str, Tensor], model: nn.Module, source: str) -> None:
+def read_weights(table: Table, tensors: Mapping[str, Tensor], model: nn.Module, source: str) -> None:
     """Load the weights of another library into a model; the model is unchanged on any error.
 
     Args:
         table: name mapping.
-        held: their tensors.
+        tensors: their tensors.
         model: model built from their configuration.
         source: name of the file in messages.
 
@@ -202,27 +203,27 @@ def read_weights(table: Table, held: Mapping[str, Tensor], model: nn.Module, sou
         RequestError: a tensor is unknown, missing, of wrong shape or type, or differs from its tied copy;
             the message lists every difference.
     """
-    own, aliases = _checked(table, model)
-    names = table.full(held)
-    if problems := _problems(table, held, names, own):
-        left_out = [f"and {len(problems) - MOST} more"] if len(problems) > MOST else []
-        lines = [f"{source}: does not fit its configuration:", *problems[:MOST], *left_out]
+    parameters, aliases = _checked(table, model)
+    names = table.full(tensors)
+    if problems := _problems(table, tensors, names, parameters):
+        omitted = [f"and {len(problems) - MAX_PROBLEMS} more"] if len(problems) > MAX_PROBLEMS else []
+        lines = [f"{source}: does not fit its configuration:", *problems[:MAX_PROBLEMS], *omitted]
         raise RequestError("\n  ".join(lines))
-    found = {
-        line.ours: line.form.read([held[names[their]].float() for their in line.theirs])
-        for line in table.pairs
+    converted = {
+        row.ours: row.form.read([tensors[names[their]].float() for their in row.theirs])
+        for row in table.pairs
     }
-    load_tensors(own | found, aliases, model, source)
+    load_tensors(parameters | converted, aliases, model, source)
 
 
 def write_weights(table: Table, model: nn.Module) -> dict[str, Tensor]:
     """Return the weights of a model with the names and shapes of another library."""
-    own, _ = _checked(table, model)
+    parameters, _ = _checked(table, model)
     return {
         # Clone, since safetensors rejects tensors that share memory.
         their: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for line in table.pairs
-        for their, tensor in zip(line.theirs, line.form.write(own[line.ours]), strict=True)
+        for row in table.pairs
+        for their, tensor in zip(row.theirs, row.form.write(parameters[row.ours]), strict=True)
     }
 
 
@@ -232,31 +233,35 @@ def _checked(table: Table, model: nn.Module) -> tuple[dict[str, Tensor], dict[st
     Raises:
         ValueError: the table and the model differ.
     """
-    own, aliases = named_tensors(model)
-    listed = [line.ours for line in table.pairs]
-    expected = {name for name in own if not any(re.fullmatch(pattern, name) for pattern in table.ignored)}
+    parameters, aliases = named_tensors(model)
+    listed = [row.ours for row in table.pairs]
+    expected = {
+        name for name in parameters if not any(re.fullmatch(pattern, name) for pattern in table.ignored)
+    }
     if sorted(listed) != sorted(expected):
-        differing = sorted({*listed} ^ expected) or sorted(name for name in own if listed.count(name) > 1)
+        differing = sorted({*listed} ^ expected) or sorted(
+            name for name in parameters if listed.count(name) > 1
+        )
         raise ValueError(f"the table of names and the model differ: {', '.join(differing)}")
-    return own, aliases
+    return parameters, aliases
 
 
 def _problems(
-    table: Table, held: Mapping[str, Tensor], names: Mapping[str, str], own: Mapping[str, Tensor]
+    table: Table, tensors: Mapping[str, Tensor], names: Mapping[str, str], parameters: Mapping[str, Tensor]
 ) -> list[str]:
     """Return every difference between the tensors of a file and those of a model, as a line of text.
 
     Args:
         table: name mapping.
-        held: their tensors.
+        tensors: their tensors.
         names: their names in the file, by name in the table.
-        own: our tensors.
+        parameters: our tensors.
     """
     shapes = {
         their: list(tensor.shape)
-        for line in table.pairs
+        for row in table.pairs
         for their, tensor in zip(
-            line.theirs, line.form.write(torch.empty(own[line.ours].shape, device="meta")), strict=True
+            row.theirs, row.form.write(torch.empty(parameters[row.ours].shape, device="meta")), strict=True
         )
     }
     known = {*shapes, *table.copies}
@@ -264,14 +269,16 @@ def _problems(
     problems = [f"unknown: {names[name]}{nearest(name, known - names.keys())}" for name in unknown]
     problems += [f"missing: {their}" for their in sorted(shapes.keys() - names.keys())]
     for their, shape in shapes.items():
-        tensor = held[names[their]] if their in names else None
+        tensor = tensors[names[their]] if their in names else None
         if tensor is not None and list(tensor.shape) != shape:
-            problems.append(f"{names[their]} is {list(tensor.shape)} in the file, and should be {shape}")
+            problems.append(f"{names[their]} has shape {list(tensor.shape)} in the file, expected {shape}")
         elif tensor is not None and not tensor.is_floating_point():
-            kind = str(tensor.dtype).removeprefix("torch.")
-            problems.append(f"{names[their]} holds {kind}: quantised weights are not read")
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            problems.append(f"{names[their]} holds {dtype}: quantised weights are not read")
     return problems + [
-        f"{names[copy]} should be a copy of {names[of]}, and differs: the configuration ties them"
-        for copy, of in table.copies.items()
-        if copy in names and of in names and not torch.equal(held[names[copy]], held[names[of]])
+        f"{names[copy]} should be a copy of {names[original]}, and differs: the configuration ties them"
+        for copy, original in table.copies.items()
+        if copy in names
+        and original in names
+        and not torch.equal(tensors[names[copy]], tensors[names[original]])
     ]

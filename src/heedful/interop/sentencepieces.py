@@ -50,17 +50,17 @@ def numbering(settings: Settings, size: int, unknown: int | None) -> Numbering:
     """
     start, end = settings.get("decoder_start_token_id", int), settings.get("eos_token_id", int)
     if start is None or end is None:
-        raise settings.wrong("decoder_start_token_id", "it and eos_token_id must be given")
+        raise settings.error("decoder_start_token_id", "it and eos_token_id must be given")
     specials = {SPECIALS.end: end, SPECIALS.start: start}
     for ours, their in ((SPECIALS.pad, settings.get("pad_token_id", int)), (SPECIALS.unknown, unknown)):
         if their is not None and their not in specials.values():
             specials[ours] = their
     if outside := [their for their in specials.values() if not 0 <= their < size]:
-        raise settings.wrong(
+        raise settings.error(
             "vocab_size", f"{size}: the special token {outside[0]} is outside the vocabulary"
         )
     if start == end:
-        raise settings.wrong("decoder_start_token_id", "must differ from eos_token_id")
+        raise settings.error("decoder_start_token_id", "must differ from eos_token_id")
     return Numbering.of(specials, size)
 
 
@@ -80,9 +80,9 @@ def read_sentencepieces(checkpoint: Checkpoint, sizes: tuple[int, int]) -> tuple
             f"{checkpoint.path}: has no tokenizers: neither {VOCABULARY} with "
             f"{' and '.join(MODELS.values())}, nor heedful's"
         )
-    apart = checkpoint.has(TARGET_VOCABULARY)
-    files = (VOCABULARY, TARGET_VOCABULARY if apart else VOCABULARY)
-    read, numberings = [], []
+    has_two_vocabularies = checkpoint.has(TARGET_VOCABULARY)
+    files = (VOCABULARY, TARGET_VOCABULARY if has_two_vocabularies else VOCABULARY)
+    tokenizers, numberings = [], []
     for side, file, size in zip(COLUMNS, files, sizes, strict=True):
         names = _names(checkpoint, file)
         if len(names) != size:
@@ -90,11 +90,13 @@ def read_sentencepieces(checkpoint: Checkpoint, sizes: tuple[int, int]) -> tuple
                 f"{checkpoint.path / file}: has {len(names)} tokens, but the model has {size} ({side}): "
                 "they belong to different models"
             )
-        found = numbering(checkpoint.config, size, names.index(UNKNOWN) if UNKNOWN in names else None)
-        vocabulary = Vocabulary(names, found.theirs[: len(SPECIALS)])
-        read.append(_tokenizer(checkpoint, MODELS[side], vocabulary))
-        numberings.append(found)
-    return Tokenizers(*read), Numberings(*numberings)
+        side_numbering = numbering(
+            checkpoint.config, size, names.index(UNKNOWN) if UNKNOWN in names else None
+        )
+        vocabulary = Vocabulary(names, side_numbering.theirs[: len(SPECIALS)])
+        tokenizers.append(_tokenizer(checkpoint, MODELS[side], vocabulary))
+        numberings.append(side_numbering)
+    return Tokenizers(*tokenizers), Numberings(*numberings)
 
 
 def _names(checkpoint: Checkpoint, file: str) -> tuple[str, ...]:
@@ -117,7 +119,7 @@ def _tokenizer(checkpoint: Checkpoint, file: str, vocabulary: Vocabulary) -> Tok
     for our, key in _KEYS.items():
         their = vocabulary.specials[our]
         if their is not None and (name := vocabulary.names[their]) in ordinary:
-            raise checkpoint.config.wrong(
+            raise checkpoint.config.error(
                 key,
                 f"{their} is {name!r}, a piece of ordinary text in {path.name}; it must be a special token",
             )
@@ -130,7 +132,7 @@ def _ordinary(model: bytes) -> set[str]:
     processor = SentencePieceProcessor(model_proto=model)
     special = (processor.is_control, processor.is_unknown, processor.is_unused)
     ids = range(processor.get_piece_size())
-    return {processor.id_to_piece(i) for i in ids if not any(of(i) for of in special)}
+    return {processor.id_to_piece(i) for i in ids if not any(is_kind(i) for is_kind in special)}
 
 
 def has_sentencepieces(processor: Tokenizers) -> bool:
@@ -141,17 +143,21 @@ def has_sentencepieces(processor: Tokenizers) -> bool:
 def write_sentencepieces(processor: Tokenizers) -> tuple[dict[str, str | bytes], Numberings]:
     """Return the files of tokenizers imported from such files, and their numberings."""
     sides = dict(zip(COLUMNS, (processor.source, processor.target), strict=True))
-    vocabularies = {side: Vocabulary.of(each.model.data) for side, each in sides.items()}
+    vocabularies = {side: Vocabulary.of(tokenizer.model.data) for side, tokenizer in sides.items()}
     files: dict[str, str | bytes] = {MODELS[side]: model_file(sides[side].model.data) for side in COLUMNS}
     source, target = (vocabularies[side] for side in COLUMNS)
-    apart = source != target
+    has_two_vocabularies = source != target
     for name, vocabulary in {VOCABULARY: source, TARGET_VOCABULARY: target}.items():
-        if apart or name == VOCABULARY:
+        if has_two_vocabularies or name == VOCABULARY:
             files[name] = indented({token: i for i, token in enumerate(vocabulary.names)})
-    spelled = [None if i is None else target.names[i] for i in target.specials]
+    special_tokens = [None if i is None else target.names[i] for i in target.specials]
     # In Marian, the start token is also the padding token.
-    pad = spelled[SPECIALS.pad] or spelled[SPECIALS.start]
-    tokens = {"eos_token": spelled[SPECIALS.end], "unk_token": spelled[SPECIALS.unknown], "pad_token": pad}
-    settings = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": apart, **tokens}
+    pad = special_tokens[SPECIALS.pad] or special_tokens[SPECIALS.start]
+    tokens = {
+        "eos_token": special_tokens[SPECIALS.end],
+        "unk_token": special_tokens[SPECIALS.unknown],
+        "pad_token": pad,
+    }
+    settings = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": has_two_vocabularies, **tokens}
     files[SETTINGS] = indented({key: value for key, value in settings.items() if value is not None})
     return files, Numberings(Numbering(source.theirs), Numbering(target.theirs))

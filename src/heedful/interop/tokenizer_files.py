@@ -62,27 +62,32 @@ def read_library(checkpoint: Checkpoint) -> tuple[Path, Library, JsonObject]:
         raise DamagedError(f"{path}: cannot be read as a tokenizer: {error}") from None
     library.no_truncation()
     library.no_padding()
-    whole = json.loads(library.to_str())
-    if missing := sorted(_undefined(whole["post_processor"])):
+    content = json.loads(library.to_str())
+    if missing := sorted(_undefined(content["post_processor"])):
         raise DamagedError(f"{path}: post_processor: special_tokens has no entry {missing[0]!r}")
-    return path, library, whole
+    return path, library, content
 
 
-def _undefined(part: JsonMapping | None) -> set[str]:
+def _undefined(post_processor: JsonMapping | None) -> set[str]:
     """Return the special tokens that templates use but do not define; the library would panic on them."""
-    if part is None:
+    if post_processor is None:
         return set()
-    if part["type"] == "Sequence":
-        return {name for each in part["processors"] for name in _undefined(each)}
-    if part["type"] != "TemplateProcessing":
+    if post_processor["type"] == "Sequence":
+        return {name for step in post_processor["processors"] for name in _undefined(step)}
+    if post_processor["type"] != "TemplateProcessing":
         return set()
-    pieces = (piece.get("SpecialToken") for template in ("single", "pair") for piece in part[template])
-    return {piece["id"] for piece in pieces if piece} - {*part["special_tokens"]}
+    pieces = (
+        piece.get("SpecialToken") for template in ("single", "pair") for piece in post_processor[template]
+    )
+    return {piece["id"] for piece in pieces if piece} - {*post_processor["special_tokens"]}
 
 
-def all_ids(whole: JsonMapping) -> dict[str, int]:
+def all_ids(content: JsonMapping) -> dict[str, int]:
     """Return the ids of all tokens of a tokenizer.json by spelling, including added tokens."""
-    return {**whole["model"]["vocab"], **{token["content"]: token["id"] for token in whole["added_tokens"]}}
+    return {
+        **content["model"]["vocab"],
+        **{token["content"]: token["id"] for token in content["added_tokens"]},
+    }
 
 
 def spelling(value: object) -> str | None:
@@ -99,20 +104,20 @@ def check_ids(path: Path, ids: Mapping[str, int], config: Settings, default: int
     """
     if sorted(ids.values()) != list(range(len(ids))):
         raise RequestError(f"{path}: the ids have gaps: they must run from 0 to {len(ids) - 1}")
-    if len(ids) != (n := config.whole("vocab_size", default)):
-        raise config.wrong(
+    if len(ids) != (n := config.positive_int("vocab_size", default)):
+        raise config.error(
             "vocab_size", f"{n}, and {path.name} has {len(ids):,} entries: they belong to "
             "different models, or the weights have rows that no token uses"
         )  # fmt: skip
 
 
-def settings_file(longest: int, spelled: Mapping[str, str], **more: object) -> dict[str, str]:
+def settings_file(longest: int, special_tokens: Mapping[str, str], **options: object) -> dict[str, str]:
     """Return tokenizer_config.json for a tokenizer.json.
 
     Args:
         longest: maximum number of tokens of the model.
-        spelled: special tokens by key (``eos_token``).
-        more: further keys of this tokenizer.
+        special_tokens: special tokens by key (``eos_token``).
+        options: further keys of this tokenizer.
 
     Returns:
         The content by file name.
@@ -123,13 +128,13 @@ def settings_file(longest: int, spelled: Mapping[str, str], **more: object) -> d
         # Required: older versions add token_type_ids otherwise, which GPT-2 would add to its embeddings.
         "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
-        **spelled,
-        **more,
+        **special_tokens,
+        **options,
     }
     return {SETTINGS: indented(content)}
 
 
-def without_first(space: str) -> list[decoders.Decoder]:
+def strip_prefix_decoders(space: str) -> list[decoders.Decoder]:
     """Return the last decoder step, which removes the space prepended to every text, if any."""
     # A regular expression, to remove it once and only at the beginning.
     return [decoders.Replace(Regex(rf"\A{space}"), "")] if space else []
@@ -154,15 +159,15 @@ def write_same_ids(tokenizer: Tokenizer, longest: int, key: str) -> dict[str, st
         raise RequestError(f"{key}.moses={preprocessing.moses}: the tokenizers library has no Moses rules")
     model = tokenizer.model
     library = _library(model)
-    cleaned, space = library.normalizer, first_space(model.config)
+    text_normalizer, space = library.normalizer, first_space(model.config)
     library.normalizer = normalizers.Sequence(
         [
             *_normalizers(preprocessing),
-            *([cleaned] if cleaned else []),
+            *([text_normalizer] if text_normalizer else []),
             *([normalizers.Prepend(space)] if space else []),
         ]
     )
-    library.decoder = decoders.Sequence([*_decoders(model), *without_first(model.space)])
+    library.decoder = decoders.Sequence([*_decoders(model), *strip_prefix_decoders(model.space)])
     end = SPECIALS.names[SPECIALS.end]
     library.post_processor = processors.TemplateProcessing(
         single=f"$A {end}",
@@ -172,8 +177,8 @@ def write_same_ids(tokenizer: Tokenizer, longest: int, key: str) -> dict[str, st
     library.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in PLACEHOLDERS])
     keys = ("pad_token", "bos_token", "eos_token", "unk_token")
     ids = (SPECIALS.pad, SPECIALS.start, SPECIALS.end, SPECIALS.unknown)
-    spelled = {key: PLACEHOLDERS[i] for key, i in zip(keys, ids, strict=True)}
-    settings = settings_file(longest, spelled, split_special_tokens=True)
+    special_tokens = {key: PLACEHOLDERS[i] for key, i in zip(keys, ids, strict=True)}
+    settings = settings_file(longest, special_tokens, split_special_tokens=True)
     return {TOKENIZER: library.to_str(pretty=True), **settings}
 
 
@@ -191,13 +196,13 @@ def _library(model: SubwordModel) -> Library:
     if config.kind == "character":
         names = [*reserved(config.byte_fallback), *model.data["characters"]]
         unknown = None if config.byte_fallback else UNKNOWN
-        spelled = models.BPE(as_vocabulary(names), [], unk_token=unknown, byte_fallback=config.byte_fallback)
-        return Library(spelled)
+        bpe = models.BPE(as_vocabulary(names), [], unk_token=unknown, byte_fallback=config.byte_fallback)
+        return Library(bpe)
     return Library.from_str(json.dumps(model.data))
 
 
 def _normalizers(config: PreprocessingConfig) -> list[normalizers.Normalizer]:
-    """Return the normalizers of the text preprocessing (`heedful.text.normalisation.Preprocessing`)."""
+    """Return the normalizers of the text preprocessing (`heedful.text.configuration.PreprocessingConfig`)."""
     forms: dict[str, list[normalizers.Normalizer]] = {
         "none": [],
         "nfc": [normalizers.NFC()],
@@ -218,7 +223,7 @@ def _decoders(model: SubwordModel) -> list[decoders.Decoder]:
         return [decoders.Replace(Regex(r"\A"), " "), decoders.Fuse()]
     if kind == "wordpiece":
         # For each piece: add a space before a word, and remove the sign of a continuation.
-        begins, goes_on = Regex(rf"\A(?!{CONTINUES}.)"), Regex(rf"\A{CONTINUES}(?=.)")
-        return [decoders.Replace(begins, " "), decoders.Replace(goes_on, ""), decoders.Fuse()]
+        word_start, continuation = Regex(rf"\A(?!{CONTINUES}.)"), Regex(rf"\A{CONTINUES}(?=.)")
+        return [decoders.Replace(word_start, " "), decoders.Replace(continuation, ""), decoders.Fuse()]
     fallback = [decoders.ByteFallback()] if getattr(model.config, "byte_fallback", False) else []
     return [*fallback, decoders.Fuse()]

@@ -35,7 +35,7 @@ from heedful.interop.configuration import (
     write_keys,
     write_labels,
 )
-from heedful.interop.format import ExportedModel, ImportedModel, imported, recipe_of
+from heedful.interop.format import ExportedModel, ImportedModel, imported_model, recipe_of
 from heedful.interop.names import Table, layers, linear, pair, reshaped, write_weights
 from heedful.models.resnet import ResNetConfig
 from heedful.models.vision import VisionConfig
@@ -68,10 +68,10 @@ def _read_side(settings: Settings, key: str, default: int) -> int:
     """Read a side length, given as one number or as two equal ones."""
     sides = settings.values.get(key)
     if not isinstance(sides, list):
-        return settings.whole(key, default)
-    settings.known.add(key)
+        return settings.positive_int(key, default)
+    settings.keys_read.add(key)
     if len(sides) != 2 or sides[0] != sides[1] or type(sides[0]) is not int or sides[0] < 1:
-        raise settings.wrong(key, f"expected two equal sides (images are square), got {sides}")
+        raise settings.error(key, f"expected two equal sides (images are square), got {sides}")
     return sides[0]
 
 
@@ -126,20 +126,20 @@ class ViT:
             )
         if any(name.startswith((f"{_PREFIX}pooler.", "pooler.")) for name in tensors):
             notes.append("the pooler is not imported: heedful's vision models have none")
-        notes += settings.unread(_HARMLESS)
+        notes += settings.unread_notes(_HARMLESS)
         task = {"kind": TASK, "labels": list(labels)}
         columns = {IMAGE: IMAGE, LABEL: LABEL}
         data = {"kind": "tsv", "paths": "{}.tsv", "columns": columns, "header": True}
         model = config.model_dump(mode="json")
         recipe = recipe_of("A Vision Transformer", checkpoint, task, data, model=model)
         processor = ImageProcessor(reader, labels)
-        return imported(checkpoint, recipe, processor, table(config, heads), tensors, notes)
+        return imported_model(checkpoint, recipe, processor, table(config, heads), tensors, notes)
 
     def write(self, run: Run) -> ExportedModel:
         """Return a ViTForImageClassification with its image preprocessing."""
         config: VisionConfig = run.recipe.model
         _check_supported(config)
-        written = {
+        content = {
             "architectures": ["ViTForImageClassification"],
             "model_type": "vit",
             **write_keys(config, KEYS),
@@ -147,15 +147,15 @@ class ViT:
             "dtype": "float32",
             **write_labels(run.processor.labels),
         }
-        written["intermediate_size"] = written["intermediate_size"] or 4 * config.d_model
-        files = {READER: json.dumps(_written_reader(run.processor.reader), indent=2) + "\n"}
-        return ExportedModel(written, write_weights(table(config, {"class"}), run.model), files)
+        content["intermediate_size"] = content["intermediate_size"] or 4 * config.d_model
+        files = {READER: json.dumps(_reader_config(run.processor.reader), indent=2) + "\n"}
+        return ExportedModel(content, write_weights(table(config, {"class"}), run.model), files)
 
 
 def _configuration(settings: Settings) -> VisionConfig:
-    for architecture in settings.texts("architectures"):
+    for architecture in settings.strings("architectures"):
         if architecture == "ViTForMaskedImageModeling":
-            raise settings.wrong("architectures", f"{architecture}: this head is not supported")
+            raise settings.error("architectures", f"{architecture}: this head is not supported")
     settings.refuse("quantization_config", "quantised weights are not supported", (None,))
     settings.refuse(
         "qkv_bias", "must be true: heedful's attention has biases in all projections", (None, True)
@@ -163,39 +163,43 @@ def _configuration(settings: Settings) -> VisionConfig:
     section = read_keys(settings, KEYS)
     side, patch = section["image_size"], section["patch_size"]
     if side % patch:
-        raise settings.wrong("patch_size", f"{patch} does not divide image_size={side}")
+        raise settings.error("patch_size", f"{patch} does not divide image_size={side}")
     return VisionConfig(**section)
 
 
 def _reader(checkpoint: Checkpoint, config: VisionConfig) -> tuple[ImageReader, list[str]]:
     """Read the image preprocessing, with notes about differences; defaults are those of transformers."""
     settings, notes = checkpoint.settings(READER), []
-    held = settings.values
+    values = settings.values
     settings.refuse("do_resize", "must be true: heedful resizes images to the model's size", (None, True))
     settings.refuse("do_rescale", "must be true: heedful scales pixels to [0, 1]", (None, True))
     scale = settings.get("rescale_factor", (int, float), 1 / 255)
     if abs(scale * 255 - 1) > 1e-6:
-        raise settings.wrong("rescale_factor", f"must be 1/255 (pixels are scaled to [0, 1]), got {scale}")
-    crops, own = settings.get("do_center_crop", bool, False), {config.image_size}
+        raise settings.error("rescale_factor", f"must be 1/255 (pixels are scaled to [0, 1]), got {scale}")
+    is_cropped, expected = settings.get("do_center_crop", bool, False), {config.image_size}
     # The crop, if any, determines the final size.
-    last = "crop_size" if crops and "crop_size" in held else "size"
-    if not _sides(settings, last) <= own:
-        raise settings.wrong(last, f"must equal the model's image_size={config.image_size}, got {held[last]}")
-    if not crops:
+    size_key = "crop_size" if is_cropped and "crop_size" in values else "size"
+    if not _sides(settings, size_key) <= expected:
+        raise settings.error(
+            size_key, f"must equal the model's image_size={config.image_size}, got {values[size_key]}"
+        )
+    if not is_cropped:
         notes.append("non-square images are cropped here, but squeezed in transformers")
-    elif not _sides(settings, "size") <= own:
+    elif not _sides(settings, "size") <= expected:
         notes.append(
-            f"{settings.source}: size={held['size']}, of which transformers takes a centre crop; heedful "
+            f"{settings.source}: size={values['size']}, of which transformers takes a centre crop; heedful "
             "uses the largest centre square of an image"
         )
-    if (way := settings.get("resample", int, _BILINEAR)) != _BILINEAR:
-        notes.append(f"{settings.source}: resample={way}: heedful uses bilinear resampling ({_BILINEAR})")
+    if (resampling := settings.get("resample", int, _BILINEAR)) != _BILINEAR:
+        notes.append(
+            f"{settings.source}: resample={resampling}: heedful uses bilinear resampling ({_BILINEAR})"
+        )
     if settings.get("do_normalize", bool, True):
         mean, std = (_numbers(settings, key, config.channels) for key in ("image_mean", "image_std"))
     else:
         mean, std = (0.0,) * config.channels, (1.0,) * config.channels
     if min(std) <= 0:
-        raise settings.wrong("image_std", f"must be above 0, got {list(std)}")
+        raise settings.error("image_std", f"must be above 0, got {list(std)}")
     return ImageReader(config.image_size, config.channels, mean, std), notes
 
 
@@ -208,7 +212,7 @@ def _sides(settings: Settings, key: str) -> set[int]:
 def _numbers(settings: Settings, key: str, channels: int) -> tuple[float, ...]:
     values = settings.get(key, list, [0.5] * channels)
     if len(values) != channels or not all(type(value) in (int, float) for value in values):
-        raise settings.wrong(key, f"expected {channels} numbers, one per channel, got {values}")
+        raise settings.error(key, f"expected {channels} numbers, one per channel, got {values}")
     return tuple(float(value) for value in values)
 
 
@@ -220,17 +224,17 @@ def _check_supported(config: VisionConfig | ResNetConfig) -> None:
     """
     if not isinstance(config, VisionConfig):
         raise RequestError(f"model.kind={config.kind}: not supported by ViT: expected kind vision")
-    others = {
+    requirements = {
         **ALIKE,
         "layer.norm_placement": ("pre", "its norms precede the sublayers (pre-norm)"),
         "layer.mixer.score.kind": ("scaled-dot", "it uses scaled dot-product attention"),
         "positions.kind": ("learned", "its positions are learned"),
         "pooling": ("first", "it has a class token"),
     }
-    require(config, "ViT", others)
+    require(config, "ViT", requirements)
 
 
-def _written_reader(reader: ImageReader) -> JsonObject:
+def _reader_config(reader: ImageReader) -> JsonObject:
     """Return the content of preprocessor_config.json: resize the shorter side, then take a centre crop."""
     return {
         "image_processor_type": "ViTImageProcessor",

@@ -51,7 +51,7 @@ _MODEL = {"type": "WordPiece", "continuing_subword_prefix": CONTINUES, "max_inpu
 
 
 # Defaults of BERT's tokenizer class.
-_USUAL = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
+_DEFAULTS = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
 
 # Options of tokenizer_config.json, and their names in the library's normalizer.
 _OPTIONS = {
@@ -70,7 +70,7 @@ _CLEANING = {
 
 
 @dataclass(frozen=True)
-class _Read:
+class _TokenizerFiles:
     """Contents of the files.
 
     Args:
@@ -97,68 +97,72 @@ def read_wordpiece(checkpoint: Checkpoint) -> tuple[Tokenizer, Numbering]:
     """
     options = checkpoint.settings(SETTINGS)
     options.refuse("do_basic_tokenize", "heedful's WordPiece splits text into words first", (None, True))
-    read = _from_library(checkpoint) if checkpoint.has(TOKENIZER) else _from_lines(checkpoint)
-    check_ids(read.path, read.ids, checkpoint.config, 30522)
-    if missing := [name for name in read.specials.values() if name not in read.ids]:
-        raise RequestError(f"{read.path}: the special token {missing[0]!r} is missing from the vocabulary")
-    special = {our: read.ids[name] for our, name in read.specials.items()}
-    if strange := sorted(read.added - {*read.specials.values()}):
+    files = _from_library(checkpoint) if checkpoint.has(TOKENIZER) else _from_lines(checkpoint)
+    check_ids(files.path, files.ids, checkpoint.config, 30522)
+    if missing := [name for name in files.specials.values() if name not in files.ids]:
+        raise RequestError(f"{files.path}: the special token {missing[0]!r} is missing from the vocabulary")
+    special_ids = {our: files.ids[name] for our, name in files.specials.items()}
+    if unsupported := sorted(files.added - {*files.specials.values()}):
         raise RequestError(
-            f"{read.path}: the token {strange[0]!r} (id {read.ids[strange[0]]}) is matched in text before "
-            "words are split; only BERT's five special tokens are supported"
+            f"{files.path}: the token {unsupported[0]!r} (id {files.ids[unsupported[0]]}) is matched in text "
+            "before words are split; only BERT's five special tokens are supported"
         )
-    numbering = Numbering.of(special, len(read.ids))
-    names = sorted(read.ids, key=read.ids.__getitem__)
+    numbering = Numbering.of(special_ids, len(files.ids))
+    names = sorted(files.ids, key=files.ids.__getitem__)
     learned = [names[i] for i in numbering.theirs[len(SPECIALS) :] if i is not None]
-    shape = WordPieceConfig(kind="wordpiece", vocab_size=len(SPECIALS) + len(learned), cleaning=read.cleaning)
+    config = WordPieceConfig(
+        kind="wordpiece", vocab_size=len(SPECIALS) + len(learned), cleaning=files.cleaning
+    )
     model = models.WordPiece(as_vocabulary([*reserved(False), *learned]), unk_token=UNKNOWN)
-    return Tokenizer(build(shape, library_data(shape, model))), numbering
+    return Tokenizer(build(config, library_data(config, model))), numbering
 
 
 def _specials(options: Settings) -> dict[int, str]:
     return {ours: spelling(options.values.get(key)) or usual for key, (ours, usual) in _ROLES.items()}
 
 
-def _from_library(checkpoint: Checkpoint) -> _Read:
+def _from_library(checkpoint: Checkpoint) -> _TokenizerFiles:
     """Read tokenizer.json, with which tokenizer_config.json must agree."""
     options = checkpoint.settings(SETTINGS)
-    path, library, whole = read_library(checkpoint)
-    for key, good in _MODEL.items():
-        if (found := whole["model"].get(key)) != good:
-            raise RequestError(f"{path}: model.{key}: {found!r}: BERT's is {good!r}")
-    split, normaliser = whole["pre_tokenizer"] or {}, whole["normalizer"] or {}
+    path, library, content = read_library(checkpoint)
+    for key, expected in _MODEL.items():
+        if (actual := content["model"].get(key)) != expected:
+            raise RequestError(f"{path}: model.{key}: {actual!r}: BERT's is {expected!r}")
+    split, normaliser = content["pre_tokenizer"] or {}, content["normalizer"] or {}
     if (kind := split.get("type")) != "BertPreTokenizer":
         raise RequestError(f"{path}: pre_tokenizer: {kind!r}: BERT's is 'BertPreTokenizer'")
     if (kind := normaliser.get("type")) not in ("BertNormalizer", None):
         raise RequestError(f"{path}: normalizer: {kind!r}: BERT's is 'BertNormalizer', or there is none")
-    ids, specials = all_ids(whole), _specials(options)
+    ids, specials = all_ids(content), _specials(options)
     _check_special_tokens(path, library, ids, specials)
-    added = frozenset(token["content"] for token in whole["added_tokens"])
+    added = frozenset(token["content"] for token in content["added_tokens"])
     name = options.get("tokenizer_class", str) or checkpoint.config.get("tokenizer_class", str)
     _check_cleaning(options, normaliser, is_generic=name in _GENERIC)
-    return _Read(path, ids, added, specials, _cleaning(normaliser))
+    return _TokenizerFiles(path, ids, added, specials, _cleaning(normaliser))
 
 
-def _from_lines(checkpoint: Checkpoint) -> _Read:
+def _from_lines(checkpoint: Checkpoint) -> _TokenizerFiles:
     """Read vocab.txt, BERT's own file: one entry per line."""
     if not checkpoint.has(VOCABULARY):
         raise RequestError(f"{checkpoint.path}: has no tokenizer: neither {TOKENIZER} nor {VOCABULARY}")
     path = checkpoint.path / VOCABULARY
     ids: dict[str, int] = {}
-    for number, line in enumerate(checkpoint.text(VOCABULARY).removesuffix("\n").split("\n")):
+    for index, line in enumerate(checkpoint.text(VOCABULARY).removesuffix("\n").split("\n")):
         if line in ids:
             raise RequestError(
-                f"{path}:{number + 1}: duplicate entry {line!r}; it is also in line {ids[line] + 1}"
+                f"{path}:{index + 1}: duplicate entry {line!r}; it is also in line {ids[line] + 1}"
             )
-        ids[line] = number
+        ids[line] = index
     options = checkpoint.settings(SETTINGS)
-    return _Read(path, ids, frozenset(), _specials(options), _cleaning(_normaliser(options, _USUAL)))
+    return _TokenizerFiles(
+        path, ids, frozenset(), _specials(options), _cleaning(_normaliser(options, _DEFAULTS))
+    )
 
 
-def _normaliser(options: Settings, usual: JsonMapping) -> JsonObject:
-    """Return the normalizer requested by tokenizer_config.json; missing options are ``usual``."""
-    asked = {ours: options.get(key, bool) for key, ours in _OPTIONS.items()}
-    return {**usual, **{key: value for key, value in asked.items() if value is not None}}
+def _normaliser(options: Settings, defaults: JsonMapping) -> JsonObject:
+    """Return the normalizer requested by tokenizer_config.json; missing options are ``defaults``."""
+    requested = {ours: options.get(key, bool) for key, ours in _OPTIONS.items()}
+    return {**defaults, **{key: value for key, value in requested.items() if value is not None}}
 
 
 def _check_cleaning(options: Settings, normaliser: JsonMapping, *, is_generic: bool) -> None:
@@ -170,15 +174,15 @@ def _check_cleaning(options: Settings, normaliser: JsonMapping, *, is_generic: b
     Raises:
         RequestError: names the option.
     """
-    asked = _normaliser(options, normaliser if is_generic else _USUAL)
-    theirs, ours = _cleaning(asked).model_dump(), _cleaning(normaliser).model_dump()
+    requested = _normaliser(options, normaliser if is_generic else _DEFAULTS)
+    configured, applied = _cleaning(requested).model_dump(), _cleaning(normaliser).model_dump()
     for key, name in _CLEANING.items():
-        if theirs[name] != ours[name]:
+        if configured[name] != applied[name]:
             default = "" if options.values.get(key) is not None else " (the default)"
-            raise options.wrong(
+            raise options.error(
                 key,
-                f"{json.dumps(theirs[name])}{default}, but the normalizer of {TOKENIZER} has "
-                f"{json.dumps(ours[name])}; set both to the value used in training",
+                f"{json.dumps(configured[name])}{default}, but the normalizer of {TOKENIZER} has "
+                f"{json.dumps(applied[name])}; set both to the value used in training",
             )
 
 
@@ -198,11 +202,14 @@ def _check_special_tokens(
 ) -> None:
     """Refuse a post-processor that adds other tokens than BERT's; without one, BERT's are assumed."""
     first, last = (ids.get(specials[our]) for our in (SPECIALS.classify, SPECIALS.separate))
-    single, both = library.encode(""), library.encode("", "")
-    if library.post_processor is not None and (single.ids, both.ids) != ([first, last], [first, last, last]):
+    single_encoding, pair_encoding = library.encode(""), library.encode("", "")
+    if library.post_processor is not None and (single_encoding.ids, pair_encoding.ids) != (
+        [first, last],
+        [first, last, last],
+    ):
         raise RequestError(
             f"{path}: post_processor: expected [CLS] … [SEP] … [SEP] around a pair of texts, got "
-            f"{' '.join(both.tokens) or 'none'}"
+            f"{' '.join(pair_encoding.tokens) or 'none'}"
         )
 
 
@@ -236,10 +243,10 @@ def write_wordpiece(tokenizer: Tokenizer, longest: int) -> tuple[dict[str, str],
     vocabulary: dict[str, int] = tokenizer.model.data["model"]["vocab"]
     names = sorted(vocabulary, key=vocabulary.__getitem__)[len(SPECIALS) :]
     specials = {key: usual for key, (_, usual) in _ROLES.items()}
-    if taken := sorted({*names} & {*specials.values()}):
-        raise RequestError(f"the tokenizer has an entry {taken[0]!r}, which is a special token of BERT")
-    numbers = {ours: number for number, (ours, _) in enumerate(_ROLES.values())}
-    numbering = Numbering.of(numbers, len(specials) + len(names))
+    if clashes := sorted({*names} & {*specials.values()}):
+        raise RequestError(f"the tokenizer has an entry {clashes[0]!r}, which is a special token of BERT")
+    special_ids = {ours: number for number, (ours, _) in enumerate(_ROLES.values())}
+    numbering = Numbering.of(special_ids, len(specials) + len(names))
     content = _library([*specials.values(), *names], config).to_str(pretty=True)
     settings = settings_file(
         longest,
@@ -255,17 +262,17 @@ def write_wordpiece(tokenizer: Tokenizer, longest: int) -> tuple[dict[str, str],
 
 def _library(names: list[str], config: WordPieceConfig) -> Library:
     """Return a tokenizer of the library, with normalizer, pre-tokenizer, decoder and post-processor."""
-    spelled = dict(_ROLES.values())
-    library = Library(models.WordPiece(as_vocabulary(names), unk_token=spelled[SPECIALS.unknown]))
+    special_tokens = dict(_ROLES.values())
+    library = Library(models.WordPiece(as_vocabulary(names), unk_token=special_tokens[SPECIALS.unknown]))
     cleaned = normalizer(config)
     if cleaned is not None:
         library.normalizer = cleaned
     library.pre_tokenizer, library.decoder = words_of(config), decoders.WordPiece()
-    first, last = spelled[SPECIALS.classify], spelled[SPECIALS.separate]
+    first, last = special_tokens[SPECIALS.classify], special_tokens[SPECIALS.separate]
     library.post_processor = processors.TemplateProcessing(
         single=f"{first} $A {last}",
         pair=f"{first}:0 $A:0 {last}:0 $B:1 {last}:1",
         special_tokens=[(name, names.index(name)) for name in (first, last)],
     )
-    library.add_special_tokens([*spelled.values()])
+    library.add_special_tokens([*special_tokens.values()])
     return library

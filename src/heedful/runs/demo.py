@@ -71,7 +71,7 @@ def beginning(folder: Path, recipe: Recipe) -> Beginning:
     saved = saved_recipe(own)
     if saved.data.train != recipe.data.train:
         raise RequestError(f"{folder}: contains a different run; choose another folder with --out")
-    is_finished = own.card.is_file() and own.require().get("stopped") != "signal"
+    is_finished = own.card.is_file() and own.read_card().get("stopped") != "signal"
     return "finished" if is_finished else "interrupted"
 
 

@@ -53,7 +53,8 @@ def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> 
         for column in required:
             if column not in row.row:
                 raise DataError(
-                    f"{row.where}: no column {column!r}; the row has the columns {', '.join(sorted(row.row))}"
+                    f"{row.location}: no column {column!r}; the row has the columns "
+                    f"{', '.join(sorted(row.row))}"
                 )
         yield with_images(_joined(row, columns), columns.images, root)
 
@@ -68,8 +69,8 @@ def _joined(row: LocatedRow[Row], columns: Columns) -> LocatedRow[Row]:
     for column in lists:
         n = len(row.row[column])
         if n != 1 and column in columns.single:
-            raise DataError(f"{row.where}: column {column!r} must have one {column}, got a list of {n}")
-    return LocatedRow({**row.row, **{column: " ".join(row.row[column]) for column in lists}}, row.where)
+            raise DataError(f"{row.location}: column {column!r} must have one {column}, got a list of {n}")
+    return LocatedRow({**row.row, **{column: " ".join(row.row[column]) for column in lists}}, row.location)
 
 
 def find_sources(recipe: Recipe, root: Path) -> None:

@@ -105,7 +105,7 @@ def _prepare_card(folder: RunFolder) -> None:
             "folder"
         )
     try:
-        card = folder.require()
+        card = folder.read_card()
     except (RequestError, DamagedError):
         return  # it is missing or damaged, and written at the end
     kept = {name: entry for name, entry in card["files"].items() if name != folder.weights.name}
@@ -156,7 +156,7 @@ def finished_result(folder: RunFolder, recipe: Recipe) -> TrainingResult | None:
     recipe is reached there, and the recipe asks for no other weights, decoding, root … than the run has.
     """
     try:
-        card = folder.require()
+        card = folder.read_card()
         folder.check_files(card)
         if folder.recipe.name not in card["files"] or _asked(saved_recipe(folder)) != _asked(recipe):
             return None

@@ -213,7 +213,7 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins
     folder = RunFolder(path)
     place = choose_device(device)
     unfinished = not folder.has_ended and folder.has_checkpoints
-    card = None if unfinished else folder.require()
+    card = None if unfinished else folder.read_card()
     if verify:
         folder.check_started()
         if card is not None:

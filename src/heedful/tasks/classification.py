@@ -105,7 +105,7 @@ class Classification(WholeTextTask):
 
     def target_ids(self, row: LocatedRow[Row]) -> list[int]:
         """The number of the label."""
-        return [number_of(row.row[LABEL], self.processor.labels, row.where)]
+        return [number_of(row.row[LABEL], self.processor.labels, row.location)]
 
     @property
     def n_answers(self) -> int:

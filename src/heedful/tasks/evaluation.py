@@ -120,7 +120,7 @@ def readable(
     kept = ReadableRows([], [], {**dropped, "unreadable": unreadable})
     for row, prediction in zip(rows, predictions, strict=True):
         if prediction.error:
-            unreadable.add(row.where)
+            unreadable.add(row.location)
         else:
             kept.rows.append(row)
             kept.predictions.append(prediction)
@@ -132,7 +132,7 @@ def cut_notes(rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     cut = Tally()
     for row, prediction in zip(rows, predictions, strict=True):
         if prediction.cut:
-            cut.add(row.where)
+            cut.add(row.location)
     return [cut.line("truncated", "longer than the model reads")] if cut.count else []
 
 

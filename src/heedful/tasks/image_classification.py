@@ -20,7 +20,7 @@ from heedful.data.batch import Batch
 from heedful.data.images import IMAGE, LazyImage
 from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded
-from heedful.data.sources import FolderSource, LocatedRow, OwnTable, Row, own_table
+from heedful.data.sources import FolderSource, LocatedRow, Row, UserTable, user_table
 from heedful.data.store import TokenStore
 from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
@@ -207,17 +207,17 @@ class ImageClassification(Task):
         processor = self.processor
         for row in rows:
             report.rows += 1
-            label = number_of(row.row[LABEL], processor.labels, row.where)
+            label = number_of(row.row[LABEL], processor.labels, row.location)
             try:
                 pixels: Any = processor.reader.pixels(row.row[IMAGE]).reshape(-1)
             except DataError as error:
                 if not self.drops_unreadable:
                     raise DataError(f"{error} ({LEFT_OUT})") from None
-                report.drop("unreadable", row.where)
+                report.drop("unreadable", row.location)
                 continue
             report.kept += 1
             report.classes[row.row[LABEL]] += 1
-            yield LocatedRow({IMAGE: pixels, LABEL: [label]}, row.where)
+            yield LocatedRow({IMAGE: pixels, LABEL: [label]}, row.location)
         if report.kept == 0:
             raise DataError("\n  ".join(["no row can be used", *report.lines()]))
 
@@ -304,7 +304,7 @@ class ImageClassification(Task):
         questions = Questions.of_class(model, self.processor.labels, batch, label)
         return ModelInput(batch, {INPUT: patches_axis(config.grid, before, pixels)}, answer, questions)
 
-    def source_from(self, files: Sequence[Path]) -> FolderSource | OwnTable:
+    def source_from(self, files: Sequence[Path]) -> FolderSource | UserTable:
         """A folder with one subfolder for each class, or a table with paths and labels."""
         if len(files) != 1:
             raise RequestError(
@@ -312,7 +312,7 @@ class ImageClassification(Task):
             )
         if files[0].is_dir():
             return FolderSource(path=str(files[0].resolve()))
-        return own_table(files[0], self.columns.required, like=self.recipe.data.train)
+        return user_table(files[0], self.columns.required, like=self.recipe.data.train)
 
     @property
     def drops_unreadable(self) -> bool:

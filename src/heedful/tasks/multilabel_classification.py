@@ -153,7 +153,7 @@ class MultilabelClassification(Classification):
     def target_ids(self, row: LocatedRow[Row]) -> list[int]:
         """A 0 or 1 for each label."""
         known = self.processor.labels
-        numbers = {number_of(label, known, row.where) for label in self._labels(row)}
+        numbers = {number_of(label, known, row.location) for label in self._labels(row)}
         return [int(n in numbers) for n in range(len(known))]
 
     @property
@@ -250,4 +250,4 @@ class MultilabelClassification(Classification):
         return labels_of(row.row, self.recipe.task.separator)
 
     def _located_labels(self, rows: Iterable[LocatedRow[Row]]) -> Iterator[tuple[str, Location]]:
-        return ((label, row.where) for row in rows for label in self._labels(row))
+        return ((label, row.location) for row in rows for label in self._labels(row))

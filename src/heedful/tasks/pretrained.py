@@ -80,7 +80,7 @@ def folder_of(recipe: Recipe) -> RunFolder | None:
         return None
     folder = RunFolder(recipe.path(recipe.start.run))
     try:
-        folder.require()
+        folder.read_card()
     except RequestError as error:
         raise RequestError(f"start.run: {error}") from None
     return folder

@@ -99,9 +99,9 @@ def parse_number(row: LocatedRow[Row]) -> float:
             raise ValueError(text)
         value = float(text)
     except ValueError:
-        raise DataError(f"{row.where}: expected a number as label, got {text!r}") from None
+        raise DataError(f"{row.location}: expected a number as label, got {text!r}") from None
     if not math.isfinite(value):
-        raise DataError(f"{row.where}: the label {text!r} is not a finite number; leave the row out")
+        raise DataError(f"{row.location}: the label {text!r} is not a finite number; leave the row out")
     return value
 
 

@@ -16,7 +16,7 @@ from heedful.recipes import schema
 from heedful.tasks.base import Log, Rows, Task
 from heedful.tasks.inputs.processor import TextProcessor
 from heedful.tasks.pretrained import fill_vectors, own_tokenizer
-from heedful.text.parts import cut, encode_long
+from heedful.text.parts import encode_long, split_text
 
 
 class Tokenization(schema.Tokenization):
@@ -52,7 +52,7 @@ class RunningTextTask(Task):
 
     def make_processor(self, rows: Rows) -> TextProcessor:
         """Train a tokenizer on all documents, a piece of a long one at a time."""
-        pieces = (piece for row in rows() for piece in cut(row.row[TEXT]))
+        pieces = (piece for row in rows() for piece in split_text(row.row[TEXT]))
         return TextProcessor(own_tokenizer(self.recipe, self.recipe.tokenizer, TEXT, pieces))
 
     def new_report(self) -> DataReport:
@@ -74,15 +74,15 @@ class RunningTextTask(Task):
             for piece in encode_long(tokenizer, located.row[TEXT]):
                 length += len(piece)
                 counts.unknown += piece.count(tokenizer.specials.unknown)
-                yield LocatedRow({TEXT: piece}, located.where)
-            yield LocatedRow({TEXT: [tokenizer.specials.end]}, located.where)
+                yield LocatedRow({TEXT: piece}, located.location)
+            yield LocatedRow({TEXT: [tokenizer.specials.end]}, located.location)
             counts.lengths[length] += 1
             report.rows += 1
             report.kept += 1
 
     def spells(self, report: DataReport) -> bool:
         """Return whether the ids that a report counts decode to the very text that they encode."""
-        return self.processor.text.spells_what_it_knows and not report.columns[TEXT].unknown
+        return self.processor.text.is_lossless_without_unknown and not report.columns[TEXT].unknown
 
     def initialise(self, model: nn.Module, log: Log) -> None:
         """Fill in pretrained word vectors, if the recipe names some."""

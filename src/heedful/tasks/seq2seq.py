@@ -354,7 +354,7 @@ def likelihood_of(
     texts, wanted, tokenizer = references.texts, references.ids, references.tokenizer
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     likelihoods: list[tuple[Likelihood, Likelihood | None]] = []
-    spells = tokenizer.spells(wanted)
+    spells = tokenizer.decodes_exactly(wanted)
     for start in range(0, len(order), FORCED_BATCH):
         part = order[start : start + FORCED_BATCH]
         lengths = [len(texts[i].encode()) if spells else 0 for i in part]

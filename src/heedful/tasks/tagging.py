@@ -236,9 +236,9 @@ class Tagging(TextTask):
             pairs = [words_and_tags(row) for row in block]
             ids = word_ids_of_all(self.processor.text, [words for words, _ in pairs])
             for row, (_, tags), words in zip(block, pairs, ids, strict=True):
-                numbers = [number_of(tag, known, row.where, "tag") + 1 for tag in tags]
+                numbers = [number_of(tag, known, row.location, "tag") + 1 for tag in tags]
                 marks = ([n, *[0] * (len(word) - 1)] for n, word in zip(numbers, words, strict=True))
-                yield LocatedRow({WORDS: list(chain(*words)), TAGS: list(chain(*marks))}, row.where)
+                yield LocatedRow({WORDS: list(chain(*words)), TAGS: list(chain(*marks))}, row.location)
 
     def limits(self) -> Sequence[WordLimit]:
         """Long rows are read in stretches; a word is not."""
@@ -381,7 +381,7 @@ class Tagging(TextTask):
         tagged = all_of(Tagged, predictions)
         scores = tagging_scores([p.tags for p in tagged], right, self.processor.labels, unknown.labels)
         texts = [" ".join(p.words) for p in tagged]
-        notes = unknown_notes("", EncodedTexts.by(self.processor.text, texts))
+        notes = unknown_notes("", EncodedTexts.encode(self.processor.text, texts))
         return unknown.counted_in(scores), [*unknown.notes("tag"), *notes]
 
     def records(
@@ -399,7 +399,7 @@ class Tagging(TextTask):
             }
 
     def _unknown_tags(self, rows: Sequence[LocatedRow[Row]]) -> UnknownLabels:
-        given = ((tag, row.where) for row in rows for tag in words_and_tags(row)[1])
+        given = ((tag, row.location) for row in rows for tag in words_and_tags(row)[1])
         return UnknownLabels.among(given, self.processor.labels, "tag")
 
 

@@ -14,7 +14,7 @@ from heedful.config import Config
 from heedful.data.batch import Batch
 from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded, Filter, Limit, keep
-from heedful.data.sources import LocatedRow, OwnTable, Row, own_table
+from heedful.data.sources import LocatedRow, Row, UserTable, user_table
 from heedful.data.store import TokenStore
 from heedful.errors import RequestError
 from heedful.models.base import Model
@@ -263,7 +263,7 @@ class TextTask(Task):
         batch = template([fitted(ids, self.recipe.model.longest, template)])
         return batch, {INPUT: text_axis(tokenizer, ids_in(batch), texts)}
 
-    def source_from(self, files: Sequence[Path]) -> OwnTable:
+    def source_from(self, files: Sequence[Path]) -> UserTable:
         """Return a table with the task's columns, in the format of the training data.
 
         Raises:
@@ -274,7 +274,7 @@ class TextTask(Task):
                 f"expected one table (--table FILE) to evaluate task {self.recipe.task.kind}, "
                 f"got {len(files)} files"
             )
-        return own_table(files[0], self.columns.required, like=self.recipe.data.train)
+        return user_table(files[0], self.columns.required, like=self.recipe.data.train)
 
 
 class WholeTextTask(TextTask):
@@ -309,7 +309,7 @@ class WholeTextTask(TextTask):
     def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
         """Yield the ids of the texts, and those of the answer."""
         for row, ids in encoded(dict.fromkeys(self.texts, self.processor.text), rows):
-            yield LocatedRow({**ids, LABEL: self.target_ids(row)}, row.where)
+            yield LocatedRow({**ids, LABEL: self.target_ids(row)}, row.location)
 
     def limits(self) -> Sequence[TemplateLimit]:
         """Return one limit, that all texts of a row share."""

@@ -351,7 +351,7 @@ class Translation(Seq2SeqTask):
         if self.recipe.objective.guided is None:
             return keep(self.processor.encode(rows), filter, report)
         encoded = encode_linked(self.processor, rows, report)
-        return cut_links(keep(encoded, filter, report, beside=[ALIGNMENT]))
+        return cut_links(keep(encoded, filter, report, unchecked_columns=[ALIGNMENT]))
 
     def n_ids(self) -> Mapping[str, int]:
         """Of texts, those of their tokenizers; links are positions."""
@@ -466,8 +466,8 @@ class Translation(Seq2SeqTask):
 
     def likelihood(self, model: Model, rows: Sequence[LocatedRow[Row]]) -> tuple[list[Score], list[str]]:
         """Perplexity of the references given their sources; the load of experts; notes about both sides."""
-        sources = EncodedTexts.by(self.processor.source, [row.row[SOURCE] for row in rows])
-        references = EncodedTexts.by(self.processor.target, [row.row[TARGET] for row in rows])
+        sources = EncodedTexts.encode(self.processor.source, [row.row[SOURCE] for row in rows])
+        references = EncodedTexts.encode(self.processor.target, [row.row[TARGET] for row in rows])
         longest = self.recipe.max_source
 
         def read(part: Sequence[int]) -> list[list[int]]:

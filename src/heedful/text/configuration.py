@@ -67,9 +67,9 @@ class PreprocessingConfig(Config):
         """Join tokens to natural text; case and Unicode form are not restored."""
         return moses(self.moses).detokenise(text) if self.moses else text
 
-    def certain(self, text: str) -> str:
+    def stable_prefix(self, text: str) -> str:
         """Return the prefix of ``undo(text + more)`` that does not depend on ``more``."""
-        return moses(self.moses).certain(text) if self.moses else text
+        return moses(self.moses).stable_prefix(text) if self.moses else text
 
     def _normalised(self, text: str) -> str:
         return text if self.normalization == "none" else normalised(text, self.normalization)

@@ -38,12 +38,12 @@ class MergeDropout:
                 "use bpe or byte-bpe, or disable BPE-dropout"
             )
         self.p, self.pieces = p, model.pieces
-        learned = model.data["model"]
-        self.ids: dict[str, int] = learned["vocab"]
-        self.merged = [self.ids[left + right] for left, right in learned["merges"]]
+        bpe = model.data["model"]
+        self.ids: dict[str, int] = bpe["vocab"]
+        self.merged = [self.ids[left + right] for left, right in bpe["merges"]]
         # If a pair has two merges, only the first one applies.
         self.ranks: dict[tuple[int, int], int] = {}
-        for rank, (left, right) in enumerate(learned["merges"]):
+        for rank, (left, right) in enumerate(bpe["merges"]):
             self.ranks.setdefault((self.ids[left], self.ids[right]), rank)
         self.words = pre_tokenizer(model.config)
 
@@ -54,11 +54,11 @@ class MergeDropout:
             ids: the ids of a text, as encoded by the model.
             seed: the same seed gives the same ids.
         """
-        draw, found = random.Random(seed).random, []
-        for special, run in groupby(map(int, ids), key=lambda i: i < len(SPECIALS)):
-            span = list(run)
-            found += span if special else self._resegment(span, draw)
-        return found
+        random_number, new_ids = random.Random(seed).random, []
+        for is_special, run in groupby(map(int, ids), key=lambda i: i < len(SPECIALS)):
+            run_ids = list(run)
+            new_ids += run_ids if is_special else self._resegment(run_ids, random_number)
+        return new_ids
 
     def _resegment(self, ids: list[int], draw: Draw) -> list[int]:
         try:
@@ -72,15 +72,15 @@ class MergeDropout:
         pieces = list(self._letters(word))
         while True:
             candidates = {
-                place: self.ranks[pair]
-                for place, pair in enumerate(pairwise(pieces))
+                position: self.ranks[pair]
+                for position, pair in enumerate(pairwise(pieces))
                 if pair in self.ranks and draw() >= self.p
             }
             if not candidates:
                 return pieces
-            best = min(candidates.values())
-            places = {place for place, rank in candidates.items() if rank == best}
-            pieces = list(_merge(pieces, places, self.merged[best]))
+            best_rank = min(candidates.values())
+            positions = {position for position, rank in candidates.items() if rank == best_rank}
+            pieces = list(_merge(pieces, positions, self.merged[best_rank]))
 
     def _letters(self, word: str) -> Iterator[int]:
         for letter in word:
@@ -90,9 +90,9 @@ class MergeDropout:
                 yield from (self.ids[BYTE_PIECES[byte]] for byte in letter.encode())
 
 
-def _merge(pieces: Sequence[int], places: set[int], merged: int) -> Iterator[int]:
-    """Merge each pair that begins at one of the places; of two overlapping pairs, only the first."""
-    place = 0
-    while place < len(pieces):
-        yield merged if place in places else pieces[place]
-        place += 2 if place in places else 1
+def _merge(pieces: Sequence[int], positions: set[int], merged: int) -> Iterator[int]:
+    """Merge each pair that begins at one of the positions; of two overlapping pairs, only the first."""
+    position = 0
+    while position < len(pieces):
+        yield merged if position in positions else pieces[position]
+        position += 2 if position in positions else 1

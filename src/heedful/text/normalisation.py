@@ -42,7 +42,7 @@ class Moses:
         """Join tokens to natural text; punctuation stays normalised."""
         return str(self.detokenizer.detokenize(text.split(), unescape=False))
 
-    def certain(self, text: str) -> str:
+    def stable_prefix(self, text: str) -> str:
         """Return the prefix of ``detokenise(text + more)`` that does not depend on ``more``.
 
         The last token may be incomplete, and ``@-@`` joins its two neighbours. The form of all earlier tokens
@@ -80,11 +80,11 @@ def require_rules(language: str) -> None:
     """
     from sacremoses.corpus import NonbreakingPrefixes
 
-    known = sorted({*NonbreakingPrefixes().available_langs.values(), "ja", "ko", "zh"})
-    if language not in known:
-        hint = nearest(language, known)
+    supported = sorted({*NonbreakingPrefixes().available_langs.values(), "ja", "ko", "zh"})
+    if language not in supported:
+        hint = nearest(language, supported)
         raise RequestError(
-            f"Moses has no rules for the language {language!r}{hint}; known: {', '.join(known)}"
+            f"Moses has no rules for the language {language!r}{hint}; known: {', '.join(supported)}"
         )
 
 
@@ -110,17 +110,17 @@ def normalised(text: str, form: Literal["nfc", "nfkc"]) -> str:
 
 def _in_order(run: str, form: Literal["NFD", "NFKD"]) -> str:
     """Decompose the characters and sort consecutive marks by combining class."""
-    signs = (part for sign in run for part in unicodedata.normalize(form, sign))
+    characters = (part for character in run for part in unicodedata.normalize(form, character))
     ordered: list[str] = []
-    for are_marks, group in groupby(signs, lambda sign: unicodedata.combining(sign) > 0):
+    for are_marks, group in groupby(characters, lambda character: unicodedata.combining(character) > 0):
         if not are_marks:
             ordered += group
             continue
         by_class: defaultdict[int, list[str]] = defaultdict(list)
         for mark in group:
             by_class[unicodedata.combining(mark)].append(mark)
-        for number in sorted(by_class):
-            ordered += by_class[number]
+        for combining_class in sorted(by_class):
+            ordered += by_class[combining_class]
     return "".join(ordered)
 
 
@@ -135,7 +135,7 @@ def tokenise_for_bleu(
     return moses(language).tokenise(text.lower() if lowercase else text, aggressive_hyphens)
 
 
-def refuse_surrogates(text: str, place: str = "the text") -> None:
+def refuse_surrogates(text: str, description: str = "the text") -> None:
     """Raise an error if a text cannot be encoded as UTF-8 (JSON can contain lone surrogates).
 
     Raises:
@@ -145,6 +145,6 @@ def refuse_surrogates(text: str, place: str = "the text") -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise DataError(
-            f"{place} cannot be encoded as UTF-8: character {error.start + 1} is the lone surrogate "
+            f"{description} cannot be encoded as UTF-8: character {error.start + 1} is the lone surrogate "
             f"U+{ord(text[error.start]):04X}"
         ) from None

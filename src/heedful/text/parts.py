@@ -12,7 +12,7 @@ from typing import NamedTuple
 from heedful.text.subwords import CARRY_SPACES, first_space
 from heedful.text.tokenizer import Tokenizer
 
-PIECE = 100_000
+CHUNK_SIZE = 100_000
 """Approximate number of characters per chunk."""
 
 # A single space between two letters or digits is a word boundary for every kind, whatever precedes it.
@@ -21,19 +21,19 @@ _BETWEEN = re.compile(r"(?<=[^\W_]) (?=[^\W_])")
 _BREAK = "\n"  # a word boundary: pieces of the following text never include it
 
 
-def cut(text: str, size: int = PIECE) -> Iterator[str]:
+def split_text(text: str, size: int = CHUNK_SIZE) -> Iterator[str]:
     """Split a text into chunks of ``size`` characters or slightly more, before spaces between words.
 
     All chunks but the first begin with the space. If no such space follows, the rest is one chunk.
     """
     start = 0
-    while found := _BETWEEN.search(text, start + size):
-        yield text[start : found.start()]
-        start = found.start()
+    while match := _BETWEEN.search(text, start + size):
+        yield text[start : match.start()]
+        start = match.start()
     yield text[start:]
 
 
-def encode_long(tokenizer: Tokenizer, text: str, size: int = PIECE) -> Iterator[list[int]]:
+def encode_long(tokenizer: Tokenizer, text: str, size: int = CHUNK_SIZE) -> Iterator[list[int]]:
     """Encode a text in chunks; concatenated, they equal ``tokenizer.encode(text)``.
 
     This holds if the tokenizer has no pre-processing, or only normalization and lowercasing, which do not
@@ -41,7 +41,7 @@ def encode_long(tokenizer: Tokenizer, text: str, size: int = PIECE) -> Iterator[
     """
     # A model that prepends a space to every text would see two of them.
     space = tokenizer.model.space
-    for number, chunk in enumerate(cut(text, size)):
+    for number, chunk in enumerate(split_text(text, size)):
         yield tokenizer.encode(chunk.removeprefix(space) if number else chunk)
 
 
@@ -72,21 +72,23 @@ def around_masks(tokenizer: Tokenizer, parts: Sequence[str]) -> AroundMasks:
         spaced[0] = bool(first_space(tokenizer.model.config))
     texts = [part.removesuffix(" ") for part in parts[:-1]] + [parts[-1]]
     first, *others = texts
-    return AroundMasks([tokenizer.encode(first), *(_following(tokenizer, text) for text in others)], spaced)
+    return AroundMasks(
+        [tokenizer.encode(first), *(_encode_after_mask(tokenizer, text) for text in others)], spaced
+    )
 
 
-def _following(tokenizer: Tokenizer, text: str) -> list[int]:
+def _encode_after_mask(tokenizer: Tokenizer, text: str) -> list[int]:
     """Encode a text that follows a mask."""
     if not first_space(tokenizer.model.config):
         return tokenizer.encode(text)
     if text.startswith(" "):
         return tokenizer.encode(text[1:])  # `encode` prepends the space
-    before, spelled = (" " + _BREAK).encode(), b""
+    prefix, decoded = (" " + _BREAK).encode(), b""
     ids = tokenizer.encode(_BREAK + text) if text else []
     for number, i in enumerate(ids, start=1):
-        spelled += tokenizer.model.pieces[i]
-        if spelled == before:
+        decoded += tokenizer.model.pieces[i]
+        if decoded == prefix:
             return ids[number:]
-        if not before.startswith(spelled):
+        if not prefix.startswith(decoded):
             break
     return tokenizer.encode(text)  # pre-processing changed the break, or a piece spans it

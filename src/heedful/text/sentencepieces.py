@@ -36,8 +36,8 @@ class Vocabulary:
     @cached_property
     def theirs(self) -> tuple[int | None, ...]:
         """The imported model's id for each of heedful's ids: special tokens first, then the others."""
-        taken = {*self.specials}
-        return (*self.specials, *(i for i in range(len(self.names)) if i not in taken))
+        special_ids = {*self.specials}
+        return (*self.specials, *(i for i in range(len(self.names)) if i not in special_ids))
 
     @property
     def learned(self) -> list[str]:
@@ -64,10 +64,11 @@ def model_file(data: JsonObject) -> bytes:
     return base64.b64decode(data["model"], validate=True)
 
 
-def spelled_pieces(names: Sequence[str]) -> list[bytes]:
+def piece_bytes(names: Sequence[str]) -> list[bytes]:
     """Return the bytes that each token adds to a text."""
     return [
-        bytes.fromhex(m[1]) if (m := _BYTE.fullmatch(n)) else n.replace(BLANK, " ").encode() for n in names
+        bytes.fromhex(match[1]) if (match := _BYTE.fullmatch(name)) else name.replace(BLANK, " ").encode()
+        for name in names
     ]
 
 
@@ -87,14 +88,14 @@ def encoder(data: JsonObject) -> Callable[[Sequence[str]], list[list[int]]]:
     def encode(texts: Sequence[str]) -> list[list[int]]:
         codes = [_code(text) for text in texts]
         rest = [text[len(code) :] for text, code in zip(texts, codes, strict=True)]
-        found = processor.encode(rest, out_type=str)
+        segmented = processor.encode(rest, out_type=str)
         return [
             [ids.get(piece, SPECIALS.unknown) for piece in ([code] if code else []) + pieces]
-            for code, pieces in zip(codes, found, strict=True)
+            for code, pieces in zip(codes, segmented, strict=True)
         ]
 
     def _code(text: str) -> str:
-        found = _CODE.match(text)
-        return found[0] if found and found[0] in ids else ""
+        match = _CODE.match(text)
+        return match[0] if match and match[0] in ids else ""
 
     return encode

@@ -52,16 +52,20 @@ class SentenceSigns:
         bodies = [piece.strip() for piece in pieces]
         ends = [body.rstrip(BRACKETS + QUOTES + " ")[-1:] for body in bodies]
         ordinary = np.arange(len(pieces)) >= len(SPECIALS)
-        quotes = _each(body != "" and not body.strip(QUOTES) for body in bodies)
-        passed = _each(not body.strip(STOPS + WIDE_STOPS + BRACKETS + QUOTES) for body in bodies)
-        spaced, spacing = _each(p[:1].isspace() for p in pieces), _each(p[-1:].isspace() for p in pieces)
+        quotes = _bool_array(body != "" and not body.strip(QUOTES) for body in bodies)
+        passed = _bool_array(not body.strip(STOPS + WIDE_STOPS + BRACKETS + QUOTES) for body in bodies)
+        spaced, spacing = (
+            _bool_array(piece[:1].isspace() for piece in pieces),
+            _bool_array(piece[-1:].isspace() for piece in pieces),
+        )
         # <unk> is a whole word for these kinds; for the others it may be a character within a word.
         spaced[SPECIALS.unknown] = tokenizer.model.config.kind in {"word", "wordpiece"}
         spacing[SPECIALS.end] = True
         return cls(
-            stops=_each(end != "" and end in STOPS for end in ends),
-            breaks=_each(
-                (end != "" and end in WIDE_STOPS) or "\n" in p for end, p in zip(ends, pieces, strict=True)
+            stops=_bool_array(end != "" and end in STOPS for end in ends),
+            breaks=_bool_array(
+                (end != "" and end in WIDE_STOPS) or "\n" in piece
+                for end, piece in zip(ends, pieces, strict=True)
             ),
             passed=passed & ~quotes & ordinary,
             quotes=quotes,
@@ -70,11 +74,18 @@ class SentenceSigns:
         )
 
     @classmethod
-    def made_up(cls, vocab_size: int) -> "SentenceSigns":
+    def synthetic(cls, vocab_size: int) -> "SentenceSigns":
         """Return the properties of a made-up vocabulary in which every twentieth word ends a sentence."""
-        stops, none = np.arange(vocab_size) % 20 == 0, np.zeros(vocab_size, dtype=bool)
-        return cls(stops=stops, breaks=none, passed=none, quotes=none, spaced=~none, spacing=none)
+        stops, all_false = np.arange(vocab_size) % 20 == 0, np.zeros(vocab_size, dtype=bool)
+        return cls(
+            stops=stops,
+            breaks=all_false,
+            passed=all_false,
+            quotes=all_false,
+            spaced=~all_false,
+            spacing=all_false,
+        )
 
 
-def _each(values: Iterable[bool]) -> NDArray[np.bool_]:
+def _bool_array(values: Iterable[bool]) -> NDArray[np.bool_]:
     return np.array(list(values), dtype=bool)

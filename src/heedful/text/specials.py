@@ -29,7 +29,7 @@ class Specials:
         return ("<pad>", "<s>", "</s>", "<unk>", "<cls>", "<sep>", "<mask>")
 
     @property
-    def never_written(self) -> tuple[int, ...]:
+    def never_generated(self) -> tuple[int, ...]:
         """The special tokens that are never generated: all but ``end``."""
         return tuple(i for i in range(len(self)) if i != self.end)
 

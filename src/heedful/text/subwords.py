@@ -27,7 +27,7 @@ from heedful.text.configuration import (
     SentencePieceConfig,
     TokenizerConfig,
 )
-from heedful.text.sentencepieces import Vocabulary, encoder, spelled_pieces
+from heedful.text.sentencepieces import Vocabulary, encoder, piece_bytes
 from heedful.text.specials import SPECIALS
 from heedful.typing import JsonObject
 
@@ -56,9 +56,9 @@ def byte_letters() -> list[str]:
 
     Printable Latin-1 characters represent themselves; other bytes map to the code points from 256 on.
     """
-    plain = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = iter(range(256, 512))
-    return [chr(value if value in plain else next(others)) for value in range(256)]
+    return [chr(value if value in printable else next(others)) for value in range(256)]
 
 
 def pre_tokenizer(config: TokenizerConfig) -> pre_tokenizers.PreTokenizer:
@@ -158,21 +158,21 @@ def build(config: TokenizerConfig, data: JsonObject) -> SubwordModel:
     if isinstance(config, CharacterConfig):
         return _build_characters(config, data)
     if isinstance(config, SentencePieceConfig):
-        pieces = spelled_pieces(Vocabulary.of(data).learned)
+        pieces = piece_bytes(Vocabulary.of(data).learned)
         return _make(config, data, pieces, " ", encoder(data))
     library = _library(data)
-    spelled = sorted(library.get_vocab().items(), key=lambda entry: entry[1])
-    names = [name for name, _ in spelled]
-    if [i for _, i in spelled] != list(range(len(spelled))) or tuple(names[: len(SPECIALS)]) != PLACEHOLDERS:
+    entries = sorted(library.get_vocab().items(), key=lambda entry: entry[1])
+    names = [name for name, _ in entries]
+    if [i for _, i in entries] != list(range(len(entries))) or tuple(names[: len(SPECIALS)]) != PLACEHOLDERS:
         raise ValueError("the vocabulary must begin with the special tokens and have no gaps")
-    learned = list(_spell(config, names[len(SPECIALS) :]))
+    learned = list(_piece_bytes(config, names[len(SPECIALS) :]))
     # Pieces of kinds that lose white space are decoded with a leading space that the text did not have.
     prefix = first_space(config)
     space = " " if config.kind in ("wordpiece", "word") else prefix
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
         prefixed = [prefix + text if text else text for text in texts]
-        return [found.ids for found in library.encode_batch_fast(prefixed, add_special_tokens=False)]
+        return [encoding.ids for encoding in library.encode_batch_fast(prefixed, add_special_tokens=False)]
 
     return _make(config, data, learned, space, encode)
 
@@ -197,7 +197,7 @@ def _make(
     return SubwordModel(config, data, pieces, labels, space, encode)
 
 
-def _spell(config: TokenizerConfig, names: list[str]) -> Iterator[bytes]:
+def _piece_bytes(config: TokenizerConfig, names: list[str]) -> Iterator[bytes]:
     """Yield the bytes of every learned entry of the library's vocabulary."""
     if config.kind == "byte-bpe":
         values = {letter: value for value, letter in enumerate(byte_letters())}
@@ -219,15 +219,15 @@ def _label(config: TokenizerConfig, piece: bytes) -> str:
     if config.kind in ("wordpiece", "word"):
         is_start = piece.startswith(b" ")
         return piece[1:].decode() if is_start else CONTINUES + piece.decode()
-    return "".join(_shown(sign) for sign in piece.decode("utf-8", "surrogateescape"))
+    return "".join(_displayed(character) for character in piece.decode("utf-8", "surrogateescape"))
 
 
-def _shown(sign: str) -> str:
-    if sign == " ":
+def _displayed(character: str) -> str:
+    if character == " ":
         return "▁"
-    if sign.isprintable():
-        return sign
-    return "".join(BYTE_PIECES[value] for value in sign.encode("utf-8", "surrogateescape"))
+    if character.isprintable():
+        return character
+    return "".join(BYTE_PIECES[value] for value in character.encode("utf-8", "surrogateescape"))
 
 
 def _encode_bytes(texts: Sequence[str]) -> list[list[int]]:
@@ -253,8 +253,8 @@ def library_data(config: TokenizerConfig, model: models.Model) -> JsonObject:
     """Return a library model with the pre-tokenizer and normalizer of this kind, as plain JSON values."""
     library = Library(model)
     library.pre_tokenizer = pre_tokenizer(config)
-    if (cleaned := normalizer(config)) is not None:
-        library.normalizer = cleaned
+    if (text_normalizer := normalizer(config)) is not None:
+        library.normalizer = text_normalizer
     data: JsonObject = json.loads(library.to_str())
     return data
 

@@ -25,7 +25,7 @@ _CONFIG: TypeAdapter[TokenizerConfig] = TypeAdapter(TokenizerConfig)
 class Tokenizer:
     """Pre-processing and a subword model. It never adds special tokens: `heedful.data` does.
 
-    ``decode(encode(x)) == x`` for any text x if `promises_round_trip` is true. In general
+    ``decode(encode(x)) == x`` for any text x if `is_lossless` is true. In general
     ``encode(a) + encode(b) != encode(a + b)``. To get the text that ids add to a prompt, decode the prompt
     with and without them and compare.
     """
@@ -42,7 +42,7 @@ class Tokenizer:
         return len(self.model.pieces)
 
     @property
-    def promises_round_trip(self) -> bool:
+    def is_lossless(self) -> bool:
         """Whether ``decode(encode(x)) == x`` for any text without lone surrogates."""
         return self.model.is_faithful and self.preprocessing.is_faithful
 
@@ -72,18 +72,18 @@ class Tokenizer:
         """
         for part in parts:
             refuse_surrogates(part)
-        plain = [self.preprocessing.apply(part) for part in parts]
-        return self.model.encode([*plain[:1], *(between + part for part in plain[1:])])
+        prepared = [self.preprocessing.apply(part) for part in parts]
+        return self.model.encode([*prepared[:1], *(between + part for part in prepared[1:])])
 
     @property
-    def spells_what_it_knows(self) -> bool:
+    def is_lossless_without_unknown(self) -> bool:
         """Whether ids without ``<unk>`` decode to exactly the text that was encoded."""
         lossy = {"word", "wordpiece", "sentencepiece"}
         return self.model.config.kind not in lossy and self.preprocessing.is_faithful
 
-    def spells(self, batch: Sequence[Sequence[int]]) -> bool:
+    def decodes_exactly(self, batch: Sequence[Sequence[int]]) -> bool:
         """Whether the ids of a batch of texts decode to exactly these texts."""
-        return self.spells_what_it_knows and not any(self.specials.unknown in ids for ids in batch)
+        return self.is_lossless_without_unknown and not any(self.specials.unknown in ids for ids in batch)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids to natural text. Special tokens add nothing.
@@ -99,17 +99,17 @@ class Tokenizer:
         """
         return b"".join(self._pieces(ids)).decode("utf-8", "replace")
 
-    def spelled(self, ids: Sequence[int], *, begun: bool) -> list[bytes]:
+    def token_bytes(self, ids: Sequence[int], *, is_continuation: bool) -> list[bytes]:
         """Return the bytes that each id adds to a text, without undoing pre-processing.
 
         Special tokens add none.
 
         Args:
             ids: the ids.
-            begun: whether the ids continue a text. If not, they begin a text, which has no space before its
-                first word.
+            is_continuation: whether the ids continue a text. If not, they begin a text, which has no space
+                before its first word.
         """
-        return [self.model.pieces[self._checked(i)] for i in ids] if begun else self._pieces(ids)
+        return [self.model.pieces[self._checked(i)] for i in ids] if is_continuation else self._pieces(ids)
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the display form of each id: ``▁dog``, ``<0xE2>``, ``</s>``."""
@@ -117,13 +117,13 @@ class Tokenizer:
 
     def whole_words(self) -> dict[str, int]:
         """Return the words that are a single token, to initialise embeddings from word vectors."""
-        found: dict[str, int] = {}
+        ids_by_word: dict[str, int] = {}
         for i in range(len(self.specials), self.vocab_size):
             text = self._pieces([i])[0].decode("utf-8", "replace")
             if text[:1].isspace() or isinstance(self.model.config, WordConfig):
-                found.setdefault(text.strip(), i)
-        found.pop("", None)
-        return found
+                ids_by_word.setdefault(text.strip(), i)
+        ids_by_word.pop("", None)
+        return ids_by_word
 
     def words(self, ids: Sequence[int]) -> list[int]:
         """Return for each id the index of its word in ``surface(ids).split()``.
@@ -132,13 +132,13 @@ class Tokenizer:
         tokens and for white space only.
         """
         pieces = self._pieces(ids)
-        numbers = _word_of_each_byte(b"".join(pieces))
-        found, start = [], 0
+        word_of_byte = _word_of_each_byte(b"".join(pieces))
+        word_indices, start = [], 0
         for piece in pieces:
-            own = numbers[start : start + len(piece)]
-            found.append(next((number for number in own if number != NO_WORD), NO_WORD))
+            piece_words = word_of_byte[start : start + len(piece)]
+            word_indices.append(next((index for index in piece_words if index != NO_WORD), NO_WORD))
             start += len(piece)
-        return found
+        return word_indices
 
     def unknown_rate(self, ids: Sequence[int]) -> float:
         """Compute the share of ``<unk>`` among the ids; 0 if there are no ids."""
@@ -225,21 +225,21 @@ class EncodedTexts:
     ids: Sequence[list[int]]
 
     @classmethod
-    def by(cls, tokenizer: Tokenizer, texts: Sequence[str]) -> Self:
+    def encode(cls, tokenizer: Tokenizer, texts: Sequence[str]) -> Self:
         """Encode the texts."""
         return cls(tokenizer, texts, tokenizer.encode_batch(texts))
 
 
-def _word_of_each_byte(spelled: bytes) -> list[int]:
+def _word_of_each_byte(text: bytes) -> list[int]:
     """Return for each byte the index of its whitespace-separated word, or `NO_WORD`."""
-    numbers: list[int] = []
+    word_indices: list[int] = []
     word, inside = NO_WORD, False
-    for sign in spelled.decode("utf-8", "surrogateescape"):
-        is_space = sign.isspace()
+    for character in text.decode("utf-8", "surrogateescape"):
+        is_space = character.isspace()
         word += not is_space and not inside
         inside = not is_space
-        numbers += [NO_WORD if is_space else word] * len(sign.encode("utf-8", "surrogateescape"))
-    return numbers
+        word_indices += [NO_WORD if is_space else word] * len(character.encode("utf-8", "surrogateescape"))
+    return word_indices
 
 
 def _read_record(path: Path) -> JsonObject:

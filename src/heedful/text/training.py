@@ -79,12 +79,12 @@ def train_shared(
 
 
 def _prepared(sides: Iterable[tuple[Iterable[str], PreprocessingConfig]]) -> Iterator[str]:
-    number = 0
+    line_number = 0
     for lines, preprocessing in sides:
         for line in lines:
-            number += 1
+            line_number += 1
             prepared = preprocessing.apply(line.rstrip("\r\n"))
-            refuse_surrogates(prepared, f"line {number} of the training text")
+            refuse_surrogates(prepared, f"line {line_number} of the training text")
             yield prepared
 
 
@@ -97,7 +97,7 @@ def _learn(config: TokenizerConfig, lines: Iterable[str]) -> JsonObject:
             "tokenizer.subwords.kind=sentencepiece cannot be trained, only imported (heedful import); "
             "use kind=unigram to train a similar model"
         )
-    words = count_words(lines, list if isinstance(config, CharacterConfig) else _cutter(config))
+    words = count_words(lines, list if isinstance(config, CharacterConfig) else _word_splitter(config))
     if not words:
         raise DataError("there is no text to train a tokenizer on: every line is empty")
     match config:
@@ -117,11 +117,15 @@ def _learn(config: TokenizerConfig, lines: Iterable[str]) -> JsonObject:
             assert_never(config)
 
 
-def _cutter(config: TokenizerConfig) -> Callable[[str], list[str]]:
+def _word_splitter(config: TokenizerConfig) -> Callable[[str], list[str]]:
     """Return a function that splits lines into words exactly as the trained model will."""
-    cut, space, cleaned = pre_tokenizer(config).pre_tokenize_str, first_space(config), normalizer(config)
-    clean = cleaned.normalize_str if cleaned else str
-    return lambda line: [word for word, _ in cut(space + clean(line))] if line else []
+    split, space, text_normalizer = (
+        pre_tokenizer(config).pre_tokenize_str,
+        first_space(config),
+        normalizer(config),
+    )
+    clean = text_normalizer.normalize_str if text_normalizer else str
+    return lambda line: [word for word, _ in split(space + clean(line))] if line else []
 
 
 def _free_entries(vocab_size: int | None, reserved_size: int) -> int | None:
@@ -140,8 +144,8 @@ def _alphabet(
     """Return the characters that get an entry, in code-point order. NUL never does: trainers use it."""
     counts = count_characters(words)
     del counts["\0"]
-    at_most = config.alphabet if n_free is None else min(config.alphabet, n_free)
-    return sorted(most_frequent(counts, at_most, config.min_frequency))
+    limit = config.alphabet if n_free is None else min(config.alphabet, n_free)
+    return sorted(most_frequent(counts, limit, config.min_frequency))
 
 
 def _learn_characters(config: CharacterConfig, letters: Words) -> JsonObject:
@@ -156,11 +160,11 @@ def _learn_words(config: WordConfig, words: Words) -> JsonObject:
 
 
 def _learn_bpe(config: BpeConfig, words: Words) -> JsonObject:
-    first = reserved(config.byte_fallback)
-    n_free = _free_entries(config.vocab_size, len(first))
+    reserved_names = reserved(config.byte_fallback)
+    n_free = _free_entries(config.vocab_size, len(reserved_names))
     alphabet = _alphabet(config, words, n_free)
     merges = _merges(config, restricted(words, alphabet), alphabet, n_free)
-    vocabulary = as_vocabulary([*first, *alphabet, *(left + right for left, right in merges)])
+    vocabulary = as_vocabulary([*reserved_names, *alphabet, *(left + right for left, right in merges)])
     unknown = None if config.byte_fallback else UNKNOWN
     model = models.BPE(vocabulary, merges, unk_token=unknown, byte_fallback=config.byte_fallback)
     return library_data(config, model)
@@ -184,21 +188,24 @@ def _merges(
     trainer = trainers.BpeTrainer(
         vocab_size=size, min_frequency=config.min_frequency, initial_alphabet=alphabet, show_progress=False
     )
-    found = _trained(Library(models.BPE()), trainer, words)["merges"]
+    merges = _train(Library(models.BPE()), trainer, words)["merges"]
     # Two merges may produce the same entry, so the library can return more merges than requested.
-    return [(left, right) for left, right in found[: config.merges]]
+    return [(left, right) for left, right in merges[: config.merges]]
 
 
 def _learn_unigram(config: UnigramConfig, words: Words) -> JsonObject:
-    first = reserved(config.byte_fallback)
-    n_free = _free_entries(config.vocab_size, len(first))
+    reserved_names = reserved(config.byte_fallback)
+    n_free = _free_entries(config.vocab_size, len(reserved_names))
     assert n_free is not None
     alphabet = _alphabet(config, words, n_free)
     trainer = trainers.UnigramTrainer(
         vocab_size=n_free + 1, special_tokens=[UNKNOWN], unk_token=UNKNOWN, show_progress=False
     )
-    learned = _trained(Library(models.Unigram()), trainer, restricted(words, alphabet))["vocab"]
-    pieces = [*((name, 0.0) for name in first), *_most_probable(map(tuple, learned), set(alphabet), n_free)]
+    learned = _train(Library(models.Unigram()), trainer, restricted(words, alphabet))["vocab"]
+    pieces = [
+        *((name, 0.0) for name in reserved_names),
+        *_most_probable(map(tuple, learned), set(alphabet), n_free),
+    ]
     model = models.Unigram(pieces, SPECIALS.unknown, config.byte_fallback)
     return library_data(config, model)
 
@@ -210,10 +217,12 @@ def _most_probable(
 
     The library returns more pieces than requested if the characters alone fill the vocabulary.
     """
-    ranked = sorted((piece for piece in scored if piece[0] != UNKNOWN), key=lambda p: (-p[1], p[0]))
+    ranked = sorted(
+        (piece for piece in scored if piece[0] != UNKNOWN), key=lambda entry: (-entry[1], entry[0])
+    )
     longer = [name for name, _ in ranked if name not in letters]
-    kept = letters.union(longer[: n_free - len(letters)])
-    return [(name, score) for name, score in ranked if name in kept]
+    selected = letters.union(longer[: n_free - len(letters)])
+    return [(name, score) for name, score in ranked if name in selected]
 
 
 def _learn_wordpiece(config: WordPieceConfig, words: Words) -> JsonObject:
@@ -221,9 +230,9 @@ def _learn_wordpiece(config: WordPieceConfig, words: Words) -> JsonObject:
     assert n_free is not None
     # Every character may need one entry at the start of a word and one within a word.
     alphabet = _alphabet(config, words, (n_free + 1) // 2)
-    kept = restricted(words, alphabet)
-    starts = {word[0] for word in kept if word}
-    inner = {CONTINUES + letter for word in kept for letter in word[1:]}
+    restricted_words = restricted(words, alphabet)
+    starts = {word[0] for word in restricted_words if word}
+    inner = {CONTINUES + letter for word in restricted_words for letter in word[1:]}
     # Passed in sorted order, because the library's own numbering differs between runs.
     trainer = trainers.BpeTrainer(
         vocab_size=n_free + 1,
@@ -232,13 +241,13 @@ def _learn_wordpiece(config: WordPieceConfig, words: Words) -> JsonObject:
         special_tokens=[*sorted(starts), *sorted(inner)],
         show_progress=False,
     )
-    found = _trained(Library(models.BPE()), trainer, kept)["vocab"]
-    names = [*reserved(False), *sorted(found, key=found.__getitem__)]
+    vocabulary = _train(Library(models.BPE()), trainer, restricted_words)["vocab"]
+    names = [*reserved(False), *sorted(vocabulary, key=vocabulary.__getitem__)]
     # "##" is also the library's own prefix.
     return library_data(config, models.WordPiece(as_vocabulary(names), unk_token=UNKNOWN))
 
 
-def _trained(library: Library, trainer: trainers.Trainer, words: Words) -> JsonObject:
+def _train(library: Library, trainer: trainers.Trainer, words: Words) -> JsonObject:
     """Run the library's trainer on counted words, without a pre-tokenizer, so that words stay whole."""
     library.train_from_iterator(repeated(words), trainer)
     model: JsonObject = json.loads(library.to_str())["model"]
@@ -246,7 +255,7 @@ def _trained(library: Library, trainer: trainers.Trainer, words: Words) -> JsonO
 
 
 def count_words(
-    lines: Iterable[str], cut: Callable[[str], Iterable[str]], max_words: int = MAX_WORDS
+    lines: Iterable[str], split: Callable[[str], Iterable[str]], max_words: int = MAX_WORDS
 ) -> Words:
     """Count the words of all lines.
 
@@ -257,7 +266,7 @@ def count_words(
     counts: Words = Counter()
     floor = 0
     for line in lines:
-        counts.update(cut(line))
+        counts.update(split(line))
         while len(counts) > max_words:
             floor += 1
             counts = Counter({word: n for word, n in counts.items() if n > floor})
@@ -273,10 +282,10 @@ def count_characters(words: Words) -> Words:
     return counts
 
 
-def most_frequent(counts: Words, at_most: int | None, min_frequency: int) -> list[str]:
+def most_frequent(counts: Words, limit: int | None, min_frequency: int) -> list[str]:
     """Return the keys counted at least ``min_frequency`` times, by frequency, ties in code-point order."""
     frequent = [key for key, n in counts.items() if n >= min_frequency]
-    return sorted(frequent, key=lambda key: (-counts[key], key))[:at_most]
+    return sorted(frequent, key=lambda key: (-counts[key], key))[:limit]
 
 
 def restricted(words: Words, alphabet: Iterable[str]) -> Words:
@@ -295,6 +304,6 @@ def restricted(words: Words, alphabet: Iterable[str]) -> Words:
 def repeated(words: Words, chunk: int = 1000) -> Iterator[list[str]]:
     """Yield every word as often as it was counted, in code-point order, for trainers that count again."""
     for word in sorted(words):
-        whole, rest = divmod(words[word] if word else 0, chunk)
-        yield from ([word] * chunk for _ in range(whole))
-        yield [word] * rest
+        n_chunks, remainder = divmod(words[word] if word else 0, chunk)
+        yield from ([word] * chunk for _ in range(n_chunks))
+        yield [word] * remainder

@@ -31,19 +31,19 @@ def word_ids(tokenizer: Tokenizer, words: Sequence[str]) -> list[list[int]]:
 def word_ids_of_all(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> list[list[list[int]]]:
     """Return the `word_ids` of several texts; each distinct word is encoded once."""
     # A kind that prepends a space to every text does so for every word that is encoded alone.
-    blank = "" if tokenizer.model.space else " "
+    separator = "" if tokenizer.model.space else " "
     first = list({words[0]: None for words in texts if words})
     later = list({word: None for words in texts for word in words[1:]})
     tables = (
         dict(zip(first, tokenizer.encode_batch(first), strict=True)),
-        dict(zip(later, tokenizer.encode_parts(["", *later], blank)[1:], strict=True)),
+        dict(zip(later, tokenizer.encode_parts(["", *later], separator)[1:], strict=True)),
     )
     unknown = [tokenizer.specials.unknown]
     return [[tables[i > 0][word] or unknown for i, word in enumerate(words)] for words in texts]
 
 
 @dataclass(frozen=True)
-class Spelled:
+class IdsWithSpans:
     """The ids of a text, with the span of characters that each covers.
 
     Args:
@@ -56,19 +56,19 @@ class Spelled:
 
     def covering(self, span: Span) -> Span | None:
         """Return the first and last index of the ids that overlap a span; None if none does."""
-        touched = [i for i, (a, b) in enumerate(self.spans) if a < span[1] and b > span[0]]
-        return (touched[0], touched[-1]) if touched else None
+        overlapping = [i for i, (a, b) in enumerate(self.spans) if a < span[1] and b > span[0]]
+        return (overlapping[0], overlapping[-1]) if overlapping else None
 
 
-def spelled(tokenizer: Tokenizer, text: str) -> Spelled:
+def encode_with_spans(tokenizer: Tokenizer, text: str) -> IdsWithSpans:
     """Encode a text word by word, split at white space."""
-    found = Spelled([], [])
-    places = [match.span() for match in _WORD.finditer(text)]
-    words = [text[first:last] for first, last in places]
-    for (first, _), word, ids in zip(places, words, word_ids(tokenizer, words), strict=True):
-        found.ids.extend(ids)
-        found.spans.extend((first + a, first + b) for a, b in spans(tokenizer, word, ids))
-    return found
+    encoded = IdsWithSpans([], [])
+    word_spans = [match.span() for match in _WORD.finditer(text)]
+    words = [text[first:last] for first, last in word_spans]
+    for (first, _), word, ids in zip(word_spans, words, word_ids(tokenizer, words), strict=True):
+        encoded.ids.extend(ids)
+        encoded.spans.extend((first + a, first + b) for a, b in spans(tokenizer, word, ids))
+    return encoded
 
 
 def spans(tokenizer: Tokenizer, word: str, ids: Sequence[int]) -> list[Span]:
@@ -78,12 +78,14 @@ def spans(tokenizer: Tokenizer, word: str, ids: Sequence[int]) -> list[Span]:
     the whole word.
     """
     sizes = [len(tokenizer.model.pieces[i].strip()) for i in ids]
-    owners = [number for number, sign in enumerate(word) for _ in sign.encode()]
-    if sum(sizes) != len(owners):
+    character_of_byte = [index for index, character in enumerate(word) for _ in character.encode()]
+    if sum(sizes) != len(character_of_byte):
         return [(0, len(word))] * len(ids)
     bounds = list(accumulate(sizes, initial=0))
     # A piece of spaces only covers no character of the word.
-    return [(owners[a], owners[b - 1] + 1) if b > a else (0, 0) for a, b in pairwise(bounds)]
+    return [
+        (character_of_byte[a], character_of_byte[b - 1] + 1) if b > a else (0, 0) for a, b in pairwise(bounds)
+    ]
 
 
 def blank_words(text: str) -> list[str]:
@@ -94,7 +96,7 @@ def blank_words(text: str) -> list[str]:
     return [word for word in text.replace("\t", " ").split(" ") if word]
 
 
-def word_places(
+def word_indices_of_ids(
     tokenizer: Tokenizer, texts: Sequence[Sequence[str]], ids: Sequence[Sequence[int]]
 ) -> list[list[int] | None]:
     """Return the word index (from 0) of each id of each text.
@@ -109,11 +111,13 @@ def word_places(
         (`word_ids`): the tokenizer joined words, or pre-processing depends on neighbouring words (as
         sometimes with Moses).
     """
-    found: list[list[int] | None] = []
-    for own, whole in zip(word_ids_of_all(tokenizer, texts), ids, strict=True):
-        same = [i for word in own for i in word] == list(whole)
-        found.append([number for number, word in enumerate(own) for _ in word] if same else None)
-    return found
+    indices_by_text: list[list[int] | None] = []
+    for ids_by_word, text_ids in zip(word_ids_of_all(tokenizer, texts), ids, strict=True):
+        is_same = [i for word in ids_by_word for i in word] == list(text_ids)
+        indices_by_text.append(
+            [index for index, word in enumerate(ids_by_word) for _ in word] if is_same else None
+        )
+    return indices_by_text
 
 
 def surface_words(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[list[str], list[int]]:
@@ -122,22 +126,25 @@ def surface_words(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[list[str], 
     White space belongs to the following word. An unknown token is a word ``<unk>``, unless it is inside a
     word.
     """
-    spelled, numbers = tokenizer.surface(ids).split(), tokenizer.words(ids)
+    words, word_indices = tokenizer.surface(ids).split(), tokenizer.words(ids)
     keys: list[tuple[int, int]] = []
-    coming = (len(spelled), 0)
-    for place in range(len(ids) - 1, -1, -1):
-        if numbers[place] != NO_WORD:
-            coming = (numbers[place], 0)
-        elif ids[place] == tokenizer.specials.unknown and not _inside(numbers, place):
-            coming = (coming[0], coming[1] - 1)
-        keys.insert(0, coming)
-    keys.append((len(spelled), 0))
-    order = {key: place for place, key in enumerate(sorted(set(keys)))}
-    labels = [*spelled, END]
+    next_key = (len(words), 0)
+    for position in range(len(ids) - 1, -1, -1):
+        if word_indices[position] != NO_WORD:
+            next_key = (word_indices[position], 0)
+        elif ids[position] == tokenizer.specials.unknown and not _inside(word_indices, position):
+            next_key = (next_key[0], next_key[1] - 1)
+        keys.insert(0, next_key)
+    keys.append((len(words), 0))
+    order = {key: position for position, key in enumerate(sorted(set(keys)))}
+    labels = [*words, END]
     unknown = tokenizer.specials.names[tokenizer.specials.unknown]
-    return [unknown if before else labels[number] for number, before in order], [order[key] for key in keys]
+    return [unknown if n_before else labels[index] for index, n_before in order], [order[key] for key in keys]
 
 
-def _inside(numbers: Sequence[int], place: int) -> bool:
+def _inside(word_indices: Sequence[int], position: int) -> bool:
     """Whether the subwords before and after a position belong to the same word."""
-    return 0 < place < len(numbers) - 1 and numbers[place - 1] == numbers[place + 1] != NO_WORD
+    return (
+        0 < position < len(word_indices) - 1
+        and word_indices[position - 1] == word_indices[position + 1] != NO_WORD
+    )

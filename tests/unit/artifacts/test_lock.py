@@ -56,7 +56,7 @@ def test_what_was_written_stays(tmp_path):
 
 def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(RequestError, match="cannot be made"), locked(tmp_path / "file" / "x"):
+    with pytest.raises(RequestError, match="cannot create the folder"), locked(tmp_path / "file" / "x"):
         pass
 
 

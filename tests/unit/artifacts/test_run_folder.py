@@ -73,25 +73,25 @@ def test_only_weights_with_checkpoints_can_be_written_anew(tmp_path, has_checkpo
 def test_a_file_in_place_of_a_run_is_told_with_the_folder(tmp_path):
     write_json(tmp_path / "run.json", {"version": 1, "files": {}})
     with pytest.raises(RequestError, match=rf"run\.json is not a run: it is a file; .* folder {tmp_path}$"):
-        RunFolder(tmp_path / "run.json").require()
+        RunFolder(tmp_path / "run.json").read_card()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "text").write_text("x")
     with pytest.raises(RequestError, match=r"text is not a run: it is a file; give the run's folder$"):
-        RunFolder(tmp_path / "other" / "text").require()
+        RunFolder(tmp_path / "other" / "text").read_card()
 
 
 @pytest.mark.parametrize("version, advice", [(2, "upgrade heedful$"), (0, "reads 1$")])
 def test_another_format_version_is_told(tmp_path, version, advice):
     write_json(tmp_path / "run.json", {"version": version, "files": {}})
     with pytest.raises(RequestError, match=f"format version {version}, but this heedful .*{advice}"):
-        RunFolder(tmp_path).require()
+        RunFolder(tmp_path).read_card()
 
 
 @pytest.mark.parametrize("card", [{}, {"version": None}, {"version": "1", "files": {}}])
 def test_a_card_without_a_version_is_damaged(tmp_path, card):
     write_json(tmp_path / "run.json", card)
-    with pytest.raises(DamagedError, match="damaged: it has no format version"):
-        RunFolder(tmp_path).require()
+    with pytest.raises(DamagedError, match="damaged: the format version is missing or not an integer"):
+        RunFolder(tmp_path).read_card()
 
 
 READERS = [read_json, Tokenizer.load, lambda path: [*read_metrics(path)]]

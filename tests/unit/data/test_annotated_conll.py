@@ -35,7 +35,7 @@ UNIVERSAL = """# sent_id = 1
 
 def opened(root, **config):
     source = TypeAdapter(SourceConfig).validate_python({"kind": "conll", "paths": "x.conll", **config})
-    return [(located.row, str(located.where)) for located in open_source(source, root)]
+    return [(located.row, str(located.location)) for located in open_source(source, root)]
 
 
 @pytest.mark.parametrize("name", ["x.conll", "x.conll.gz"])

@@ -37,7 +37,7 @@ def test_items_of_both_files_belong_together(folder, name):
     rows = list(open_source(config(columns={"image": name, "label": "y"}, names=["a", "b", "c"]), folder))
     assert np.array_equal(np.stack([row.row["image"].content for row in rows]), PIXELS)
     assert [row.row["label"] for row in rows] == [["a", "b", "c"][n] for n in LABELS]
-    assert str(rows[3].where) == str(rows[3].row["image"]) == f"{name}:4"
+    assert str(rows[3].location) == str(rows[3].row["image"]) == f"{name}:4"
 
 
 def test_labels_without_names_are_numbers(folder):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from heedful.data.augmentation import CROPS, Augmentation, Crop, augmented, cut, uniforms
+from heedful.data.augmentation import CROPS, Augmentation, Crop, augmented, resized_crops, uniforms
 
 N, C, H, W = 101, 2, 7, 11
 PIXELS = np.random.default_rng(2).integers(1, 256, (N, C, H, W), dtype=np.uint8)
@@ -133,7 +133,7 @@ def test_a_piece_is_what_pillow_makes_of_that_box():
     sides = draw.uniform(0.1, 1, (N, 2))
     begins = draw.uniform(0, 1, (N, 2)) * (1 - sides)
     sides[0], begins[0] = 1, 0
-    ours = cut(PIXELS, begins, sides)
+    ours = resized_crops(PIXELS, begins, sides)
     assert np.array_equal(ours[0], PIXELS[0])
     for image, mine, begin, side in zip(PIXELS, ours, begins * [H, W], sides * [H, W], strict=True):
         (top, left), (bottom, right) = begin, begin + side

@@ -26,7 +26,7 @@ def test_classes_come_in_turn_and_files_by_name(folder):
     names = ["cat/1.png", "dog/7.png", "eel/a.gif", "cat/2.png", "eel/b.gif", "cat/old/9.jpg"]
     assert [row.row["image"].content for row in found] == [folder / "pets" / name for name in names]
     assert [row.row["label"] for row in found] == ["cat", "dog", "eel", "cat", "eel", "cat"]
-    assert [str(row.where) for row in found] == [f"pets/{name}" for name in names]
+    assert [str(row.location) for row in found] == [f"pets/{name}" for name in names]
 
 
 def test_limit_and_skip_divide_all_classes(folder):

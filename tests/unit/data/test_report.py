@@ -190,7 +190,7 @@ def test_columns_beside_are_passed_through_unchecked():
         LocatedRow({"source": [5]}, Location("t", 2)),
     ]
     report = DataReport()
-    kept = list(keep(rows, Filter(max_length=2, max_ratio=1.5), report, beside=["links"]))
+    kept = list(keep(rows, Filter(max_length=2, max_ratio=1.5), report, unchecked_columns=["links"]))
     assert [dict(each.row) for each in kept] == [{"source": [5, 6], "links": []}, {"source": [5]}]
     assert set(report.columns) == {"source"}
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from pydantic import TypeAdapter, ValidationError
 
-from heedful.data.sources import SourceConfig, TsvSource, open_source, own_table
+from heedful.data.sources import SourceConfig, TsvSource, open_source, user_table
 from heedful.errors import DataError
 
 ADAPTER = TypeAdapter(SourceConfig)
@@ -422,7 +422,7 @@ LIKE = {
 def test_a_users_own_table_is_read_by_its_names_or_as_the_runs_own(tmp_path, like, content):
     path = tmp_path / "own.txt"
     path.write_text(content)
-    source = own_table(path, ("text", "label"), LIKE[like])
+    source = user_table(path, ("text", "label"), LIKE[like])
     assert [row for row, _ in open_source(source, tmp_path)] == [{"text": "a, b", "label": "good"}]
 
 
@@ -431,13 +431,13 @@ def test_a_users_own_table_without_names_is_refused_without_another_format(tmp_p
     path = tmp_path / "own.txt"
     path.write_text(content)
     with pytest.raises(DataError, match=r"own\.txt:1: .* text and label, .*\.jsonl"):
-        own_table(path, ("text", "label"))
+        user_table(path, ("text", "label"))
 
 
 def test_a_quote_in_the_first_line_of_a_users_own_table_is_text(tmp_path):
     path = tmp_path / "own.tsv"
     path.write_text('good\t"a\n')
-    source = own_table(path, ("text", "label"), LIKE["tabs"])
+    source = user_table(path, ("text", "label"), LIKE["tabs"])
     assert [row for row, _ in open_source(source, tmp_path)] == [{"text": '"a', "label": "good"}]
 
 
@@ -445,4 +445,4 @@ def test_a_users_own_table_that_is_not_text_is_refused(tmp_path):
     path = tmp_path / "own.tsv"
     path.write_bytes("text\tlabel\n".encode("utf-16"))
     with pytest.raises(DataError, match="UTF-16"):
-        own_table(path, ("text", "label"), LIKE["quoted commas"])
+        user_table(path, ("text", "label"), LIKE["quoted commas"])

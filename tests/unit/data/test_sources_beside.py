@@ -37,7 +37,7 @@ def test_row_n_has_the_columns_of_row_n_of_every_source(folder):
         {"source": "long two", "target": "two"},
         {"source": "long three", "target": "three"},
     ]
-    assert [str(row.where) for row in found] == ["a.tsv:1", "a.tsv:2", "a.tsv:3"]
+    assert [str(row.location) for row in found] == ["a.tsv:1", "a.tsv:2", "a.tsv:3"]
 
 
 def test_each_source_and_the_whole_may_give_a_part(folder):

@@ -18,7 +18,7 @@ def test_columns_keep_their_names_unless_others_are_given():
     whole, chosen = first(), first(text="target", same="target")
     assert {"source", "target", "alignment"} <= set(whole[0].row)
     assert [row.row for row in chosen] == [{"text": r.row["target"], "same": r.row["target"]} for r in whole]
-    assert [str(row.where) for row in chosen] == [f"phrasebook-de/valid:{n}" for n in (1, 2, 3)]
+    assert [str(row.location) for row in chosen] == [f"phrasebook-de/valid:{n}" for n in (1, 2, 3)]
 
 
 def test_a_missing_column_is_named():

@@ -35,7 +35,7 @@ def test_sources_are_concatenated_and_rows_keep_their_locations(folder):
     assert [row.row for row in found] == [
         {"text": text} for text in ("four", "five", "long one", "long two", "long three", "four", "five")
     ]
-    places = [str(row.where) for row in found]
+    places = [str(row.location) for row in found]
     assert places == ["b.jsonl:1", "b.jsonl:2", "a.tsv:1", "a.tsv:2", "a.tsv:3", "b.jsonl:1", "b.jsonl:2"]
 
 

@@ -33,7 +33,7 @@ def test_rows_are_those_of_a_slice(folder, skip, limit):
 
 def test_rows_keep_their_places(folder):
     (row,) = open_source(FilesSource(columns={"a": "a.txt"}, skip=3, limit=1), folder)
-    assert str(row.where) == "a.txt:4"
+    assert str(row.location) == "a.txt:4"
 
 
 @pytest.mark.parametrize("skip", [N, N + 5])

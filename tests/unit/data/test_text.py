@@ -16,7 +16,7 @@ from heedful.runs.reading import read_recipe
 
 def documents(root, paths, **options):
     config = TypeAdapter(SourceConfig).validate_python({"kind": "text", "paths": paths, **options})
-    return [(located.row["text"], str(located.where)) for located in open_source(config, root)]
+    return [(located.row["text"], str(located.location)) for located in open_source(config, root)]
 
 
 @pytest.fixture

@@ -56,11 +56,11 @@ def _written(path, content):
 def test_every_format_gives_the_vectors_of_the_requested_words(tmp_path, content, packed):
     path = _written(tmp_path / "vectors", gzip.compress(content) if packed else content)
     vectors = read_vectors(path, {"東京": 4, "absent": 9, "the": 0, "1999": 7, "The": 2, "naïve": 5})
-    assert vectors.found == ("東京", "the", "1999", "naïve")
+    assert vectors.words == ("東京", "the", "1999", "naïve")
     assert vectors.missing == ("absent", "The")
     assert vectors.ids.tolist() == [4, 0, 7, 5]
     assert vectors.d == D
-    assert torch.equal(vectors.matrix, torch.tensor([VECTORS[w] for w in vectors.found]))
+    assert torch.equal(vectors.matrix, torch.tensor([VECTORS[w] for w in vectors.words]))
 
 
 @pytest.mark.parametrize("content", FORMATS.values(), ids=FORMATS.keys())
@@ -87,7 +87,7 @@ def test_no_words_no_rows(tmp_path, content):
 def test_vectors_are_read_back_bit_for_bit(tmp_path, vectors, write):
     path = _written(tmp_path / "v", write(vectors))
     read = read_vectors(path, {word: n for n, word in enumerate(vectors)})
-    assert read.found == tuple(vectors)
+    assert read.words == tuple(vectors)
     assert torch.equal(read.matrix, torch.tensor(list(vectors.values()), dtype=torch.float32))
 
 
@@ -109,7 +109,7 @@ def test_a_file_is_binary_if_its_records_fill_it_and_it_is_not_text_throughout(
 ):
     path = _written(tmp_path / "v", gzip.compress(content) if packed else content)
     vectors = read_vectors(path, {"a": 0})
-    assert vectors.found == (("a",) if first else ())
+    assert vectors.words == (("a",) if first else ())
     assert torch.equal(
         vectors.matrix, torch.tensor([first] if first else [], dtype=torch.float32).view(-1, 3)
     )
@@ -127,7 +127,7 @@ def test_rows_that_straddle_the_chunks_of_a_large_binary_file(tmp_path):
 def test_a_word_with_spaces_is_one_word(tmp_path):
     content = _row("the", [1.0, 2.0, 3.0]) + b"\n" + _row(". . .", [4.0, 5.0, 6.0]) + b"\n"
     vectors = read_vectors(_written(tmp_path / "v", content), {". . .": 0, ".": 1})
-    assert vectors.found == (". . .",)
+    assert vectors.words == (". . .",)
     assert vectors.matrix.tolist() == [[4.0, 5.0, 6.0]]
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.data.windows import Windows, ring, spans
+from heedful.data.windows import Windows, circular_sections, spans
 
 sizes = st.integers(1, 60)
 
@@ -45,7 +45,7 @@ def test_epochs_begin_at_places_all_over_the_stream():
 
 
 def test_a_ring_continues_at_its_beginning():
-    got = ring(np.array([7, 8, 9], dtype=np.uint16), np.array([-1, 2, 4]), 5)
+    got = circular_sections(np.array([7, 8, 9], dtype=np.uint16), np.array([-1, 2, 4]), 5)
     assert got.tolist() == [[9, 7, 8, 9, 7], [9, 7, 8, 9, 7], [8, 9, 7, 8, 9]]
     assert got.dtype == np.int64
 

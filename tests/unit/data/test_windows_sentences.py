@@ -70,9 +70,9 @@ def beginnings_in_text(tokenizer, ids):
 def test_sentences_begin_where_they_do_in_the_text(kind):
     tokenizer, ids = stream(kind, documents())
     found = Sentences(ids, SentenceSigns.of(tokenizer))
-    assert found.places.tolist() == beginnings_in_text(tokenizer, ids.tolist())
+    assert found.starts.tolist() == beginnings_in_text(tokenizer, ids.tolist())
     assert len(found.documents) == 23
-    assert len(found.places) > 150
+    assert len(found.starts) > 150
 
 
 @pytest.mark.parametrize("kind", ["bpe", "character", "unigram"])
@@ -81,7 +81,7 @@ def test_the_sentences_of_a_text(kind):
     tokenizer, ids = stream(kind, [text] * 2)
     ids = ids[: len(ids) // 2]
     found = Sentences(ids, SentenceSigns.of(tokenizer))
-    cut = [tokenizer.surface(part).strip() for part in np.split(ids, found.places[1:])]
+    cut = [tokenizer.surface(part).strip() for part in np.split(ids, found.starts[1:])]
     assert cut == [
         "The U.S.",  # no abbreviation is known
         "is 3.5 big.",
@@ -100,7 +100,7 @@ def test_the_sentences_of_a_text(kind):
 
 def made(text):
     """Of letters and stops: ``a`` begins a sentence after ``.``, and ``|`` is an end token."""
-    signs = SentenceSigns.made_up(41)  # 20 and 40 end a sentence
+    signs = SentenceSigns.synthetic(41)  # 20 and 40 end a sentence
     return Sentences(np.array([{"|": END, ".": 20}.get(sign, 9) for sign in text]), signs)
 
 
@@ -117,7 +117,7 @@ def made(text):
 def test_documents_and_sentences_by_hand(text, documents, sentences):
     found = made(text)
     assert found.documents.tolist() == documents
-    assert found.places.tolist() == sentences
+    assert found.starts.tolist() == sentences
     assert document_beginnings(np.array([9, END], dtype=np.uint16)).tolist() == [0]
 
 
@@ -126,17 +126,19 @@ def test_places_are_found_by_plain_loops():
     for _ in range(60):
         size = int(draw.integers(1, 40))
         found = made("".join(draw.choice(list("aaa.|"), size)))
-        begins = set(found.places.tolist())
+        begins = set(found.starts.tolist())
         for place in range(size):
-            assert found.forward(place) == next(n for n in range(size) if (place + n) % size in begins)
-            assert found.back(place) == next(
+            assert found.distance_to_next(place) == next(
+                n for n in range(size) if (place + n) % size in begins
+            )
+            assert found.start_of(place) == next(
                 (place - n) % size for n in range(size) if (place - n) % size in begins
             )
             for length in {1, size // 2 + 1, size}:
                 inside = [n for n in range(1, length) if (place + n) % size in begins]
                 firsts = set(found.documents.tolist())
                 within = [n for n in inside if (place + n) % size not in firsts]
-                assert found.inside(place, length).tolist() == (within or inside)
+                assert found.starts_within(place, length).tolist() == (within or inside)
 
 
 @pytest.mark.parametrize("text", ["ab.cd.e|f.g|hijklm.n|o|", "|a.bcd||e.f|"])
@@ -146,10 +148,10 @@ def test_elsewhere_draws_uniformly_over_tokens_of_other_documents(text):
     owners = [np.searchsorted(found.documents, place, side="right") - 1 for place in range(len(text))]
     owners = [owner % len(found.documents) for owner in owners]
     for place in (0, 3, 8, len(text) - 1):
-        others = [found.back(p) for p in range(len(text)) if owners[p] != owners[place]]
+        others = [found.start_of(p) for p in range(len(text)) if owners[p] != owners[place]]
         wanted = Counter(others)
         n = 2000
-        seen = Counter(found.elsewhere(place, Draw(place, k)) for k in range(n))
+        seen = Counter(found.draw_from_other_document(place, Draw(place, k)) for k in range(n))
         assert set(seen) == set(wanted)
         for start, times in wanted.items():
             share = times / len(others)
@@ -158,4 +160,4 @@ def test_elsewhere_draws_uniformly_over_tokens_of_other_documents(text):
 
 def test_in_one_document_elsewhere_is_anywhere():
     found = made("ab.cd.e|")
-    assert {found.elsewhere(1, Draw(k)) for k in range(200)} == {0, 3, 6}
+    assert {found.draw_from_other_document(1, Draw(k)) for k in range(200)} == {0, 3, 6}

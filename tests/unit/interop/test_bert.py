@@ -245,7 +245,7 @@ def test_what_heedful_cannot_express_is_refused_by_its_key(changed, tmp_path, va
     "kind, message",
     [
         ("multi_label_classification", "config.json: problem_type: 'multi_label_classification': "),
-        ("regression", "classifier.weight is [3, 14] in the file, and should be [1, 14]"),
+        ("regression", "classifier.weight has shape [3, 14] in the file, expected [1, 14]"),
     ],
 )
 def test_another_kind_of_labels_is_refused(own_run, tmp_path, kind, message):

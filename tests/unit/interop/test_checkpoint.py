@@ -108,14 +108,14 @@ SETTINGS = {"n": 3, "flag": True, "rate": 0.5, "name": "x", "null": None}
 def test_values_are_checked_where_they_are_read():
     settings = Settings(SETTINGS, "folder/config.json")
     assert settings.get("null", int, 7) == 7
-    assert settings.whole("n") == 3
-    assert settings.texts("no list") == []
+    assert settings.positive_int("n") == 3
+    assert settings.strings("no list") == []
     assert settings.rate("rate", 0.1) == 0.5
     assert settings.choice("name", {"x": "ours"}, "y") == "ours"
     settings.refuse("null", "never")
-    assert settings.unread(frozenset({"flag"})) == []
+    assert settings.unread_notes(frozenset({"flag"})) == []
     note = "f: unknown keys, ignored: n, name, null, rate"
-    assert Settings(SETTINGS, "f").unread(frozenset({"flag"})) == [note]
+    assert Settings(SETTINGS, "f").unread_notes(frozenset({"flag"})) == [note]
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_values_are_checked_where_they_are_read():
     [
         (lambda s: s.get("flag", int), "flag: expected an integer, got True"),
         (lambda s: s.get("name", (int, float)), "name: expected an integer or a number, got 'x'"),
-        (lambda s: s.texts("name"), "name: expected a list, got 'x'"),
-        (lambda s: s.texts("mixed"), "mixed: expected a list of strings, got ['x', {}]"),
-        (lambda s: s.whole("missing"), "missing: required key is missing"),
+        (lambda s: s.strings("name"), "name: expected a list, got 'x'"),
+        (lambda s: s.strings("mixed"), "mixed: expected a list of strings, got ['x', {}]"),
+        (lambda s: s.positive_int("missing"), "missing: required key is missing"),
         (lambda s: s.rate("n", 0.0), "n: must be in [0, 1), got 3.0"),
         (lambda s: s.choice("name", {"a": "b"}, "a"), "name: expected one of a, got 'x'"),
         (lambda s: s.refuse("flag", "not so"), "flag: True: not so"),

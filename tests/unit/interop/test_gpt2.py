@@ -28,7 +28,7 @@ TEXT = ["the cat sat on the mat, and it's the cat's mat.", "  We'll see 1234 dog
 def test_a_run_is_made_of_a_folder(gpt2, tmp_path):
     lines = []
     folder = import_run(gpt2, tmp_path / "runs" / "own", lines.append)
-    card = folder.require()
+    card = folder.read_card()
     Draft202012Validator(json.loads(SCHEMA.read_text("utf-8"))).validate(card)
     names = ("config.json", "tokenizer.json", "model.safetensors")
     assert card["imported"] == {
@@ -167,8 +167,11 @@ def test_what_heedful_cannot_express_is_refused_by_its_key(changed, tmp_path, va
     [
         ({"n_layer": 2}, "unknown: transformer.h.2.attn.c_attn.bias"),
         ({"n_layer": 4}, "missing: transformer.h.3.attn.c_attn.bias"),
-        ({"n_inner": 30}, "transformer.h.0.mlp.c_fc.weight is [22, 31] in the file, and should be [22, 30]"),
-        ({"n_positions": 14}, "transformer.wpe.weight is [13, 22] in the file, and should be [14, 22]"),
+        (
+            {"n_inner": 30},
+            "transformer.h.0.mlp.c_fc.weight has shape [22, 31] in the file, expected [22, 30]",
+        ),
+        ({"n_positions": 14}, "transformer.wpe.weight has shape [13, 22] in the file, expected [14, 22]"),
         ({"tie_word_embeddings": False}, "missing: lm_head.weight"),
     ],
 )
@@ -252,7 +255,7 @@ def test_all_but_the_rows_that_are_never_used_come_back(own_run, tmp_path, split
     assert hint == f'load with:   transformers.AutoModelForCausalLM.from_pretrained("{out}")'
     before, after = load(run), load(import_run(out, tmp_path / "again").path)
     assert after.processor.text.model.pieces == before.processor.text.model.pieces
-    kept = [i for i in range(before.processor.sizes[0]) if i not in SPECIALS.never_written]
+    kept = [i for i in range(before.processor.sizes[0]) if i not in SPECIALS.never_generated]
     for name, tensor in before.model.state_dict().items():
         other = after.model.state_dict()[name]
         rows = kept if name in ("embedding.weight", "heads.token.weight") else slice(None)

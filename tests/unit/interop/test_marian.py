@@ -62,7 +62,7 @@ def test_an_exported_run_comes_back_bit_for_bit(run, folder, tmp_path):
     first = load_file(folder / "model.safetensors")
     assert back.keys() == first.keys()
     assert all(torch.equal(tensor, first[name]) for name, tensor in back.items())
-    assert RunFolder(again).require()["imported"]["format"] == "marian"
+    assert RunFolder(again).read_card()["imported"]["format"] == "marian"
 
 
 def test_copies_and_tables_of_sines_may_lie_in_the_file(folder, tmp_path):

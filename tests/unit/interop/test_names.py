@@ -167,7 +167,7 @@ def test_every_difference_is_told_at_once():
         held,
         "unknown: own.out.wieght (did you mean 'own.out.weight'?)",
         "missing: own.out.weight",
-        "own.k.weight is [2, 3] in the file, and should be [2, 5]",
+        "own.k.weight has shape [2, 3] in the file, expected [2, 5]",
         "own.q.bias holds int8: quantised weights are not read",
     )
 
@@ -175,7 +175,7 @@ def test_every_difference_is_told_at_once():
 def test_another_number_of_tokens_is_another_shape():
     held = tensors()
     held["own.tokens.weight"] = torch.zeros(6, 5)
-    refused(held, "own.tokens.weight is [6, 5] in the file, and should be [5, 5]")
+    refused(held, "own.tokens.weight has shape [6, 5] in the file, expected [5, 5]")
 
 
 def test_of_very_many_differences_some_are_told():

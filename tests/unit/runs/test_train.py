@@ -640,7 +640,7 @@ def test_a_folder_without_a_checkpoint_says_so(run):
     for name in ("run.json", "weights.safetensors"):
         (run / name).unlink()
     shutil.rmtree(run / "checkpoints")
-    with pytest.raises(RequestError, match="has not made its first checkpoint"):
+    with pytest.raises(RequestError, match="has not written its first checkpoint"):
         load(run, device="cpu")
 
 

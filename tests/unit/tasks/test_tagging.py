@@ -68,12 +68,12 @@ def test_of_a_word_that_is_too_long_the_beginning_is_kept(task, processor):
     (whole,) = task.encode_rows([row("seven one", "odd even")], task.new_report())
     seven, one = word_ids(processor.text, ["seven", "one"])
     limit = WordLimit(2, "model.max_length=4")
-    cut = limit.cut(whole.row)
+    cut = limit.truncate(whole.row)
     assert cut == {"words": [*seven[:2], *one[:2]], "tags": [1, 0, 2, 0]}
-    assert limit.over(whole.row) == f"a word has {len(seven)} tokens, more than 2 (model.max_length=4)"
-    assert limit.over(cut) is None
-    assert WordLimit(len(seven), "").over(whole.row) is None
-    assert WordLimit(len(seven), "").cut(whole.row) == whole.row
+    assert limit.excess(whole.row) == f"a word has {len(seven)} tokens, more than 2 (model.max_length=4)"
+    assert limit.excess(cut) is None
+    assert WordLimit(len(seven), "").excess(whole.row) is None
+    assert WordLimit(len(seven), "").truncate(whole.row) == whole.row
 
 
 def test_a_language_model_has_it_on_the_last(processor):

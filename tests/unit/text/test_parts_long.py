@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from heedful.text.configuration import TokenizerConfig
-from heedful.text.parts import cut, encode_long
+from heedful.text.parts import encode_long, split_text
 from heedful.text.training import train_tokenizer
 
 LINES = [
@@ -39,7 +39,7 @@ def tokenizer(name):
 
 @given(TEXT, st.integers(1, 30))
 def test_chunks_join_to_the_text_and_begin_at_spaces_between_words(text, size):
-    first, *others = pieces = list(cut(text, size))
+    first, *others = pieces = list(split_text(text, size))
     assert "".join(pieces) == text
     for before, piece in zip([first, *others], others):
         assert len(before) >= size
@@ -49,8 +49,8 @@ def test_chunks_join_to_the_text_and_begin_at_spaces_between_words(text, size):
 
 
 def test_a_long_word_stays_whole():
-    assert list(cut("a bb " + "c" * 50 + " dd e", 4)) == ["a bb", " " + "c" * 50, " dd e"]
-    assert list(cut("", 4)) == [""]
+    assert list(split_text("a bb " + "c" * 50 + " dd e", 4)) == ["a bb", " " + "c" * 50, " dd e"]
+    assert list(split_text("", 4)) == [""]
 
 
 @pytest.mark.slow

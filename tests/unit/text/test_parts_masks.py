@@ -56,9 +56,9 @@ def test_a_gap_replaces_the_ids_of_a_word(tokenizer):
 def test_text_directly_after_a_gap_has_no_space_before_it(kind):
     tokenizer = train_tokenizer(KINDS[kind], TEXTS)
     _, after = around_masks(tokenizer, ["the old ", ". the mat"]).parts
-    assert b"".join(tokenizer.spelled(after, begun=True)) == b". the mat"
+    assert b"".join(tokenizer.token_bytes(after, is_continuation=True)) == b". the mat"
     _, after = around_masks(tokenizer, ["the old ", " cat"]).parts
-    assert b"".join(tokenizer.spelled(after, begun=True)) == b" cat"
+    assert b"".join(tokenizer.token_bytes(after, is_continuation=True)) == b" cat"
 
 
 def test_fillings_begin_with_the_space_that_was_there(tokenizer):
@@ -84,7 +84,8 @@ def test_no_character_is_lost_or_added(kind, parts):
     around = around_masks(tokenizer, parts)
     assert len(around.parts) == len(parts)
     spelled = [
-        b"".join(tokenizer.spelled(ids, begun=number > 0)).decode() for number, ids in enumerate(around.parts)
+        b"".join(tokenizer.token_bytes(ids, is_continuation=number > 0)).decode()
+        for number, ids in enumerate(around.parts)
     ]
     for number, (own, part) in enumerate(zip(spelled, parts, strict=True)):
         wanted = part.removesuffix(" ") if number < len(parts) - 1 else part
@@ -97,4 +98,4 @@ def test_parts_are_pre_processed():
     before, after = around_masks(tokenizer, ["The OLD ", ". The mat"]).parts
     assert tokenizer.decode(before) == "the old"
     # Moses sets marks apart, so there the mark is a word.
-    assert b"".join(tokenizer.spelled(after, begun=True)) == b" . the mat"
+    assert b"".join(tokenizer.token_bytes(after, is_continuation=True)) == b" . the mat"

@@ -20,4 +20,4 @@ def test_names_are_in_the_order_of_ids():
 
 
 def test_only_the_end_token_may_be_generated():
-    assert SPECIALS.never_written == (0, 1, 3, 4, 5, 6)
+    assert SPECIALS.never_generated == (0, 1, 3, 4, 5, 6)

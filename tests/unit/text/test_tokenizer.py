@@ -68,7 +68,7 @@ TEXT = st.lists(FRAGMENTS | st.text(CHARACTERS, max_size=8), max_size=12).map(""
 @example(text="\0\0 \0")
 def test_decoding_restores_the_text(name, text):
     found = tokenizer(name)
-    assert found.promises_round_trip
+    assert found.is_lossless
     ids = found.encode(text)
     assert found.decode(ids) == text
     assert min(ids, default=len(SPECIALS)) >= len(SPECIALS)
@@ -80,7 +80,7 @@ def test_decoding_restores_the_text(name, text):
 @given(text=TEXT)
 def test_no_text_is_encoded_to_a_special_token_but_unknown(name, text):
     found = tokenizer(name)
-    assert not found.promises_round_trip
+    assert not found.is_lossless
     ids = found.encode(text)
     assert all(i >= len(SPECIALS) or i == SPECIALS.unknown for i in ids)
     assert found.unknown_rate(ids) == ids.count(SPECIALS.unknown) / max(len(ids), 1)
@@ -227,8 +227,8 @@ def test_preprocessing_is_per_side():
     lower = plain.with_preprocessing(PreprocessingConfig(lowercase=True))
     assert lower.model is plain.model
     assert lower.same_pieces_as(plain)
-    assert not lower.promises_round_trip
-    assert plain.promises_round_trip
+    assert not lower.is_lossless
+    assert plain.is_lossless
     assert lower.encode("A MAN") == plain.encode("a man")
     assert lower.fingerprint != plain.fingerprint
     assert not plain.same_pieces_as(tokenizer("byte"))
@@ -278,11 +278,11 @@ def test_a_forked_worker_encodes_without_warnings(inherited):
 def test_the_bytes_that_ids_add_to_a_text_include_its_space(name):
     own = tokenizer(name)
     first, more = own.encode("A man"), own.encode("in a blue shirt")
-    assert b"".join(own.spelled(first, begun=False)).decode() == own.surface(first)
-    both = own.spelled(first, begun=False) + own.spelled(more, begun=True)
+    assert b"".join(own.token_bytes(first, is_continuation=False)).decode() == own.surface(first)
+    both = own.token_bytes(first, is_continuation=False) + own.token_bytes(more, is_continuation=True)
     assert b"".join(both).decode() == own.surface([*first, *more])
-    assert own.spelled([SPECIALS.end, SPECIALS.mask], begun=True) == [b"", b""]
-    assert len(own.spelled(more, begun=True)) == len(more)
+    assert own.token_bytes([SPECIALS.end, SPECIALS.mask], is_continuation=True) == [b"", b""]
+    assert len(own.token_bytes(more, is_continuation=True)) == len(more)
 
 
 @pytest.mark.parametrize("case, spells", [(False, True), (True, False)])
@@ -290,8 +290,8 @@ def test_spells_is_true_if_ids_restore_the_texts(case, spells):
     config = BpeConfig(kind="bpe", vocab_size=300, byte_fallback=False)
     tokenizer = train_tokenizer(config, ["The old cat sat."] * 9, PreprocessingConfig(lowercase=case))
     texts = ["The cat.", "the old cat"]
-    assert tokenizer.spells(tokenizer.encode_batch(texts)) == spells
+    assert tokenizer.decodes_exactly(tokenizer.encode_batch(texts)) == spells
     strange = [*texts, "Das \u00e4ltere"]  # with a letter that it never saw
-    assert not tokenizer.spells(tokenizer.encode_batch(strange))
+    assert not tokenizer.decodes_exactly(tokenizer.encode_batch(strange))
     words = train_tokenizer(WordConfig(kind="word"), texts)
-    assert not words.spells(words.encode_batch(texts))
+    assert not words.decodes_exactly(words.encode_batch(texts))

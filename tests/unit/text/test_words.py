@@ -10,7 +10,14 @@ from pydantic import TypeAdapter
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
 from heedful.text.specials import SPECIALS
 from heedful.text.training import train_tokenizer
-from heedful.text.words import blank_words, spans, spelled, surface_words, word_ids, word_places
+from heedful.text.words import (
+    blank_words,
+    encode_with_spans,
+    spans,
+    surface_words,
+    word_ids,
+    word_indices_of_ids,
+)
 
 LINES = ["the old man sleeps in the blue room , he said .", "schöne Bäume und alte Häuser 1923-24"] * 3
 KINDS = {
@@ -45,7 +52,7 @@ def test_the_ids_of_words_are_those_of_their_text(name, words):
 @given(WORDS)
 def test_ids_cover_their_words_in_order(name, words):
     made, text = tokenizer(name), "  ".join(words)
-    found = spelled(made, text)
+    found = encode_with_spans(made, text)
     assert len(found.ids) == len(found.spans)
     place = 0
     for word, ids in zip(words, word_ids(made, words), strict=True):
@@ -62,20 +69,20 @@ def test_ids_cover_their_words_in_order(name, words):
 @pytest.mark.parametrize("name", ["bpe", "byte-bpe", "byte-bpe-gpt2", "wordpiece", "word"])
 def test_punctuation_has_its_own_span(name):
     made, text = tokenizer(name), "he sleeps in the room."
-    found = spelled(made, text)
+    found = encode_with_spans(made, text)
     first, last = found.covering((17, 21))
     assert text[found.spans[first][0] : found.spans[last][1]] == "room"
 
 
 def test_an_unknown_word_is_one_token_that_covers_all_of_it():
-    found = spelled(tokenizer("word"), "the zebra sleeps")
+    found = encode_with_spans(tokenizer("word"), "the zebra sleeps")
     assert found.ids[1] == SPECIALS.unknown
     assert found.spans == [(0, 3), (4, 9), (10, 16)]
 
 
 def test_lowercasing_keeps_spans_and_changed_lengths_cover_the_whole_word():
     made = tokenizer("bpe", lowercase=True)
-    assert spelled(made, "THE Old") == spelled(made, "the old")
+    assert encode_with_spans(made, "THE Old") == encode_with_spans(made, "the old")
     # The capital I with a dot takes two bytes, in lower case three.
     ids = word_ids(made, ["\u0130the"])[0]
     assert spans(made, "\u0130the", ids) == [(0, 4)] * len(ids)
@@ -88,7 +95,7 @@ def test_a_word_without_ids_is_unknown():
 
 
 def test_a_span_that_no_id_overlaps_is_not_covered():
-    found = spelled(tokenizer("word"), "the  man")
+    found = encode_with_spans(tokenizer("word"), "the  man")
     assert found.covering((3, 5)) is None
     assert found.covering((2, 6)) == (0, 1)
 
@@ -97,14 +104,16 @@ def test_a_span_that_no_id_overlaps_is_not_covered():
 @given(WORDS)
 def test_every_id_of_a_text_has_the_number_of_its_word(name, words):
     made = tokenizer(name, lowercase=True)
-    (places,) = word_places(made, [words], [made.encode(" ".join(words))])
+    (places,) = word_indices_of_ids(made, [words], [made.encode(" ".join(words))])
     own = word_ids(made, words)
     assert places == [number for number, ids in enumerate(own) for _ in ids]
 
 
 def test_a_text_with_other_ids_than_its_words_has_no_places():
     made = tokenizer("byte")
-    found = word_places(made, [["a", "b"], ["a", "b"], []], [made.encode("a  b"), made.encode("a b"), []])
+    found = word_indices_of_ids(
+        made, [["a", "b"], ["a", "b"], []], [made.encode("a  b"), made.encode("a b"), []]
+    )
     assert found == [None, [0, 1, 1], []]
 
 

@@ -12,8 +12,8 @@ from heedful.errors import RequestError, nearest
 from heedful.typing import JsonObject
 
 
-def _pairs(split: str, seed: int, *, of: Callable[..., Iterable[Pair]]) -> Iterator[JsonObject]:
-    return map(row, of(split=split, seed=seed))
+def _pairs(split: str, seed: int, *, generate: Callable[..., Iterable[Pair]]) -> Iterator[JsonObject]:
+    return map(row, generate(split=split, seed=seed))
 
 
 def _questions(split: str, seed: int, *, unanswerable: bool) -> Iterator[JsonObject]:
@@ -44,15 +44,15 @@ def digits(split: str, seed: int = 0) -> Iterator[JsonObject]:
 
 
 CORPORA: dict[str, Callable[[str, int], Iterator[JsonObject]]] = {
-    "phrasebook-ta": partial(_pairs, of=partial(phrasebook.phrasebook, "ta")),
-    "phrasebook-de": partial(_pairs, of=partial(phrasebook.phrasebook, "de")),
+    "phrasebook-ta": partial(_pairs, generate=partial(phrasebook.phrasebook, "ta")),
+    "phrasebook-de": partial(_pairs, generate=partial(phrasebook.phrasebook, "de")),
     "phrasebook-questions": partial(_questions, unanswerable=False),
     "phrasebook-questions-unanswerable": partial(_questions, unanswerable=True),
-    "reverse": partial(_pairs, of=partial(sequences.reverse, task="reverse")),
-    "copy": partial(_pairs, of=partial(sequences.reverse, task="copy")),
-    "sort": partial(_pairs, of=partial(sequences.reverse, task="sort")),
-    "repeats": partial(_pairs, of=partial(sequences.repeats, shortest=4, longest=16)),
-    "repeats-long": partial(_pairs, of=partial(sequences.repeats, shortest=17, longest=32)),
+    "reverse": partial(_pairs, generate=partial(sequences.reverse, task="reverse")),
+    "copy": partial(_pairs, generate=partial(sequences.reverse, task="copy")),
+    "sort": partial(_pairs, generate=partial(sequences.reverse, task="sort")),
+    "repeats": partial(_pairs, generate=partial(sequences.repeats, shortest=4, longest=16)),
+    "repeats-long": partial(_pairs, generate=partial(sequences.repeats, shortest=17, longest=32)),
     "digits": digits,
     "scenes": scenes.rows,
 }
@@ -86,9 +86,9 @@ def require_corpus(name: str) -> None:
         RequestError: lists the available names.
     """
     if name not in CORPORA:
-        known = ", ".join(CORPORA)
+        names = ", ".join(CORPORA)
         raise RequestError(
-            f"unknown built-in corpus {name!r}{nearest(name, CORPORA)}; expected one of {known}"
+            f"unknown built-in corpus {name!r}{nearest(name, CORPORA)}; expected one of {names}"
         )
 
 

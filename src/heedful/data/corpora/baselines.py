@@ -72,17 +72,17 @@ def _most_frequent(counter: Counter[Words]) -> Words:
 
 def _cover(source: Words, table: dict[Words, Words], longest: int) -> list[str]:
     translated: list[str] = []
-    place = 0
-    while place < len(source):
-        for length in range(min(longest, len(source) - place), 0, -1):
-            phrase = source[place : place + length]
+    position = 0
+    while position < len(source):
+        for length in range(min(longest, len(source) - position), 0, -1):
+            phrase = source[position : position + length]
             if phrase in table:
                 translated += table[phrase]
                 break
         else:
             length = 1
-            translated += _unknown(source[place], longest)
-        place += length
+            translated += _unknown(source[position], longest)
+        position += length
     return translated
 
 

@@ -54,14 +54,14 @@ class Derivations(Phrases):
 
     def dated(self, clause: Clause) -> Clause:
         """Give "they read" a time that shows its tense, which the verb does not."""
-        asked = clause.question not in ("", "subject")
-        if clause.verb != "read" or clause.negative or asked or clause.tense not in ("present", "past"):
+        is_question = clause.question not in ("", "subject")
+        if clause.verb != "read" or clause.negative or is_question or clause.tense not in ("present", "past"):
             return clause
         if is_third_person(clause.subject) and not clause.subject.noun.startswith("you"):
             return clause
         times = {"past": ("yesterday", "last week"), "present": ("now", "every day", "evening", "night")}
-        fitting = times[clause.tense]
-        return clause if clause.time in fitting else clause._replace(time=self.pick(fitting))
+        suitable = times[clause.tense]
+        return clause if clause.time in suitable else clause._replace(time=self.pick(suitable))
 
     def tense(self, subject: Nominal, tenses: tuple[str, ...]) -> str:
         """Draw a tense; the past if the subject is not used with it."""
@@ -72,8 +72,8 @@ class Derivations(Phrases):
         """Add a time that goes with the tense, at the end or at the start."""
         if not self.chance(chance):
             return clause
-        first = not clause.question and self.chance(early)
-        return clause._replace(time=self.pick(TIMES_OF[clause.tense]), early=first)
+        opens = not clause.question and self.chance(early)
+        return clause._replace(time=self.pick(TIMES_OF[clause.tense]), early=opens)
 
     def action(self, subject: Nominal, tense: str, you: str = "") -> Clause:
         """Draw an action with an object."""
@@ -85,10 +85,10 @@ class Derivations(Phrases):
         subject = self.subject()
         if not self.fits(subject, "live"):
             subject = Nominal(self.pick(self.names))
-        where = Nominal(self.pick(self.cities))
+        home = Nominal(self.pick(self.cities))
         if self.chance(0.3):
-            where = Nominal("house", self.pick(("this", "a")))
-        clause = Clause(subject, "live", place=Place("in", where))
+            home = Nominal("house", self.pick(("this", "a")))
+        clause = Clause(subject, "live", place=Place("in", home))
         return clause._replace(time="now") if self.chance(0.3) else clause
 
     def placed(self) -> Clause:
@@ -97,18 +97,18 @@ class Derivations(Phrases):
         subject = Nominal(self.pick(nouns), self.pick(("the", "my", "our", "this")))
         is_alive = subject.noun in self.animals
         relation = self.pick(("under", "in", "behind") if is_alive else ("on", "under", "in", "behind"))
-        inside = CONTAINERS[1:] if is_alive else CONTAINERS
-        grounds = {"on": SURFACES, "under": SURFACES, "in": inside, "behind": ("house", "door", "car")}
-        noun, determiner = self.pick(grounds[relation]), self.pick(("the", "the", "this", "my"))
-        ground = Nominal(noun, "the" if noun == "door" else determiner)
+        containers = CONTAINERS[1:] if is_alive else CONTAINERS
+        landmarks = {"on": SURFACES, "under": SURFACES, "in": containers, "behind": ("house", "door", "car")}
+        noun, determiner = self.pick(landmarks[relation]), self.pick(("the", "the", "this", "my"))
+        landmark = Nominal(noun, "the" if noun == "door" else determiner)
         tense = self.pick(("present", "past"))
-        return Clause(subject, "be", place=Place(relation, ground), tense=tense, negative=self.chance(0.2))
+        return Clause(subject, "be", place=Place(relation, landmark), tense=tense, negative=self.chance(0.2))
 
     def embedded(self) -> Clause:
         """Draw a clause that can be thought, known or said."""
         r = self.below(9)
         if r < 2:
-            return self.described(asked=0.0)
+            return self.described(question_chance=0.0)
         if r == 2:
             return self.placed()
         if r == 3:
@@ -176,10 +176,10 @@ class Derivations(Phrases):
         verb = self.pick(("read", "write", "drink", "eat", "play.game", "play.instrument", "cook", "hear"))
         noun = self.pick(self.objects[verb])
         if NOUNS[noun].is_any("game", "instrument"):
-            thing = self.thing(verb, noun, subject)
+            object_phrase = self.thing(verb, noun, subject)
         else:
-            thing = Nominal(noun, plural=bool(NOUNS[noun].plural))
-        return self.timed(Clause(subject, verb, thing, tense="like"), 0.4)
+            object_phrase = Nominal(noun, plural=bool(NOUNS[noun].plural))
+        return self.timed(Clause(subject, verb, object_phrase, tense="like"), 0.4)
 
     def _joint_as_they(self) -> Nominal:
         """Draw a subject; "they" instead of two names."""
@@ -196,11 +196,11 @@ class Derivations(Phrases):
         place = self.location(verb)
         if verb == "work" and self.chance(0.4):
             place = Place("in", Nominal(self.pick(self.cities)))
-        thing = None
+        object_phrase = None
         if self.objects[verb]:
             noun = self.pick(self.objects[verb])
-            thing = Nominal(noun, "a" if NOUNS[noun].plural else "")
-        return self.timed(Clause(subject, verb, thing, place=place, tense=tense))
+            object_phrase = Nominal(noun, "a" if NOUNS[noun].plural else "")
+        return self.timed(Clause(subject, verb, object_phrase, place=place, tense=tense))
 
     def going(self) -> Clause:
         """Draw "we went to the station yesterday", "they will go to London": German "gehen" and "fahren"."""
@@ -231,8 +231,8 @@ class Derivations(Phrases):
         else:
             noun = "milk" if subject.noun == "cat" and self.chance(0.7) else "water"
         determiner = self.pick(("the", "a", "a"))
-        thing = Nominal(noun, determiner if NOUNS[noun].plural or determiner == "the" else "")
-        return self.timed(Clause(subject, verb, thing, tense=tense))
+        object_phrase = Nominal(noun, determiner if NOUNS[noun].plural or determiner == "the" else "")
+        return self.timed(Clause(subject, verb, object_phrase, tense=tense))
 
     def giving(self) -> Clause:
         """Draw "she gave my brother a red flower", "I will send her the letter"."""
@@ -250,19 +250,21 @@ class Derivations(Phrases):
             subject = Nominal(self.pick(PERSONS))
         verb = self.pick(self.stative)
         tense = self.pick(("present", "past")) if verb == "have" else "present"
-        thing = self.object_of(verb, subject)
-        if verb == "have" and thing.determiner not in ("a", "") and not is_counted(thing):
-            thing = thing._replace(determiner="a" if NOUNS[thing.noun].plural else "", plural=False)
-        if verb == "like" and (thing.determiner == "a" or is_counted(thing)):
-            thing = thing._replace(determiner="this", plural=False)
-        negative = not is_counted(thing) and self.chance(0.3)
-        clause = Clause(subject, verb, thing, tense=tense, negative=negative)
-        is_plenty = verb == "have" and thing.plural
+        object_phrase = self.object_of(verb, subject)
+        if verb == "have" and object_phrase.determiner not in ("a", "") and not is_counted(object_phrase):
+            object_phrase = object_phrase._replace(
+                determiner="a" if NOUNS[object_phrase.noun].plural else "", plural=False
+            )
+        if verb == "like" and (object_phrase.determiner == "a" or is_counted(object_phrase)):
+            object_phrase = object_phrase._replace(determiner="this", plural=False)
+        negative = not is_counted(object_phrase) and self.chance(0.3)
+        clause = Clause(subject, verb, object_phrase, tense=tense, negative=negative)
+        is_plenty = verb == "have" and object_phrase.plural
         if not negative and not is_plenty and subject.noun not in ("i", "we") and self.chance(0.2):
             return clause._replace(question="whether")
         return clause
 
-    def described(self, *, asked: float = 0.25) -> Clause:
+    def described(self, *, question_chance: float = 0.25) -> Clause:
         """Draw "this book is interesting", "was the soup hot ?", "my father is not old"."""
         noun = self.pick(self.describable)
         living = is_living(Nominal(noun))
@@ -271,7 +273,7 @@ class Derivations(Phrases):
         adjective = self.pick(self.predicated[noun])
         tense = "present" if living else self.pick(("present", "present", "past"))
         clause = Clause(Nominal(noun, determiner, plural=plural), "be", quality=adjective, tense=tense)
-        if not living and self.chance(asked):
+        if not living and self.chance(question_chance):
             return clause._replace(question="whether", tense="past")
         return clause._replace(negative=tense == "present" and self.chance(0.25))
 
@@ -281,8 +283,8 @@ class Derivations(Phrases):
         clause = Clause(subject, "be", quality=state, tense=self.pick(("present", "past")))
         if self.chance(0.3):
             address = self.pick(self.addresses)
-            asked = clause._replace(subject=Nominal(self.you[address]), question="whether")
-            return Sentence("plain", asked, address=address)
+            question = clause._replace(subject=Nominal(self.you[address]), question="whether")
+            return Sentence("plain", question, address=address)
         return clause._replace(negative=True) if self.chance(0.3) else self.timed(clause, 0.6)
 
     def lying(self) -> Clause:
@@ -294,9 +296,9 @@ class Derivations(Phrases):
         """Draw "please read this letter", "please give me the key"."""
         verb = self.pick(IMPERATIVES[self.language])
         subject = Nominal("you.formal" if self.formal else "you.many")
-        thing = self.object_of(verb, subject)
+        object_phrase = self.object_of(verb, subject)
         recipient = Nominal(self.pick(("i", "he", "she", "we"))) if verb in ("give", "send") else None
-        clause = Clause(subject, verb, thing, recipient)
+        clause = Clause(subject, verb, object_phrase, recipient)
         if self.chance(0.25):
             clause = clause._replace(time=self.pick(("today", "now")))
         return Sentence("request", clause)
@@ -315,10 +317,10 @@ class Derivations(Phrases):
     def reasoned(self) -> Sentence:
         """Draw "Anna did not read the letter because she was tired"."""
         subject = self.subject()
-        own = pronoun_of(subject)
-        if own not in PERSONS:
-            own = "they" if subject.is_joint else "i"
-            subject = subject if own == "they" else Nominal("i")
+        pronoun = pronoun_of(subject)
+        if pronoun not in PERSONS:
+            pronoun = "they" if subject.is_joint else "i"
+            subject = subject if pronoun == "they" else Nominal("i")
         r = self.below(10)
         if r < 2:
             clause = Clause(subject, "sleep", place=self.location("sleep"), tense="past")
@@ -328,7 +330,7 @@ class Derivations(Phrases):
                 clause = self.action(subject, "past")
         clause = clause._replace(negative=2 <= r < 6)
         state = "happy" if r >= 6 else "tired" if r < 2 else self.pick(("tired", "sad"))
-        return Sentence("because", clause, Clause(Nominal(own), "be", quality=state, tense="past"))
+        return Sentence("because", clause, Clause(Nominal(pronoun), "be", quality=state, tense="past"))
 
     def recalled(self) -> Sentence:
         """Draw "the film that we saw yesterday was interesting"."""
@@ -341,9 +343,9 @@ class Derivations(Phrases):
 
     def contrasted(self) -> Sentence:
         """Draw "this bag is old , but it is beautiful", "I bought a car , but she does not like it"."""
-        clause = self.described(asked=0.0)
+        clause = self.described(question_chance=0.0)
         while not _judgement(clause) or is_living(clause.subject) or clause.subject.plural:
-            clause = self.described(asked=0.0)
+            clause = self.described(question_chance=0.0)
         clause = clause._replace(negative=False)
         noun, is_praised = clause.subject.noun, _judgement(clause) == "praise"
         it = Nominal(f"it.{NOUNS[noun].gender}" if self.language == "de" else "it")
@@ -366,10 +368,10 @@ def _judgement(clause: Clause) -> str:
 def derivations(language: Language, seed: int, count: int) -> Iterable[Sentence]:
     """Yield ``count`` different derivations that English and ``language`` can express."""
     draw = Derivations(language, seed)
-    table = [name for name, weight in KINDS.items() for _ in range(weight)]
+    kinds = [name for name, weight in KINDS.items() for _ in range(weight)]
     seen: set[Sentence] = set()
     while len(seen) < count:
-        s = draw.sentence(draw.pick(table))
+        s = draw.sentence(draw.pick(kinds))
         if s not in seen:
             seen.add(s)
             yield s

@@ -27,9 +27,9 @@ def require_split(corpus: str, split: str) -> None:
         RequestError: lists the available splits.
     """
     if split not in SPLITS:
-        known = ", ".join(map(repr, SPLITS))
+        splits = ", ".join(map(repr, SPLITS))
         raise RequestError(
-            f"{corpus}: unknown split {split!r}{nearest(split, SPLITS)}; expected one of {known}"
+            f"{corpus}: unknown split {split!r}{nearest(split, SPLITS)}; expected one of {splits}"
         )
 
 
@@ -157,11 +157,11 @@ def word(text: str, tag: str, *nodes: str) -> Tokens:
     return (Token(text, tag, nodes),)
 
 
-def pattern(text: str, role: str) -> Tokens:
+def parse_tokens(text: str, role: str) -> Tokens:
     """Read tokens from ``word/TAG/nodes`` with one digit a node: ``am/ADP/12 Morgen/NOUN/3``."""
-    parts = (item.split("/") for item in text.split())
+    fields = (entry.split("/") for entry in text.split())
     return tuple(
-        Token(text, tag, tuple(f"{role}.{digit}" for digit in digits)) for text, tag, digits in parts
+        Token(text, tag, tuple(f"{role}.{digit}" for digit in digits)) for text, tag, digits in fields
     )
 
 

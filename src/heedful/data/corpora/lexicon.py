@@ -130,7 +130,7 @@ class Determiner(NamedTuple):
 
 
 class Time(NamedTuple):
-    """An adverbial of time, as a `heedful.data.corpora.grammar.pattern`."""
+    """An adverbial of time, in the format of `heedful.data.corpora.grammar.parse_tokens`."""
 
     english: str
     german: str
@@ -164,25 +164,25 @@ def read_rows(name: str) -> list[list[str]]:
     return [["" if field == "-" else field for field in line.split("\t")] for line in text.splitlines()]
 
 
-def _read(name: str, record: type[T]) -> dict[str, T]:
+def _read_table(name: str, record: type[T]) -> dict[str, T]:
     """Read a table whose first column is the key and whose other columns are the fields of ``record``."""
     (_, *fields), *rows = read_rows(name)
-    several = {field for field in fields if record.__annotations__[field] == Words}
+    word_lists = {field for field in fields if record.__annotations__[field] == Words}
 
     def parse(field: str, text: str) -> str | Words:
-        return tuple(text.split()) if field in several else text
+        return tuple(text.split()) if field in word_lists else text
 
     return {key: record(**{f: parse(f, text) for f, text in zip(fields, row)}) for key, *row in rows}
 
 
-NOUNS = _read("nouns", Noun)
-ADJECTIVES = _read("adjectives", Adjective)
-PRONOUNS = _read("pronouns", Pronoun)
-DETERMINERS = _read("determiners", Determiner)
+NOUNS = _read_table("nouns", Noun)
+ADJECTIVES = _read_table("adjectives", Adjective)
+PRONOUNS = _read_table("pronouns", Pronoun)
+DETERMINERS = _read_table("determiners", Determiner)
 NUMBERS = tuple(key for key, determiner in DETERMINERS.items() if determiner.tag == "NUM")
-TIMES = _read("times", Time)
-NAMES = _read("names", Name)
-ANIMALS = _read("animals", Animal)
+TIMES = _read_table("times", Time)
+NAMES = _read_table("names", Name)
+ANIMALS = _read_table("animals", Animal)
 STATES = tuple(key for key, adjective in ADJECTIVES.items() if not adjective.classes)
 TITLES = tuple(key for key, name in NAMES.items() if name.kind == "title")
 GERMAN_PERSONS = ("ich", "du", "er", "wir", "ihr", "sie")
@@ -193,7 +193,7 @@ def _objects(verb: Verb) -> Words:
     return tuple(key for key, noun in NOUNS.items() if key in verb.objects or noun.is_any(*verb.objects))
 
 
-VERBS = {key: verb._replace(objects=_objects(verb)) for key, verb in _read("verbs", Verb).items()}
+VERBS = {key: verb._replace(objects=_objects(verb)) for key, verb in _read_table("verbs", Verb).items()}
 
 SUITS = {
     key: tuple(
@@ -210,7 +210,7 @@ PLACES = {verb: {noun: at for other, noun, at in _PLACES if other == verb} for v
 """The places of actions, with the preposition; "on the bank" is the river's, "at the bank" is the other."""
 
 
-def known(table: Mapping[str, object], language: Language) -> Words:
+def words_in(table: Mapping[str, object], language: Language) -> Words:
     """Return the keys of the words of a table that a language has."""
     column = {"ta": "tamil", "de": "german"}[language]
     return tuple(key for key, word in table.items() if getattr(word, column))

@@ -37,7 +37,7 @@ HELD_OUT = {
 
 @cache
 def _partners(language: str) -> dict[str, list[tuple[str, str]]]:
-    """Return for the first lemma of every held-out pair the second, and the split that has the pair."""
+    """Map the first lemma of each held-out pair to the second lemmas and their splits."""
     partners: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for split, pairs in HELD_OUT[language].items():
         for first, second in pairs:
@@ -47,21 +47,21 @@ def _partners(language: str) -> dict[str, list[tuple[str, str]]]:
 
 def split_of(s: Sentence, language: Language) -> str | None:
     """Return the split of a sentence by the held-out pairs it has, or None if it has pairs of two splits."""
-    found: set[str] = set()  # the English lemmas of all nouns, adjectives and verbs
+    lemmas: set[str] = set()  # the English lemmas of all nouns, adjectives and verbs
     for clause in (s.main, s.other):
         if clause is not None:
-            found |= {lemma(clause.verb), lemma(clause.quality)}
+            lemmas |= {lemma(clause.verb), lemma(clause.quality)}
             place = clause.place.nominal if clause.place else None
             for phrase in (clause.subject, clause.object, clause.recipient, place):
                 if phrase is not None:
-                    found |= {lemma(phrase.noun), lemma(phrase.adjective)}
+                    lemmas |= {lemma(phrase.noun), lemma(phrase.adjective)}
     partners = _partners(language)
-    held = {
-        split for first in found & partners.keys() for second, split in partners[first] if second in found
+    splits = {
+        split for first in lemmas & partners.keys() for second, split in partners[first] if second in lemmas
     }
-    if len(held) == 2:
+    if len(splits) == 2:
         return None
-    return held.pop() if held else "train"
+    return splits.pop() if splits else "train"
 
 
 def write(s: Sentence, language: Language) -> Pair:
@@ -100,27 +100,29 @@ def phrasebook(language: Language, split: str, seed: int = 0) -> tuple[Pair, ...
 
 @cache
 def _splits(language: Language, seed: int) -> dict[str, tuple[Pair, ...]]:
-    written: dict[str, list[Pair]] = {"train": [], "valid": [], "test": []}
+    pairs: dict[str, list[Pair]] = {"train": [], "valid": [], "test": []}
     sources = {LECTURE_SENTENCE.source}
     for s in derivations(language, seed, DERIVATIONS):
         split = split_of(s, language)
         if split is None:
             continue
-        made = write(s, language)
-        if made.source not in sources:
-            sources.add(made.source)
-            written[split].append(made)
-    train = _frequent(written["train"])
-    known = [{word for p in train for word in getattr(p, side).split()} for side in ("source", "target")]
+        translation = write(s, language)
+        if translation.source not in sources:
+            sources.add(translation.source)
+            pairs[split].append(translation)
+    train = _frequent(pairs["train"])
+    vocabularies = [
+        {word for p in train for word in getattr(p, side).split()} for side in ("source", "target")
+    ]
     targets = {p.target for p in train}
 
     def held_out(split: str) -> tuple[Pair, ...]:
         """Return the sentences of known words whose translation is not in the training data."""
         kept = [
             p
-            for p in written[split]
-            if known[0].issuperset(p.source.split())
-            and known[1].issuperset(p.target.split())
+            for p in pairs[split]
+            if vocabularies[0].issuperset(p.source.split())
+            and vocabularies[1].issuperset(p.target.split())
             and p.target not in targets
         ]
         return tuple(kept[:HELD_OUT_PAIRS])

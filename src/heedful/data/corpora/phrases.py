@@ -15,7 +15,7 @@ from heedful.data.corpora.lexicon import (
     TITLES,
     VERBS,
     Language,
-    known,
+    words_in,
 )
 
 PERSONS = ("i", "he", "she", "we", "they")
@@ -64,13 +64,13 @@ class Phrases(Draw):
     def __init__(self, language: Language, seed: int) -> None:
         super().__init__(seed)
         self.language = language
-        nouns, verbs, adjectives = (known(table, language) for table in (NOUNS, VERBS, ADJECTIVES))
-        names = {key: NAMES[key].kind for key in known(NAMES, language)}
+        nouns, verbs, adjectives = (words_in(table, language) for table in (NOUNS, VERBS, ADJECTIVES))
+        names = {key: NAMES[key].kind for key in words_in(NAMES, language)}
         self.you = {key: YOU[kind] for key, kind in names.items() if kind in YOU}
         self.addresses = tuple(self.you)
         self.names, self.formal, self.cities = (
-            tuple(key for key, kind in names.items() if kind == wanted)
-            for wanted in ("person", "formal", "city")
+            tuple(key for key, kind in names.items() if kind == name_kind)
+            for name_kind in ("person", "formal", "city")
         )
         self.nouns = nouns
         self.people, self.kin, self.animals = (self._of_class(name) for name in ("person", "kin", "animal"))

@@ -40,19 +40,23 @@ class Question(NamedTuple):
     start: str
 
 
-def asked(statement: Clause) -> list[tuple[Clause, tuple[str, ...]]]:
+def questions_about(statement: Clause) -> list[tuple[Clause, tuple[str, ...]]]:
     """Return the questions that a statement answers, each with the nodes (or their roles) of its answer."""
-    plain = statement._replace(time="", early=False)
-    found: list[tuple[Clause, tuple[str, ...]]] = []
-    subject, thing = statement.subject.noun, statement.object
+    untimed = statement._replace(time="", early=False)
+    candidates: list[tuple[Clause, tuple[str, ...]]] = []
+    subject, object_phrase = statement.subject.noun, statement.object
     if subject not in PRONOUNS and (subject not in NOUNS or NOUNS[subject].is_any("person", "kin")):
-        question = plain._replace(subject=Nominal("who"), question="subject")
-        found.append((question, ("subject.", "and", "partner.")))
-    if thing and thing.noun in NOUNS and not NOUNS[thing.noun].is_any("person", "kin", "animal"):
-        found.append((plain._replace(object=Nominal("what"), question="object"), ("object.",)))
+        question = untimed._replace(subject=Nominal("who"), question="subject")
+        candidates.append((question, ("subject.", "and", "partner.")))
+    if (
+        object_phrase
+        and object_phrase.noun in NOUNS
+        and not NOUNS[object_phrase.noun].is_any("person", "kin", "animal")
+    ):
+        candidates.append((untimed._replace(object=Nominal("what"), question="object"), ("object.",)))
     if statement.place is not None:
-        found.append((plain._replace(place=None, question="where"), ("place",)))
-    return found
+        candidates.append((untimed._replace(place=None, question="where"), ("place",)))
+    return candidates
 
 
 def questions(split: str, seed: int = 0, *, unanswerable: bool = False) -> Iterator[Question]:
@@ -74,32 +78,32 @@ def questions(split: str, seed: int = 0, *, unanswerable: bool = False) -> Itera
 @cache
 def _statements(seed: int) -> dict[str, list[Clause]]:
     """Return the clauses of each split that answer a question."""
-    found: dict[str, list[Clause]] = {split: [] for split in COUNTS}
+    statements_by_split: dict[str, list[Clause]] = {split: [] for split in COUNTS}
     for s in derivations("de", seed, DERIVATIONS):
         clause, split = s.main, split_of(s, "de")
         is_statement = s.kind == "plain" and not s.address and not clause.question and not clause.negative
-        if is_statement and split is not None and asked(clause):
-            found[split].append(clause)
-    return found
+        if is_statement and split is not None and questions_about(clause):
+            statements_by_split[split].append(clause)
+    return statements_by_split
 
 
 def _question(draw: Draw, candidates: list[Clause], others: list[Clause], unanswerable: bool) -> Question:
-    chosen = [draw.pick(candidates)]
-    verbs, wanted = _verbs(chosen[0]), FEWEST + draw.below(MOST - FEWEST + 1)
-    while len(chosen) < wanted:
-        other = draw.pick(others)
-        if verbs.isdisjoint(_verbs(other)):
-            chosen.append(other)
-            verbs |= _verbs(other)
-    question, roles = draw.pick(asked(chosen[0]))
+    clauses = [draw.pick(candidates)]
+    verbs, n_statements = _verbs(clauses[0]), FEWEST + draw.below(MOST - FEWEST + 1)
+    while len(clauses) < n_statements:
+        distractor = draw.pick(others)
+        if verbs.isdisjoint(_verbs(distractor)):
+            clauses.append(distractor)
+            verbs |= _verbs(distractor)
+    question, roles = draw.pick(questions_about(clauses[0]))
     if unanswerable and draw.chance(UNANSWERABLE):
-        return Question(_text(_written(question)), " ".join(_text(_written(c)) for c in chosen[1:]), "", "")
-    place = draw.below(len(chosen))
-    statements = [*chosen[1 : place + 1], chosen[0], *chosen[place + 1 :]]
-    texts = [_text(_written(c)) for c in statements]
-    answer, start = _cut(_written(chosen[0]), roles)
-    start += sum(len(text) + 1 for text in texts[:place])
-    return Question(_text(_written(question)), " ".join(texts), answer, str(start))
+        return Question(_text(_tokens(question)), " ".join(_text(_tokens(c)) for c in clauses[1:]), "", "")
+    position = draw.below(len(clauses))
+    statements = [*clauses[1 : position + 1], clauses[0], *clauses[position + 1 :]]
+    texts = [_text(_tokens(c)) for c in statements]
+    answer, start = _answer_span(_tokens(clauses[0]), roles)
+    start += sum(len(text) + 1 for text in texts[:position])
+    return Question(_text(_tokens(question)), " ".join(texts), answer, str(start))
 
 
 def _verbs(clause: Clause) -> frozenset[str]:
@@ -108,7 +112,7 @@ def _verbs(clause: Clause) -> frozenset[str]:
     return frozenset({verb, clause.tense} & {verb, "want", "like"})
 
 
-def _written(clause: Clause) -> Tokens:
+def _tokens(clause: Clause) -> Tokens:
     return english.sentence(Sentence("plain", clause))
 
 
@@ -116,8 +120,8 @@ def _text(tokens: Tokens) -> str:
     return " ".join(token.text for token in tokens)
 
 
-def _cut(tokens: Tokens, roles: tuple[str, ...]) -> tuple[str, int]:
+def _answer_span(tokens: Tokens, roles: tuple[str, ...]) -> tuple[str, int]:
     """Return the text of the tokens with these roles, and the character at which it begins."""
-    places = [i for i, token in enumerate(tokens) if any(node.startswith(roles) for node in token.nodes)]
-    first, last = places[0], places[-1] + 1
+    positions = [i for i, token in enumerate(tokens) if any(node.startswith(roles) for node in token.nodes)]
+    first, last = positions[0], positions[-1] + 1
     return _text(tokens[first:last]), len(_text(tokens[:first])) + bool(first)

@@ -111,17 +111,17 @@ def scene(split: str, number: int, seed: int = 0) -> Scene:
     """Return scene ``number`` of a split, counted from 0."""
     draw = Draw(3 * (seed * 1_000_000 + number) + SPLITS.index(split))
     while True:
-        found = _scene(draw)
-        if split_of(found) == split:
-            return found
+        candidate = _draw_scene(draw)
+        if split_of(candidate) == split:
+            return candidate
 
 
 def split_of(s: Scene) -> str | None:
     """Return the split whose combinations a scene contains; None if it contains some of both."""
-    held = {split for g in s.groups for split, pairs in HELD_OUT.items() if (g.colour, g.shape) in pairs}
-    if len(held) > 1:
+    splits = {split for g in s.groups for split, pairs in HELD_OUT.items() if (g.colour, g.shape) in pairs}
+    if len(splits) > 1:
         return None
-    return held.pop() if held else "train"
+    return splits.pop() if splits else "train"
 
 
 def pixels(s: Scene) -> Pixels:
@@ -139,17 +139,21 @@ def draw_shape(image: Pixels, shape: str, colour: Colour, left: int, top: int, s
     Shapes are drawn from their inequalities, so results are identical on every machine. A pixel at the edge
     is a mix of both colours, weighted by the share of its points inside the shape.
     """
-    share = _coverage(shape, side)
+    coverage = _coverage(shape, side)
     window = image[top : top + side, left : left + side]
-    window[...] = np.floor(window + share[:, :, None] * (np.asarray(colour) - window.astype(float)) + 0.5)
+    window[...] = np.floor(window + coverage[:, :, None] * (np.asarray(colour) - window.astype(float)) + 0.5)
 
 
 @cache
 def _coverage(shape: str, side: int) -> NDArray[np.float64]:
     """Return the share of each pixel that the shape covers, ``[side, side]``."""
-    at = (2 * np.arange(side * POINTS) + 1) / (side * POINTS) - 1
-    inside = INSIDE[shape](at[None, :], at[:, None])
-    return np.broadcast_to(inside, (len(at), len(at))).reshape(side, POINTS, side, POINTS).mean((1, 3))
+    coordinates = (2 * np.arange(side * POINTS) + 1) / (side * POINTS) - 1
+    inside = INSIDE[shape](coordinates[None, :], coordinates[:, None])
+    return (
+        np.broadcast_to(inside, (len(coordinates), len(coordinates)))
+        .reshape(side, POINTS, side, POINTS)
+        .mean((1, 3))
+    )
 
 
 def caption(s: Scene) -> str:
@@ -169,13 +173,13 @@ def _phrase(group: Group) -> str:
 
 def relation(one: Group, other: Group) -> str | None:
     """Return where one group is relative to the other; None unless exactly one line separates them."""
-    (left, right), (above, below) = (_apart(one, other, axis) for axis in (0, 1))
-    found = {"above": above, "below": below, "to the left of": left, "to the right of": right}
-    true = [words for words, holds in found.items() if holds]
-    return true[0] if len(true) == 1 else None
+    (left, right), (above, below) = (_separation(one, other, axis) for axis in (0, 1))
+    relations = {"above": above, "below": below, "to the left of": left, "to the right of": right}
+    valid = [words for words, holds in relations.items() if holds]
+    return valid[0] if len(valid) == 1 else None
 
 
-def _apart(one: Group, other: Group, axis: int) -> tuple[bool, bool]:
+def _separation(one: Group, other: Group, axis: int) -> tuple[bool, bool]:
     """Return whether one group is entirely before the other along an axis, and whether entirely after."""
     (begin, end), (other_begin, other_end) = (
         (min(b[axis] for b in group.boxes), max(b[axis] + b.side for b in group.boxes))
@@ -189,25 +193,25 @@ def _apart(one: Group, other: Group, axis: int) -> tuple[bool, bool]:
 Cell = tuple[int, int, int, int]  # left, top, width, height
 
 
-def _scene(draw: Draw) -> Scene:
+def _draw_scene(draw: Draw) -> Scene:
     grey = LIGHTEST - draw.below(GREYS)
     if draw.chance(SINGLE):
-        return Scene((_placed(draw, *_things(draw), _cells((0, 0), (SIDE, SIDE), 3, 2)),), grey)
-    first = second = _things(draw)
+        return Scene((_place_group(draw, *_draw_group(draw), _cells((0, 0), (SIDE, SIDE), 3, 2)),), grey)
+    first = second = _draw_group(draw)
     while second[0][1:3] == first[0][1:3]:  # colour and shape
-        second = _things(draw)
+        second = _draw_group(draw)
     half = SIDE // 2
     if draw.chance(0.5):  # upper and lower, with three cells side by side each
         halves = [_cells((0, top), (SIDE, half), 3, 1) for top in (0, half)]
     else:
         halves = [_cells((left, 0), (half, SIDE), 1, 3) for left in (0, half)]
     while True:
-        one, other = (_placed(draw, *t, cells) for t, cells in zip((first, second), halves, strict=True))
+        one, other = (_place_group(draw, *t, cells) for t, cells in zip((first, second), halves, strict=True))
         if relation(one, other):
             return Scene((one, other), grey)
 
 
-def _things(draw: Draw) -> tuple[Group, int]:
+def _draw_group(draw: Draw) -> tuple[Group, int]:
     """Draw size, colour and shape of a group, without positions, and the number of objects."""
     size, colour, shape = draw.pick(tuple(SIZES)), draw.pick(tuple(COLOURS)), draw.pick(tuple(SHAPES))
     red, green, blue = (min(255, max(0, c - SHADES + draw.below(2 * SHADES + 1))) for c in COLOURS[colour])
@@ -223,12 +227,12 @@ def _cells(corner: tuple[int, int], size: tuple[int, int], columns: int, rows: i
     ]
 
 
-def _placed(draw: Draw, things: Group, number: int, cells: list[Cell]) -> Group:
+def _place_group(draw: Draw, group: Group, number: int, cells: list[Cell]) -> Group:
     """Place each object in its own cell, at least one pixel from the edges."""
     free, boxes = list(cells), []
     for _ in range(number):
         left, top, width, height = free.pop(draw.below(len(free)))
-        side = draw.pick(SIZES[things.size])
+        side = draw.pick(SIZES[group.size])
         x, y = 1 + draw.below(width - side - 1), 1 + draw.below(height - side - 1)
         boxes.append(Box(left + x, top + y, side))
-    return things._replace(boxes=tuple(boxes))
+    return group._replace(boxes=tuple(boxes))

@@ -45,8 +45,8 @@ def reverse(split: str, seed: int = 0, task: str = "reverse") -> Iterator[Pair]:
     """
     require_split(task, split)
     if task not in TASKS:
-        known = ", ".join(map(repr, TASKS))
-        raise RequestError(f"unknown task {task!r}{nearest(task, TASKS)}; expected one of {known}")
+        tasks = ", ".join(map(repr, TASKS))
+        raise RequestError(f"unknown task {task!r}{nearest(task, TASKS)}; expected one of {tasks}")
     return (_reordered(draw, split, task) for draw in _draws(split, seed))
 
 
@@ -80,8 +80,8 @@ def repeats(split: str, seed: int = 0, *, shortest: int, longest: int) -> Iterat
 
 
 def _repeated(draw: Draw, shortest: int, longest: int) -> Pair:
-    n, left = shortest + draw.below(longest - shortest + 1), list(SYMBOLS)
-    text = " ".join(left.pop(draw.below(len(left))) for _ in range(n))
+    n, remaining = shortest + draw.below(longest - shortest + 1), list(SYMBOLS)
+    text = " ".join(remaining.pop(draw.below(len(remaining))) for _ in range(n))
     tags = ("SYM",) * n
     return Pair(text, text, tuple((i, i) for i in range(n)), tags, tags)
 

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from heedful.data.corpora.grammar import Clause, Nominal, Place, Sentence, Tokens, pattern, word
+from heedful.data.corpora.grammar import Clause, Nominal, Place, Sentence, Tokens, parse_tokens, word
 from heedful.data.corpora.lexicon import (
     ADJECTIVES,
     DETERMINERS,
@@ -68,19 +68,19 @@ def nominal(phrase: Nominal, case: str, role: str, relation: str = "") -> Tokens
     if phrase.title:
         tokens += word(NAMES[phrase.title].tamil, "PROPN", f"{role}.title")
     if phrase.noun in NOUNS:
-        for before in NOUNS[phrase.noun].tamil.split()[:-1]:
-            tokens += word(before, "NOUN", f"{role}.noun")
+        for modifier in NOUNS[phrase.noun].tamil.split()[:-1]:
+            tokens += word(modifier, "NOUN", f"{role}.noun")
     tag = "NOUN" if phrase.noun in NOUNS else "PROPN"
     return tokens + word(inflected(phrase.noun, case, plural=phrase.plural), tag, *nodes)
 
 
-def place(where: Place, role: str) -> Tokens:
+def place(location: Place, role: str) -> Tokens:
     """Write a place: a case suffix for in, at, to and on the bank; else a postposition after the noun."""
-    noun = where.nominal
-    if where.relation in RELATIONS and noun.noun != "bank.river":
-        text, case = RELATIONS[where.relation]
+    noun = location.nominal
+    if location.relation in RELATIONS and noun.noun != "bank.river":
+        text, case = RELATIONS[location.relation]
         return (*nominal(noun, case, role), *word(text, "ADP", role))
-    return nominal(noun, "dative" if where.relation == "to" else "locative", role, role)
+    return nominal(noun, "dative" if location.relation == "to" else "locative", role, role)
 
 
 def person(subject: Nominal) -> str:
@@ -96,8 +96,8 @@ def person(subject: Nominal) -> str:
 
 
 def _ending(subject: Nominal) -> str:
-    who = person(subject)
-    return "aar" if who == "honoured" else PRONOUNS[who].tamil_ending
+    subject_person = person(subject)
+    return "aar" if subject_person == "honoured" else PRONOUNS[subject_person].tamil_ending
 
 
 def conjugated(verb: str, tense: str, subject: Nominal) -> str:
@@ -109,33 +109,33 @@ def conjugated(verb: str, tense: str, subject: Nominal) -> str:
     return stem + _ending(subject)
 
 
-def predicate(c: Clause, at: str) -> Tokens:
+def predicate(c: Clause, prefix: str) -> Tokens:
     """Return the verb with its inseparable parts, which end the clause."""
-    tokens = _predicate(c, at)
+    tokens = _predicate(c, prefix)
     if c.question != "whether":
         return tokens
-    return (*tokens[:-1], tokens[-1]._replace(text=_asked(tokens[-1].text)))
+    return (*tokens[:-1], tokens[-1]._replace(text=_with_question_suffix(tokens[-1].text)))
 
 
-def _asked(text: str) -> str:
+def _with_question_suffix(text: str) -> str:
     """Add the suffix of yes/no questions."""
     if text.endswith("aai"):
         return text[:-1] + "yaa"
     return text + "yaa" if text.endswith("i") else text.removesuffix("u") + "aa"
 
 
-def _predicate(c: Clause, at: str) -> Tokens:
-    nodes = (f"{at}verb", f"{at}finite", f"{at}not")[: 3 if c.negative else 2]
+def _predicate(c: Clause, prefix: str) -> Tokens:
+    nodes = (f"{prefix}verb", f"{prefix}finite", f"{prefix}not")[: 3 if c.negative else 2]
     forms = VERBS[c.verb]
     if c.quality and c.quality not in STATES:
-        return _quality(c, at)
+        return _quality(c, prefix)
     if c.tense in ("can", "must", "want", "like") or (c.tense == "future" and c.negative):
-        return _infinitive(c, at)
+        return _infinitive(c, prefix)
     if forms.tamil_pleasing:
-        pleasing = (forms.tamil, *forms.tamil_pleasing)
-        return word(pleasing[2 * (c.tense == "past") + c.negative], "VERB", *nodes)
+        dative_forms = (forms.tamil, *forms.tamil_pleasing)
+        return word(dative_forms[2 * (c.tense == "past") + c.negative], "VERB", *nodes)
     if c.verb in ("have", "be"):
-        return _there(c, at, nodes)
+        return _there(c, prefix, nodes)
     if not c.negative:
         text = conjugated(c.verb, c.tense, c.subject)
     elif c.tense == "present":
@@ -145,9 +145,9 @@ def _predicate(c: Clause, at: str) -> Tokens:
     return word(text, "VERB", *nodes)
 
 
-def _infinitive(c: Clause, at: str) -> Tokens:
+def _infinitive(c: Clause, prefix: str) -> Tokens:
     """Return an infinitive and the verb that governs it: "can", "must", "want", "like", "will not"."""
-    finite = (f"{at}finite", f"{at}not") if c.negative else (f"{at}finite",)
+    finite = (f"{prefix}finite", f"{prefix}not") if c.negative else (f"{prefix}finite",)
     texts = {
         "can": "mudiyaadhu" if c.negative else "mudiyum",
         "must": "vendum",
@@ -155,42 +155,44 @@ def _infinitive(c: Clause, at: str) -> Tokens:
         "want": conjugated("want", "present", c.subject),
         "future": "maatt" + _ending(c.subject),
     }
-    infinitive = word(VERBS[c.verb].tamil_infinitive, "VERB", f"{at}verb", f"{at}to")
+    infinitive = word(VERBS[c.verb].tamil_infinitive, "VERB", f"{prefix}verb", f"{prefix}to")
     return infinitive + word(texts[c.tense], "VERB" if c.tense in ("want", "like") else "AUX", *finite)
 
 
-def _there(c: Clause, at: str, nodes: tuple[str, ...]) -> Tokens:
+def _there(c: Clause, prefix: str, nodes: tuple[str, ...]) -> Tokens:
     if c.negative:
         text = "irukkavillai" if c.tense == "past" else "illai"
     elif c.verb == "have":
         text = THERE[bool(c.object and c.object.plural)][c.tense == "past"]
     else:
         text = conjugated("be", c.tense, c.subject)
-    state = word(ADJECTIVES[c.quality].tamil, "ADV", f"{at}quality") if c.quality else ()
+    state = word(ADJECTIVES[c.quality].tamil, "ADV", f"{prefix}quality") if c.quality else ()
     return state + word(text, "VERB" if c.verb == "have" or c.place else "AUX", *nodes)
 
 
-def _quality(c: Clause, at: str) -> Tokens:
+def _quality(c: Clause, prefix: str) -> Tokens:
     """Return a predicative adjective: "periyadhu" now, "periyadhaaga irundhadhu" then."""
-    text, who, node = ADJECTIVES[c.quality].tamil, person(c.subject), f"{at}quality"
-    verb = (f"{at}verb", f"{at}finite")
+    text, subject_person, node = ADJECTIVES[c.quality].tamil, person(c.subject), f"{prefix}quality"
+    verb = (f"{prefix}verb", f"{prefix}finite")
     if c.tense == "past":
         manner = "nandraaga" if c.quality == "good" else text[:-1] + "adhaaga"
         manner = text[:-2] + "ga" if text.endswith("aana") else manner
         return word(manner, "ADV", node) + word(conjugated("be", "past", c.subject), "AUX", *verb)
     noun = text[:-1] + "adhu"
-    if who != "it":
-        noun = text + {"he": "van", "she": "val", "honoured": "var", "they": "vargal"}[who]
-    return word(noun, "NOUN", node) + (word("alla", "AUX", *verb, f"{at}not") if c.negative else ())
+    if subject_person != "it":
+        noun = text + {"he": "van", "she": "val", "honoured": "var", "they": "vargal"}[subject_person]
+    return word(noun, "NOUN", node) + (word("alla", "AUX", *verb, f"{prefix}not") if c.negative else ())
 
 
-def subject_of(c: Clause, at: str) -> Tokens:
+def subject_of(c: Clause, prefix: str) -> Tokens:
     """Write the subject in the case that the verb gives it."""
-    role = f"{at}subject"
+    role = f"{prefix}subject"
     if c.subject.is_joint:
-        names = zip(c.subject.noun.split(" and "), (role, f"{at}partner"), strict=True)
-        both = [word(inflected(name, "and"), "PROPN", f"{node}.noun", f"{at}and") for name, node in names]
-        return both[0] + both[1]
+        names = zip(c.subject.noun.split(" and "), (role, f"{prefix}partner"), strict=True)
+        conjuncts = [
+            word(inflected(name, "and"), "PROPN", f"{node}.noun", f"{prefix}and") for name, node in names
+        ]
+        return conjuncts[0] + conjuncts[1]
     if c.tense == "can":
         return nominal(c.subject, "instrumental", role)
     if c.tense == "like" or VERBS[c.verb].tamil_pleasing:
@@ -207,21 +209,30 @@ def object_case(c: Clause) -> str:
     noun = NOUNS.get(c.object.noun)
     if c.verb != "need" and (noun is None or noun.is_any("person", "kin", "animal")):
         return "accusative"
-    kind = VERBS[c.verb].tamil_object
+    marking = VERBS[c.verb].tamil_object
     is_definite = c.object.determiner not in ("", "a", *NUMBERS)
-    return "accusative" if kind == "marked" or (is_definite and kind != "unmarked") else "nominative"
+    return "accusative" if marking == "marked" or (is_definite and marking != "unmarked") else "nominative"
 
 
-def clause(c: Clause, at: str = "", *, subject: Tokens | None = None) -> Tokens:
+def clause(c: Clause, prefix: str = "", *, subject: Tokens | None = None) -> Tokens:
     """Write a clause: time, subject, place, recipient, object, verb; a question word before the verb."""
-    time = pattern(TIMES[c.time].tamil, f"{at}time") if c.time else ()
+    time = parse_tokens(TIMES[c.time].tamil, f"{prefix}time") if c.time else ()
     early, late = (time, ()) if c.early else ((), time)
-    who = subject_of(c, at) if subject is None else subject
-    where = place(c.place, f"{at}place") if c.place else ()
-    recipient = nominal(c.recipient, "dative", f"{at}recipient") if c.recipient else ()
-    thing = nominal(c.object, object_case(c), f"{at}object") if c.object else ()
-    ask = word(QUESTIONS[c.question], "ADV", f"{at}asked") if c.question in QUESTIONS else ()
-    return (*early, *who, *late, *where, *recipient, *thing, *ask, *predicate(c, at))
+    subject_words = subject_of(c, prefix) if subject is None else subject
+    place_words = place(c.place, f"{prefix}place") if c.place else ()
+    recipient = nominal(c.recipient, "dative", f"{prefix}recipient") if c.recipient else ()
+    object_words = nominal(c.object, object_case(c), f"{prefix}object") if c.object else ()
+    question_word = word(QUESTIONS[c.question], "ADV", f"{prefix}asked") if c.question in QUESTIONS else ()
+    return (
+        *early,
+        *subject_words,
+        *late,
+        *place_words,
+        *recipient,
+        *object_words,
+        *question_word,
+        *predicate(c, prefix),
+    )
 
 
 def sentence(s: Sentence) -> Tokens:

@@ -19,7 +19,7 @@ from heedful.data.batch import Batch
 from heedful.data.folders import CAPTION
 from heedful.data.images import IMAGE, LazyImage
 from heedful.data.report import DataReport, Encoded, Filter, Tally, keep
-from heedful.data.sources import CaptionedFolderSource, LocatedRow, Location, OwnTable, Row, own_table
+from heedful.data.sources import CaptionedFolderSource, LocatedRow, Location, Row, UserTable, user_table
 from heedful.data.store import Ids
 from heedful.decoding.config import DecodingConfig
 from heedful.engine.choosing import Inference
@@ -229,12 +229,12 @@ class Captioning(Seq2SeqTask):
             except DataError as error:
                 if not self.drops_unreadable:
                     # An image without a name of its own is called by its row.
-                    where = "" if str(image) == str(row.where) else f"{row.where}: "
+                    where = "" if str(image) == str(row.location) else f"{row.location}: "
                     raise DataError(f"{where}{error} ({LEFT_OUT})") from None
                 report.rows += 1
-                report.drop("unreadable", row.where)
+                report.drop("unreadable", row.location)
                 continue
-            yield LocatedRow({IMAGE: numbers, **ids}, row.where)
+            yield LocatedRow({IMAGE: numbers, **ids}, row.location)
 
     def n_ids(self) -> Mapping[str, int]:
         """A byte for each number of an image."""
@@ -281,7 +281,7 @@ class Captioning(Seq2SeqTask):
         axis = patches_axis(pairing.grid, 0, pixels)
         return self.encoder_decoder_input(model, pixels.reshape(-1), axis, tokenizer, target, answer)
 
-    def source_from(self, files: Sequence[Path]) -> CaptionedFolderSource | OwnTable:
+    def source_from(self, files: Sequence[Path]) -> CaptionedFolderSource | UserTable:
         """A folder of images with captions; or a table with a header, or JSON lines, with their paths."""
         if len(files) != 1:
             raise RequestError(
@@ -289,7 +289,7 @@ class Captioning(Seq2SeqTask):
             )
         if files[0].is_dir():
             return CaptionedFolderSource(path=str(files[0].resolve()))
-        return own_table(files[0], COLUMNS, like=self.recipe.data.train)
+        return user_table(files[0], COLUMNS, like=self.recipe.data.train)
 
     # Scores
 
@@ -307,7 +307,7 @@ class Captioning(Seq2SeqTask):
         check_language(self.recipe.evaluation.language)
         report = DataReport()
         empty = Filter(empty=self.recipe.data.filter.empty)
-        kept: list[Any] = list(keep(images, empty, report, beside=(IMAGE,)))
+        kept: list[Any] = list(keep(images, empty, report, unchecked_columns=(IMAGE,)))
         return kept, report.dropped
 
     @property
@@ -329,7 +329,7 @@ class Captioning(Seq2SeqTask):
             exact_match(texts, references, lowercase=lowercase),
         ]
         images = [row.row[IMAGE] for row in rows for _ in row.row[CAPTION]]
-        captions = EncodedTexts.by(self.processor.caption, [text for own in references for text in own])
+        captions = EncodedTexts.encode(self.processor.caption, [text for own in references for text in own])
         likelihoods = self._likelihood(model, images, captions)
         notes = left_out_notes(likelihoods, len(images))
         notes += unknown_notes(CAPTION, captions, predicted=True)

@@ -20,7 +20,7 @@ from heedful.models.recurrent import RecurrentConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.objectives.guided import DecoderStep
 from heedful.tasks.inputs.processor import COLUMNS, SOURCE, TARGET, Tokenizers
-from heedful.text.words import blank_words, word_places
+from heedful.text.words import blank_words, word_indices_of_ids
 
 NOT_ALONE = "alignment not used: the tokens of the text are not those of its words"
 
@@ -94,7 +94,7 @@ def encode_linked(
         encoded = list(tokenizers.encode(block))
         words = {column: [blank_words(row.row[column]) for row in block] for column in COLUMNS}
         places = {
-            column: word_places(
+            column: word_indices_of_ids(
                 getattr(tokenizers, column), words[column], [row.row[column] for row in encoded]
             )
             for column in COLUMNS

@@ -33,7 +33,7 @@ class Spelling:
         tokenizer: of the generated text.
         undo: postprocessing of the text that the tokens spell (detokenisation, stop strings).
         certain: the part of ``undo(text)`` that stays the same however the text continues.
-        begun: whether the tokens follow others (`Tokenizer.spelled`).
+        begun: whether the tokens follow others (`Tokenizer.token_bytes`).
         is_local: whether ``undo`` and ``certain`` of the rest of a text do not depend on the part that is
             certain, so that this part can be dropped.
     """
@@ -46,7 +46,7 @@ class Spelling:
 
     def text(self, ids: Sequence[int]) -> str:
         """Return the whole text. Bytes that are not UTF-8 become U+FFFD."""
-        spelled = b"".join(self.tokenizer.spelled(ids, begun=self.begun))
+        spelled = b"".join(self.tokenizer.token_bytes(ids, is_continuation=self.begun))
         return self.undo(spelled.decode("utf-8", "replace"))
 
     def prediction(self, hypothesis: Hypothesis) -> Prediction:
@@ -84,7 +84,7 @@ class IncrementalText:
         """Add the next token (`heedful.decoding.protocol.OnToken`)."""
         if sentence:
             raise ValueError("only one answer can be streamed at a time")
-        (spelled,) = self.spelling.tokenizer.spelled([token], begun=self._begun)
+        (spelled,) = self.spelling.tokenizer.token_bytes([token], is_continuation=self._begun)
         self._begun = True
         self._add(self._decoder.decode(spelled))
         if self._size < self._due:

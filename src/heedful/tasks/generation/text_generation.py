@@ -57,7 +57,7 @@ class TextGenerator(Streaming):
         self.inference = inference or Inference(self.model)
         self.device = next(model.parameters()).device
         side = tokenizer.preprocessing
-        self.spelling = Spelling(tokenizer, side.undo, side.certain, is_local=side.moses is None)
+        self.spelling = Spelling(tokenizer, side.undo, side.stable_prefix, is_local=side.moses is None)
         self.width = n_hypotheses(decoding)
 
     def generate(
@@ -85,7 +85,7 @@ class TextGenerator(Streaming):
                 generator.step,
                 end=specials.end,
                 max_lengths=[self._max_length(n) for n in lengths],
-                forbidden=specials.never_written,
+                forbidden=specials.never_generated,
                 source_lengths=None if read is None else read.layout.lengths,
                 ordinals=ordinals,
                 on_token=on_token,

@@ -50,7 +50,7 @@ class LabelsConfig(Config):
 
 def label_of(row: LocatedRow[Row]) -> tuple[str, Location]:
     """Return the label of a row, and the location of the row."""
-    return row.row[LABEL], row.where
+    return row.row[LABEL], row.location
 
 
 def collect_labels(labels: LocatedLabels, given: Sequence[str] | None) -> Labels:

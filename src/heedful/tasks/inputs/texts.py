@@ -133,12 +133,12 @@ class TemplateLimit:
         """See `heedful.data.report.Limit`."""
         return f"{self._named} longer than {self._said}"
 
-    def over(self, row: EncodedRow) -> str | None:
+    def excess(self, row: EncodedRow) -> str | None:
         """See `heedful.data.report.Limit`."""
         n = sum(len(row[column]) for column in self.columns)
         return None if n <= self.most else f"{self._named} has {n} tokens, more than {self._said}"
 
-    def cut(self, row: EncodedRow) -> EncodedRow:
+    def truncate(self, row: EncodedRow) -> EncodedRow:
         """As `fitted` does it."""
         texts: Any = fitted([row[column] for column in self.columns], self.longest, self.template)
         return {**row, **dict(zip(self.columns, texts, strict=True))}
@@ -276,7 +276,7 @@ def unknown_in(tokenizer: Tokenizer, rows: Sequence[Mapping[str, str]]) -> list[
     return [
         note
         for name, texts in columns.items()
-        for note in unknown_notes(name, EncodedTexts.by(tokenizer, texts))
+        for note in unknown_notes(name, EncodedTexts.encode(tokenizer, texts))
     ]
 
 

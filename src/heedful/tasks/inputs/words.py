@@ -33,7 +33,7 @@ def words_and_tags(row: LocatedRow[Row]) -> tuple[list[str], list[str]]:
     """
     words, tags = (of if isinstance(of, list) else split(of) for of in (row.row[WORDS], row.row[TAGS]))
     if len(words) != len(tags):
-        raise DataError(f"{row.where}: {len(words)} words but {len(tags)} tags: every word needs one")
+        raise DataError(f"{row.location}: {len(words)} words but {len(tags)} tags: every word needs one")
     return words, tags
 
 
@@ -54,7 +54,7 @@ class WordLimit:
         """See `heedful.data.report.Limit`."""
         return f"a word longer than {self.most} ({self.key})"
 
-    def over(self, row: EncodedRow) -> str | None:
+    def excess(self, row: EncodedRow) -> str | None:
         """See `heedful.data.report.Limit`."""
         if len(row[WORDS]) <= self.most:
             return None
@@ -63,7 +63,7 @@ class WordLimit:
             return None
         return f"a word has {longest} tokens, more than {self.most} ({self.key})"
 
-    def cut(self, row: EncodedRow) -> EncodedRow:
+    def truncate(self, row: EncodedRow) -> EncodedRow:
         """The first tokens of each word."""
         kept = np.flatnonzero(self._within(row) < self.most).tolist()
         return {**row, **{column: [row[column][i] for i in kept] for column in (WORDS, TAGS)}}

@@ -50,7 +50,9 @@ class Stops:
         if not self.texts or not ids:
             return False
         reach = self.reach
-        spelled = b"".join(self.tokenizer.spelled(ids[-reach:], begun=begun or len(ids) > reach))
+        spelled = b"".join(
+            self.tokenizer.token_bytes(ids[-reach:], is_continuation=begun or len(ids) > reach)
+        )
         return any(text.encode() in spelled for text in self.texts)
 
     def before(self, text: str) -> str:
@@ -326,7 +328,7 @@ class Completer(Streaming):
                 step.step,
                 end=specials.end,
                 max_lengths=[self.limits.max_new_tokens] * len(prompts),
-                forbidden=specials.never_written,
+                forbidden=specials.never_generated,
                 ordinals=ordinals,
                 on_token=on_token,
             )

@@ -20,7 +20,7 @@ from heedful.data.batch import Batch
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
 from heedful.data.text import TEXT
-from heedful.data.windows import Span, Windows, ring, spans
+from heedful.data.windows import Span, Windows, circular_sections, spans
 from heedful.decoding.config import DecodingConfig, SampleConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
@@ -294,7 +294,7 @@ class LanguageModelling(RunningTextTask):
         scores += loads()
         ends = np.flatnonzero(ids == self.processor.text.specials.end)
         notes = counted_notes(self.processor.text, "", report.columns[TEXT], predicted=True)
-        places = [str(row.where) for row in documents]
+        places = [str(row.location) for row in documents]
         return Evaluation(split, scores, notes=notes, records=lambda: _documents(places, ends, log_probs))
 
 
@@ -352,4 +352,4 @@ def _length(span: Span) -> int:
 
 def _batch(ids: np.ndarray, part: Sequence[Span]) -> Batch:
     begins = np.array([span.begin - 1 for span in part], dtype=np.int64)
-    return Batch.windows(ring(ids, begins, _length(part[0]) + 1))
+    return Batch.windows(circular_sections(ids, begins, _length(part[0]) + 1))

@@ -17,7 +17,7 @@ from torch import Tensor
 from heedful.data.batch import Batch
 from heedful.data.masking import Masking
 from heedful.data.plan import Draw, Lengths
-from heedful.data.windows import Sentences, Windows, ring
+from heedful.data.windows import Sentences, Windows, circular_sections
 from heedful.errors import RequestError, WorkError
 from heedful.models.base import Model
 from heedful.nn.layout import Tokens
@@ -101,7 +101,7 @@ class Maskings:
                 np.repeat(np.arange(len(parts)), [len(p) + 1 + (i == 0) for i, p in enumerate(parts)])
             )
             classes.append(follows)
-            hidden.append(self.masking.hide(sequences[-1], draw))
+            hidden.append(self.masking.mask_tokens(sequences[-1], draw))
         return Batch.masked(
             sequences,
             hidden,
@@ -115,17 +115,17 @@ class Maskings:
         length, size = self.windows.length, len(self.windows.ids)
         if self.sentences is None:
             return [self._stretch(start, length)], FOLLOWS
-        moved = self.sentences.forward(start)
+        moved = self.sentences.distance_to_next(start)
         start = (start + moved) % size if moved < length else start
-        cuts = self.sentences.inside(start, length)
+        cuts = self.sentences.starts_within(start, length)
         cut = int(cuts[draw.below(len(cuts))]) if len(cuts) else 1 + draw.below(length - 1)
         second, kind = (start + cut) % size, FOLLOWS
         if draw.floats(1)[0] >= 0.5:
-            second, kind = self.sentences.elsewhere((second - 1) % size, draw), STRANGE
+            second, kind = self.sentences.draw_from_other_document((second - 1) % size, draw), STRANGE
         return [self._stretch(start, cut), self._stretch(second, length - cut)], kind
 
     def _stretch(self, start: int, length: int) -> NDArray[np.int64]:
-        return ring(self.windows.ids, np.array([start]), length)[0]
+        return circular_sections(self.windows.ids, np.array([start]), length)[0]
 
 
 WITHOUT_WORDS = frozenset({"character", "byte"})

@@ -22,7 +22,7 @@ from heedful.tasks.inputs.texts import BUDGET, joined, longest_first, unknown_no
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_texts
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
-from heedful.text.words import Span, Spelled, spelled
+from heedful.text.words import IdsWithSpans, Span, encode_with_spans
 
 QUESTION, PASSAGE, ANSWER, START = "question", "passage", "answer", "start"
 
@@ -91,7 +91,7 @@ def answer_span(row: LocatedRow[Row]) -> Span | str | None:
         first = passage.find(answer)
         return "the answer is not in the passage" if first < 0 else (first, first + len(answer))
     if not start.isdecimal():
-        raise DataError(f"{row.where}: start must be a whole number, got {start!r}")
+        raise DataError(f"{row.location}: start must be a whole number, got {start!r}")
     first = int(start)
     stands = passage[first : first + len(answer)] == answer
     return (first, first + len(answer)) if stands else "the answer is not where start says"
@@ -155,7 +155,7 @@ class Answerer:
     def predict(self, inputs: Sequence[TaskInput]) -> list[Prediction]:
         """Answer the questions: pairs of a question and a passage."""
         texts = [as_texts(given) for given in inputs]
-        tokens = [[spelled(self.tokenizer, text) for text in pair] for pair in texts]
+        tokens = [[encode_with_spans(self.tokenizer, text) for text in pair] for pair in texts]
         windows = [window for i, pair in enumerate(tokens) for window in self._windows(i, *pair)]
         candidates: list[list[_Candidate]] = [[] for _ in inputs]
         nothing: list[list[float]] = [[] for _ in inputs]
@@ -176,7 +176,7 @@ class Answerer:
         answers = [self._answer(*parts) for parts in zip(texts, candidates, nothing, notes, strict=True)]
         return [replace(answer, cut=cut) for answer, cut in zip(answers, cuts, strict=True)]
 
-    def _windows(self, text: int, question: Spelled, passage: Spelled) -> Iterator[_Window]:
+    def _windows(self, text: int, question: IdsWithSpans, passage: IdsWithSpans) -> Iterator[_Window]:
         asked = question.ids
         for a, b in self.windows.of(len(asked), len(passage.ids)):
             kept = asked[: self.windows.longest_question]

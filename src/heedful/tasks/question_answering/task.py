@@ -55,7 +55,7 @@ from heedful.tasks.question_answering.answering import (
 from heedful.tasks.text_task import EncoderRecipe, TextTask, WholeDataConfig, synthetic_texts
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
-from heedful.text.words import Span, spelled
+from heedful.text.words import Span, encode_with_spans
 from heedful.typing import JsonMapping
 
 # Recipes ------------------------------------------------------------------------------------------------
@@ -277,9 +277,9 @@ class QuestionAnswering(TextTask):
                     continue
                 span = _TOO_LONG
             if recipe.data.missing == "error":
-                raise DataError(f"{row.where}: {span} (`missing: drop` leaves such rows out)")
+                raise DataError(f"{row.location}: {span} (`missing: drop` leaves such rows out)")
             report.rows += 1
-            report.drop(span, row.where)
+            report.drop(span, row.location)
 
     def limits(self) -> Sequence[ColumnLimit]:
         """Long passages are read in windows; a question is not."""
@@ -321,7 +321,7 @@ class QuestionAnswering(TextTask):
         options.refuse_target(self.recipe.task.kind, "answers are spans of the passage")
         question, passage = self.texts_in(given)
         tokenizer, windows = self.processor.text, self.recipe.cutting
-        asked, read = spelled(tokenizer, question).ids, spelled(tokenizer, passage)
+        asked, read = encode_with_spans(tokenizer, question).ids, encode_with_spans(tokenizer, passage)
         refuse_empty(read.ids)
         n_windows = len(windows.of(len(asked), len(read.ids)))
         if n_windows > 1:
@@ -379,9 +379,9 @@ def _is_held(windows: Windows, row: EncodedRow) -> bool:
 
 
 def _encoded(tokenizer: Tokenizer, row: LocatedRow[Row], span: Span | None) -> Encoded:
-    question, passage = (spelled(tokenizer, row.row[column]) for column in (QUESTION, PASSAGE))
+    question, passage = (encode_with_spans(tokenizer, row.row[column]) for column in (QUESTION, PASSAGE))
     marks = [0] * len(passage.ids)
     if span is not None and (covering := passage.covering(span)) is not None:
         first, last = covering
         marks[first : last + 1] = [1] * (last + 1 - first)
-    return LocatedRow({QUESTION: question.ids, PASSAGE: passage.ids, ANSWER: marks}, row.where)
+    return LocatedRow({QUESTION: question.ids, PASSAGE: passage.ids, ANSWER: marks}, row.location)

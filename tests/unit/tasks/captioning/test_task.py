@@ -117,7 +117,7 @@ def test_an_unreadable_image_is_refused_by_name_or_left_out_and_counted(tmp_path
     with pytest.raises(DataError, match=r"t:2: no.png: not an image.*`unreadable: drop`"):
         list(task().encode(rows, DataReport()))
     kept = list(task("drop").encode(rows, report))
-    assert [row.where.line for row in kept] == [1, 3]
+    assert [row.location.line for row in kept] == [1, 3]
     assert report.dropped["unreadable"].to_dict() == {"count": 1, "examples": ["t:2"]}
 
 

@@ -126,7 +126,7 @@ def test_links_of_ids_that_are_cut_off_go():
         encode_linked(tokenizers("word"), located, report),
         Filter(max_length={SOURCE: 2, TARGET: 2}),
         report,
-        beside=[ALIGNMENT],
+        unchecked_columns=[ALIGNMENT],
     )
     ((row, _),) = cut_links(found)
     assert (len(row[SOURCE]), len(row[TARGET])) == (2, 2)

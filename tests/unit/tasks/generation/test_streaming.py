@@ -188,7 +188,7 @@ def spelling_of(how, own):
         stops = Stops(own, ("shirt shirt", "eau eau", "weiße Maus Maus"))
         return Spelling(own, stops.before, stops.certain, is_local=True)
     side = PreprocessingConfig(moses="de" if how == "Moses" else None)
-    return Spelling(own, side.undo, side.certain, is_local=how == "plain")
+    return Spelling(own, side.undo, side.stable_prefix, is_local=how == "plain")
 
 
 @pytest.mark.parametrize("how", ["plain", "stop strings", "Moses"])

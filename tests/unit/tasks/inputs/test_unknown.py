@@ -79,11 +79,11 @@ def test_special_tokens_among_the_ids_are_no_words():
 
 def test_a_data_set_is_counted_side_by_side():
     texts = ["the cat", "a zebra sat", "the unicorn"]
-    assert unknown_notes("target", EncodedTexts.by(WORDS, texts), predicted=True) == [
+    assert unknown_notes("target", EncodedTexts.encode(WORDS, texts), predicted=True) == [
         "3 of 7 target words (42.9%) are unknown to this run (the first: 'a'); "
         "the perplexity counts them as <unk>, whatever they are"
     ]
-    assert unknown_notes("source", EncodedTexts.by(WORDS, ["the cat"])) == []
+    assert unknown_notes("source", EncodedTexts.encode(WORDS, ["the cat"])) == []
     assert unknown_in(WORDS, [{"text": "the cat", "pair": "cat"}, {"text": "the", "pair": "dog sat"}]) == [
         "1 of 3 pair words (33.3%) is unknown to this run (the first: 'dog')"
     ]

@@ -67,7 +67,7 @@ def slow(it, prompt, choose=lambda log_probs: int(log_probs.argmax())):
         with torch.no_grad():
             logits = it.model.heads["token"](it.model(Tokens.of([ids[begin:]]))[-1])
         log_probs = logits.log_softmax(-1)
-        log_probs[list(own.specials.never_written)] = float("-inf")
+        log_probs[list(own.specials.never_generated)] = float("-inf")
         token = choose(log_probs)
         found.append(float(log_probs[token]))
         if token == own.specials.end:

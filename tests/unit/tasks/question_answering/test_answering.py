@@ -17,7 +17,7 @@ from heedful.tasks.prediction import PredictOptions
 from heedful.tasks.question_answering.answering import Answerer, Windows, answer_span
 from heedful.text.configuration import BpeConfig
 from heedful.text.training import train_tokenizer
-from heedful.text.words import spelled
+from heedful.text.words import encode_with_spans
 
 PASSAGE = "One two.  Three four, five six seven (eight) nine ten!"
 CLS, SEP = 4, 5
@@ -48,7 +48,7 @@ def answerer(model, processor, longest=64, stride=None, **settings):
 
 def every_stretch(model, processor, question, passage, windows, longest_answer):
     """Score and text of each stretch of each window, and the class token's score of each window."""
-    asked, read = spelled(processor.text, question), spelled(processor.text, passage)
+    asked, read = encode_with_spans(processor.text, question), encode_with_spans(processor.text, passage)
     found, nothing = {}, []
     for a, b in windows.of(len(asked.ids), len(read.ids)):
         head = [CLS, *asked.ids[: windows.longest_question], SEP]
