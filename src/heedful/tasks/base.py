@@ -40,8 +40,8 @@ from heedful.tasks.evaluation import (
     Predict,
     custom_scores,
     cut_notes,
-    means,
-    micro_batch,
+    mean_terms,
+    micro_batch_tokens,
     readable,
 )
 from heedful.tasks.inputs.processor import TaskProcessor
@@ -273,10 +273,10 @@ class Task(ABC):
     def validator(self, data: "PreparedData", module: ModelWithLoss) -> Validate:
         """Return the function that computes the validation metrics of a model."""
         make = self.batches(data.valid, training=False)
-        plan = in_order(make.lengths, micro_batch(self.recipe))
+        plan = in_order(make.lengths, micro_batch_tokens(self.recipe))
 
         def validate(model: nn.Module) -> Mapping[str, float]:
-            return self.validation_metrics(means(module, (make(part.tolist(), 0) for part in plan)))
+            return self.validation_metrics(mean_terms(module, (make(part.tolist(), 0) for part in plan)))
 
         return validate
 

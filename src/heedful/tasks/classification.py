@@ -28,14 +28,14 @@ from heedful.tasks.inputs.labels import (
     UnknownLabels,
     collect_labels,
     first_labels,
-    label_of,
+    label_index,
     label_prediction,
     label_records,
     label_scores,
-    number_of,
+    located_label,
 )
 from heedful.tasks.inputs.processor import TextProcessor
-from heedful.tasks.inputs.texts import unknown_in
+from heedful.tasks.inputs.texts import unknown_notes_by_column
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput, Questions
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
@@ -101,18 +101,18 @@ class Classification(WholeTextTask):
         Raises:
             DataError: for a label that the recipe does not name, or fewer than two.
         """
-        return LabelProcessor(tokenizer, collect_labels(map(label_of, rows()), self.recipe.task.labels))
+        return LabelProcessor(tokenizer, collect_labels(map(located_label, rows()), self.recipe.task.labels))
 
     def target_ids(self, row: LocatedRow[Row]) -> list[int]:
         """The number of the label."""
-        return [number_of(row.row[LABEL], self.processor.labels, row.where)]
+        return [label_index(row.row[LABEL], self.processor.labels, row.where)]
 
     @property
-    def n_answers(self) -> int:
+    def n_target_ids(self) -> int:
         """The number of labels."""
         return len(self.processor.labels)
 
-    def with_answers(self, batch: Batch, answers: Sequence[NDArray[np.integer]]) -> Batch:
+    def with_targets(self, batch: Batch, answers: Sequence[NDArray[np.integer]]) -> Batch:
         """The batch with the numbers of the labels."""
         return replace(batch, classes=torch.tensor([int(answer[0]) for answer in answers]))
 
@@ -139,7 +139,7 @@ class Classification(WholeTextTask):
             options: ``n_best``, the number of labels, and ``progress``.
         """
         labels, n_best = self.processor.labels, options.n_best or 1
-        outputs = self.read(model, inputs, class_logits, options.progress)
+        outputs = self.model_outputs(model, inputs, class_logits, options.progress)
         return [
             replace(label_prediction(logits.log_softmax(-1), labels, n_best), note=note, cut=cut)
             for logits, note, cut in outputs
@@ -157,14 +157,14 @@ class Classification(WholeTextTask):
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
         """Refuse a data set without any label of the training data."""
-        UnknownLabels.among(map(label_of, rows), self.processor.labels)
+        UnknownLabels.among(map(located_label, rows), self.processor.labels)
 
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
         """Accuracy, macro and micro F1."""
         scores, notes = label_scores(rows, predictions, self.processor.labels)
-        return scores, [*notes, *unknown_in(self.processor.text, self.texts_of(rows))]
+        return scores, [*notes, *unknown_notes_by_column(self.processor.text, self.texts_of(rows))]
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]

@@ -151,7 +151,7 @@ def custom_scores(
     return scores
 
 
-def micro_batch(recipe: Recipe) -> int:
+def micro_batch_tokens(recipe: Recipe) -> int:
     """The tokens of a micro-batch of training: this many fit in memory."""
     n_parts = distribution.world() * recipe.training.accumulate
     return max(1, recipe.training.tokens_per_update // n_parts)
@@ -170,7 +170,7 @@ class Batches(Protocol):
         ...
 
 
-def means(module: ModelWithLoss, batches: Iterable[Batch]) -> dict[str, float]:
+def mean_terms(module: ModelWithLoss, batches: Iterable[Batch]) -> dict[str, float]:
     """Return each term of the loss by its name: its sum over all batches, divided by its count."""
     device = next(module.parameters()).device
     sums: Counter[str] = Counter()

@@ -32,7 +32,7 @@ from heedful.nn.patches import Images
 from heedful.objectives.classification import class_logits
 from heedful.recipes import schema
 from heedful.tasks.base import Columns, Log, Rows, Task, TaskInfo
-from heedful.tasks.inputs.images import LEFT_OUT, LEVELS, ImageReader
+from heedful.tasks.inputs.images import DROP_HINT, LEVELS, ImageReader
 from heedful.tasks.inputs.labels import (
     FEWEST_LABELS,
     LABEL,
@@ -41,17 +41,17 @@ from heedful.tasks.inputs.labels import (
     UnknownLabels,
     collect_labels,
     first_labels,
-    label_of,
+    label_index,
     label_prediction,
     label_records,
     label_scores,
-    number_of,
+    located_label,
 )
 from heedful.tasks.inputs.processor import TaskProcessor
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions, patches_axis
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
-from heedful.tasks.pretrained import image_reader_of
+from heedful.tasks.pretrained import start_image_reader
 from heedful.typing import JsonMapping
 
 BUDGET = 8192
@@ -186,12 +186,12 @@ class ImageClassification(Task):
                 read and is not to be left out.
         """
         recipe = self.recipe
-        labels = collect_labels(map(label_of, rows()), recipe.task.labels)
+        labels = collect_labels(map(located_label, rows()), recipe.task.labels)
         size, channels = recipe.model.image_size, recipe.model.channels
-        reader = image_reader_of(recipe, size, channels)
+        reader = start_image_reader(recipe, size, channels)
         if reader is None:
             images = (row.row[IMAGE] for row in rows())
-            reader = ImageReader.measured(images, size, channels, drop=self.drops_unreadable)
+            reader = ImageReader.from_images(images, size, channels, drop=self.drops_unreadable)
         return ImageProcessor(reader, labels)
 
     def new_report(self) -> DataReport:
@@ -207,12 +207,12 @@ class ImageClassification(Task):
         processor = self.processor
         for row in rows:
             report.rows += 1
-            label = number_of(row.row[LABEL], processor.labels, row.where)
+            label = label_index(row.row[LABEL], processor.labels, row.where)
             try:
                 pixels: Any = processor.reader.pixels(row.row[IMAGE]).reshape(-1)
             except DataError as error:
                 if not self.drops_unreadable:
-                    raise DataError(f"{error} ({LEFT_OUT})") from None
+                    raise DataError(f"{error} ({DROP_HINT})") from None
                 report.drop("unreadable", row.where)
                 continue
             report.kept += 1
@@ -319,7 +319,7 @@ class ImageClassification(Task):
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
         """Refuse a data set without any label of the training data."""
-        UnknownLabels.among(map(label_of, rows), self.processor.labels)
+        UnknownLabels.among(map(located_label, rows), self.processor.labels)
 
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]

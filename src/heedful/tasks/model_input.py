@@ -173,7 +173,7 @@ class Questions:
             axis,
             tuple(places),
             batch.targets,
-            in_chunks(model.heads["token"], batch),
+            chunked_logits(model.heads["token"], batch),
             lambda i, token: tokenizer.tokens([token])[0],
             given,
             are_tokens=True,
@@ -210,7 +210,7 @@ class Questions:
         return cls(INPUT, (), answer, lambda hidden: iter(()), lambda i, n: text, numbers=predicted)
 
 
-def in_chunks(head: nn.Module, batch: Batch) -> Callable[[Tensor], Iterator[Tensor]]:
+def chunked_logits(head: nn.Module, batch: Batch) -> Callable[[Tensor], Iterator[Tensor]]:
     """Return a function that yields the logits of the question positions in chunks, to limit memory."""
     return lambda hidden: (head(part) for part in batch.picked(hidden).split(CHUNK))
 

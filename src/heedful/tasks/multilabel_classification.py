@@ -33,12 +33,12 @@ from heedful.tasks.classification import (
     ClassificationRecipe,
     LabelProcessor,
 )
-from heedful.tasks.inputs.labels import LABEL, UnknownLabels, collect_labels, number_of
-from heedful.tasks.inputs.texts import PAIR, unknown_in
+from heedful.tasks.inputs.labels import LABEL, UnknownLabels, collect_labels, label_index
+from heedful.tasks.inputs.texts import PAIR, unknown_notes_by_column
 from heedful.tasks.metrics.classification import label_set_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions
-from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, all_of
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_type
 from heedful.tasks.text_task import synthetic_texts
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping
@@ -60,7 +60,7 @@ class MultilabelConfig(ClassificationConfig):
     threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
 
 
-class EachLabel:
+class BinaryCrossEntropy:
     """Binary cross-entropy of every label, averaged over the labels; see the top of the file.
 
     Terms: ``class`` (the loss), and ``correct``: how often all labels of a text are right at the threshold
@@ -91,7 +91,7 @@ class ObjectiveConfig(schema.ObjectiveConfig):
         loss: ``binary-cross-entropy``.
     """
 
-    losses: ClassVar[Losses] = {"binary-cross-entropy": lambda c: EachLabel()}
+    losses: ClassVar[Losses] = {"binary-cross-entropy": lambda c: BinaryCrossEntropy()}
 
     loss: str = "binary-cross-entropy"
 
@@ -153,15 +153,15 @@ class MultilabelClassification(Classification):
     def target_ids(self, row: LocatedRow[Row]) -> list[int]:
         """A 0 or 1 for each label."""
         known = self.processor.labels
-        numbers = {number_of(label, known, row.where) for label in self._labels(row)}
+        numbers = {label_index(label, known, row.where) for label in self._labels(row)}
         return [int(n in numbers) for n in range(len(known))]
 
     @property
-    def n_answers(self) -> int:
+    def n_target_ids(self) -> int:
         """2: a label belongs to a text, or not."""
         return 2
 
-    def with_answers(self, batch: Batch, answers: Sequence[NDArray[np.integer]]) -> Batch:
+    def with_targets(self, batch: Batch, answers: Sequence[NDArray[np.integer]]) -> Batch:
         """The batch with a 0 or 1 for each label."""
         return replace(batch, values=torch.from_numpy(np.stack(answers)).float())
 
@@ -174,7 +174,7 @@ class MultilabelClassification(Classification):
         self, model: Model, inputs: Sequence[TaskInput], options: PredictOptions = DEFAULT_OPTIONS
     ) -> list[Prediction]:
         """Predict a set of labels for each input, a text or a pair of texts."""
-        outputs = self.read(model, inputs, class_logits, options.progress)
+        outputs = self.model_outputs(model, inputs, class_logits, options.progress)
         return [self._label_set(*output) for output in outputs]
 
     def _label_set(self, logits: Tensor, note: str | None, cut: int) -> LabelSet:
@@ -225,17 +225,17 @@ class MultilabelClassification(Classification):
     ) -> tuple[list[Score], list[str]]:
         """Micro and macro F1, and the accuracy of whole sets."""
         unknown = UnknownLabels.among(self._located_labels(rows), self.processor.labels)
-        predicted = [set(prediction.labels) for prediction in all_of(LabelSet, predictions)]
+        predicted = [set(prediction.labels) for prediction in as_type(LabelSet, predictions)]
         right = [set(self._labels(row)) for row in rows]
         scores = label_set_scores(predicted, right, (*self.processor.labels, *unknown.labels))
-        notes = [*unknown.notes(), *unknown_in(self.processor.text, self.texts_of(rows))]
+        notes = [*unknown.notes(), *unknown_notes_by_column(self.processor.text, self.texts_of(rows))]
         return unknown.counted_in(scores), notes
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> Iterator[JsonMapping]:
         """The texts, the right labels, the predicted ones, and whether they are the same."""
-        label_sets = all_of(LabelSet, predictions)
+        label_sets = as_type(LabelSet, predictions)
         for row, texts, predicted in zip(rows, self.texts_of(rows), label_sets, strict=True):
             right = self._labels(row)
             yield {

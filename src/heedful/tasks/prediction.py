@@ -172,7 +172,7 @@ def as_texts(given: TaskInput) -> tuple[str, ...]:
 PredictionT = TypeVar("PredictionT", bound=Prediction)
 
 
-def all_of(kind: type[PredictionT], predictions: Sequence[Prediction]) -> list[PredictionT]:
+def as_type(kind: type[PredictionT], predictions: Sequence[Prediction]) -> list[PredictionT]:
     """Return predictions, each of which must be of the class ``kind``."""
     own = [prediction for prediction in predictions if isinstance(prediction, kind)]
     assert len(own) == len(predictions)

@@ -70,7 +70,7 @@ class WarmStart:
         return MappedWeights(tensors)
 
 
-def folder_of(recipe: Recipe) -> RunFolder | None:
+def start_folder(recipe: Recipe) -> RunFolder | None:
     """The run that the recipe starts from, or None.
 
     Raises:
@@ -86,7 +86,7 @@ def folder_of(recipe: Recipe) -> RunFolder | None:
     return folder
 
 
-def tokenizer_of(recipe: Recipe, *names: str) -> Tokenizer | None:
+def start_tokenizer(recipe: Recipe, *names: str) -> Tokenizer | None:
     """The tokenizer of the run that the recipe starts from; None without such a run.
 
     Args:
@@ -96,7 +96,7 @@ def tokenizer_of(recipe: Recipe, *names: str) -> Tokenizer | None:
     Raises:
         RequestError: if that run has none of these names.
     """
-    folder = folder_of(recipe)
+    folder = start_folder(recipe)
     if folder is None:
         return None
     for path in map(folder.tokenizer, names):
@@ -105,13 +105,15 @@ def tokenizer_of(recipe: Recipe, *names: str) -> Tokenizer | None:
     raise RequestError(f"start.run: {folder.path} has no tokenizer of the {names[0]}: its task is another")
 
 
-def starting_model(recipe: Recipe) -> str | None:
+def start_model_kind(recipe: Recipe) -> str | None:
     """The kind of the model of the run that the recipe starts from, or None."""
-    folder = folder_of(recipe)
+    folder = start_folder(recipe)
     return None if folder is None else _saved(folder)["model"]["kind"]
 
 
-def own_tokenizer(recipe: Recipe, settings: Tokenization, name: str, texts: Iterable[str]) -> Tokenizer:
+def load_or_train_tokenizer(
+    recipe: Recipe, settings: Tokenization, name: str, texts: Iterable[str]
+) -> Tokenizer:
     """The tokenizer of the run that the recipe starts from, if any; else one trained on these texts.
 
     Args:
@@ -120,15 +122,15 @@ def own_tokenizer(recipe: Recipe, settings: Tokenization, name: str, texts: Iter
         name: the column of the texts.
         texts: to train on.
     """
-    folder = folder_of(recipe)
+    folder = start_folder(recipe)
     if folder is not None and "tokenizer" in _saved(folder):
-        tokenizer = tokenizer_of(recipe, name)
+        tokenizer = start_tokenizer(recipe, name)
         assert tokenizer is not None
         return tokenizer
     return train_tokenizer(settings.subwords, texts, settings.text)
 
 
-def image_reader_of(recipe: Recipe, size: int, channels: int) -> ImageReader | None:
+def start_image_reader(recipe: Recipe, size: int, channels: int) -> ImageReader | None:
     """How the run that the recipe starts from reads images, at this size; None without such a run.
 
     Its weights were learned around its own mean; that of other images would not suit them.
@@ -136,7 +138,7 @@ def image_reader_of(recipe: Recipe, size: int, channels: int) -> ImageReader | N
     Raises:
         RequestError: if that run reads no images, or with other channels.
     """
-    folder = folder_of(recipe)
+    folder = start_folder(recipe)
     if folder is None:
         return None
     if not folder.images.is_file():

@@ -4,7 +4,7 @@
     loss = mean of (z - ẑ)²       in units of the deviation, or another of `heedful.objectives.regression`
 
 row -> token ids, label -> batch with standardised labels -> model -> loss
-    `processor_with` (once), `target_ids` (each row), `with_answers` (each batch), `heads` (the model)
+    `processor_with` (once), `target_ids` (each row), `with_targets` (each batch), `heads` (the model)
 text -> token ids -> hidden states -> z -> y
     `predict`
 
@@ -33,11 +33,11 @@ from heedful.recipes import schema
 from heedful.tasks.base import Log, Rows, TaskInfo
 from heedful.tasks.inputs.labels import LABEL
 from heedful.tasks.inputs.processor import Scale, TextProcessor
-from heedful.tasks.inputs.texts import unknown_in
+from heedful.tasks.inputs.texts import unknown_notes_by_column
 from heedful.tasks.metrics.regression import regression_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput, Questions
-from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, all_of
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_type
 from heedful.tasks.text_task import WholeTextConfig, WholeTextRecipe, WholeTextTask, synthetic_texts
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping
@@ -150,11 +150,11 @@ class Regression(WholeTextTask):
         return ids
 
     @property
-    def n_answers(self) -> int:
+    def n_target_ids(self) -> int:
         """256: each id is a byte."""
         return 256
 
-    def with_answers(self, batch: Batch, answers: Sequence[NDArray[np.integer]]) -> Batch:
+    def with_targets(self, batch: Batch, answers: Sequence[NDArray[np.integer]]) -> Batch:
         """The batch with the standardised labels."""
         labels = np.concatenate([np.asarray(answer, dtype=np.uint8).view("<f8") for answer in answers])
         return replace(batch, values=torch.from_numpy(self.processor.scale.standardised(labels)).float())
@@ -174,7 +174,7 @@ class Regression(WholeTextTask):
         self, model: Model, inputs: Sequence[TaskInput], options: PredictOptions = DEFAULT_OPTIONS
     ) -> list[Prediction]:
         """Predict a number for each input, a text or a pair of texts."""
-        outputs = self.read(model, inputs, values, options.progress)
+        outputs = self.model_outputs(model, inputs, values, options.progress)
         numbers = [self.processor.scale.restored(output.output.item()) for output in outputs]
         return [
             Estimate(f"{value:.6g}", note=output.note, cut=output.cut, value=value)
@@ -203,14 +203,14 @@ class Regression(WholeTextTask):
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
         """Pearson and Spearman correlation, and the mean squared error."""
-        estimates = [estimate.value for estimate in all_of(Estimate, predictions)]
+        estimates = [estimate.value for estimate in as_type(Estimate, predictions)]
         scores = regression_scores(estimates, [parse_number(row) for row in rows])
-        return scores, unknown_in(self.processor.text, self.texts_of(rows))
+        return scores, unknown_notes_by_column(self.processor.text, self.texts_of(rows))
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> Iterator[JsonMapping]:
         """The texts, the right number and the prediction."""
-        estimates = all_of(Estimate, predictions)
+        estimates = as_type(Estimate, predictions)
         for row, texts, estimate in zip(rows, self.texts_of(rows), estimates, strict=True):
             yield {**texts, "label": parse_number(row), "prediction": estimate.value}

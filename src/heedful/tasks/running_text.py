@@ -15,7 +15,7 @@ from heedful.errors import DataError
 from heedful.recipes import schema
 from heedful.tasks.base import Log, Rows, Task
 from heedful.tasks.inputs.processor import TextProcessor
-from heedful.tasks.pretrained import fill_vectors, own_tokenizer
+from heedful.tasks.pretrained import fill_vectors, load_or_train_tokenizer
 from heedful.text.parts import cut, encode_long
 
 
@@ -53,7 +53,7 @@ class RunningTextTask(Task):
     def make_processor(self, rows: Rows) -> TextProcessor:
         """Train a tokenizer on all documents, a piece of a long one at a time."""
         pieces = (piece for row in rows() for piece in cut(row.row[TEXT]))
-        return TextProcessor(own_tokenizer(self.recipe, self.recipe.tokenizer, TEXT, pieces))
+        return TextProcessor(load_or_train_tokenizer(self.recipe, self.recipe.tokenizer, TEXT, pieces))
 
     def new_report(self) -> DataReport:
         """Counts unknown tokens."""

@@ -28,7 +28,7 @@ from heedful.tasks.evaluation import perplexity
 from heedful.tasks.generation.generator import score_targets
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, SequenceFormat
 from heedful.tasks.inputs.processor import Tokenizers
-from heedful.tasks.inputs.texts import longest_first
+from heedful.tasks.inputs.texts import group_by_length
 from heedful.tasks.metrics.likelihood import Likelihood
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.translation import Language, check_language, quick_scores, reference_notes
@@ -50,45 +50,45 @@ from heedful.training.loop import Validate
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.typing import JsonObject
 
-Vary = Callable[[str, Sequence[Ids], Sequence[int], int], list[Ids]]
+Augmenter = Callable[[str, Sequence[Ids], Sequence[int], int], list[Ids]]
 """(column, ids of samples, their numbers, epoch) -> other ids of the same texts, or of changed images."""
 
 
-class Pairs:
+class PairBatches:
     """Batches of a store of sources and targets. A `Batches`.
 
     Args:
-        pairing: how source and target are presented to the model.
+        sequence_format: how source and target are presented to the model.
         store: the ids.
         columns: those of source and target. If there is a column ``alignment``, training batches have its
             links (`heedful.tasks.generation.guidance`).
-        vary: changes sources and targets anew in every epoch; None: nothing.
+        augmenter: changes sources and targets anew in every epoch; None: nothing.
         scored: whether the loss is that of the targets alone, as in validation.
     """
 
     def __init__(
         self,
-        pairing: SequenceFormat,
+        sequence_format: SequenceFormat,
         store: TokenStore,
         columns: tuple[str, str],
-        vary: Vary | None = None,
+        augmenter: Augmenter | None = None,
         *,
         scored: bool = False,
     ) -> None:
-        self.pairing, self.store, self.columns = pairing, store, columns
-        self.vary, self.scored = vary, scored
-        self.lengths = pairing.lengths(*(store.lengths(column) for column in columns))
+        self.sequence_format, self.store, self.columns = sequence_format, store, columns
+        self.augmenter, self.scored = augmenter, scored
+        self.lengths = sequence_format.lengths(*(store.lengths(column) for column in columns))
 
     def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
         """Return the batch of some rows in some epoch."""
         rows = self.store.gather(samples)
         source, target = self.columns
         if self.scored:
-            return self.pairing.scored(rows[source], rows[target])
-        if self.vary is not None:
+            return self.sequence_format.collate_scored(rows[source], rows[target])
+        if self.augmenter is not None:
             for column in self.columns:
-                rows[column] = self.vary(column, rows[column], samples, epoch)
-        batch = self.pairing.collate(rows[source], rows[target], samples)
+                rows[column] = self.augmenter(column, rows[column], samples, epoch)
+        batch = self.sequence_format.collate(rows[source], rows[target], samples)
         return batch.linked(rows[ALIGNMENT]) if ALIGNMENT in rows else batch
 
 
@@ -133,7 +133,7 @@ class Seq2SeqRecipe(schema.Recipe):
         return super().metric_names() | (self.decoded_metrics if self.validation.decode != 0 else set())
 
     @property
-    def pairing(self) -> SequenceFormat:
+    def sequence_format(self) -> SequenceFormat:
         """How source and target are presented to the model."""
         raise NotImplementedError
 
@@ -154,7 +154,7 @@ class Seq2SeqTask(Task):
     def lowercase(self) -> bool:
         """Whether the texts that are generated have no upper case."""
 
-    def vary(self) -> Vary | None:
+    def augmenter(self) -> Augmenter | None:
         """What changes training batches anew in every epoch; None: nothing."""
         return None
 
@@ -185,10 +185,10 @@ class Seq2SeqTask(Task):
             f"data.valid: {note}" for note in reference_notes(references, self.recipe.evaluation.language)
         ]
 
-    def batches(self, store: TokenStore, *, training: bool) -> Pairs:
+    def batches(self, store: TokenStore, *, training: bool) -> PairBatches:
         """Sources with their targets."""
-        vary = self.vary() if training else None
-        return Pairs(self.recipe.pairing, store, self.sides, vary, scored=not training)
+        augmenter = self.augmenter() if training else None
+        return PairBatches(self.recipe.sequence_format, store, self.sides, augmenter, scored=not training)
 
     def validation_metrics(self, terms: Mapping[str, float]) -> Mapping[str, float]:
         """Loss and perplexity of the targets."""
@@ -234,7 +234,7 @@ class Seq2SeqTask(Task):
             answer = predict()
             return answer, list(answer.ids)
         ids = tokenizer.encode(options.target)
-        longest = self.recipe.pairing.max_target_length(n_source)
+        longest = self.recipe.sequence_format.max_target_length(n_source)
         if longest is not None and len(ids) + 1 > longest:
             raise RequestError(
                 f"the target must have at most {longest - 1} tokens, got {len(ids)}; shorten it"
@@ -260,7 +260,7 @@ class Seq2SeqTask(Task):
             target: ids without special tokens.
             answer: the answer with this target.
         """
-        batch = self.recipe.pairing.scored([source], [target])
+        batch = self.recipe.sequence_format.collate_scored([source], [target])
         axes = {
             SOURCE: source_axis,
             TARGET: text_axis(tokenizer, [*target, SPECIALS.end]),
@@ -291,10 +291,10 @@ class Seq2SeqTask(Task):
             target: those of the target.
             answer: the answer with this target.
         """
-        pairing, first_answer = self.recipe.pairing, len(source) + 2
-        assert isinstance(pairing, ConcatenatedFormat)
-        ids = [SPECIALS.start, *source, SPECIALS.separate, *target, SPECIALS.end][: pairing.context]
-        first = first_answer if pairing.answers_only else 1
+        sequence_format, first_answer = self.recipe.sequence_format, len(source) + 2
+        assert isinstance(sequence_format, ConcatenatedFormat)
+        ids = [SPECIALS.start, *source, SPECIALS.separate, *target, SPECIALS.end][: sequence_format.context]
+        first = first_answer if sequence_format.answers_only else 1
         made = running_text_input(model, tokenizers.target, ids, first, first_answer, answer)
         axes = {
             **made.axes,
@@ -326,9 +326,9 @@ TOKENS = 8192
 """Of sources and targets that are read at one time, if one pair has not more."""
 
 
-def likelihood_of(
+def reference_likelihood(
     model: Model,
-    pairing: SequenceFormat,
+    sequence_format: SequenceFormat,
     read: Callable[[Sequence[int]], Sequence[layout.Ids]],
     references: EncodedTexts,
     of_sources: str = "",
@@ -346,8 +346,8 @@ def likelihood_of(
 
     Args:
         model: of the run.
-        pairing: how a source and its reference are presented to it.
-        read: returns the sources of some references, by their numbers, as the pairing reads them.
+        sequence_format: how a source and its reference are presented to it.
+        read: returns the sources of some references, by their numbers, in the form of the sequence format.
         references: what is predicted.
         of_sources: the fingerprint of the sources' tokenizer, if they are texts.
     """
@@ -358,27 +358,27 @@ def likelihood_of(
     for start in range(0, len(order), FORCED_BATCH):
         part = order[start : start + FORCED_BATCH]
         lengths = [len(texts[i].encode()) if spells else 0 for i in part]
-        likelihoods += _predicted(model, pairing, read(part), [wanted[i] for i in part], lengths)
+        likelihoods += _predicted(model, sequence_format, read(part), [wanted[i] for i in part], lengths)
     scores = _summed([target for target, _ in likelihoods], tokenizer.fingerprint, "")
     return scores + _summed([source for _, source in likelihoods if source], of_sources, "source ")
 
 
 def _predicted(
     model: Model,
-    pairing: SequenceFormat,
+    sequence_format: SequenceFormat,
     sources: Sequence[layout.Ids],
     wanted: Sequence[list[int]],
     n_bytes: Sequence[int],
 ) -> Iterator[tuple[Likelihood, Likelihood | None]]:
     """Of each target that fits; and of its source with the separator, if asked for."""
-    limits = [pairing.max_target_length(len(source)) for source in sources]
+    limits = [sequence_format.max_target_length(len(source)) for source in sources]
     pairs = enumerate(zip(wanted, limits, strict=True))
     fit = [k for k, (ids, limit) in pairs if limit is None or len(ids) < limit]
     lengths = np.array([[len(sources[k]), len(wanted[k])] for k in fit]).reshape(-1, 2)
-    tokens = pairing.lengths(lengths[:, 0], lengths[:, 1]).sum(axis=1).tolist()
-    for group in longest_first(dict(zip(fit, tokens, strict=True)), TOKENS):
+    tokens = sequence_format.lengths(lengths[:, 0], lengths[:, 1]).sum(axis=1).tolist()
+    for group in group_by_length(dict(zip(fit, tokens, strict=True)), TOKENS):
         with torch.inference_mode():
-            batch = pairing.collate([sources[k] for k in group], [wanted[k] for k in group])
+            batch = sequence_format.collate([sources[k] for k in group], [wanted[k] for k in group])
             results = score_targets(model, batch.to(next(model.parameters()).device))
         for k, result in zip(group, results, strict=True):
             log_probs = result.log_probs.double()

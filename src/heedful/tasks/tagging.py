@@ -33,11 +33,18 @@ from heedful.objectives.registry import Losses
 from heedful.recipes import schema
 from heedful.tasks.base import Columns, Log, Rows, TaskInfo
 from heedful.tasks.classification import LabelProcessor
-from heedful.tasks.inputs.labels import FEWEST_LABELS, UnknownLabels, first_labels, number_of
-from heedful.tasks.inputs.texts import BUDGET, N_SPECIALS, joined, longest_first, unknown_note, unknown_notes
+from heedful.tasks.inputs.labels import FEWEST_LABELS, UnknownLabels, first_labels, label_index
+from heedful.tasks.inputs.texts import (
+    BUDGET,
+    N_SPECIALS,
+    group_by_length,
+    join_notes,
+    unknown_note,
+    unknown_notes,
+)
 from heedful.tasks.inputs.words import (
-    BY_FIRST,
-    BY_LAST,
+    TAG_AT_FIRST_TOKEN,
+    TAG_AT_LAST_TOKEN,
     TAGS,
     WORDS,
     WordLimit,
@@ -53,12 +60,12 @@ from heedful.tasks.model_input import (
     AnswerOptions,
     ModelInput,
     Questions,
+    chunked_logits,
     ids_in,
-    in_chunks,
     refuse_empty,
     words_axis,
 )
-from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, all_of, as_texts
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_texts, as_type
 from heedful.tasks.text_task import AnyReader, TextRecipe, TextTask, WholeDataConfig, synthetic_texts
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.text.words import word_ids, word_ids_of_all
@@ -105,7 +112,7 @@ class TaggingRecipe(TextRecipe):
     @property
     def words(self) -> WordTemplate:
         """How words are presented to the model."""
-        return BY_LAST if isinstance(self.model, LanguageModelConfig) else BY_FIRST
+        return TAG_AT_LAST_TOKEN if isinstance(self.model, LanguageModelConfig) else TAG_AT_FIRST_TOKEN
 
 
 # Data and predictions -----------------------------------------------------------------------------------
@@ -189,8 +196,7 @@ class Tagging(TextTask):
         own_data=("table",),
         shorter="lower model.max_length (language models: model.context)",
     )
-    answer = TAGS
-    texts_of_all = (WORDS,)
+    target_column = TAGS
     validation_terms: ClassVar = {"loss": TAG, "accuracy": "correct"}
 
     recipe: TaggingRecipe
@@ -236,7 +242,7 @@ class Tagging(TextTask):
             pairs = [words_and_tags(row) for row in block]
             ids = word_ids_of_all(self.processor.text, [words for words, _ in pairs])
             for row, (_, tags), words in zip(block, pairs, ids, strict=True):
-                numbers = [number_of(tag, known, row.where, "tag") + 1 for tag in tags]
+                numbers = [label_index(tag, known, row.where, "tag") + 1 for tag in tags]
                 marks = ([n, *[0] * (len(word) - 1)] for n, word in zip(numbers, words, strict=True))
                 yield LocatedRow({WORDS: list(chain(*words)), TAGS: list(chain(*marks))}, row.where)
 
@@ -246,7 +252,7 @@ class Tagging(TextTask):
         return [WordLimit(recipe.max_text_tokens, f"{recipe.longest_key}={recipe.model.longest}")]
 
     @property
-    def n_answers(self) -> int:
+    def n_target_ids(self) -> int:
         """The tags, and no tag."""
         return len(self.processor.labels) + 1
 
@@ -284,7 +290,7 @@ class Tagging(TextTask):
         remaining = Counter(piece.text for piece in pieces)
         options.progress(len(words) - len(remaining))
         lengths = {i: len(piece.flat) + N_SPECIALS for i, piece in enumerate(pieces)}
-        for group in longest_first(lengths, BUDGET):
+        for group in group_by_length(lengths, BUDGET):
             some = [pieces[i] for i in group]
             for piece, own in zip(some, self._tags(model, some), strict=True):
                 tags[piece.text][piece.first : piece.first + len(own)] = own
@@ -317,7 +323,7 @@ class Tagging(TextTask):
     ) -> Tagged:
         tags, log_probs = [self.processor.labels[n] for n, _ in numbers], [value for _, value in numbers]
         cut = sum(piece.cut for piece in pieces)
-        note = joined(
+        note = join_notes(
             f"words longer than {self.max_word_tokens} tokens are cut, by {cut} in all" if cut else None,
             f"read in {len(pieces)} parts" if len(pieces) > 1 else None,
             unknown_note(self.processor.text, words, [list(chain(*(piece.flat for piece in pieces)))]),
@@ -356,7 +362,7 @@ class Tagging(TextTask):
             INPUT,
             tuple(batch.rows.tolist()),
             torch.tensor([processor.labels.index(tag) for tag in answer.tags]),
-            in_chunks(model.heads[TAG], batch),
+            chunked_logits(model.heads[TAG], batch),
             lambda i, number: processor.labels[number],
         )
         axis = words_axis(processor.text, ids_in(batch), words, ids)
@@ -378,7 +384,7 @@ class Tagging(TextTask):
     ) -> tuple[list[Score], list[str]]:
         """Accuracy and F1 of words, and of spans if the tags encode them."""
         unknown, right = self._unknown_tags(rows), [words_and_tags(row)[1] for row in rows]
-        tagged = all_of(Tagged, predictions)
+        tagged = as_type(Tagged, predictions)
         scores = tagging_scores([p.tags for p in tagged], right, self.processor.labels, unknown.labels)
         texts = [" ".join(p.words) for p in tagged]
         notes = unknown_notes("", EncodedTexts.by(self.processor.text, texts))
@@ -388,7 +394,7 @@ class Tagging(TextTask):
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> Iterator[JsonMapping]:
         """Words, right tags, the prediction and how many of its tags are right."""
-        for row, prediction in zip(rows, all_of(Tagged, predictions), strict=True):
+        for row, prediction in zip(rows, as_type(Tagged, predictions), strict=True):
             tags = words_and_tags(row)[1]
             yield {
                 "words": prediction.words,

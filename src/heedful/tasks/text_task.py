@@ -27,22 +27,22 @@ from heedful.tasks.base import Columns, Log, Rows, Task
 from heedful.tasks.inputs.labels import LABEL
 from heedful.tasks.inputs.processor import TextProcessor
 from heedful.tasks.inputs.texts import (
-    AS_DOCUMENTS,
-    BARE,
+    BARE_TEMPLATE,
+    CLASS_TEMPLATE,
+    DOCUMENT_TEMPLATE,
     PAIR,
     TEXT,
-    WITH_CLASS,
     Template,
     TemplateLimit,
     TextOutput,
     encoded,
-    fitted,
     run_on_texts,
     text_columns,
+    truncate,
 )
 from heedful.tasks.model_input import INPUT, Axis, ids_in, refuse_empty, text_axis
 from heedful.tasks.prediction import Progress, TaskInput, as_texts
-from heedful.tasks.pretrained import fill_vectors, own_tokenizer
+from heedful.tasks.pretrained import fill_vectors, load_or_train_tokenizer
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
@@ -105,7 +105,7 @@ class TextRecipe(schema.Recipe):
     @property
     def template(self) -> Template:
         """The special tokens around the texts."""
-        return AS_DOCUMENTS if isinstance(self.model, LanguageModelConfig) else WITH_CLASS
+        return DOCUMENT_TEMPLATE if isinstance(self.model, LanguageModelConfig) else CLASS_TEMPLATE
 
     @property
     def max_text_tokens(self) -> int:
@@ -159,7 +159,7 @@ class WholeTextRecipe(TextRecipe):
     @property
     def template(self) -> Template:
         """The special tokens around the texts; of a language model, as the task says."""
-        return super().template if self.task.add_special_tokens else BARE
+        return super().template if self.task.add_special_tokens else BARE_TEMPLATE
 
     @model_validator(mode="after")
     def _can_be_bare(self) -> "WholeTextRecipe":
@@ -183,7 +183,7 @@ class TextTask(Task):
     recipe: TextRecipe
     processor: TextProcessor
 
-    answer: ClassVar[str]
+    target_column: ClassVar[str]
     """The column of the answer."""
 
     @property
@@ -217,14 +217,14 @@ class TextTask(Task):
 
     @property
     @abstractmethod
-    def n_answers(self) -> int:
+    def n_target_ids(self) -> int:
         """One more than the greatest id of an answer."""
 
     def make_processor(self, rows: Rows) -> TextProcessor:
         """Train a tokenizer on all texts, or take that of the run to start from, and add the rest."""
         columns = (row.row[column] for row in rows() for column in self.texts)
         texts = (" ".join(text) if isinstance(text, list) else text for text in columns)
-        tokenizer = own_tokenizer(self.recipe, self.recipe.tokenizer, TEXT, texts)
+        tokenizer = load_or_train_tokenizer(self.recipe, self.recipe.tokenizer, TEXT, texts)
         return self.processor_with(tokenizer, rows)
 
     def new_report(self) -> DataReport:
@@ -238,11 +238,14 @@ class TextTask(Task):
             limits = dict.fromkeys(self.texts, filter.max_length)
             filter = filter.model_copy(update={"max_length": limits})
         yield from keep(self.encode_rows(rows, report), filter, report, limits=self.limits())
-        del report.columns[self.answer]  # its lengths are meaningless
+        del report.columns[self.target_column]  # its lengths are meaningless
 
     def n_ids(self) -> Mapping[str, int]:
         """The sizes of the vocabulary and of the set of answers."""
-        return {**dict.fromkeys(self.texts, self.processor.text.vocab_size), self.answer: self.n_answers}
+        return {
+            **dict.fromkeys(self.texts, self.processor.text.vocab_size),
+            self.target_column: self.n_target_ids,
+        }
 
     def build_model(self, sizes: Sequence[int] | None = None) -> Model:
         """Build an encoder or a language model, with the heads of the task."""
@@ -260,7 +263,7 @@ class TextTask(Task):
         tokenizer, texts, template = self.processor.text, self.texts_in(given), self.recipe.template
         ids = tokenizer.encode_batch(texts)
         refuse_empty(*ids)
-        batch = template([fitted(ids, self.recipe.model.longest, template)])
+        batch = template([truncate(ids, self.recipe.model.longest, template)])
         return batch, {INPUT: text_axis(tokenizer, ids_in(batch), texts)}
 
     def source_from(self, files: Sequence[Path]) -> OwnTable:
@@ -280,7 +283,7 @@ class TextTask(Task):
 class WholeTextTask(TextTask):
     """A task with one answer for a text or pair of texts as a whole."""
 
-    answer = LABEL
+    target_column = LABEL
 
     recipe: WholeTextRecipe
 
@@ -303,7 +306,7 @@ class WholeTextTask(TextTask):
         """
 
     @abstractmethod
-    def with_answers(self, batch: Batch, answers: Sequence[NDArray[np.integer]]) -> Batch:
+    def with_targets(self, batch: Batch, answers: Sequence[NDArray[np.integer]]) -> Batch:
         """Return the batch with the answers, given as `target_ids` returns them."""
 
     def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
@@ -320,7 +323,7 @@ class WholeTextTask(TextTask):
         """Texts with their answers."""
         return WholeTextBatches(self, store)
 
-    def read(
+    def model_outputs(
         self,
         model: Model,
         inputs: Sequence[TaskInput],
@@ -357,19 +360,19 @@ class WholeTextBatches:
         """Return the batch of some rows."""
         rows = self.store.gather(samples)
         texts = zip(*(rows[column] for column in self.task.texts), strict=True)
-        parts = [fitted(own, self.longest, self.template) for own in texts]
-        return self.task.with_answers(self.template(parts, samples), rows[LABEL])
+        parts = [truncate(own, self.longest, self.template) for own in texts]
+        return self.task.with_targets(self.template(parts, samples), rows[LABEL])
 
 
 def synthetic_texts(
-    vocab_size: int, n: int, length: int, n_texts: int, template: Template = WITH_CLASS
+    vocab_size: int, n: int, length: int, n_texts: int, template: Template = CLASS_TEMPLATE
 ) -> Batch:
     """Return ``n`` random sequences of about ``length`` tokens, with as many texts each, for timing."""
     draw = np.random.default_rng(0)
     around = template.n_specials(n_texts)
     shares = [max(0, length - around + (0, -1, 1)[i % 3]) for i in range(n)]
     parts = [
-        fitted(
+        truncate(
             [draw.integers(len(SPECIALS), vocab_size, -(-share // n_texts))] * n_texts,
             share + around,
             template,

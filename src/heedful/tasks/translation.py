@@ -37,8 +37,8 @@ from heedful.tasks.generation.guidance import GuidedConfig, cut_links, encode_li
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat, SequenceFormat
 from heedful.tasks.generation.text_generation import MAX_SOURCE, Translator, source_note
 from heedful.tasks.inputs.processor import COLUMNS, SOURCE, TARGET, Tokenizers
-from heedful.tasks.inputs.texts import joined, synthetic_ids, unknown_notes
-from heedful.tasks.metrics.loads import counting
+from heedful.tasks.inputs.texts import join_notes, synthetic_ids, unknown_notes
+from heedful.tasks.metrics.loads import count_expert_loads
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.translation import (
     Preparation,
@@ -50,14 +50,14 @@ from heedful.tasks.metrics.translation import (
 )
 from heedful.tasks.model_input import AnswerOptions, ModelInput, refuse_empty, text_axis
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
-from heedful.tasks.pretrained import WarmStart, fill_vectors, tokenizer_of
+from heedful.tasks.pretrained import WarmStart, fill_vectors, start_tokenizer
 from heedful.tasks.seq2seq import (
+    Augmenter,
     LanguageConfig,
     Seq2SeqRecipe,
     Seq2SeqTask,
-    Vary,
     left_out_notes,
-    likelihood_of,
+    reference_likelihood,
 )
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
 from heedful.text.merge_dropout import MergeDropout
@@ -176,7 +176,7 @@ class TranslationRecipe(Seq2SeqRecipe):
         return isinstance(self.model, LanguageModelConfig)
 
     @property
-    def pairing(self) -> SequenceFormat:
+    def sequence_format(self) -> SequenceFormat:
         """How both are presented to the model."""
         if isinstance(self.model, LanguageModelConfig):
             return ConcatenatedFormat(self.model.context, self.objective.loss_on == "answer")
@@ -269,11 +269,11 @@ class TranslationRecipe(Seq2SeqRecipe):
 
 # The task -----------------------------------------------------------------------------------------------
 
-N_PLACES = 1 << 31
+N_POSITIONS = 1 << 31
 """One more than the greatest position in a sequence that a store of links can keep."""
 
 
-class OneTokenizer(WarmStart):
+class TranslationWarmStart(WarmStart):
     """A translator that starts from a language model: its tokenizer is that of both sides."""
 
     def tokenizer(self, theirs: Tree) -> Tree:
@@ -299,7 +299,7 @@ class Translation(Seq2SeqTask):
         generates=True,
         whole_rows=True,
     )
-    warm_start = OneTokenizer()
+    warm_start = TranslationWarmStart()
     sides = COLUMNS
 
     recipe: TranslationRecipe
@@ -318,7 +318,7 @@ class Translation(Seq2SeqTask):
 
     def make_processor(self, rows: Rows) -> Tokenizers:
         """One subword model for both sides, or one for each."""
-        known = [tokenizer_of(self.recipe, column, TEXT) for column in COLUMNS]
+        known = [start_tokenizer(self.recipe, column, TEXT) for column in COLUMNS]
         if all(known):
             return Tokenizers(*known)  # type: ignore[arg-type]
         settings = self.recipe.tokenizer
@@ -347,7 +347,7 @@ class Translation(Seq2SeqTask):
 
     def n_ids(self) -> Mapping[str, int]:
         """Of texts, those of their tokenizers; links are positions."""
-        return {**dict(zip(COLUMNS, self.processor.sizes, strict=True)), ALIGNMENT: N_PLACES}
+        return {**dict(zip(COLUMNS, self.processor.sizes, strict=True)), ALIGNMENT: N_POSITIONS}
 
     def data_notes(self, data: PreparedData) -> Sequence[str]:
         """What makes BLEU at validations wrong, and how many sources they truncate."""
@@ -377,7 +377,7 @@ class Translation(Seq2SeqTask):
         """Fill in pretrained word vectors, if the recipe names some."""
         fill_vectors(self.recipe, {SOURCE: self.processor.source, TARGET: self.processor.target}, model, log)
 
-    def vary(self) -> Vary | None:
+    def augmenter(self) -> Augmenter | None:
         """BPE-dropout, if the recipe asks for it."""
         p, seed = self.recipe.data.bpe_dropout, self.recipe.training.seed
         return subword_dropout({c: getattr(self.processor, c) for c in COLUMNS}, p, seed) if p else None
@@ -386,7 +386,7 @@ class Translation(Seq2SeqTask):
         """Pairs that differ by a token or two in length; a start or end token is added to each text."""
         draw = np.random.default_rng(0)
         sources = synthetic_ids(draw, sizes[-1 if self.recipe.is_one_text else 0], n, source_length - 1)
-        return self.recipe.pairing.collate(sources, synthetic_ids(draw, sizes[-1], n, length - 1))
+        return self.recipe.sequence_format.collate(sources, synthetic_ids(draw, sizes[-1], n, length - 1))
 
     def predictor(
         self,
@@ -401,7 +401,7 @@ class Translation(Seq2SeqTask):
             model,
             self.processor,
             decoding or recipe.decoding,
-            recipe.pairing,
+            recipe.sequence_format,
             options,
             max_source=recipe.max_source,
             inference=inference,
@@ -418,7 +418,7 @@ class Translation(Seq2SeqTask):
         answer, target = self.answer_and_ids(tokenizers.target, len(source), options, predict)
         if options.target is not None:
             note = source_note(tokenizers.source, text, whole, recipe.max_source)
-            answer = replace(answer, note=joined(answer.note, note))
+            answer = replace(answer, note=join_notes(answer.note, note))
         if recipe.is_one_text:
             return self.concatenated_input(model, tokenizers, text, source, target, answer)
         axis = text_axis(tokenizers.source, [*source, SPECIALS.end], [text])
@@ -463,9 +463,9 @@ class Translation(Seq2SeqTask):
         def read(part: Sequence[int]) -> list[list[int]]:
             return [sources.ids[i][:longest] for i in part]
 
-        with counting(model) as loads:
+        with count_expert_loads(model) as loads:
             fingerprint = sources.tokenizer.fingerprint
-            scores = likelihood_of(model, self.recipe.pairing, read, references, fingerprint)
+            scores = reference_likelihood(model, self.recipe.sequence_format, read, references, fingerprint)
         scores += loads()
         notes = left_out_notes(scores, len(rows)) + unknown_notes(SOURCE, sources)
         return scores, notes + unknown_notes(TARGET, references, predicted=True)
@@ -482,7 +482,7 @@ class Translation(Seq2SeqTask):
             yield {**pair, **prediction.to_dict(), "scores": scores}
 
 
-def subword_dropout(tokenizers: Mapping[str, Tokenizer], p: float, seed: int) -> Vary:
+def subword_dropout(tokenizers: Mapping[str, Tokenizer], p: float, seed: int) -> Augmenter:
     """Split texts into other subwords in every epoch, as a function of (seed, epoch, sample, column).
 
     Args:

@@ -14,7 +14,7 @@ from heedful.recipes.problems import validate
 from heedful.recipes.schema import Recipe
 from heedful.recipes.trees import Tree
 from heedful.tasks.inputs.images import ImageReader
-from heedful.tasks.pretrained import HEADS, MappedWeights, WarmStart, image_reader_of, starting_model
+from heedful.tasks.pretrained import HEADS, MappedWeights, WarmStart, start_image_reader, start_model_kind
 
 VISION = "vision"
 """The kind of the other model."""
@@ -52,11 +52,11 @@ class CaptionerFromViT(WarmStart):
 
     def weights(self, recipe: Recipe, tensors: Mapping[str, Tensor]) -> MappedWeights:
         """The weights of a ViT become those of the encoder."""
-        if starting_model(recipe) != VISION:
+        if start_model_kind(recipe) != VISION:
             return MappedWeights(tensors)
         assert isinstance(recipe, ReadsImages)
         ours = recipe.reader
-        theirs = image_reader_of(recipe, ours.size, ours.channels)
+        theirs = start_image_reader(recipe, ours.size, ours.channels)
         assert theirs is not None
         return encoder_weights(tensors, theirs, ours)
 
@@ -106,11 +106,11 @@ def encoder_weights(tensors: Mapping[str, Tensor], theirs: ImageReader, ours: Im
     if CLASS_TOKEN in tensors:
         renamed[POSITIONS] = renamed[POSITIONS][1:]
         left = ["the class token and its place", *left]
-    renamed[WEIGHT], renamed[BIAS] = reread(renamed[WEIGHT], renamed[BIAS], theirs, ours)
+    renamed[WEIGHT], renamed[BIAS] = convert_projection(renamed[WEIGHT], renamed[BIAS], theirs, ours)
     return MappedWeights(renamed, new_parts=("target_embedding.", "decoder."), left=tuple(left))
 
 
-def reread(
+def convert_projection(
     weight: Float[Tensor, "d n"], bias: Float[Tensor, " d"], theirs: ImageReader, ours: ImageReader
 ) -> tuple[Float[Tensor, "d n"], Float[Tensor, " d"]]:
     """Return a projection of patches that maps our numbers to what the old one made of theirs.

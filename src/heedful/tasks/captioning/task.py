@@ -31,7 +31,7 @@ from heedful.tasks.base import Columns, Log, PreparedData, Rows, TaskInfo
 from heedful.tasks.captioning.from_vit import CaptionerFromViT
 from heedful.tasks.generation.sequence_formats import ImageAndCaption
 from heedful.tasks.generation.text_generation import Captioner
-from heedful.tasks.inputs.images import LEFT_OUT, LEVELS, ImageReader
+from heedful.tasks.inputs.images import DROP_HINT, LEVELS, ImageReader
 from heedful.tasks.inputs.processor import TaskProcessor
 from heedful.tasks.inputs.texts import encoded, synthetic_ids, unknown_notes
 from heedful.tasks.metrics.score import Score
@@ -44,15 +44,15 @@ from heedful.tasks.metrics.translation import (
 )
 from heedful.tasks.model_input import AnswerOptions, ModelInput, patches_axis
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
-from heedful.tasks.pretrained import fill_vectors, own_tokenizer
+from heedful.tasks.pretrained import fill_vectors, load_or_train_tokenizer
 from heedful.tasks.seq2seq import (
     REFERENCES,
+    Augmenter,
     LanguageConfig,
     Seq2SeqRecipe,
     Seq2SeqTask,
-    Vary,
     left_out_notes,
-    likelihood_of,
+    reference_likelihood,
     reference_record,
     references_of,
 )
@@ -146,7 +146,7 @@ class CaptioningRecipe(Seq2SeqRecipe):
         return ImageReader(self.model.image_size, n, mean=(0.5,) * n, std=(0.5,) * n)
 
     @property
-    def pairing(self) -> ImageAndCaption:
+    def sequence_format(self) -> ImageAndCaption:
         """How an image and its caption are presented to the model."""
         return ImageAndCaption(self.reader, self.model.grid, self.model.longest)
 
@@ -206,7 +206,9 @@ class Captioning(Seq2SeqTask):
     def make_processor(self, rows: Rows) -> CaptionProcessor:
         """A tokenizer for the captions; that of the run it starts from, if it is a captioner's."""
         captions = (row.row[CAPTION] for row in rows())
-        return CaptionProcessor(own_tokenizer(self.recipe, self.recipe.tokenizer, CAPTION, captions))
+        return CaptionProcessor(
+            load_or_train_tokenizer(self.recipe, self.recipe.tokenizer, CAPTION, captions)
+        )
 
     def new_report(self) -> DataReport:
         """Counts unknown tokens."""
@@ -230,7 +232,7 @@ class Captioning(Seq2SeqTask):
                 if not self.drops_unreadable:
                     # An image without a name of its own is called by its row.
                     where = "" if str(image) == str(row.where) else f"{row.where}: "
-                    raise DataError(f"{where}{error} ({LEFT_OUT})") from None
+                    raise DataError(f"{where}{error} ({DROP_HINT})") from None
                 report.rows += 1
                 report.drop("unreadable", row.where)
                 continue
@@ -244,13 +246,13 @@ class Captioning(Seq2SeqTask):
         """Fill in pretrained word vectors, if the recipe names some."""
         fill_vectors(self.recipe, {CAPTION: self.processor.caption}, model, log)
 
-    def vary(self) -> Vary:
+    def augmenter(self) -> Augmenter:
         """Images are changed as the recipe says; each of several captions has its own change."""
-        return augmenting(self.recipe.augmentation, self.recipe.reader, self.recipe.training.seed)
+        return image_augmenter(self.recipe.augmentation, self.recipe.reader, self.recipe.training.seed)
 
     def validation_rows(self, data: PreparedData) -> list[Row]:
         """Each image once, with all of its captions."""
-        images = by_image(LocatedRow(row, Location("")) for row in data.valid_rows)
+        images = group_by_image(LocatedRow(row, Location("")) for row in data.valid_rows)
         return [row.row for row in images if row.row[CAPTION]]
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
@@ -258,7 +260,7 @@ class Captioning(Seq2SeqTask):
         draw, reader = np.random.default_rng(0), self.recipe.reader
         images = draw.integers(LEVELS, size=(n, reader.channels * reader.size**2))
         captions = synthetic_ids(draw, sizes[-1], n, length - 1)  # a start token is added
-        return self.recipe.pairing.collate(list(images), captions)
+        return self.recipe.sequence_format.collate(list(images), captions)
 
     def predictor(
         self,
@@ -268,17 +270,19 @@ class Captioning(Seq2SeqTask):
         options: PredictOptions = DEFAULT_OPTIONS,
     ) -> Captioner:
         """Captions images."""
-        pairing, decoding = self.recipe.pairing, decoding or self.recipe.decoding
-        return Captioner(model, self.processor.caption, decoding, pairing, options, inference=inference)
+        sequence_format, decoding = self.recipe.sequence_format, decoding or self.recipe.decoding
+        return Captioner(
+            model, self.processor.caption, decoding, sequence_format, options, inference=inference
+        )
 
     def model_input(
         self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare an image and its caption."""
-        pairing, tokenizer = self.recipe.pairing, self.processor.caption
-        pixels = pairing.reader.pixels(LazyImage.of(given))
-        answer, target = self.answer_and_ids(tokenizer, pairing.n_tokens, options, predict)
-        axis = patches_axis(pairing.grid, 0, pixels)
+        sequence_format, tokenizer = self.recipe.sequence_format, self.processor.caption
+        pixels = sequence_format.reader.pixels(LazyImage.of(given))
+        answer, target = self.answer_and_ids(tokenizer, sequence_format.n_tokens, options, predict)
+        axis = patches_axis(sequence_format.grid, 0, pixels)
         return self.encoder_decoder_input(model, pixels.reshape(-1), axis, tokenizer, target, answer)
 
     def source_from(self, files: Sequence[Path]) -> CaptionedFolderSource | OwnTable:
@@ -301,7 +305,7 @@ class Captioning(Seq2SeqTask):
         Raises:
             DataError: if an image has no caption and is not to be left out.
         """
-        images: list[Any] = by_image(rows)[:limit]
+        images: list[Any] = group_by_image(rows)[:limit]
         if not images:
             return [], {}
         check_language(self.recipe.evaluation.language)
@@ -337,12 +341,12 @@ class Captioning(Seq2SeqTask):
 
     def _likelihood(self, model: Model, images: Sequence[LazyImage], captions: EncodedTexts) -> list[Score]:
         """Of every caption, given its image."""
-        pairing = self.recipe.pairing
+        sequence_format = self.recipe.sequence_format
 
         def read(part: Sequence[int]) -> list[np.ndarray]:
-            return [pairing.reader.pixels(images[i]).reshape(-1) for i in part]
+            return [sequence_format.reader.pixels(images[i]).reshape(-1) for i in part]
 
-        return likelihood_of(model, pairing, read, captions)
+        return reference_likelihood(model, sequence_format, read, captions)
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
@@ -356,7 +360,7 @@ class Captioning(Seq2SeqTask):
             yield {**record, **prediction.to_dict(), "scores": scores}
 
 
-def by_image(rows: Iterable[LocatedRow[Row]]) -> list[LocatedRow[Row]]:
+def group_by_image(rows: Iterable[LocatedRow[Row]]) -> list[LocatedRow[Row]]:
     """A row for each image, where its first one is, with the list of all its captions but empty ones."""
     images: dict[Path | bytes, LocatedRow[Row]] = {}
     for row, where in rows:
@@ -366,7 +370,7 @@ def by_image(rows: Iterable[LocatedRow[Row]]) -> list[LocatedRow[Row]]:
     return [*images.values()]
 
 
-def augmenting(how: Augmentation, reader: ImageReader, seed: int) -> Vary:
+def image_augmenter(how: Augmentation, reader: ImageReader, seed: int) -> Augmenter:
     """What becomes of an image is a function of (seed, epoch, sample); each of several captions has its own.
 
     Args:
@@ -376,11 +380,11 @@ def augmenting(how: Augmentation, reader: ImageReader, seed: int) -> Vary:
     """
     shape = (-1, reader.channels, reader.size, reader.size)
 
-    def vary(column: str, ids: Sequence[Ids], samples: Sequence[int], epoch: int) -> list[Ids]:
+    def augmenter(column: str, ids: Sequence[Ids], samples: Sequence[int], epoch: int) -> list[Ids]:
         if column != IMAGE:
             return list(ids)
         pixels = np.stack(ids).reshape(shape)
         changed = augmented(pixels, samples, how, seed=seed, epoch=epoch, fill=reader.middle)
         return list(changed.reshape(len(changed), -1))
 
-    return vary
+    return augmenter

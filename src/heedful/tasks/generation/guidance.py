@@ -22,7 +22,7 @@ from heedful.objectives.guided import DecoderStep
 from heedful.tasks.inputs.processor import COLUMNS, SOURCE, TARGET, Tokenizers
 from heedful.text.words import blank_words, word_places
 
-NOT_ALONE = "alignment not used: the tokens of the text are not those of its words"
+TOKENS_NOT_BY_WORD = "alignment not used: the tokens of the text are not those of its words"
 
 
 class GuidedConfig(Config):
@@ -105,14 +105,14 @@ def encode_linked(
             check_links(links, len(words[SOURCE][n]), len(words[TARGET][n]), f"{where}: {ALIGNMENT}")
             source, target = places[SOURCE][n], places[TARGET][n]
             if source is None or target is None:
-                report.note(NOT_ALONE, where)
+                report.note(TOKENS_NOT_BY_WORD, where)
                 pairs = []
             else:
-                pairs = between_ids(links, source, target)
+                pairs = links_between_ids(links, source, target)
             yield LocatedRow({**encoded[n].row, ALIGNMENT: pairs}, where)
 
 
-def between_ids(links: Links, source: list[int], target: list[int]) -> list[int]:
+def links_between_ids(links: Links, source: list[int], target: list[int]) -> list[int]:
     """Links between ids, target place and source place in turn, in order.
 
     Args:

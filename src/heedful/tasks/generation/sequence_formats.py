@@ -27,7 +27,7 @@ class SequenceFormat(Protocol):
         """A batch to train on."""
         ...
 
-    def scored(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
+    def collate_scored(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
         """A batch whose loss is that of the targets, and their end tokens, alone."""
         ...
 
@@ -60,7 +60,7 @@ class EncoderDecoderFormat:
         """Teacher forcing."""
         return Batch.teacher_forced(sources, targets, start=SPECIALS.start, end=SPECIALS.end, samples=samples)
 
-    def scored(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
+    def collate_scored(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
         """The same."""
         return self.collate(sources, targets)
 
@@ -81,7 +81,7 @@ class EncoderDecoderFormat:
         return self.longest
 
 
-TWO_SIDES = EncoderDecoderFormat()
+ENCODER_DECODER = EncoderDecoderFormat()
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class ConcatenatedFormat:
         """One text of both."""
         return self._batch(sources, targets, self.answers_only, samples)
 
-    def scored(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
+    def collate_scored(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
         """One text of both; the loss is that of the target."""
         return self._batch(sources, targets, True)
 
@@ -165,7 +165,7 @@ class ImageAndCaption:
         batch = Batch.teacher_forced(None, targets, start=SPECIALS.start, end=SPECIALS.end, samples=samples)
         return replace(batch, source=self.images(sources))
 
-    def scored(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
+    def collate_scored(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
         """The same."""
         return self.collate(sources, targets)
 

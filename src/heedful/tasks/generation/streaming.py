@@ -26,7 +26,7 @@ Pieces = Generator[str, None, Prediction]
 
 
 @dataclass(frozen=True)
-class Spelling:
+class Detokenizer:
     """Conversion of generated tokens to text.
 
     Args:
@@ -64,27 +64,27 @@ class IncrementalText:
     """Passes on the text of one prediction while its tokens are generated.
 
     No half characters are passed on, and nothing that may still change. The cost is linear in the length of
-    the text: its certain part is dropped if the spelling is local; if not, the whole text is needed each
+    the text: its certain part is dropped if the detokenizer is local; if not, the whole text is needed each
     time, and a long text is only decoded again when it has grown by a sixteenth.
 
     Args:
-        spelling: how tokens become text.
+        detokenizer: how tokens become text.
         on_text: called with each piece.
     """
 
     _SHORT = 512
     """Up to so many characters, a text is passed on after every token, however it is spelled."""
 
-    def __init__(self, spelling: Spelling, on_text: OnText) -> None:
-        self.spelling, self.on_text = spelling, on_text
+    def __init__(self, detokenizer: Detokenizer, on_text: OnText) -> None:
+        self.detokenizer, self.on_text = detokenizer, on_text
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._begun, self._parts, self._size, self._due, self._emitted = spelling.begun, [""], 0, 0, 0
+        self._begun, self._parts, self._size, self._due, self._emitted = detokenizer.begun, [""], 0, 0, 0
 
     def __call__(self, sentence: int, token: int) -> None:
         """Add the next token (`heedful.decoding.protocol.OnToken`)."""
         if sentence:
             raise ValueError("only one answer can be streamed at a time")
-        (spelled,) = self.spelling.tokenizer.spelled([token], begun=self._begun)
+        (spelled,) = self.detokenizer.tokenizer.spelled([token], begun=self._begun)
         self._begun = True
         self._add(self._decoder.decode(spelled))
         if self._size < self._due:
@@ -92,16 +92,16 @@ class IncrementalText:
             return
         self._due = self._size + self._size // 16 if self._size > self._SHORT else 0
         text = self._text()
-        certain = self.spelling.certain(text)
+        certain = self.detokenizer.certain(text)
         self._emit(certain)
-        if self.spelling.is_local:
+        if self.detokenizer.is_local:
             rest = text[len(certain) :]
             self._parts, self._size, self._emitted = [rest], len(rest), 0
 
     def end(self) -> None:
         """Pass on the rest of the text, after the last token."""
         self._add(self._decoder.decode(b"", final=True))
-        self._emit(self.spelling.undo(self._text()))
+        self._emit(self.detokenizer.undo(self._text()))
 
     def _add(self, text: str) -> None:
         self._parts.append(text)
@@ -117,12 +117,12 @@ class IncrementalText:
 
 
 @contextmanager
-def streamed(spelling: Spelling, on_text: OnText | None) -> Iterator[OnToken | None]:
+def streamed(detokenizer: Detokenizer, on_text: OnText | None) -> Iterator[OnToken | None]:
     """Yield the function that a decoder calls for each token so that ``on_text`` gets all text, or None."""
     if on_text is None:
         yield None
         return
-    text = IncrementalText(spelling, on_text)
+    text = IncrementalText(detokenizer, on_text)
     yield text
     text.end()
 

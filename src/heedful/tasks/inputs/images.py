@@ -14,7 +14,7 @@ from heedful.typing import JsonObject
 
 LEVELS = 256
 
-LEFT_OUT = "`unreadable: drop` leaves such rows out"
+DROP_HINT = "`unreadable: drop` leaves such rows out"
 """What can be done about an image that cannot be read."""
 
 
@@ -36,7 +36,7 @@ class ImageReader:
     first: str = ""
 
     @classmethod
-    def measured(
+    def from_images(
         cls, images: Iterable[LazyImage], size: int, channels: int, *, drop: bool = False
     ) -> "ImageReader":
         """A reader with the mean and standard deviation of these images.
@@ -59,7 +59,7 @@ class ImageReader:
                 pixels = image.pixels(size, channels)
             except DataError as error:
                 if not drop:
-                    raise DataError(f"{error} ({LEFT_OUT})") from None
+                    raise DataError(f"{error} ({DROP_HINT})") from None
                 continue
             for channel, plane in enumerate(pixels):
                 counts[channel] += np.bincount(plane.reshape(-1), minlength=LEVELS)

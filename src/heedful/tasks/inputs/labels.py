@@ -48,7 +48,7 @@ class LabelsConfig(Config):
         return self
 
 
-def label_of(row: LocatedRow[Row]) -> tuple[str, Location]:
+def located_label(row: LocatedRow[Row]) -> tuple[str, Location]:
     """Return the label of a row, and the location of the row."""
     return row.row[LABEL], row.where
 
@@ -95,7 +95,7 @@ def _numbers(labels: Labels) -> dict[str, int]:
     return {label: number for number, label in enumerate(labels)}
 
 
-def number_of(label: str, labels: Labels, where: Location, name: str = LABEL) -> int:
+def label_index(label: str, labels: Labels, where: Location, name: str = LABEL) -> int:
     """The number of a label, which messages call ``name``.
 
     Raises:
@@ -139,7 +139,7 @@ class UnknownLabels:
         counts = Counter(label for label, _ in every if label in first)
         if every and counts.total() == len(every):
             label, where = every[0]
-            number_of(label, known, where, name)
+            label_index(label, known, where, name)
         return cls(counts, first, known)
 
     @property
@@ -184,7 +184,7 @@ def label_scores(
     rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction], known: Labels
 ) -> tuple[list[Score], list[str]]:
     """Accuracy and F1 of predicted labels, and notes about labels that training has not seen."""
-    unknown = UnknownLabels.among(map(label_of, rows), known)
+    unknown = UnknownLabels.among(map(located_label, rows), known)
     right = [row.row[LABEL] for row in rows]
     scores = classification_scores([p.text for p in predictions], right, (*known, *unknown.labels)).values()
     return unknown.counted_in(scores), unknown.notes()

@@ -54,16 +54,16 @@ class Template:
         return 1 + n_texts if self.used else 0
 
 
-WITH_CLASS = Template(SPECIALS.classify, SPECIALS.separate)
+CLASS_TEMPLATE = Template(SPECIALS.classify, SPECIALS.separate)
 """``<cls> a <sep> b <sep>`` (Devlin et al. 2019, figure 2)."""
 
-AS_DOCUMENTS = Template(SPECIALS.end, SPECIALS.end)
+DOCUMENT_TEMPLATE = Template(SPECIALS.end, SPECIALS.end)
 """``</s> a </s> b </s>``: as documents lie in running text, so a language model knows all tokens of it.
 
 Radford et al. 2018 (section 3.3) use newly initialised tokens for start, delimiter and end.
 """
 
-BARE = Template(SPECIALS.end, SPECIALS.end, used=False)
+BARE_TEMPLATE = Template(SPECIALS.end, SPECIALS.end, used=False)
 """``a``: the tokens of one text alone, as GPT-2's classifiers in other libraries read them."""
 
 
@@ -95,7 +95,7 @@ def synthetic_ids(draw: np.random.Generator, vocab_size: int, n: int, length: in
     return [draw.integers(len(SPECIALS), vocab_size, n_ids) for n_ids in lengths]
 
 
-def fitted(texts: Sequence[Ids], longest: int, template: Template = WITH_CLASS) -> list[Ids]:
+def truncate(texts: Sequence[Ids], longest: int, template: Template = CLASS_TEMPLATE) -> list[Ids]:
     """The texts cut, the longer one first, so that they and their special tokens are ``longest`` together."""
     most = longest - template.n_specials(len(texts))
     kept = [len(text) for text in texts]
@@ -139,8 +139,8 @@ class TemplateLimit:
         return None if n <= self.most else f"{self._named} has {n} tokens, more than {self._said}"
 
     def cut(self, row: EncodedRow) -> EncodedRow:
-        """As `fitted` does it."""
-        texts: Any = fitted([row[column] for column in self.columns], self.longest, self.template)
+        """As `truncate` does it."""
+        texts: Any = truncate([row[column] for column in self.columns], self.longest, self.template)
         return {**row, **dict(zip(self.columns, texts, strict=True))}
 
     @property
@@ -173,7 +173,7 @@ def run_on_texts(
     head: Callable[[Tensor, nn.ModuleDict, Layout], Tensor],
     *,
     longest: int,
-    template: Template = WITH_CLASS,
+    template: Template = CLASS_TEMPLATE,
     progress: Progress = lambda n: None,
 ) -> list[TextOutput]:
     """Apply a model to texts or pairs of texts, neighbours in length together.
@@ -191,8 +191,8 @@ def run_on_texts(
     n_tokens = [sum(map(len, parts)) + template.n_specials(len(parts)) for parts in ids]
     outputs, device = [TextOutput(torch.zeros(0))] * len(ids), next(model.parameters()).device
     lengths = {i: min(max(n, 1), longest) for i, n in enumerate(n_tokens)}
-    for group in longest_first(lengths, BUDGET):
-        batch = template([fitted(ids[i], longest, template) for i in group]).to(device)
+    for group in group_by_length(lengths, BUDGET):
+        batch = template([truncate(ids[i], longest, template) for i in group]).to(device)
         rows = head(model(batch.inputs), model.heads, batch.inputs.layout).cpu()
         for i, row in zip(group, rows, strict=True):
             most = longest - template.n_specials(len(inputs[i]))
@@ -209,10 +209,10 @@ def _note(
     if n_tokens == 0:
         return "the input is empty", 0
     cut = f"cut from {n_tokens} to {most} tokens" if n_tokens > most else None
-    return joined(cut, unknown_note(tokenizer, texts, ids)), max(0, n_tokens - most)
+    return join_notes(cut, unknown_note(tokenizer, texts, ids)), max(0, n_tokens - most)
 
 
-def longest_first(
+def group_by_length(
     lengths: Mapping[int, int], budget: int, cost: Callable[[int], int] = lambda n: n
 ) -> Iterator[list[int]]:
     """Yield the keys of ``lengths`` in groups that are read together, longest first.
@@ -270,7 +270,7 @@ def unknown_notes(side: str, rows: EncodedTexts, *, predicted: bool = False) -> 
     return counted_notes(rows.tokenizer, side, counts, rows.texts, predicted=predicted)
 
 
-def unknown_in(tokenizer: Tokenizer, rows: Sequence[Mapping[str, str]]) -> list[str]:
+def unknown_notes_by_column(tokenizer: Tokenizer, rows: Sequence[Mapping[str, str]]) -> list[str]:
     """`unknown_notes` of each column of some rows of texts."""
     columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
     return [
@@ -296,7 +296,7 @@ def counted_notes(
     return [f"{note}; the perplexity counts them as <unk>, whatever they are" if predicted else note]
 
 
-def joined(*notes: str | None) -> str | None:
+def join_notes(*notes: str | None) -> str | None:
     """The notes about an input in one text, or None."""
     return "; ".join(note for note in notes if note) or None
 

@@ -12,7 +12,7 @@ from heedful.data.report import EncodedRow
 from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
 from heedful.nn.layout import Ids
-from heedful.tasks.inputs.texts import AS_DOCUMENTS, WITH_CLASS, Template
+from heedful.tasks.inputs.texts import CLASS_TEMPLATE, DOCUMENT_TEMPLATE, Template
 
 WORDS, TAGS = "words", "tags"
 
@@ -98,10 +98,10 @@ class WordTemplate:
         return batch.tagged([_at_last(own) for own in marks] if self.last else marks)
 
 
-BY_FIRST = WordTemplate(WITH_CLASS, last=False)
+TAG_AT_FIRST_TOKEN = WordTemplate(CLASS_TEMPLATE, last=False)
 """``<cls> a <sep>``, for a model in which each token attends to all others."""
 
-BY_LAST = WordTemplate(AS_DOCUMENTS, last=True)
+TAG_AT_LAST_TOKEN = WordTemplate(DOCUMENT_TEMPLATE, last=True)
 """``</s> a </s>``, for a model in which each token attends to those before it."""
 
 

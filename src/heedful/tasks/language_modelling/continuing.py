@@ -17,8 +17,8 @@ from heedful.models.base import Model
 from heedful.nn.layout import Tokens
 from heedful.nn.state import State
 from heedful.tasks.generation.generator import n_hypotheses
-from heedful.tasks.generation.streaming import OnText, Spelling, Streaming, streamed
-from heedful.tasks.inputs.texts import joined, longest_first, unknown_note
+from heedful.tasks.generation.streaming import Detokenizer, OnText, Streaming, streamed
+from heedful.tasks.inputs.texts import group_by_length, join_notes, unknown_note
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_text
 from heedful.text.parts import encode_long
 from heedful.text.tokenizer import Tokenizer
@@ -308,7 +308,7 @@ class Completer(Streaming):
         """Indices of prompts, longest first, cut into groups of bounded size."""
         width, new = n_hypotheses(self.decoding), self.limits.max_new_tokens
         lengths = {i: len(prompt) for i, prompt in enumerate(prompts)}
-        return longest_first(lengths, self.budget, lambda n: min(max(n, 1) + new, self.context) * width)
+        return group_by_length(lengths, self.budget, lambda n: min(max(n, 1) + new, self.context) * width)
 
     def _decode(
         self,
@@ -320,7 +320,7 @@ class Completer(Streaming):
         device = next(self.model.parameters()).device
         step = Continuation(self.inference.ready(), self.context, self.stops, specials.end, device)
         first = step.prefill([prompt or [specials.end] for prompt in prompts])
-        with streamed(self._spelling(prompts[0]), on_text) as on_token:
+        with streamed(self._detokenizer(prompts[0]), on_text) as on_token:
             request = Request(
                 first,
                 step.step,
@@ -332,15 +332,15 @@ class Completer(Streaming):
             )
             return decode(self.decoding, request)
 
-    def _spelling(self, prompt: Sequence[int]) -> Spelling:
+    def _detokenizer(self, prompt: Sequence[int]) -> Detokenizer:
         """Of the answer to a prompt."""
         stops = self.stops
-        return Spelling(self.tokenizer, stops.before, stops.certain, begun=bool(prompt), is_local=True)
+        return Detokenizer(self.tokenizer, stops.before, stops.certain, begun=bool(prompt), is_local=True)
 
     def _prediction(self, text: str, prompt: Sequence[int], hypotheses: Sequence[Hypothesis]) -> Prediction:
-        first, *others = [self._spelling(prompt).prediction(h) for h in hypotheses]
+        first, *others = [self._detokenizer(prompt).prediction(h) for h in hypotheses]
         unknown = unknown_note(self.tokenizer, [self.prefix + text], [prompt])
-        note, cut = joined(self._cut_note(len(prompt)), unknown), max(0, len(prompt) - self.context)
+        note, cut = join_notes(self._cut_note(len(prompt)), unknown), max(0, len(prompt) - self.context)
         return replace(first, alternatives=others, note=note, cut=cut)
 
     def _cut_note(self, n: int) -> str | None:

@@ -28,12 +28,19 @@ from heedful.models.base import Model
 from heedful.models.language_model import LanguageModelConfig
 from heedful.recipes import schema
 from heedful.tasks.base import Columns, PreparedData, TaskInfo
-from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict, means, micro_batch, perplexity
+from heedful.tasks.evaluation import (
+    Evaluation,
+    EvaluationOptions,
+    Predict,
+    mean_terms,
+    micro_batch_tokens,
+    perplexity,
+)
 from heedful.tasks.generation.generator import score_targets
 from heedful.tasks.inputs.texts import counted_notes
 from heedful.tasks.language_modelling.continuing import Completer, Limits, Stops, refuse_source
 from heedful.tasks.metrics.likelihood import Likelihood, count_words
-from heedful.tasks.metrics.loads import counting
+from heedful.tasks.metrics.loads import count_expert_loads
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput, running_text_input
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
@@ -172,8 +179,8 @@ class LanguageModelling(RunningTextTask):
         n = min(len(ids), self.recipe.validation.tokens or len(ids))
 
         def validate(model: nn.Module) -> Mapping[str, float]:
-            windows = window_batches(ids, n, context, context, micro_batch(self.recipe))
-            terms = means(module, (batch for batch, _ in windows))
+            windows = window_batches(ids, n, context, context, micro_batch_tokens(self.recipe))
+            terms = mean_terms(module, (batch for batch, _ in windows))
             return {"loss": terms["token"], "perplexity": perplexity(terms["nll"])}
 
         return validate
@@ -286,7 +293,7 @@ class LanguageModelling(RunningTextTask):
         sizes = [sum(map(count, texts)) for count in (lambda text: len(text.encode()), len, count_words)]
         scores: list[Score] = []
         for step in sorted({context, stride}, reverse=True):
-            with counting(model) as loads:
+            with count_expert_loads(model) as loads:
                 log_probs = read(model, ids, context, step)
             likelihood = Likelihood(-float(log_probs.sum()), len(ids), *sizes)
             signature = f"context:{context}|stride:{step}"

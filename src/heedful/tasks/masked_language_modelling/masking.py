@@ -1,6 +1,6 @@
 """Masked language modelling: hidden tokens of running text are predicted, and masks in texts are filled.
 
-text -> token ids, documents end to end -> `Windows` -> hidden tokens -> model -> loss     `Maskings`
+text -> token ids, documents end to end -> `Windows` -> hidden tokens -> model -> loss     `MaskedBatches`
 text with masks -> token ids -> hidden states -> ids for the masks -> text                `MaskFiller.predict`
 (or two texts, with the probability that the second follows the first)
 """
@@ -22,7 +22,7 @@ from heedful.errors import RequestError, WorkError
 from heedful.models.base import Model
 from heedful.nn.layout import Tokens
 from heedful.objectives.classification import class_logits
-from heedful.tasks.inputs.texts import WITH_CLASS, fitted, joined, longest_first, unknown_note
+from heedful.tasks.inputs.texts import CLASS_TEMPLATE, group_by_length, join_notes, truncate, unknown_note
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_texts
 from heedful.text.parts import around_masks
 from heedful.text.sentences import SentenceSigns
@@ -32,17 +32,17 @@ from heedful.text.tokenizer import Tokenizer
 MASK = "[MASK]"
 """The default text for a mask in an input."""
 
-BETWEEN = "\t"
+PAIR_SEPARATOR = "\t"
 """Separates the two texts of a pair."""
 
 # Tokens that are read together: of the rectangle [texts, longest].
 BUDGET = 8192
 
-FOLLOWS, STRANGE = 0, 1
+FOLLOWS, UNRELATED = 0, 1
 """Classes of pairs: the second text follows the first, or comes from elsewhere (BERT's numbers)."""
 
 
-class Maskings:
+class MaskedBatches:
     """Batches of windows of running text, with tokens hidden, as pairs or as they are.
 
     A window has the class token before it and a separator after it. Pairs are made as by Devlin et al. 2019
@@ -121,7 +121,7 @@ class Maskings:
         cut = int(cuts[draw.below(len(cuts))]) if len(cuts) else 1 + draw.below(length - 1)
         second, kind = (start + cut) % size, FOLLOWS
         if draw.floats(1)[0] >= 0.5:
-            second, kind = self.sentences.elsewhere((second - 1) % size, draw), STRANGE
+            second, kind = self.sentences.elsewhere((second - 1) % size, draw), UNRELATED
         return [self._stretch(start, cut), self._stretch(second, length - cut)], kind
 
     def _stretch(self, start: int, length: int) -> NDArray[np.int64]:
@@ -173,7 +173,7 @@ class MaskedTexts:
     @property
     def note(self) -> str | None:
         """Whether it was cut, and what is unknown."""
-        return joined(f"cut by {self.n_cut} tokens" if self.n_cut else None, self.unknown)
+        return join_notes(f"cut by {self.n_cut} tokens" if self.n_cut else None, self.unknown)
 
 
 class MaskFiller:
@@ -219,12 +219,12 @@ class MaskFiller:
         texts = [as_texts(given) for given in inputs]
         masked = [self.masked(own) for own in texts]
         results = [
-            Prediction(BETWEEN.join(own), note=self._unfilled(own, ids), cut=ids.n_cut)
+            Prediction(PAIR_SEPARATOR.join(own), note=self._unfilled(own, ids), cut=ids.n_cut)
             for own, ids in zip(texts, masked, strict=True)
         ]
         for group in self._groups(masked):
             some = [masked[i] for i in group]
-            tokens = as_read(some).to(self.device)
+            tokens = input_tokens(some).to(self.device)
             hidden = self.model(tokens)
             log_probs = self._log_probs(tokens, hidden, some)
             follows = self._follows(tokens, hidden) if any(map(self._is_judged, some)) else ()
@@ -256,7 +256,7 @@ class MaskFiller:
         """The ids of a text or a pair, cut where they are too long."""
         around = [around_masks(self.tokenizer, text.split(self.mask)) for text in texts]
         whole = [_with_masks(own.parts) for own in around]
-        kept = [list(ids) for ids in fitted(whole, self.longest)]
+        kept = [list(ids) for ids in truncate(whole, self.longest)]
         # No text spells a special token, so all masks are those of the input; the first ones are kept.
         spaced = [own.spaced[: ids.count(SPECIALS.mask)] for own, ids in zip(around, kept, strict=True)]
         n_cut = sum(map(len, whole)) - sum(map(len, kept))
@@ -275,11 +275,11 @@ class MaskFiller:
     def _groups(self, masked: Sequence[MaskedTexts]) -> Iterator[list[int]]:
         """Indices of what is asked something, longest first, cut into groups of bounded size."""
         lengths = {
-            i: sum(map(len, own.texts)) + WITH_CLASS.n_specials(len(own.texts))
+            i: sum(map(len, own.texts)) + CLASS_TEMPLATE.n_specials(len(own.texts))
             for i, own in enumerate(masked)
             if own.n_masks or self._is_judged(own)
         }
-        return longest_first(lengths, self.budget)
+        return group_by_length(lengths, self.budget)
 
     def _prediction(self, text: MaskedTexts, log_probs: Tensor) -> Prediction:
         values, numbers = log_probs.sort(dim=-1, descending=True, stable=True)
@@ -306,7 +306,7 @@ class MaskFiller:
         fillings = iter(chosen)
         texts = [[next(fillings) if i == SPECIALS.mask else i for i in ids] for ids in text.texts]
         return Prediction(
-            BETWEEN.join(self.tokenizer.decode(ids) for ids in texts),
+            PAIR_SEPARATOR.join(self.tokenizer.decode(ids) for ids in texts),
             score,
             self.tokenizer.tokens(chosen),
             log_probs,
@@ -314,9 +314,9 @@ class MaskFiller:
         )
 
 
-def as_read(group: Sequence[MaskedTexts]) -> Tokens:
+def input_tokens(group: Sequence[MaskedTexts]) -> Tokens:
     """Texts and pairs as the model reads them."""
-    inputs = WITH_CLASS([masked.texts for masked in group]).inputs
+    inputs = CLASS_TEMPLATE([masked.texts for masked in group]).inputs
     assert isinstance(inputs, Tokens)
     return inputs
 

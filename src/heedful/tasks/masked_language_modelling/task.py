@@ -1,6 +1,6 @@
 """Masked language modelling: hidden tokens of running text are predicted, and masks in texts are filled.
 
-text -> token ids, documents end to end -> windows with hidden tokens -> model -> loss    `Maskings`
+text -> token ids, documents end to end -> windows with hidden tokens -> model -> loss    `MaskedBatches`
 text with masks -> token ids -> hidden states -> ids for the masks -> text                `MaskFiller`
 """
 
@@ -41,9 +41,9 @@ from heedful.tasks.inputs.processor import TextProcessor
 from heedful.tasks.inputs.texts import PAIR, counted_notes
 from heedful.tasks.masked_language_modelling.masking import (
     WITHOUT_WORDS,
+    MaskedBatches,
     MaskFiller,
-    Maskings,
-    as_read,
+    input_tokens,
     word_beginnings,
 )
 from heedful.tasks.metrics.score import Score
@@ -209,10 +209,10 @@ class MaskedLanguageModelling(RunningTextTask):
             parts.append(SequenceClass(head="next"))
         return Several(*parts)
 
-    def batches(self, store: TokenStore, *, training: bool) -> Maskings:
+    def batches(self, store: TokenStore, *, training: bool) -> MaskedBatches:
         """Windows of the stream; in every epoch of training other tokens are hidden."""
         seed = self.recipe.training.seed if training else 0
-        return maskings(self.recipe, self.processor, store.stream(TEXT), seed=seed)
+        return masked_batches(self.recipe, self.processor, store.stream(TEXT), seed=seed)
 
     def validation_metrics(self, terms: Mapping[str, float]) -> Mapping[str, float]:
         """Loss and perplexity of hidden tokens."""
@@ -225,7 +225,7 @@ class MaskedLanguageModelling(RunningTextTask):
         ids = draw.integers(len(SPECIALS), sizes[0], n * recipe.model.max_length)
         masking = _hiding(recipe, sizes[0], draw.random(sizes[0]) < 0.7)
         signs = SentenceSigns.made_up(sizes[0]) if recipe.task.next_sentence else None
-        make = Maskings(ids, recipe.model.max_length, masking, signs=signs, seed=0)
+        make = MaskedBatches(ids, recipe.model.max_length, masking, signs=signs, seed=0)
         return make(range(n), 0)
 
     def predictor(
@@ -258,7 +258,7 @@ class MaskedLanguageModelling(RunningTextTask):
         masked = self._filler(model).masked(self.texts_in(given))
         refuse_empty(*masked.texts)
         answer = predict()
-        inputs = as_read([masked])
+        inputs = input_tokens([masked])
         places = (inputs.ids == SPECIALS.mask).nonzero().flatten()
         batch = Batch(inputs, torch.tensor(answer.ids, dtype=torch.int64), rows=places)
         questions = Questions.of_tokens(model, tokenizer, batch, INPUT, places.tolist())
@@ -282,14 +282,14 @@ class MaskedLanguageModelling(RunningTextTask):
             DataError: if there is no text, or no token that can be hidden.
         """
         ids, report = self.stream(split, islice(rows, options.limit))
-        make = maskings(self.recipe, self.processor, ids, seed=0)
+        make = masked_batches(self.recipe, self.processor, ids, seed=0)
         counts = self._counts(model, make, options)
         if not counts["tokens"]:
             raise DataError(f"{split}: no token can be hidden: all are unknown to the tokenizer")
         notes = counted_notes(self.processor.text, "", report.columns[TEXT])
         return Evaluation(split, self._scores(counts, make), notes=notes)
 
-    def _counts(self, model: Model, make: Maskings, options: EvaluationOptions) -> dict[str, float]:
+    def _counts(self, model: Model, make: MaskedBatches, options: EvaluationOptions) -> dict[str, float]:
         """Sums over all batches: of tokens and pairs, of those that are right, and of nats."""
         counts: Counter[str] = Counter()
         nats = {"nats": 0.0, "boundary nats": 0.0}
@@ -312,7 +312,7 @@ class MaskedLanguageModelling(RunningTextTask):
             options.progress(len(samples))
         return {**dict.fromkeys(("tokens", "boundary tokens", "pairs"), 0), **counts, **nats}
 
-    def _scores(self, counts: JsonMapping, make: Maskings) -> list[Score]:
+    def _scores(self, counts: JsonMapping, make: MaskedBatches) -> list[Score]:
         signature = _signature(self.recipe, make)
         of_tokenizer = f"{signature}|tok:{self.processor.fingerprint[:12]}"
         n = counts["tokens"]
@@ -329,12 +329,12 @@ class MaskedLanguageModelling(RunningTextTask):
         return scores
 
 
-def maskings(
+def masked_batches(
     recipe: MaskedLanguageModellingRecipe, processor: TextProcessor, ids: NDArray[np.integer], *, seed: int
-) -> Maskings:
+) -> MaskedBatches:
     """Batches of a stream of ids, as the recipe says."""
     signs = SentenceSigns.of(processor.text) if recipe.task.next_sentence else None
-    return Maskings(ids, recipe.model.max_length, _masking(recipe, processor), signs=signs, seed=seed)
+    return MaskedBatches(ids, recipe.model.max_length, _masking(recipe, processor), signs=signs, seed=seed)
 
 
 def _masking(recipe: MaskedLanguageModellingRecipe, processor: TextProcessor) -> Masking:
@@ -363,18 +363,18 @@ def _hiding(
     )
 
 
-def _signature(recipe: MaskedLanguageModellingRecipe, maskings: Maskings) -> str:
+def _signature(recipe: MaskedLanguageModellingRecipe, masked_batches: MaskedBatches) -> str:
     """What was hidden, and of which texts."""
     settings = recipe.objective
     hidden = f"hide:{settings.hide}"
     if settings.spans is not None:
         hidden += f"|span_p:{settings.span_p}|longest_span:{settings.longest_span}"
-    return f"{hidden}|rate:{settings.rate}|length:{recipe.model.max_length}|seed:0{_pairing(maskings)}"
+    return f"{hidden}|rate:{settings.rate}|length:{recipe.model.max_length}|seed:0{_pairing(masked_batches)}"
 
 
-def _pairing(maskings: Maskings) -> str:
+def _pairing(masked_batches: MaskedBatches) -> str:
     """How pairs were made, for the signature: nothing where there are none."""
-    if maskings.sentences is None:
+    if masked_batches.sentences is None:
         return ""
-    one = len(maskings.sentences.documents) == 1
+    one = len(masked_batches.sentences.documents) == 1
     return f"|pairs:sentences|strangers:{'same-document' if one else 'other-documents'}"

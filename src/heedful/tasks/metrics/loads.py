@@ -12,7 +12,7 @@ from heedful.tasks.metrics.score import Score
 
 
 @contextmanager
-def counting(model: nn.Module) -> Iterator[Callable[[], list[Score]]]:
+def count_expert_loads(model: nn.Module) -> Iterator[Callable[[], list[Score]]]:
     """Count the tokens of each expert while the model runs; yield a function that returns the loads so far.
 
     For each layer with n experts, T tokens that use k experts each, and c_i tokens that use expert i:

@@ -72,14 +72,14 @@ class Preparation:
     function: Callable[[str], str]
 
 
-AS_GIVEN = Preparation("none", lambda text: text)
+NO_PREPARATION = Preparation("none", lambda text: text)
 
 
 def tokenised_bleu(
     hypotheses: Sequence[str],
     references: References,
     *,
-    preparation: Preparation = AS_GIVEN,
+    preparation: Preparation = NO_PREPARATION,
     lowercase: bool = False,
 ) -> Score:
     """Compute BLEU on tokenised text, as papers before 2018 report it (Moses' multi-bleu).

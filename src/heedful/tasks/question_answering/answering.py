@@ -18,7 +18,7 @@ from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
 from heedful.models.base import Model
 from heedful.objectives.classification import answer_log_probs
-from heedful.tasks.inputs.texts import BUDGET, joined, longest_first, unknown_note
+from heedful.tasks.inputs.texts import BUDGET, group_by_length, join_notes, unknown_note
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_texts
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -159,7 +159,7 @@ class Answerer:
         windows = [window for i, pair in enumerate(tokens) for window in self._windows(i, *pair)]
         candidates: list[list[_Candidate]] = [[] for _ in inputs]
         nothing: list[list[float]] = [[] for _ in inputs]
-        for group in longest_first({i: window.length for i, window in enumerate(windows)}, self.budget):
+        for group in group_by_length({i: window.length for i, window in enumerate(windows)}, self.budget):
             some = [windows[i] for i in group]
             for window, log_probs in zip(some, self._log_probs(some), strict=True):
                 candidates[window.text] += self._best(window, log_probs)
@@ -167,7 +167,7 @@ class Answerer:
         self.progress(len(inputs))
         cuts = [max(0, len(question.ids) - self.windows.longest_question) for question, _ in tokens]
         notes = [
-            joined(
+            join_notes(
                 f"question cut from {len(own[0].ids)} to {len(own[0].ids) - cut} tokens" if cut else None,
                 unknown_note(self.tokenizer, pair, [text.ids for text in own]),
             )
@@ -214,7 +214,7 @@ class Answerer:
         self, texts: Sequence[str], candidates: list[_Candidate], nothing: list[float], unknown: str | None
     ) -> Answer:
         question, passage = texts
-        note = joined(None if question.strip() else "the question is empty", unknown)
+        note = join_notes(None if question.strip() else "the question is empty", unknown)
         # Neighbouring windows share tokens: the better of two equal stretches counts.
         ranked = {candidate.span: candidate for candidate in sorted(candidates)}
         best = sorted(ranked.values(), key=lambda candidate: -candidate.score)

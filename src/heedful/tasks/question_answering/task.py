@@ -27,7 +27,7 @@ from heedful.objectives.registry import Losses
 from heedful.recipes import schema
 from heedful.tasks.base import Columns, Rows, TaskInfo
 from heedful.tasks.inputs.processor import TextProcessor
-from heedful.tasks.inputs.texts import WITH_CLASS, unknown_in
+from heedful.tasks.inputs.texts import CLASS_TEMPLATE, unknown_notes_by_column
 from heedful.tasks.metrics.answering import answer_scores, is_exact, nearest, token_f1
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import (
@@ -143,7 +143,7 @@ class QuestionAnsweringRecipe(EncoderRecipe):
         return True
 
     @property
-    def cutting(self) -> Windows:
+    def passage_windows(self) -> Windows:
         """How questions and passages become sequences."""
         return Windows(self.model.max_length, self.windows.longest_question, self.windows.stride)
 
@@ -182,7 +182,7 @@ class AnswerBatches:
     """
 
     def __init__(self, store: TokenStore, windows: Windows, *, unanswerable: bool) -> None:
-        self.store, self.cutting = store, windows
+        self.store, self.passage_windows = store, windows
         every = [window for row in range(len(store)) for window in self._windows(row)]
         self.windows = [window for window in every if unanswerable or window.answer]
         if not self.windows:
@@ -195,7 +195,7 @@ class AnswerBatches:
         """The batch of some windows."""
         chosen = [self.windows[i] for i in samples]
         rows = self.store.gather([window.row for window in chosen])
-        questions = [ids[: self.cutting.longest_question] for ids in rows[QUESTION]]
+        questions = [ids[: self.passage_windows.longest_question] for ids in rows[QUESTION]]
         passages = [ids[w.first : w.last] for ids, w in zip(rows[PASSAGE], chosen, strict=True)]
         framed = Batch.with_special_tokens(
             list(zip(questions, passages, strict=True)),
@@ -208,7 +208,7 @@ class AnswerBatches:
     def _windows(self, row: int) -> Iterator[_Window]:
         ids = self.store[row]
         marked = np.flatnonzero(ids[ANSWER]).tolist()
-        for first, last in self.cutting.of(len(ids[QUESTION]), len(ids[PASSAGE])):
+        for first, last in self.passage_windows.of(len(ids[QUESTION]), len(ids[PASSAGE])):
             within = marked and first <= marked[0] and marked[-1] < last
             yield _Window(row, first, last, (marked[0] - first, marked[-1] - first) if within else None)
 
@@ -238,7 +238,7 @@ class QuestionAnswering(TextTask):
         shorter="lower model.max_length",
         options=("n_best",),
     )
-    answer = ANSWER
+    target_column = ANSWER
     validation_terms: ClassVar = {"loss": ANSWER, "accuracy": "correct"}
 
     recipe: QuestionAnsweringRecipe
@@ -270,7 +270,7 @@ class QuestionAnswering(TextTask):
                 span = "there is no answer"
             if not isinstance(span, str):
                 encoded = _encoded(self.processor.text, row, span)
-                if span is None or _is_held(recipe.cutting, encoded.row):
+                if span is None or _is_held(recipe.passage_windows, encoded.row):
                     yield encoded
                     continue
                 span = _TOO_LONG
@@ -284,13 +284,13 @@ class QuestionAnswering(TextTask):
         return [ColumnLimit(QUESTION, self.recipe.windows.longest_question, "windows.longest_question")]
 
     @property
-    def n_answers(self) -> int:
+    def n_target_ids(self) -> int:
         """A token is a part of the answer, or not."""
         return 2
 
     def batches(self, store: TokenStore, *, training: bool) -> AnswerBatches:
         """Windows of the passages."""
-        return AnswerBatches(store, self.recipe.cutting, unanswerable=self.recipe.task.unanswerable)
+        return AnswerBatches(store, self.recipe.passage_windows, unanswerable=self.recipe.task.unanswerable)
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Sequences that differ by a token or two in length; the last token is the answer."""
@@ -305,7 +305,7 @@ class QuestionAnswering(TextTask):
         answerer = Answerer(
             model,
             self.processor.text,
-            windows=self.recipe.cutting,
+            windows=self.recipe.passage_windows,
             longest_answer=answering.longest,
             threshold=answering.threshold if self.recipe.task.unanswerable else None,
             options=options,
@@ -318,7 +318,7 @@ class QuestionAnswering(TextTask):
         """Prepare a question and a passage; "no answer" starts and ends at the class token."""
         options.refuse_target(self.recipe.task.kind, "answers are spans of the passage")
         question, passage = self.texts_in(given)
-        tokenizer, windows = self.processor.text, self.recipe.cutting
+        tokenizer, windows = self.processor.text, self.recipe.passage_windows
         asked, read = spelled(tokenizer, question).ids, spelled(tokenizer, passage)
         refuse_empty(read.ids)
         n_windows = len(windows.of(len(asked), len(read.ids)))
@@ -330,7 +330,7 @@ class QuestionAnswering(TextTask):
         answer = predict()
         assert isinstance(answer, Answer)
         asked = asked[: windows.longest_question]
-        batch = WITH_CLASS([(asked, read.ids)])
+        batch = CLASS_TEMPLATE([(asked, read.ids)])
         start, end = answer.start, answer.end
         covering = None if start is None or end is None else read.covering((start, end))
         ends = (0, 0) if covering is None else tuple(len(asked) + 2 + place for place in covering)
@@ -351,7 +351,7 @@ class QuestionAnswering(TextTask):
         """Exact match and F1."""
         answers = [right_answers(row.row[ANSWER]) for row in rows]
         scores = answer_scores([p.text for p in predictions], answers)
-        return scores, unknown_in(self.processor.text, self.texts_of(rows))
+        return scores, unknown_notes_by_column(self.processor.text, self.texts_of(rows))
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
