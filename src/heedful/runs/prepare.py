@@ -110,7 +110,7 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     else:
         log(task.info.fitting if recipe.start is None else f"starting from {recipe.start.run}")
         with _naming("data.train"):
-            task.fit(lambda: rows_of(recipe, recipe.data.train, training=True))
+            task.fit_processor(lambda: rows_of(recipe, recipe.data.train, training=True))
         task.save(folder)
     key, n_ids = task.processor.fingerprint, task.n_ids()
     valid_rows: list[Row] = []

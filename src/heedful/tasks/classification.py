@@ -79,7 +79,7 @@ class Classification(WholeTextTask):
         unit="examples",
         evaluating="labelling",
         own_data=("table",),
-        shorter="lower model.max_length (language models: model.context)",
+        memory_advice="lower model.max_length (language models: model.context)",
         options=("n_best",),
     )
     validation_terms: ClassVar = {"loss": "class", "accuracy": "correct"}
@@ -87,12 +87,12 @@ class Classification(WholeTextTask):
     recipe: ClassificationRecipe
     processor: LabelProcessor
 
-    def sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
-        """With the number of labels; two if the recipe does not name them."""
+    def expected_sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
+        """Return the sizes with the number of labels; two if the recipe does not name them."""
         return (*vocab_sizes, len(self.recipe.task.labels or ()) or FEWEST_LABELS)
 
     def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
-        """A layer that computes the logits of the classes."""
+        """Return a layer that computes the logits of the classes."""
         return {"class": class_head(self.recipe.model.d_model, sizes[-1], self.recipe.model.dropout)}
 
     def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> LabelProcessor:
@@ -104,7 +104,7 @@ class Classification(WholeTextTask):
         return LabelProcessor(tokenizer, collect_labels(map(located_label, rows()), self.recipe.task.labels))
 
     def target_ids(self, row: LocatedRow[Row]) -> list[int]:
-        """The number of the label."""
+        """Return the number of the label."""
         return [label_index(row.row[LABEL], self.processor.labels, row.where)]
 
     @property
@@ -112,18 +112,18 @@ class Classification(WholeTextTask):
         """The number of labels."""
         return len(self.processor.labels)
 
-    def with_targets(self, batch: Batch, answers: Sequence[NDArray[np.integer]]) -> Batch:
-        """The batch with the numbers of the labels."""
-        return replace(batch, classes=torch.tensor([int(answer[0]) for answer in answers]))
+    def with_targets(self, batch: Batch, target_ids: Sequence[NDArray[np.integer]]) -> Batch:
+        """Return the batch with the numbers of the labels."""
+        return replace(batch, classes=torch.tensor([int(ids[0]) for ids in target_ids]))
 
     def initialise(self, model: nn.Module, log: Log) -> None:
-        """Log the labels, too."""
+        """Fill in word vectors, and log the labels."""
         super().initialise(model, log)
         log(f"{len(self.processor.labels)} labels: {first_labels(self.processor.labels)}")
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Texts that differ by a token or two in length."""
-        batch = synthetic_texts(sizes[0], n, length, len(self.texts), self.recipe.template)
+        batch = synthetic_texts(sizes[0], n, length, len(self.text_columns), self.recipe.template)
         return replace(batch, classes=torch.arange(n) % sizes[-1])
 
     def predict(
@@ -169,5 +169,5 @@ class Classification(WholeTextTask):
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> Iterator[JsonMapping]:
-        """The texts, the right label, the prediction and whether it is right."""
-        return label_records(rows, self.texts, predictions)
+        """Yield the texts, the target, the prediction and whether it is right."""
+        return label_records(rows, self.text_columns, predictions)

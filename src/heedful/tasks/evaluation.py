@@ -93,7 +93,7 @@ class ReadableRows:
         return [tally.line("dropped", reason) for reason, tally in self.dropped.items() if tally.count]
 
 
-def readable(
+def readable_rows(
     split: str,
     rows: Sequence[LocatedRow[Row]],
     predictions: Sequence[Prediction],

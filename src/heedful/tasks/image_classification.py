@@ -162,7 +162,7 @@ class ImageClassification(Task):
         unit="examples",
         evaluating="labelling",
         own_data=("folder", "table"),
-        shorter="take larger patches (model.patch_size) or smaller images (model.image_size)",
+        memory_advice="take larger patches (model.patch_size) or smaller images (model.image_size)",
         options=("n_best",),
         fitting="measuring the images",
         encoding="reading the images",
@@ -225,7 +225,7 @@ class ImageClassification(Task):
         """Levels of brightness, and labels."""
         return {IMAGE: LEVELS, LABEL: len(self.processor.labels)}
 
-    def sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
+    def expected_sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
         """The number of labels; two if the recipe does not name them."""
         return (len(self.recipe.task.labels or ()) or FEWEST_LABELS,)
 

@@ -194,7 +194,7 @@ class Tagging(TextTask):
         unit="words",
         evaluating="tagging",
         own_data=("table",),
-        shorter="lower model.max_length (language models: model.context)",
+        memory_advice="lower model.max_length (language models: model.context)",
     )
     target_column = TAGS
     validation_terms: ClassVar = {"loss": TAG, "accuracy": "correct"}
@@ -203,7 +203,7 @@ class Tagging(TextTask):
     processor: LabelProcessor
 
     @property
-    def texts(self) -> tuple[str, ...]:
+    def text_columns(self) -> tuple[str, ...]:
         """The words."""
         return (WORDS,)
 
@@ -212,7 +212,7 @@ class Tagging(TextTask):
         """Words and tags."""
         return Columns((WORDS, TAGS), (WORDS,), lists=(WORDS, TAGS), input_lists=True)
 
-    def sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
+    def expected_sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
         """With the number of tags, of which nothing is known before there are data."""
         return (*vocab_sizes, FEWEST_LABELS)
 
@@ -249,7 +249,7 @@ class Tagging(TextTask):
     def limits(self) -> Sequence[WordLimit]:
         """Long rows are read in stretches; a word is not."""
         recipe = self.recipe
-        return [WordLimit(recipe.max_text_tokens, f"{recipe.longest_key}={recipe.model.longest}")]
+        return [WordLimit(recipe.max_text_tokens, f"{recipe.max_length_key}={recipe.model.longest}")]
 
     @property
     def n_target_ids(self) -> int:

@@ -295,9 +295,9 @@ class Translation(Seq2SeqTask):
         unit="sentences",
         evaluating="translating",
         own_data=("data",),
-        shorter="set or lower data.filter.max_length",
+        memory_advice="set or lower data.filter.max_length",
         generates=True,
-        whole_rows=True,
+        unlimited_length=True,
     )
     warm_start = TranslationWarmStart()
     sides = COLUMNS

@@ -182,9 +182,9 @@ class Captioning(Seq2SeqTask):
         unit="sentences",
         evaluating="captioning",
         own_data=("folder", "table"),
-        shorter="set or lower data.filter.max_length",
+        memory_advice="set or lower data.filter.max_length",
         generates=True,
-        whole_rows=True,
+        unlimited_length=True,
         encoding="reading the images",
     )
     warm_start = CaptionerFromViT()

@@ -156,7 +156,7 @@ class LanguageModelling(RunningTextTask):
         unit="tokens",
         evaluating="reading",
         own_data=("text",),
-        shorter="lower model.context",
+        memory_advice="lower model.context",
         options=("max_new_tokens", "stop", "prefix"),
         windows=True,
     )

@@ -161,7 +161,7 @@ class MaskedLanguageModelling(RunningTextTask):
         unit="tokens",
         evaluating="filling in",
         own_data=("text",),
-        shorter="lower model.max_length",
+        memory_advice="lower model.max_length",
         options=("n_best", "gap"),
     )
 

@@ -235,7 +235,7 @@ class QuestionAnswering(TextTask):
         unit="questions",
         evaluating="answering",
         own_data=("table",),
-        shorter="lower model.max_length",
+        memory_advice="lower model.max_length",
         options=("n_best",),
     )
     target_column = ANSWER
@@ -244,7 +244,7 @@ class QuestionAnswering(TextTask):
     recipe: QuestionAnsweringRecipe
 
     @property
-    def texts(self) -> tuple[str, ...]:
+    def text_columns(self) -> tuple[str, ...]:
         """Question and passage."""
         return (QUESTION, PASSAGE)
 
