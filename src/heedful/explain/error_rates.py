@@ -317,7 +317,7 @@ def _guided_row(run: Run, table: Sequence[Rated], steps: Sequence[DecoderStep]) 
         return None
     layers = 1 + max(each.choice.layer for each in table)
     step = guided.step if guided.step in steps else steps[0]
-    return _row(table, Choice(guided.place(layers), guided.head - 1, step))
+    return _row(table, Choice(guided.layer_index(layers), guided.head - 1, step))
 
 
 def _row(table: Sequence[Rated], choice: Choice) -> Rated:

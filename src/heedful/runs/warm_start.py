@@ -81,7 +81,7 @@ def take_weights(recipe: Recipe, model: nn.Module, adopt: MapWeights = MappedWei
                 tensor.copy_(held[name])
     heads = sorted(_heads(held) - _heads([*own, *tied]))
     return TransferReport(
-        sorted({_part(name) for name in fresh}), [*adopted.left, *_unused(held, model), *heads]
+        sorted({_part(name) for name in fresh}), [*adopted.dropped, *_unused(held, model), *heads]
     )
 
 

@@ -194,7 +194,7 @@ class Task(ABC):
 
     @abstractmethod
     def make_processor(self, rows: Rows) -> TaskProcessor:
-        """Return the processor (tokenizers, labels, a scale), made from the training rows. `fit_processor` calls it.
+        """Return the processor (tokenizers, labels, a scale) of the training rows; `fit_processor` calls it.
 
         Args:
             rows: returns a new iterator over the training rows.
@@ -505,12 +505,12 @@ class Task(ABC):
         self.processor = self.Processor.load(folder)
 
 
-def _form_of(given: TaskInput) -> str:
+def _form_of(task_input: TaskInput) -> str:
     """Describe an input in messages."""
-    texts = [given] if isinstance(given, str) else given
+    texts = [task_input] if isinstance(task_input, str) else task_input
     if isinstance(texts, Sequence) and all(isinstance(text, str) for text in texts):
         return "one text" if len(texts) == 1 else f"{len(texts)} texts"
-    return f"a {type(given).__name__}"
+    return f"a {type(task_input).__name__}"
 
 
 @dataclass(frozen=True)

@@ -146,10 +146,10 @@ class Classification(WholeTextTask):
         ]
 
     def model_input(
-        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare a text or pair of texts; the target may be a label other than the predicted one."""
-        batch, axes = self.text_input(given)
+        batch, axes = self.text_input(task_input)
         answer = predict()
         label = answer.text if options.target is None else options.target
         questions = Questions.of_class(model, self.processor.labels, batch, label)

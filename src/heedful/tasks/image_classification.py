@@ -278,9 +278,9 @@ class ImageClassification(Task):
 
     def _predicted(self, model: Model, group: Sequence[TaskInput], n_best: int) -> list[Prediction]:
         processor, results, pixels = self.processor, [Prediction("") for _ in group], {}
-        for i, given in enumerate(group):
+        for i, task_input in enumerate(group):
             try:
-                pixels[i] = processor.reader.pixels(LazyImage.of(given))
+                pixels[i] = processor.reader.pixels(LazyImage.of(task_input))
             except DataError as error:
                 results[i] = Prediction("", error=str(error))
         if pixels:
@@ -292,11 +292,11 @@ class ImageClassification(Task):
         return results
 
     def model_input(
-        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare an image; its tokens are the patches of the model."""
         config, reader = self.recipe.model, self.processor.reader
-        pixels = reader.pixels(LazyImage.of(given))
+        pixels = reader.pixels(LazyImage.of(task_input))
         answer = predict()
         batch = Batch.of_images(Images.of(reader.normalised(np.stack([pixels])), config.n_tokens), [0])
         before = config.n_tokens - int(np.prod(config.grid))

@@ -185,21 +185,21 @@ class MultilabelClassification(Classification):
         return LabelSet(text, note=note, cut=cut, labels=labels, probabilities=probabilities)
 
     def model_input(
-        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare a text or pair of texts; each predicted label, or the target, is a question."""
-        batch, axes = self.text_input(given)
+        batch, axes = self.text_input(task_input)
         answer, labels = predict(), self.processor.labels
         assert isinstance(answer, LabelSet)
-        questioned = answer.labels or [max(answer.probabilities, key=answer.probabilities.__getitem__)]
+        explained = answer.labels or [max(answer.probabilities, key=answer.probabilities.__getitem__)]
         if options.target is not None:
-            questioned = labels_of({LABEL: options.target}, self.recipe.task.separator)
-        for label in questioned:
+            explained = labels_of({LABEL: options.target}, self.recipe.task.separator)
+        for label in explained:
             if label not in labels:
                 raise RequestError(
                     f"unknown label {label!r}{nearest(label, labels)}; expected some of {', '.join(labels)}"
                 )
-        indices = [labels.index(label) for label in questioned]
+        indices = [labels.index(label) for label in explained]
         heads, layout = model.heads, batch.inputs.layout
 
         def logits(hidden: Tensor) -> Iterator[Tensor]:
@@ -210,9 +210,9 @@ class MultilabelClassification(Classification):
         questions = Questions(
             INPUT,
             (),
-            torch.ones(len(questioned), dtype=torch.int64),
+            torch.ones(len(explained), dtype=torch.int64),
             logits,
-            lambda i, answer: questioned[i] if answer else f"not {questioned[i]}",
+            lambda i, target: explained[i] if target else f"not {explained[i]}",
         )
         return ModelInput(batch, axes, answer, questions)
 

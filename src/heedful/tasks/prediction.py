@@ -145,28 +145,28 @@ class TaskPredictor:
         return self.answer(inputs)
 
 
-def as_text(given: TaskInput) -> str:
+def as_text(task_input: TaskInput) -> str:
     """Return an input that is a text.
 
     Raises:
         TypeError: it is none; `heedful.runs.run.Run.predict` has checked it before.
     """
-    if not isinstance(given, str):
-        raise TypeError(f"expected a text, got {type(given).__name__}")
-    return given
+    if not isinstance(task_input, str):
+        raise TypeError(f"expected a text, got {type(task_input).__name__}")
+    return task_input
 
 
-def as_texts(given: TaskInput) -> tuple[str, ...]:
+def as_texts(task_input: TaskInput) -> tuple[str, ...]:
     """Return the texts of an input: the one that it is, or those that are read together.
 
     Raises:
         TypeError: it is neither; `heedful.runs.run.Run.predict` has checked it before.
     """
-    if isinstance(given, str):
-        return (given,)
-    if not isinstance(given, Sequence) or isinstance(given, bytes):
-        raise TypeError(f"expected a text or several, got {type(given).__name__}")
-    return tuple(given)
+    if isinstance(task_input, str):
+        return (task_input,)
+    if not isinstance(task_input, Sequence) or isinstance(task_input, bytes):
+        raise TypeError(f"expected a text or several, got {type(task_input).__name__}")
+    return tuple(task_input)
 
 
 PredictionT = TypeVar("PredictionT", bound=Prediction)

@@ -183,11 +183,11 @@ class Regression(WholeTextTask):
         ]
 
     def model_input(
-        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare a text or pair of texts; the prediction is a number, which has no probability."""
         options.refuse_target(self.recipe.task.kind, "the answer is a number")
-        batch, axes = self.text_input(given)
+        batch, axes = self.text_input(task_input)
         prediction, restored, layout = predict(), self.processor.scale.restored, batch.inputs.layout
 
         def predicted_number(hidden: Tensor) -> Tensor:

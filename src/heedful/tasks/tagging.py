@@ -284,7 +284,7 @@ class Tagging(TextTask):
 
         Inputs that are too long for the model are read in stretches of whole words, with a note.
         """
-        words = [_words_in(given) for given in inputs]
+        words = [_words_in(task_input) for task_input in inputs]
         pieces = [piece for i, own in enumerate(words) for piece in self._stretches(i, own)]
         tags = [[(0, 0.0)] * len(own) for own in words]
         remaining = Counter(piece.text for piece in pieces)
@@ -339,12 +339,12 @@ class Tagging(TextTask):
         )
 
     def model_input(
-        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare a list of words, or a line of words separated by spaces."""
         options.refuse_target(self.recipe.task.kind, "the answer is a tag for each word")
         processor, longest = self.processor, self.max_word_tokens
-        words = [self.text_in(word) for word in _words_in(given)]
+        words = [self.text_in(word) for word in _words_in(task_input)]
         ids = [word[:longest] for word in word_ids(processor.text, words)]
         refuse_empty(*ids)
         parts = stretches([len(word) for word in ids], longest)
@@ -409,6 +409,6 @@ class Tagging(TextTask):
         return UnknownLabels.among(given, self.processor.labels, "tag")
 
 
-def _words_in(given: TaskInput) -> list[str]:
+def _words_in(task_input: TaskInput) -> list[str]:
     """The words of an input: a line with blanks between them, or a list."""
-    return split(given) if isinstance(given, str) else list(as_texts(given))
+    return split(task_input) if isinstance(task_input, str) else list(as_texts(task_input))

@@ -35,7 +35,7 @@ from heedful.tasks.inputs.texts import (
     Template,
     TemplateLimit,
     TextOutput,
-    encoded,
+    encode_columns,
     run_on_texts,
     text_columns,
     truncate,
@@ -225,7 +225,7 @@ class TextTask(Task):
     # Before training ---------------------------------------------------------------------------------------
 
     def make_processor(self, rows: Rows) -> TextProcessor:
-        """Train a tokenizer on all texts, or load that of the run to start from; then call `processor_with`."""
+        """Train a tokenizer, or load that of the run to start from, and call `processor_with`."""
         values = (row.row[column] for row in rows() for column in self.text_columns)
         texts = (" ".join(value) if isinstance(value, list) else value for value in values)
         tokenizer = load_or_train_tokenizer(self.recipe, self.recipe.tokenizer, TEXT, texts)
@@ -266,9 +266,9 @@ class TextTask(Task):
 
     # Use ---------------------------------------------------------------------------------------------------
 
-    def text_input(self, given: TaskInput) -> tuple[Batch, dict[str, Axis]]:
+    def text_input(self, task_input: TaskInput) -> tuple[Batch, dict[str, Axis]]:
         """Encode a text or pair as in training, for `model_input`; return the batch and its axis by name."""
-        tokenizer, texts, template = self.processor.text, self.texts_in(given), self.recipe.template
+        tokenizer, texts, template = self.processor.text, self.texts_in(task_input), self.recipe.template
         ids = tokenizer.encode_batch(texts)
         refuse_empty(*ids)
         batch = template([truncate(ids, self.recipe.model.longest, template)])
@@ -327,7 +327,7 @@ class WholeTextTask(TextTask):
 
     def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
         """Yield the ids of the texts, and those of the target."""
-        for row, ids in encoded(dict.fromkeys(self.text_columns, self.processor.text), rows):
+        for row, ids in encode_columns(dict.fromkeys(self.text_columns, self.processor.text), rows):
             yield LocatedRow({**ids, LABEL: self.target_ids(row)}, row.where)
 
     def limits(self) -> Sequence[TemplateLimit]:

@@ -27,13 +27,13 @@ Pieces = Generator[str, None, Prediction]
 
 @dataclass(frozen=True)
 class Detokenizer:
-    """Conversion of generated tokens to text.
+    """Converts generated tokens to text.
 
     Args:
         tokenizer: of the generated text.
         undo: postprocessing of the text that the tokens spell (detokenisation, stop strings).
         certain: the part of ``undo(text)`` that stays the same however the text continues.
-        begun: whether the tokens follow others (`Tokenizer.spelled`).
+        begun: whether the tokens follow others, such as those of a prompt (`Tokenizer.spelled`).
         is_local: whether ``undo`` and ``certain`` of the rest of a text do not depend on the part that is
             certain, so that this part can be dropped.
     """
@@ -46,8 +46,8 @@ class Detokenizer:
 
     def text(self, ids: Sequence[int]) -> str:
         """Return the whole text. Bytes that are not UTF-8 become U+FFFD."""
-        spelled = b"".join(self.tokenizer.spelled(ids, begun=self.begun))
-        return self.undo(spelled.decode("utf-8", "replace"))
+        utf8 = b"".join(self.tokenizer.spelled(ids, begun=self.begun))
+        return self.undo(utf8.decode("utf-8", "replace"))
 
     def prediction(self, hypothesis: Hypothesis) -> Prediction:
         """Return a hypothesis as a prediction."""
@@ -84,9 +84,9 @@ class IncrementalText:
         """Add the next token (`heedful.decoding.protocol.OnToken`)."""
         if sentence:
             raise ValueError("only one answer can be streamed at a time")
-        (spelled,) = self.detokenizer.tokenizer.spelled([token], begun=self._begun)
+        (utf8,) = self.detokenizer.tokenizer.spelled([token], begun=self._begun)
         self._begun = True
-        self._add(self._decoder.decode(spelled))
+        self._add(self._decoder.decode(utf8))
         if self._size < self._due:
             self.on_text("")
             return
@@ -145,14 +145,14 @@ class Streaming(ABC):
             on_text: called with each piece of the text for a single input while it is generated.
         """
 
-    def stream(self, given: TaskInput, *, ordinal: int = 0) -> Pieces:
+    def stream(self, task_input: TaskInput, *, ordinal: int = 0) -> Pieces:
         """Generate the text for one input, and yield each piece of it as soon as it is certain.
 
         Together the pieces are the text of `predict`. The text is generated in a separate thread, which ends
         when the iterator is closed; taps that are captured in other threads do not see its activations.
 
         Args:
-            given: the input.
+            task_input: the input.
             ordinal: its number; sampling draws for each number independently.
 
         Raises:
@@ -160,7 +160,7 @@ class Streaming(ABC):
             DataError: the input cannot be read.
         """
         check_streaming(self.decoding)
-        return _pieces(lambda on_text: self.predict([given], first=ordinal, on_text=on_text)[0])
+        return _pieces(lambda on_text: self.predict([task_input], first=ordinal, on_text=on_text)[0])
 
 
 def _pieces(predict: Callable[[OnText], Prediction]) -> Pieces:
@@ -183,16 +183,16 @@ def _pieces(predict: Callable[[OnText], Prediction]) -> Pieces:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     try:
-        while isinstance(received := queue.get(), str):
-            yield received
+        while isinstance(message := queue.get(), str):
+            yield message
     finally:
         closed.set()
         thread.join()
-    if isinstance(received, BaseException):
-        raise received
-    if received.error:
-        raise DataError(received.error)
-    return received
+    if isinstance(message, BaseException):
+        raise message
+    if message.error:
+        raise DataError(message.error)
+    return message
 
 
 class _ClosedError(Exception):

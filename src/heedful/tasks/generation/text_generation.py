@@ -20,11 +20,11 @@ from heedful.tasks.inputs.texts import group_by_length, join_notes, unknown_note
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_text
 from heedful.text.tokenizer import Tokenizer
 
-# What is decoded together: so many tokens of the rectangle [sources, beams, longest].
+# Maximum number of tokens of the rectangle [sources, beams, longest] that is decoded together.
 DECODING_BUDGET = 8192
 
 
-# Longest source in tokens, where the recipe sets no limit of its own.
+# Maximum number of tokens of a source, if the recipe sets no limit.
 MAX_SOURCE = 1024
 
 
@@ -56,8 +56,10 @@ class TextGenerator(Streaming):
         self.sequence_format, self.options, self.budget = sequence_format, options, budget
         self.inference = inference or Inference(self.model)
         self.device = next(model.parameters()).device
-        side = tokenizer.preprocessing
-        self.detokenizer = Detokenizer(tokenizer, side.undo, side.certain, is_local=side.moses is None)
+        preprocessing = tokenizer.preprocessing
+        self.detokenizer = Detokenizer(
+            tokenizer, preprocessing.undo, preprocessing.certain, is_local=preprocessing.moses is None
+        )
         self.width = n_hypotheses(decoding)
 
     def generate(
@@ -78,15 +80,15 @@ class TextGenerator(Streaming):
         specials = self.tokenizer.specials
         coverage = isinstance(self.decoding, BeamConfig) and self.decoding.coverage > 0
         generator = Generator(self.inference.ready(attention=coverage), attention=coverage)
-        first, read = self.sequence_format.prefill(generator, sources, self.device)
+        first_output, encoder_input = self.sequence_format.prefill(generator, sources, self.device)
         with streamed(self.detokenizer, on_text) as on_token:
             request = Request(
-                first,
+                first_output,
                 generator.step,
                 end=specials.end,
                 max_lengths=[self._max_length(n) for n in lengths],
                 forbidden=specials.never_written,
-                source_lengths=None if read is None else read.layout.lengths,
+                source_lengths=None if encoder_input is None else encoder_input.layout.lengths,
                 ordinals=ordinals,
                 on_token=on_token,
             )
@@ -94,9 +96,9 @@ class TextGenerator(Streaming):
 
     def _max_length(self, source_length: int) -> int:
         """The maximum number of tokens to generate."""
-        wanted = self.decoding.max_length.of(source_length)
-        longest = self.sequence_format.max_target_length(source_length)
-        return wanted if longest is None else min(wanted, longest)
+        max_length = self.decoding.max_length.of(source_length)
+        limit = self.sequence_format.max_target_length(source_length)
+        return max_length if limit is None else min(max_length, limit)
 
     @torch.inference_mode()
     def prediction(self, source: Ids, hypotheses: Sequence[Hypothesis]) -> Prediction:
@@ -105,20 +107,20 @@ class TextGenerator(Streaming):
         The alignment ``[layer][head][target][source]``, if requested, comes from one forward pass over the
         source and the finished hypothesis.
         """
-        first, *others = [self.detokenizer.prediction(hypothesis) for hypothesis in hypotheses]
-        first = replace(first, alternatives=others)
+        best, *alternatives = [self.detokenizer.prediction(hypothesis) for hypothesis in hypotheses]
+        best = replace(best, alternatives=alternatives)
         if not self.options.alignment:
-            return first
+            return best
         batch = self.sequence_format.collate([source], [hypotheses[0].ids]).to(self.device)
         weights = score_targets(self.model, batch, alignment=True)[0].alignment
-        return replace(first, alignment=None if weights is None else weights.float().tolist())
+        return replace(best, alignment=None if weights is None else weights.float().tolist())
 
 
 def source_note(tokenizer: Tokenizer, text: str, source: Sequence[int], longest: int) -> str | None:
     """Note that a source was truncated or has unknown words; None otherwise."""
-    n = len(source)
-    cut = f"source cut from {n} to {longest} tokens" if n > longest else None
-    return join_notes(cut, unknown_note(tokenizer, [text], [source], "source"))
+    n_tokens = len(source)
+    truncation = f"source cut from {n_tokens} to {longest} tokens" if n_tokens > longest else None
+    return join_notes(truncation, unknown_note(tokenizer, [text], [source], "source"))
 
 
 class Translator(TextGenerator):
@@ -161,14 +163,16 @@ class Translator(TextGenerator):
         if alignment and not self.model.alignment_taps:
             raise RequestError("this model has no attention from target to source, so there is no alignment")
         tokenizer, longest = self.source_tokenizer, self.max_source
-        texts = [as_text(given) for given in inputs]
+        texts = [as_text(task_input) for task_input in inputs]
         sources = tokenizer.encode_batch(texts)
         results: list[Prediction] = [Prediction("") for _ in texts]
         lengths = {i: len(source) for i, source in enumerate(sources) if source}
         for group in group_by_length(lengths, self.budget, lambda n: (min(n, longest) + 1) * self.width):
-            cut = [sources[i][:longest] for i in group]
-            answers = self.generate(cut, [len(ids) for ids in cut], [first + i for i in group], on_text)
-            for i, source, hypotheses in zip(group, cut, answers, strict=True):
+            truncated = [sources[i][:longest] for i in group]
+            hypothesis_lists = self.generate(
+                truncated, [len(ids) for ids in truncated], [first + i for i in group], on_text
+            )
+            for i, source, hypotheses in zip(group, truncated, hypothesis_lists, strict=True):
                 results[i] = replace(
                     self.prediction(source, hypotheses),
                     source_tokens=[*tokenizer.tokens(source), "</s>"] if alignment else None,
@@ -196,9 +200,9 @@ class Captioner(TextGenerator):
         results = [Prediction("") for _ in inputs]
         grid = self.sequence_format.grid if self.options.alignment else None
         size = max(1, self.budget // (self.sequence_format.n_tokens * self.width))
-        for begin in range(0, len(inputs), size):
-            numbers, sources = range(begin, min(begin + size, len(inputs))), {}
-            for i in numbers:
+        for start in range(0, len(inputs), size):
+            indices, sources = range(start, min(start + size, len(inputs))), {}
+            for i in indices:
                 try:
                     sources[i] = self.sequence_format.reader.pixels(LazyImage.of(inputs[i])).reshape(-1)
                 except DataError as error:
@@ -206,8 +210,8 @@ class Captioner(TextGenerator):
             if sources:
                 lengths = [self.sequence_format.n_tokens] * len(sources)
                 ordinals = [first + i for i in sources]
-                answers = self.generate(list(sources.values()), lengths, ordinals, on_text)
-                for (i, source), hypotheses in zip(sources.items(), answers, strict=True):
+                hypothesis_lists = self.generate(list(sources.values()), lengths, ordinals, on_text)
+                for (i, source), hypotheses in zip(sources.items(), hypothesis_lists, strict=True):
                     results[i] = replace(self.prediction(source, hypotheses), grid=grid)
-            self.options.progress(len(numbers))
+            self.options.progress(len(indices))
         return results

@@ -294,7 +294,7 @@ class Completer(Streaming):
         """Continue prompts; the answers do not repeat them. See `Streaming.predict`."""
         if self.options.alignment:
             raise RequestError("a language model has no source, so there is no alignment")
-        texts = [as_text(given) for given in inputs]
+        texts = [as_text(task_input) for task_input in inputs]
         prompts = self.tokenizer.encode_batch([self.prefix + text for text in texts])
         results: list[Prediction] = [Prediction("") for _ in texts]
         for group in self._groups(prompts):

@@ -209,14 +209,14 @@ class LanguageModelling(RunningTextTask):
         )
 
     def model_input(
-        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare the prompt with its completion, including the end token if the model generated it.
 
         After a stop text generation always ends, so the end token is omitted. An empty prompt is replaced by
         the end token, as in `heedful.tasks.language_modelling.continuing.Completer`.
         """
-        tokenizer, context, text = self.processor.text, self.recipe.model.context, self.text_in(given)
+        tokenizer, context, text = self.processor.text, self.recipe.model.context, self.text_in(task_input)
         prompt = tokenizer.encode(text) or [SPECIALS.end]
         remaining = context - len(prompt)
         if remaining < 1:

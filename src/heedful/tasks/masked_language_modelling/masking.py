@@ -216,7 +216,7 @@ class MaskFiller:
     @torch.inference_mode()
     def predict(self, inputs: Sequence[TaskInput]) -> list[Prediction]:
         """Fill the masks of texts, or of pairs of texts."""
-        texts = [as_texts(given) for given in inputs]
+        texts = [as_texts(task_input) for task_input in inputs]
         masked = [self.masked(own) for own in texts]
         results = [
             Prediction(PAIR_SEPARATOR.join(own), note=self._unfilled(own, ids), cut=ids.n_cut)

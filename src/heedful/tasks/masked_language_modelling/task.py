@@ -250,12 +250,12 @@ class MaskedLanguageModelling(RunningTextTask):
         return MaskFiller(model, self.processor.text, longest=longest, options=options)
 
     def model_input(
-        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare a text or pair with masks; the axis shows the mask tokens, not the predicted ones."""
         options.refuse_target(self.recipe.task.kind, "replace the masks in the input by words")
         tokenizer = self.processor.text
-        masked = self._filler(model).masked(self.texts_in(given))
+        masked = self._filler(model).masked(self.texts_in(task_input))
         refuse_empty(*masked.texts)
         answer = predict()
         inputs = input_tokens([masked])
