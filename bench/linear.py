@@ -15,7 +15,7 @@ from harness.report import grid, number, write
 from harness.training import options
 from harness.turns import log
 from heedful.tasks.generation.streaming import Detokenizer, IncrementalText
-from heedful.tasks.language_modelling.continuing import Line, Stops
+from heedful.tasks.language_modelling.continuing import SequenceTail, Stops
 from heedful.text.configuration import ByteConfig, PreprocessingConfig
 from heedful.text.normalisation import normalised
 from heedful.text.training import train_tokenizer
@@ -72,11 +72,11 @@ def remembering(n: int) -> Callable[[], object]:
     """What a language model with a sliding context keeps of a sequence."""
 
     def work() -> None:
-        line = Line((2,), 1)
+        tail = SequenceTail((2,), 1)
         for token in range(n):
-            line = line.followed_by(token, 16)
-            if len(line.seen) > CONTEXT:
-                line = Line(line.ids, line.prompt, len(line.ids) - CONTEXT // 2)
+            tail = tail.with_token(token, 16)
+            if len(tail.visible) > CONTEXT:
+                tail = SequenceTail(tail.ids, tail.n_prompt, len(tail.ids) - CONTEXT // 2)
 
     return work
 

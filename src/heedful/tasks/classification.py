@@ -122,7 +122,7 @@ class Classification(WholeTextTask):
         log(f"{len(self.processor.labels)} labels: {first_labels(self.processor.labels)}")
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
-        """Texts that differ by a token or two in length."""
+        """Return texts that differ by a token or two in length."""
         batch = synthetic_texts(sizes[0], n, length, len(self.text_columns), self.recipe.template)
         return replace(batch, classes=torch.arange(n) % sizes[-1])
 
@@ -156,13 +156,13 @@ class Classification(WholeTextTask):
         return ModelInput(batch, axes, answer, questions)
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
-        """Refuse a data set without any label of the training data."""
+        """Check that not all labels are unknown."""
         UnknownLabels.among(map(located_label, rows), self.processor.labels)
 
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
-        """Accuracy, macro and micro F1."""
+        """Return accuracy, macro and micro F1."""
         scores, notes = label_scores(rows, predictions, self.processor.labels)
         return scores, [*notes, *unknown_notes_by_column(self.processor.text, self.texts_of(rows))]
 

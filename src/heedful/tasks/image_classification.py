@@ -55,7 +55,7 @@ from heedful.tasks.pretrained import start_image_reader
 from heedful.typing import JsonMapping
 
 BUDGET = 8192
-"""Tokens of the images that are read together."""
+"""Maximum number of tokens of the images in a batch of predictions."""
 
 
 class ImageClassificationConfig(LabelsConfig):
@@ -122,8 +122,8 @@ class ImageBatches:
         store: pixels and labels.
         processor: of the run.
         n_tokens: of an image.
-        augmentation: what is done to the images; None: nothing.
-        seed: of what is done.
+        augmentation: how images are changed; None: not at all.
+        seed: of the augmentation.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class ImageBatches:
         self.lengths: Lengths = np.full(len(store), n_tokens)
 
     def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
-        """The batch of some rows."""
+        """Return the batch of these rows."""
         pixels = self.pixels[np.asarray(samples, dtype=np.int64)]
         if self.augmentation is not None:
             pixels = augmented(
@@ -195,7 +195,7 @@ class ImageClassification(Task):
         return ImageProcessor(reader, labels)
 
     def new_report(self) -> DataReport:
-        """Counts the classes."""
+        """Return an empty report; `encode` counts the classes in it."""
         return DataReport()
 
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
@@ -222,15 +222,15 @@ class ImageClassification(Task):
             raise DataError("\n  ".join(["no row can be used", *report.lines()]))
 
     def n_ids(self) -> Mapping[str, int]:
-        """Levels of brightness, and labels."""
+        """The number of levels of brightness, and that of labels."""
         return {IMAGE: LEVELS, LABEL: len(self.processor.labels)}
 
     def expected_sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
-        """The number of labels; two if the recipe does not name them."""
+        """Return the number of labels; two if the recipe does not name them."""
         return (len(self.recipe.task.labels or ()) or FEWEST_LABELS,)
 
     def build_model(self, sizes: Sequence[int] | None = None) -> Model:
-        """An encoder, with a layer that computes the logits of the classes."""
+        """Build an encoder, with a layer that computes the logits of the classes."""
         sizes = self.processor.sizes if sizes is None else sizes
         encoder = build_model(self.recipe.model)
         encoder.heads["class"] = class_head(self.recipe.model.d_model, sizes[-1], self.recipe.model.dropout)
@@ -242,13 +242,13 @@ class ImageClassification(Task):
         log(f"{len(self.processor.labels)} labels: {first_labels(self.processor.labels)}")
 
     def batches(self, store: TokenStore, *, training: bool) -> "ImageBatches":
-        """Images; in training changed as the recipe says."""
+        """Return batches of images; training images are augmented."""
         recipe = self.recipe
         augmentation = recipe.augmentation if training else None
         return ImageBatches(store, self.processor, recipe.model.n_tokens, augmentation, recipe.training.seed)
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
-        """Noise; every image has its number of tokens, whatever ``length``."""
+        """Return noise; ``length`` is not used, since the model fixes the number of tokens."""
         model = self.recipe.model
         shape = (n, model.channels, model.image_size, model.image_size)
         pixels = torch.randn(*shape, generator=torch.Generator().manual_seed(0))
@@ -305,7 +305,7 @@ class ImageClassification(Task):
         return ModelInput(batch, {INPUT: patches_axis(config.grid, before, pixels)}, answer, questions)
 
     def source_from(self, files: Sequence[Path]) -> FolderSource | OwnTable:
-        """A folder with one subfolder for each class, or a table with paths and labels."""
+        """Return a folder with one subfolder for each class, or a table with paths and labels."""
         if len(files) != 1:
             raise RequestError(f"a classifier of images is scored on one data set, not on {len(files)} files")
         if files[0].is_dir():
@@ -314,21 +314,21 @@ class ImageClassification(Task):
 
     @property
     def drops_unreadable(self) -> bool:
-        """As the recipe says."""
+        """Whether the recipe drops images that cannot be read."""
         return self.recipe.data.filter.unreadable == "drop"
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
-        """Refuse a data set without any label of the training data."""
+        """Check that not all labels are unknown."""
         UnknownLabels.among(map(located_label, rows), self.processor.labels)
 
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
-        """Accuracy, macro and micro F1."""
+        """Return accuracy, macro and micro F1."""
         return label_scores(rows, predictions, self.processor.labels)
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> Iterator[JsonMapping]:
-        """The image, the right label, the prediction and whether it is right."""
+        """Yield the image, the target, the prediction and whether it is right."""
         return label_records(rows, (IMAGE,), predictions)

@@ -166,7 +166,7 @@ class MultilabelClassification(Classification):
         return replace(batch, values=torch.from_numpy(np.stack(target_ids)).float())
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
-        """Texts that differ by a token or two in length."""
+        """Return texts that differ by a token or two in length."""
         batch = synthetic_texts(sizes[0], n, length, len(self.text_columns), self.recipe.template)
         return replace(batch, values=(torch.arange(n * sizes[-1]) % 3 == 0).view(n, -1).float())
 
@@ -217,13 +217,13 @@ class MultilabelClassification(Classification):
         return ModelInput(batch, axes, answer, questions)
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
-        """Refuse a data set without any label of the training data."""
+        """Check that not all labels are unknown."""
         UnknownLabels.among(self._located_labels(rows), self.processor.labels)
 
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
-        """Micro and macro F1, and the accuracy of whole sets."""
+        """Return micro and macro F1, and the accuracy of whole sets."""
         unknown = UnknownLabels.among(self._located_labels(rows), self.processor.labels)
         predicted = [set(prediction.labels) for prediction in as_type(LabelSet, predictions)]
         targets = [set(self._labels(row)) for row in rows]

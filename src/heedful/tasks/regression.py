@@ -130,7 +130,7 @@ class Regression(WholeTextTask):
     processor: NumberProcessor
 
     def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
-        """A layer that computes one number."""
+        """Return a layer that computes one number."""
         return {VALUE: class_head(self.recipe.model.d_model, 1, self.recipe.model.dropout)}
 
     def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> NumberProcessor:
@@ -167,7 +167,7 @@ class Regression(WholeTextTask):
         log(f"labels: mean {scale.mean:.6g}, standard deviation {scale.deviation:.6g}")
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
-        """Random texts of about ``length`` tokens, with targets from -1 to 1."""
+        """Return random texts of about ``length`` tokens, with targets from -1 to 1."""
         batch = synthetic_texts(sizes[0], n, length, len(self.text_columns), self.recipe.template)
         return replace(batch, values=torch.linspace(-1, 1, n))
 
@@ -203,7 +203,7 @@ class Regression(WholeTextTask):
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
-        """Pearson and Spearman correlation, and the mean squared error."""
+        """Return Pearson and Spearman correlation, and the mean squared error."""
         predicted = [prediction.value for prediction in as_type(NumberPrediction, predictions)]
         scores = regression_scores(predicted, [parse_target(row) for row in rows])
         return scores, unknown_notes_by_column(self.processor.text, self.texts_of(rows))

@@ -75,10 +75,10 @@ def collect_labels(labels: LocatedLabels, allowed: Sequence[str] | None) -> Labe
                 f"they are {first_labels(allowed)}"
             )
         if allowed is None and not counts[label]:
-            other, first_where = first.setdefault(label.strip(), (label, where))
+            other, first_at = first.setdefault(label.strip(), (label, where))
             if other != label:
                 raise DataError(
-                    f"{where}: the label {label!r} differs from {other!r} ({first_where}) only in white space "
+                    f"{where}: the label {label!r} differs from {other!r} ({first_at}) only in white space "
                     "at its ends; make them identical"
                 )
         counts[label] += 1
