@@ -108,9 +108,9 @@ class Columns:
         optional_inputs: further keys that an input may have.
         training: required in training rows only; not used in evaluation.
         extra: columns that only some recipes of the task use.
-        lists: may hold a list as well as a text. A list in any other column is joined with spaces.
-        single: hold exactly one thing; a longer list is an error.
-        images: hold images; a path in them is opened.
+        lists: columns that may have a list instead of a text. Lists in other columns are joined with spaces.
+        single: columns with exactly one value; a longer list is an error.
+        images: columns of images; a path in them is opened.
         input_lists: whether an input in JSON lines may also be a list of words.
     """
 
@@ -125,12 +125,12 @@ class Columns:
     input_lists: bool = False
 
     @property
-    def known(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         """All columns that rows may have."""
         return tuple(dict.fromkeys((*self.required, *self.lists, *self.extra)))
 
     def input_of(self, row: JsonMapping) -> TaskInput:
-        """What `Predictor.predict` reads of a row: the input, or a tuple of its parts."""
+        """Return the input of a row, as `Predictor.predict` takes it: one value, or a tuple of several."""
         keys = (*self.inputs, *(key for key in self.optional_inputs if key in row))
         return row[keys[0]] if len(keys) == 1 else tuple(row[key] for key in keys)
 

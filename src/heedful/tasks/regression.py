@@ -51,7 +51,7 @@ class RegressionConfig(WholeTextConfig):
 
 
 class ObjectiveConfig(schema.ObjectiveConfig):
-    """The loss on the standardised target. The inherited key ``chunk`` has no effect.
+    """The loss on the standardised target (column ``label``). The inherited key ``chunk`` has no effect.
 
     Args:
         loss: a name in `heedful.objectives.registry`: ``squared-error``, ``absolute-error`` or ``huber``.

@@ -294,8 +294,8 @@ class Seq2SeqTask(Task):
         sequence_format, first_answer = self.recipe.sequence_format, len(source) + 2
         assert isinstance(sequence_format, ConcatenatedFormat)
         ids = [SPECIALS.start, *source, SPECIALS.separate, *target, SPECIALS.end][: sequence_format.context]
-        first = first_answer if sequence_format.answers_only else 1
-        model_input = running_text_input(model, tokenizers.target, ids, first, first_answer, answer)
+        first_question = first_answer if sequence_format.answers_only else 1
+        model_input = running_text_input(model, tokenizers.target, ids, first_question, first_answer, answer)
         axes = {
             **model_input.axes,
             SOURCE: text_axis(tokenizers.source, [*source, SPECIALS.separate], [text]),

@@ -471,9 +471,9 @@ def test_recipes_that_cannot_work_are_refused(sections, message):
 
 
 def test_the_filter_is_of_captions_alone():
-    lengths = recipe(data={"filter": {"max_length": 7}}).data.filter.of_captions
+    lengths = recipe(data={"filter": {"max_length": 7}}).data.filter.caption_filter
     assert (lengths.limit("caption"), lengths.limit("image")) == (7, None)
-    assert recipe().data.filter.of_captions.limit("caption") is None
+    assert recipe().data.filter.caption_filter.limit("caption") is None
 
 
 # The ledger and the built-in scenes -----------------------------------------------------------------------

@@ -65,7 +65,7 @@ def collect_labels(labels: LocatedLabels, allowed: Sequence[str] | None) -> Labe
             two, or two differ only in white space at their ends.
     """
     counts: Counter[str] = Counter()
-    first: dict[str, tuple[str, Location]] = {}
+    first_spellings: dict[str, tuple[str, Location]] = {}
     for label, where in labels:
         if not label.strip():
             raise DataError(f"{where}: the label is empty")
@@ -75,7 +75,7 @@ def collect_labels(labels: LocatedLabels, allowed: Sequence[str] | None) -> Labe
                 f"they are {first_labels(allowed)}"
             )
         if allowed is None and not counts[label]:
-            other, first_at = first.setdefault(label.strip(), (label, where))
+            other, first_at = first_spellings.setdefault(label.strip(), (label, where))
             if other != label:
                 raise DataError(
                     f"{where}: the label {label!r} differs from {other!r} ({first_at}) only in white space "

@@ -43,11 +43,11 @@ class Template:
     end_id: int
     add_special_tokens: bool = True
 
-    def __call__(self, parts: Sequence[Sequence[Ids]], samples: Sequence[int] = ()) -> Batch:
+    def __call__(self, rows: Sequence[Sequence[Ids]], samples: Sequence[int] = ()) -> Batch:
         """Return a batch of texts or pairs, without targets."""
         if not self.add_special_tokens:
-            return Batch.bare([text if len(text) else [self.end_id] for (text,) in parts], samples)
-        return Batch.with_special_tokens(parts, classify=self.start_id, separate=self.end_id, samples=samples)
+            return Batch.bare([text if len(text) else [self.end_id] for (text,) in rows], samples)
+        return Batch.with_special_tokens(rows, classify=self.start_id, separate=self.end_id, samples=samples)
 
     def n_specials(self, n_texts: int) -> int:
         """Return the number of special tokens around ``n_texts`` texts that are read together."""
@@ -315,8 +315,8 @@ _UNKNOWN = re.compile(r"[\d,]+ of [\d,]+ (\w+ )?(words|tokens) (is|are) unknown 
 
 def _units(tokenizer: Tokenizer, side: str) -> str:
     """Return what messages call the ids: words, or tokens."""
-    what = "words" if tokenizer.model.config.kind == "word" else "tokens"
-    return f"{side} {what}".strip()
+    unit = "words" if tokenizer.model.config.kind == "word" else "tokens"
+    return f"{side} {unit}".strip()
 
 
 def _are_unknown(n: int) -> str:

@@ -117,16 +117,16 @@ def _to_last_tokens(marks: Ids) -> Ids:
     return at_last
 
 
-def stretches(lengths: Sequence[int], most: int) -> list[tuple[int, int]]:
-    """Cut a row of words of so many tokens into as few stretches of at most ``most`` tokens as possible.
+def stretches(lengths: Sequence[int], max_tokens: int) -> list[tuple[int, int]]:
+    """Cut a row of words of these lengths into as few stretches of at most ``max_tokens`` as possible.
 
     Returns:
         The first word of each stretch, and the first one after it; a longer word is a stretch by itself.
     """
-    cuts, total = [0], 0
+    starts, total = [0], 0
     for i, length in enumerate(lengths):
-        if total and total + length > most:
-            cuts.append(i)
+        if total and total + length > max_tokens:
+            starts.append(i)
             total = 0
         total += length
-    return list(pairwise([*cuts, len(lengths)])) if len(lengths) else []
+    return list(pairwise([*starts, len(lengths)])) if len(lengths) else []

@@ -299,8 +299,8 @@ class MaskFiller:
         ):
             # The best fillings of all masks consist of the best tokens of each mask.
             extended = [
-                (score + log_prob, [*chosen, token_id], [*filling_log_probs, log_prob])
-                for score, chosen, filling_log_probs in best
+                (score + log_prob, [*filling_ids, token_id], [*filling_log_probs, log_prob])
+                for score, filling_ids, filling_log_probs in best
                 for log_prob, token_id in zip(mask_log_probs, mask_ids, strict=True)
                 if log_prob > float("-inf")  # not allowed there
             ]
@@ -311,16 +311,16 @@ class MaskFiller:
         return replace(prediction, alternatives=alternatives, note=text.note, cut=text.n_cut)
 
     def _filled(
-        self, text: MaskedTexts, score: float, chosen: Sequence[int], log_probs: list[float]
+        self, text: MaskedTexts, score: float, filling_ids: Sequence[int], log_probs: list[float]
     ) -> Prediction:
-        fillings = iter(chosen)
+        fillings = iter(filling_ids)
         texts = [[next(fillings) if i == SPECIALS.mask else i for i in ids] for ids in text.texts]
         return Prediction(
             PAIR_SEPARATOR.join(self.tokenizer.decode(ids) for ids in texts),
             score,
-            self.tokenizer.tokens(chosen),
+            self.tokenizer.tokens(filling_ids),
             log_probs,
-            ids=tuple(chosen),
+            ids=tuple(filling_ids),
         )
 
 
@@ -333,5 +333,5 @@ def input_tokens(group: Sequence[MaskedTexts]) -> Tokens:
 
 def _with_masks(parts: Sequence[list[int]]) -> list[int]:
     """Join parts of a text with a mask between them."""
-    first, *others = parts
-    return [*first, *(i for part in others for i in (SPECIALS.mask, *part))]
+    first, *rest = parts
+    return [*first, *(i for part in rest for i in (SPECIALS.mask, *part))]
