@@ -11,8 +11,9 @@ from heedful.data.sources import LocatedRow, Row, SourceConfig, list_columns, op
 from heedful.data.store import RowDigest, TokenStore
 from heedful.errors import DataError, RequestError
 from heedful.recipes.schema import Recipe
-from heedful.tasks.base import Columns, Log, PreparedData
+from heedful.tasks.base import Log, PreparedData
 from heedful.tasks.registry import task_for
+from heedful.tasks.task_info import Columns
 from heedful.typing import JsonObject
 
 _OF_FILES = {

@@ -19,7 +19,7 @@ from heedful.models.base import Model
 from heedful.models.encoder import class_head
 from heedful.objectives.classification import class_logits
 from heedful.recipes.schema import ClassObjectiveConfig
-from heedful.tasks.base import Log, Rows, TaskInfo
+from heedful.tasks.base import Log, Rows
 from heedful.tasks.inputs.labels import (
     FEWEST_LABELS,
     LABEL,
@@ -39,6 +39,7 @@ from heedful.tasks.inputs.texts import unknown_notes_by_column
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput, Questions
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
+from heedful.tasks.task_info import TaskInfo
 from heedful.tasks.text_task import WholeTextConfig, WholeTextRecipe, WholeTextTask, synthetic_texts
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping
@@ -87,14 +88,6 @@ class Classification(WholeTextTask):
     recipe: ClassificationRecipe
     processor: LabelProcessor
 
-    def expected_sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
-        """Return the sizes with the number of labels; two if the recipe does not name them."""
-        return (*vocab_sizes, len(self.recipe.task.labels or ()) or FEWEST_LABELS)
-
-    def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
-        """Return a layer that computes the logits of the classes."""
-        return {"class": class_head(self.recipe.model.d_model, sizes[-1], self.recipe.model.dropout)}
-
     def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> LabelProcessor:
         """Collect the labels.
 
@@ -112,14 +105,22 @@ class Classification(WholeTextTask):
         """The number of labels."""
         return len(self.processor.labels)
 
-    def with_targets(self, batch: Batch, target_ids: Sequence[NDArray[np.integer]]) -> Batch:
-        """Return the batch with the numbers of the labels."""
-        return replace(batch, classes=torch.tensor([int(ids[0]) for ids in target_ids]))
+    def expected_sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
+        """Return the sizes with the number of labels; two if the recipe does not name them."""
+        return (*vocab_sizes, len(self.recipe.task.labels or ()) or FEWEST_LABELS)
+
+    def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
+        """Return a layer that computes the logits of the classes."""
+        return {"class": class_head(self.recipe.model.d_model, sizes[-1], self.recipe.model.dropout)}
 
     def initialise(self, model: nn.Module, log: Log) -> None:
         """Fill in word vectors, and log the labels."""
         super().initialise(model, log)
         log(f"{len(self.processor.labels)} labels: {first_labels(self.processor.labels)}")
+
+    def with_targets(self, batch: Batch, target_ids: Sequence[NDArray[np.integer]]) -> Batch:
+        """Return the batch with the numbers of the labels."""
+        return replace(batch, classes=torch.tensor([int(ids[0]) for ids in target_ids]))
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Return texts that differ by a token or two in length."""

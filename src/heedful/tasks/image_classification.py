@@ -31,7 +31,7 @@ from heedful.models.vision import VisionConfig
 from heedful.nn.patches import Images
 from heedful.objectives.classification import class_logits
 from heedful.recipes import schema
-from heedful.tasks.base import Columns, Log, Rows, Task, TaskInfo
+from heedful.tasks.base import Log, Rows, Task
 from heedful.tasks.inputs.images import DROP_HINT, LEVELS, ImageReader
 from heedful.tasks.inputs.labels import (
     FEWEST_LABELS,
@@ -52,6 +52,7 @@ from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions, patches_axis
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
 from heedful.tasks.pretrained import start_image_reader
+from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.typing import JsonMapping
 
 BUDGET = 8192
@@ -312,14 +313,14 @@ class ImageClassification(Task):
             return FolderSource(path=str(files[0].resolve()))
         return own_table(files[0], self.columns.required, like=self.recipe.data.train)
 
+    def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
+        """Check that not all labels are unknown."""
+        UnknownLabels.among(map(located_label, rows), self.processor.labels)
+
     @property
     def drops_unreadable(self) -> bool:
         """Whether the recipe drops images that cannot be read."""
         return self.recipe.data.filter.unreadable == "drop"
-
-    def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
-        """Check that not all labels are unknown."""
-        UnknownLabels.among(map(located_label, rows), self.processor.labels)
 
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]

@@ -26,7 +26,7 @@ from heedful.objectives.classification import class_logits
 from heedful.objectives.registry import Losses
 from heedful.objectives.terms import Term
 from heedful.recipes import schema
-from heedful.tasks.base import Columns, Rows, TaskInfo
+from heedful.tasks.base import Rows
 from heedful.tasks.classification import (
     Classification,
     ClassificationConfig,
@@ -39,6 +39,7 @@ from heedful.tasks.metrics.classification import label_set_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_type
+from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.tasks.text_task import synthetic_texts
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping

@@ -31,7 +31,7 @@ from heedful.models.encoder import class_head
 from heedful.objectives.registry import NUMBER, Losses
 from heedful.objectives.regression import VALUE, values
 from heedful.recipes import schema
-from heedful.tasks.base import Log, Rows, TaskInfo
+from heedful.tasks.base import Log, Rows
 from heedful.tasks.inputs.labels import LABEL
 from heedful.tasks.inputs.processor import Scale, TextProcessor
 from heedful.tasks.inputs.texts import unknown_notes_by_column
@@ -39,6 +39,7 @@ from heedful.tasks.metrics.regression import regression_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput, Questions
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_type
+from heedful.tasks.task_info import TaskInfo
 from heedful.tasks.text_task import WholeTextConfig, WholeTextRecipe, WholeTextTask, synthetic_texts
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping
@@ -129,10 +130,6 @@ class Regression(WholeTextTask):
     recipe: RegressionRecipe
     processor: NumberProcessor
 
-    def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
-        """Return a layer that computes one number."""
-        return {VALUE: class_head(self.recipe.model.d_model, 1, self.recipe.model.dropout)}
-
     def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> NumberProcessor:
         """Compute the mean and the deviation of the training targets.
 
@@ -155,16 +152,20 @@ class Regression(WholeTextTask):
         """256: each id is a byte."""
         return 256
 
-    def with_targets(self, batch: Batch, target_ids: Sequence[NDArray[np.integer]]) -> Batch:
-        """Return the batch with the standardised targets."""
-        targets = np.concatenate([np.asarray(ids, dtype=np.uint8).view("<f8") for ids in target_ids])
-        return replace(batch, values=torch.from_numpy(self.processor.scale.standardised(targets)).float())
+    def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
+        """Return a layer that computes one number."""
+        return {VALUE: class_head(self.recipe.model.d_model, 1, self.recipe.model.dropout)}
 
     def initialise(self, model: nn.Module, log: Log) -> None:
         """Fill in word vectors, and log the scale of the targets."""
         super().initialise(model, log)
         scale = self.processor.scale
         log(f"labels: mean {scale.mean:.6g}, standard deviation {scale.deviation:.6g}")
+
+    def with_targets(self, batch: Batch, target_ids: Sequence[NDArray[np.integer]]) -> Batch:
+        """Return the batch with the standardised targets."""
+        targets = np.concatenate([np.asarray(ids, dtype=np.uint8).view("<f8") for ids in target_ids])
+        return replace(batch, values=torch.from_numpy(self.processor.scale.standardised(targets)).float())
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
         """Return random texts of about ``length`` tokens, with targets from -1 to 1."""

@@ -8,12 +8,12 @@ from heedful.config import Config
 from heedful.data.sources import LocatedRow, Row
 from heedful.models.base import Model
 from heedful.recipes import schema
-from heedful.tasks.base import Columns
 from heedful.tasks.inputs.processor import SOURCE, TARGET
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.summarisation import RougeTokenizer, rouge_scores, sentence_rouge
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.seq2seq import REFERENCES, LanguageConfig, reference_record, references_of
+from heedful.tasks.task_info import Columns
 from heedful.tasks.translation import Translation, TranslationRecipe
 from heedful.typing import JsonMapping, JsonObject
 

@@ -31,7 +31,7 @@ from heedful.objectives.classification import TAG
 from heedful.objectives.registry import TAG as TAG_LOSSES
 from heedful.objectives.registry import Losses
 from heedful.recipes import schema
-from heedful.tasks.base import Columns, Log, Rows, TaskInfo
+from heedful.tasks.base import Log, Rows
 from heedful.tasks.classification import LabelProcessor
 from heedful.tasks.inputs.labels import FEWEST_LABELS, UnknownLabels, first_labels, label_index
 from heedful.tasks.inputs.texts import (
@@ -66,6 +66,7 @@ from heedful.tasks.model_input import (
     words_axis,
 )
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_texts, as_type
+from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.tasks.text_task import AnyReader, TextRecipe, TextTask, WholeDataConfig, synthetic_texts
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.text.words import word_ids, word_ids_of_all
@@ -214,14 +215,6 @@ class Tagging(TextTask):
         """Words and tags."""
         return Columns((WORDS, TAGS), (WORDS,), lists=(WORDS, TAGS), input_lists=True)
 
-    def expected_sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
-        """Return the sizes with the smallest number of tags; the data determine it."""
-        return (*vocab_sizes, FEWEST_LABELS)
-
-    def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
-        """Return a layer that computes the logits of the tags."""
-        return {TAG: class_head(self.recipe.model.d_model, sizes[-1], self.recipe.model.dropout)}
-
     def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> LabelProcessor:
         """Collect the tags, sorted.
 
@@ -259,6 +252,14 @@ class Tagging(TextTask):
     def n_target_ids(self) -> int:
         """The tags, and no tag."""
         return len(self.processor.labels) + 1
+
+    def expected_sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
+        """Return the sizes with the smallest number of tags; the data determine it."""
+        return (*vocab_sizes, FEWEST_LABELS)
+
+    def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
+        """Return a layer that computes the logits of the tags."""
+        return {TAG: class_head(self.recipe.model.d_model, sizes[-1], self.recipe.model.dropout)}
 
     def initialise(self, model: nn.Module, log: Log) -> None:
         """Fill in word vectors, and log the tags."""

@@ -23,7 +23,7 @@ from heedful.models.language_model import LanguageModelConfig
 from heedful.models.registry import build_reader
 from heedful.nn.layout import Layout
 from heedful.recipes import schema
-from heedful.tasks.base import Columns, Log, Rows, Task
+from heedful.tasks.base import Log, Rows, Task
 from heedful.tasks.inputs.labels import LABEL
 from heedful.tasks.inputs.processor import TextProcessor
 from heedful.tasks.inputs.texts import (
@@ -43,6 +43,7 @@ from heedful.tasks.inputs.texts import (
 from heedful.tasks.model_input import INPUT, Axis, ids_in, refuse_empty, text_axis
 from heedful.tasks.prediction import Progress, TaskInput, as_texts
 from heedful.tasks.pretrained import fill_vectors, load_or_train_tokenizer
+from heedful.tasks.task_info import Columns
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
@@ -162,7 +163,7 @@ class WholeTextRecipe(TextRecipe):
         return super().template if self.task.add_special_tokens else BARE_TEMPLATE
 
     @model_validator(mode="after")
-    def _can_be_bare(self) -> "WholeTextRecipe":
+    def _check_special_tokens(self) -> "WholeTextRecipe":
         if not self.task.add_special_tokens and isinstance(self.model, EncoderConfig):
             raise ValueError(
                 "task.add_special_tokens=false is not supported by encoders, which need the class token"
@@ -313,6 +314,11 @@ class WholeTextTask(TextTask):
         """The texts and the target."""
         return Columns((*self.text_columns, LABEL), self.text_columns, extra=(PAIR,), single=(LABEL,))
 
+    def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
+        """Yield the ids of the texts, and those of the target."""
+        for row, ids in encode_columns(dict.fromkeys(self.text_columns, self.processor.text), rows):
+            yield LocatedRow({**ids, LABEL: self.target_ids(row)}, row.where)
+
     @abstractmethod
     def target_ids(self, row: LocatedRow[Row]) -> list[int]:
         """Return the target of a row as ids; `encode_rows` calls it.
@@ -320,15 +326,6 @@ class WholeTextTask(TextTask):
         Raises:
             DataError: if it is not a target of this task.
         """
-
-    @abstractmethod
-    def with_targets(self, batch: Batch, target_ids: Sequence[NDArray[np.integer]]) -> Batch:
-        """Return the batch with targets, given as `target_ids` returns them; `WholeTextBatches` calls it."""
-
-    def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
-        """Yield the ids of the texts, and those of the target."""
-        for row, ids in encode_columns(dict.fromkeys(self.text_columns, self.processor.text), rows):
-            yield LocatedRow({**ids, LABEL: self.target_ids(row)}, row.where)
 
     def limits(self) -> Sequence[TemplateLimit]:
         """Return one limit, which all texts of a row share."""
@@ -340,6 +337,10 @@ class WholeTextTask(TextTask):
     def batches(self, store: TokenStore, *, training: bool) -> "WholeTextBatches":
         """Return batches of texts with their targets."""
         return WholeTextBatches(self, store)
+
+    @abstractmethod
+    def with_targets(self, batch: Batch, target_ids: Sequence[NDArray[np.integer]]) -> Batch:
+        """Return the batch with targets, given as `target_ids` returns them; `WholeTextBatches` calls it."""
 
     def model_outputs(
         self,

@@ -32,7 +32,7 @@ from heedful.objectives.guided import Guidance
 from heedful.objectives.terms import AuxiliaryLoss
 from heedful.recipes import schema
 from heedful.recipes.trees import Tree
-from heedful.tasks.base import Columns, Log, PreparedData, Rows, TaskInfo
+from heedful.tasks.base import Log, PreparedData, Rows
 from heedful.tasks.generation.guidance import GuidedConfig, cut_links, encode_linked
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat, SequenceFormat
 from heedful.tasks.generation.text_generation import MAX_SOURCE, Translator, source_note
@@ -59,6 +59,7 @@ from heedful.tasks.seq2seq import (
     left_out_notes,
     reference_likelihood,
 )
+from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
 from heedful.text.merge_dropout import MergeDropout
 from heedful.text.normalisation import tokenise_for_bleu
@@ -430,8 +431,6 @@ class Translation(Seq2SeqTask):
             raise RequestError(f"a translator is scored on two files, source and target, not {len(files)}")
         return FilesSource(columns={c: str(path.resolve()) for c, path in zip(COLUMNS, files, strict=True)})
 
-    # Scores
-
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
         """Check that the package that BLEU of some languages needs is installed."""
         check_language(self.recipe.evaluation.language)
@@ -458,10 +457,9 @@ class Translation(Seq2SeqTask):
         """Return the perplexity of the references given their sources, expert loads, and notes."""
         sources = EncodedTexts.by(self.processor.source, [row.row[SOURCE] for row in rows])
         references = EncodedTexts.by(self.processor.target, [row.row[TARGET] for row in rows])
-        longest = self.recipe.max_source
 
         def get_sources(indices: Sequence[int]) -> list[list[int]]:
-            return [sources.ids[i][:longest] for i in indices]
+            return [sources.ids[i][: self.recipe.max_source] for i in indices]
 
         with count_expert_loads(model) as loads:
             fingerprint = sources.tokenizer.fingerprint

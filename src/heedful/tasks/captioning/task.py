@@ -27,7 +27,7 @@ from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
 from heedful.models.captioner import CaptionerConfig
 from heedful.recipes import schema
-from heedful.tasks.base import Columns, Log, PreparedData, Rows, TaskInfo
+from heedful.tasks.base import Log, PreparedData, Rows
 from heedful.tasks.captioning.from_vit import CaptionerFromViT
 from heedful.tasks.generation.sequence_formats import ImageAndCaption
 from heedful.tasks.generation.text_generation import Captioner
@@ -56,6 +56,7 @@ from heedful.tasks.seq2seq import (
     reference_record,
     references_of,
 )
+from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.typing import JsonMapping
 

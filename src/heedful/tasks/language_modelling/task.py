@@ -27,7 +27,7 @@ from heedful.errors import RequestError
 from heedful.models.base import Model
 from heedful.models.language_model import LanguageModelConfig
 from heedful.recipes import schema
-from heedful.tasks.base import Columns, PreparedData, TaskInfo
+from heedful.tasks.base import PreparedData
 from heedful.tasks.evaluation import (
     Evaluation,
     EvaluationOptions,
@@ -45,6 +45,7 @@ from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput, running_text_input
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
 from heedful.tasks.running_text import RunningTextRecipe, RunningTextTask
+from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.text.specials import SPECIALS
 from heedful.training.loop import Validate
 from heedful.training.model_with_loss import ModelWithLoss

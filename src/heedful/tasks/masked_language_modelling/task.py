@@ -35,7 +35,7 @@ from heedful.objectives.cross_entropy import SpanBoundary
 from heedful.objectives.registry import MASKED_TOKEN, Losses
 from heedful.objectives.terms import Objective, Several
 from heedful.recipes import schema
-from heedful.tasks.base import Columns, Rows, TaskInfo
+from heedful.tasks.base import Rows
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict, perplexity
 from heedful.tasks.inputs.processor import TextProcessor
 from heedful.tasks.inputs.texts import PAIR, counted_notes
@@ -58,6 +58,7 @@ from heedful.tasks.model_input import (
 )
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, TaskPredictor
 from heedful.tasks.running_text import RunningTextRecipe, RunningTextTask
+from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
 from heedful.typing import JsonMapping

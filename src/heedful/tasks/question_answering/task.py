@@ -25,7 +25,7 @@ from heedful.objectives.classification import answer_log_probs
 from heedful.objectives.registry import ANSWER as ANSWER_LOSSES
 from heedful.objectives.registry import Losses
 from heedful.recipes import schema
-from heedful.tasks.base import Columns, Rows, TaskInfo
+from heedful.tasks.base import Rows
 from heedful.tasks.inputs.processor import TextProcessor
 from heedful.tasks.inputs.texts import CLASS_TEMPLATE, unknown_notes_by_column
 from heedful.tasks.metrics.answering import answer_scores, best_match, is_exact, token_f1
@@ -52,6 +52,7 @@ from heedful.tasks.question_answering.answering import (
     answer_span,
     right_answers,
 )
+from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.tasks.text_task import EncoderRecipe, TextTask, WholeDataConfig, synthetic_texts
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -255,10 +256,6 @@ class QuestionAnswering(TextTask):
         """Question, passage and answer, or several answers."""
         return Columns((QUESTION, PASSAGE, ANSWER), (QUESTION, PASSAGE), lists=(ANSWER, START))
 
-    def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
-        """Return a layer that computes two logits for each token: the answer starts, or ends, here."""
-        return {ANSWER: class_head(self.recipe.model.d_model, 2, self.recipe.model.dropout)}
-
     def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> TextProcessor:
         """Return the tokenizer alone."""
         return TextProcessor(tokenizer)
@@ -289,6 +286,10 @@ class QuestionAnswering(TextTask):
     def n_target_ids(self) -> int:
         """2: a token is a part of the answer, or not."""
         return 2
+
+    def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
+        """Return a layer that computes two logits for each token: the answer starts, or ends, here."""
+        return {ANSWER: class_head(self.recipe.model.d_model, 2, self.recipe.model.dropout)}
 
     def batches(self, store: TokenStore, *, training: bool) -> AnswerBatches:
         """Return batches of windows of the passages."""
