@@ -74,7 +74,7 @@ def encoder(folder: Path, shape: dict[str, Any]) -> Path:
         )
     )
     task, run = task_for(recipe), RunFolder(folder / "encoder")
-    task.fit(lambda: (LocatedRow(dict(row), Location("x", 1)) for row in rows))
+    task.fit_processor(lambda: (LocatedRow(dict(row), Location("x", 1)) for row in rows))
     run.path.mkdir()
     write_json(run.environment, {})
     write_text(run.recipe, dump_yaml(recipe.model_dump(mode="json")))

@@ -14,8 +14,8 @@ from harness.machine import describe
 from harness.report import grid, number, write
 from harness.training import options
 from harness.turns import log
-from heedful.tasks.generation.streaming import IncrementalText, Spelling
-from heedful.tasks.language_modelling.continuing import Line, Stops
+from heedful.tasks.generation.streaming import Detokenizer, IncrementalText
+from heedful.tasks.language_modelling.continuing import SequenceTail, Stops
 from heedful.text.configuration import ByteConfig, PreprocessingConfig
 from heedful.text.normalisation import normalised
 from heedful.text.training import train_tokenizer
@@ -51,7 +51,7 @@ def normalising(
     return begin
 
 
-def streaming(spelling: Spelling) -> Callable[[int], Callable[[], object]]:
+def streaming(spelling: Detokenizer) -> Callable[[int], Callable[[], object]]:
     """The text of an answer, told while its tokens come."""
 
     def begin(n: int) -> Callable[[], object]:
@@ -72,11 +72,11 @@ def remembering(n: int) -> Callable[[], object]:
     """What a language model with a sliding context keeps of a sequence."""
 
     def work() -> None:
-        line = Line((2,), 1)
+        tail = SequenceTail((2,), 1)
         for token in range(n):
-            line = line.followed_by(token, 16)
-            if len(line.seen) > CONTEXT:
-                line = Line(line.ids, line.prompt, len(line.ids) - CONTEXT // 2)
+            tail = tail.with_token(token, 16)
+            if len(tail.visible) > CONTEXT:
+                tail = SequenceTail(tail.ids, tail.n_prompt, len(tail.ids) - CONTEXT // 2)
 
     return work
 
@@ -85,9 +85,9 @@ def works() -> dict[str, Work]:
     """All that is measured."""
     moses = PreprocessingConfig(moses="en")
     stops = Stops(TOKENIZER, ("the end", "\n\n"))
-    plain = Spelling(TOKENIZER, str, str, is_local=True)
-    stopping = Spelling(TOKENIZER, stops.before, stops.certain, is_local=True)
-    detokenised = Spelling(TOKENIZER, moses.undo, moses.certain)
+    plain = Detokenizer(TOKENIZER, str, str, is_local=True)
+    stopping = Detokenizer(TOKENIZER, stops.before, stops.certain, is_local=True)
+    detokenised = Detokenizer(TOKENIZER, moses.undo, moses.certain)
     return {
         "normalise marks of two classes in turn": Work(100_000, normalising("\u0301\u0316")),
         "the same, by unicodedata": Work(

@@ -18,8 +18,8 @@ import pytest
 
 from heedful.cli import inputs, main
 from heedful.runs import run as runs
-from heedful.tasks.base import Columns
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.task_info import Columns
 
 # Keys of `docs/schemas/prediction.schema.json`; own keys of these names go under "input".
 ANSWER = {

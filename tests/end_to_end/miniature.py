@@ -146,7 +146,7 @@ def _small_layers(path: str, section: Mapping[str, Any]) -> Iterator[str]:
 def model_of(recipe: Recipe) -> nn.Module:
     """The model of a recipe, without numbers, for as many tokens as need be."""
     task = task_for(recipe)
-    sizes = task.sizes([101] * len(SIZES[recipe.model.kind]))
+    sizes = task.expected_sizes([101] * len(SIZES[recipe.model.kind]))
     return on_device("meta", task.build_model, sizes)
 
 

@@ -13,7 +13,7 @@ from heedful.interop.gpt2 import without_bias
 from heedful.objectives.classification import class_logits
 from heedful.objectives.regression import values
 from heedful.runs.run import load
-from heedful.tasks.inputs.texts import fitted
+from heedful.tasks.inputs.texts import truncate
 
 transformers = pytest.importorskip("transformers")
 
@@ -53,7 +53,7 @@ def our_logits(run, inputs):
     """Of all inputs at once, packed."""
     parts = [(text,) if isinstance(text, str) else text for text in inputs]
     frame, processor = run.recipe.template, run.processor
-    batch = frame([fitted(processor.text.encode_batch(part), CONTEXT, frame) for part in parts])
+    batch = frame([truncate(processor.text.encode_batch(part), CONTEXT, frame) for part in parts])
     with torch.no_grad():
         hidden = run.model.eval()(batch.inputs)
         if run.recipe.task.kind == "regression":

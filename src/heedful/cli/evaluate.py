@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from heedful.data.sources import SourceConfig
     from heedful.explain import error_rates
     from heedful.runs.run import Run
-    from heedful.tasks.base import OwnData
     from heedful.tasks.evaluation import Evaluation
     from heedful.tasks.metrics.score import Score
+    from heedful.tasks.task_info import OwnData
 
 
 @dataclass(frozen=True)

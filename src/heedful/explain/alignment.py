@@ -27,7 +27,11 @@ from heedful.models.base import Model
 from heedful.nn.taps import capture
 from heedful.objectives.guided import DecoderStep
 from heedful.tasks.generation.generator import score_targets
-from heedful.tasks.generation.sequence_formats import TWO_SIDES, ConcatenatedFormat, EncoderDecoderFormat
+from heedful.tasks.generation.sequence_formats import (
+    ENCODER_DECODER,
+    ConcatenatedFormat,
+    EncoderDecoderFormat,
+)
 from heedful.tasks.inputs.processor import Tokenizers
 from heedful.tasks.metrics.alignment import Link
 from heedful.tasks.prediction import Prediction
@@ -162,7 +166,7 @@ def between_ids(
     model: Model,
     sources: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],
-    pairing: EncoderDecoderFormat | ConcatenatedFormat = TWO_SIDES,
+    pairing: EncoderDecoderFormat | ConcatenatedFormat = ENCODER_DECODER,
 ) -> Iterator[Weights]:
     """Yield the attention of a model from targets to sources, given ids, with teacher forcing.
 
@@ -180,7 +184,7 @@ def between_ids(
     model.eval()
     for start in range(0, len(sources), BATCH):
         own = sources[start : start + BATCH], targets[start : start + BATCH]
-        yield from find(model, pairing.scored(*own).to(device), *own)
+        yield from find(model, pairing.collate_scored(*own).to(device), *own)
 
 
 def _over_source(model: Model, batch: Batch, *_: object) -> Iterator[Weights]:

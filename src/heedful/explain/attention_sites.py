@@ -124,7 +124,7 @@ def sites_of(run: Run) -> list[AttentionSite]:
 
 def is_one_text(run: Run) -> bool:
     """Whether the model of a run reads source and target as one text."""
-    return isinstance(getattr(run.recipe, "pairing", None), ConcatenatedFormat)
+    return isinstance(getattr(run.recipe, "sequence_format", None), ConcatenatedFormat)
 
 
 def parts(sites: Sequence[AttentionSite]) -> list[AttentionSite]:

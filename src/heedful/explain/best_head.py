@@ -110,7 +110,7 @@ def _supervised(run: Run) -> Choice | None:
     guided = getattr(getattr(run.recipe, "objective", None), "guided", None)
     if guided is None:
         return None
-    return Choice(guided.place(_over_source(run)), guided.head - 1, guided.step)
+    return Choice(guided.layer_index(_over_source(run)), guided.head - 1, guided.step)
 
 
 def _stored(folder: RunFolder, supervised: Choice | None) -> tuple[Choice, int] | None:

@@ -31,7 +31,11 @@ from heedful.objectives.guided import DecoderStep
 from heedful.runs.prepare import rows_of
 from heedful.runs.run import Run
 from heedful.tasks import evaluation
-from heedful.tasks.generation.sequence_formats import TWO_SIDES, ConcatenatedFormat, EncoderDecoderFormat
+from heedful.tasks.generation.sequence_formats import (
+    ENCODER_DECODER,
+    ConcatenatedFormat,
+    EncoderDecoderFormat,
+)
 from heedful.tasks.inputs.processor import SOURCE, TARGET, Tokenizers
 from heedful.tasks.metrics.alignment import Alignment, Link, alignment_error_rate, check_alignments, read_gold
 from heedful.tasks.metrics.score import Score
@@ -157,7 +161,7 @@ def evaluate_alignments(
             f"--dev must be less than the number of sentence pairs ({kept:,}), got {development}"
         )
     words = sources[:kept], targets[:kept]
-    pairing = getattr(run.recipe, "pairing", None)
+    pairing = getattr(run.recipe, "sequence_format", None)
     assert isinstance(pairing, EncoderDecoderFormat | ConcatenatedFormat)
     found = links_of(between_words(run.model, run.processor, *words, pairing, steps), by)
     table = rated(found, alignments, development)
@@ -199,7 +203,7 @@ def between_words(
     tokenizers: Tokenizers,
     sources: Sequence[Words],
     targets: Sequence[Words],
-    pairing: EncoderDecoderFormat | ConcatenatedFormat = TWO_SIDES,
+    pairing: EncoderDecoderFormat | ConcatenatedFormat = ENCODER_DECODER,
     steps: Sequence[DecoderStep] = ("output",),
 ) -> Iterator[Attention]:
     """Yield the attention between the words of sentence pairs, with teacher forcing.
@@ -313,7 +317,7 @@ def _guided_row(run: Run, table: Sequence[Rated], steps: Sequence[DecoderStep]) 
         return None
     layers = 1 + max(each.choice.layer for each in table)
     step = guided.step if guided.step in steps else steps[0]
-    return _row(table, Choice(guided.place(layers), guided.head - 1, step))
+    return _row(table, Choice(guided.layer_index(layers), guided.head - 1, step))
 
 
 def _row(table: Sequence[Rated], choice: Choice) -> Rated:

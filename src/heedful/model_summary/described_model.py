@@ -213,7 +213,7 @@ def of_recipe(
     n_vocabularies = len(SIZES[family])
     defaults = known[:n_vocabularies] if known and n_vocabularies else [size]
     entries = requested.vocabularies.sizes(family, defaults)
-    expected = task.sizes(entries)
+    expected = task.expected_sizes(entries)
     sizes = (*entries, *known[n_vocabularies:])[: len(expected)] if known else expected
     notes = []
     if len(expected) > n_vocabularies:

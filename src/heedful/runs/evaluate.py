@@ -12,9 +12,9 @@ from heedful.recipes.trees import Mark, Tree, merge
 from heedful.runs.prepare import rows_of
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import Run
-from heedful.tasks.base import OwnData
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions
 from heedful.tasks.registry import task_for
+from heedful.tasks.task_info import OwnData
 
 AS_THE_RECIPE_SAYS = EvaluationOptions()
 

@@ -26,7 +26,7 @@ WAY_OUT = "lower its sizes (`heedful describe` shows what it takes)"
 
 def fewest_sizes(recipe: Recipe) -> tuple[int, ...]:
     """Return the smallest sizes that any data could give the recipe's model."""
-    return task_for(recipe).sizes((len(SPECIALS) + 1,) * len(SIZES[recipe.model.kind]))
+    return task_for(recipe).expected_sizes((len(SPECIALS) + 1,) * len(SIZES[recipe.model.kind]))
 
 
 def check_model(recipe: Recipe, device: torch.device, *, is_new: bool) -> None:
@@ -111,9 +111,9 @@ def too_wide(recipe: Recipe, longest: Longest | None, held: str) -> str:
     info, budget = task_for(recipe).info, recipe.training.tokens_per_update
     words = (
         f"the widest micro-batch ({held}) does not fit in memory; lower training.tokens_per_update, raise "
-        f"training.accumulate, or {info.shorter}"
+        f"training.accumulate, or {info.memory_advice}"
     )
-    if longest is None or not info.whole_rows:
+    if longest is None or not info.unlimited_length:
         return words
     if longest.tokens <= budget:
         return f"{words} ({longest})"

@@ -11,8 +11,9 @@ from heedful.data.sources import LocatedRow, Row, SourceConfig, list_columns, op
 from heedful.data.store import RowDigest, TokenStore
 from heedful.errors import DataError, RequestError
 from heedful.recipes.schema import Recipe
-from heedful.tasks.base import Columns, Log, PreparedData
+from heedful.tasks.base import Log, PreparedData
 from heedful.tasks.registry import task_for
+from heedful.tasks.task_info import Columns
 from heedful.typing import JsonObject
 
 _OF_FILES = {
@@ -113,7 +114,7 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     else:
         log(task.info.fitting if recipe.start is None else f"starting from {recipe.start.run}")
         with _naming("data.train"):
-            task.fit(lambda: rows_of(recipe, recipe.data.train, training=True))
+            task.fit_processor(lambda: rows_of(recipe, recipe.data.train, training=True))
         task.save(folder)
     key, n_ids = task.processor.fingerprint, task.n_ids()
     valid_rows: list[Row] = []

@@ -139,7 +139,7 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Recip
         _refuse_another_family(tree, below, place)
         _refuse_another_tokenizer(tree, below, place)
     recipe = recipe_from(tree)
-    _refuse_columns_that_nobody_reads(tree, task_for(recipe).columns.known)
+    _refuse_columns_that_nobody_reads(tree, task_for(recipe).columns.names)
     root = root if recipe.root is None else _below(root, recipe.root)
     if not is_unicode(str(root)):
         raise RequestError(

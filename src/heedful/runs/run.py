@@ -24,10 +24,11 @@ from heedful.recipes.problems import validate
 from heedful.recipes.schema import Recipe
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.reading import saved_recipe
-from heedful.tasks.base import Columns, Task
+from heedful.tasks.base import Task
 from heedful.tasks.generation.streaming import Pieces, Streaming
 from heedful.tasks.prediction import Prediction, PredictOptions, Predictor, Progress, TaskInput
 from heedful.tasks.registry import task_for
+from heedful.tasks.task_info import Columns
 from heedful.training import checkpoints
 from heedful.training.checkpoints import final_weights
 from heedful.typing import JsonMapping, JsonObject

@@ -12,7 +12,7 @@ from heedful.errors import RequestError
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.patches import PatchEmbedding, grid_of, resize_positions
 from heedful.recipes.schema import Recipe, StartConfig
-from heedful.tasks.pretrained import HEADS, MappedWeights, folder_of, frozen_tables
+from heedful.tasks.pretrained import HEADS, MappedWeights, frozen_tables, start_folder
 
 ENCODER = ("source_embedding.", "encoder.")
 TABLES = ("embedding.", "source_embedding.", "target_embedding.")
@@ -57,7 +57,7 @@ def take_weights(recipe: Recipe, model: nn.Module, adopt: MapWeights = MappedWei
         RequestError: the run's model lacks a part, or has another size of it; or a newly initialised part is
             frozen.
     """
-    folder, start = folder_of(recipe), recipe.start
+    folder, start = start_folder(recipe), recipe.start
     if folder is None or start is None:
         return TransferReport()
     theirs, aliases = read_tensors(folder.weights)
@@ -81,7 +81,7 @@ def take_weights(recipe: Recipe, model: nn.Module, adopt: MapWeights = MappedWei
                 tensor.copy_(held[name])
     heads = sorted(_heads(held) - _heads([*own, *tied]))
     return TransferReport(
-        sorted({_part(name) for name in fresh}), [*adopted.left, *_unused(held, model), *heads]
+        sorted({_part(name) for name in fresh}), [*adopted.dropped, *_unused(held, model), *heads]
     )
 
 

@@ -1,6 +1,6 @@
 """The base class of tasks: what connects a recipe and its rows to a model, predictions and scores.
 
-    recipe -> task -> fit(rows) -> processor                         tokenizers, labels
+    recipe -> task -> fit_processor(rows) -> processor               tokenizers, labels
                    -> encode(rows) -> ids                            `heedful.runs.prepare`
                    -> build_model, objective, training_data -> loss  `heedful.runs.train`
                    -> predictor(model) -> predictions                `heedful.runs.run`
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from torch import nn
 
@@ -40,9 +40,9 @@ from heedful.tasks.evaluation import (
     Predict,
     custom_scores,
     cut_notes,
-    means,
-    micro_batch,
-    readable,
+    mean_terms,
+    micro_batch_tokens,
+    readable_rows,
 )
 from heedful.tasks.inputs.processor import TaskProcessor
 from heedful.tasks.metrics.score import Score
@@ -56,6 +56,7 @@ from heedful.tasks.prediction import (
     TaskPredictor,
 )
 from heedful.tasks.pretrained import WarmStart
+from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.training.loop import Validate
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.update import PlannedData
@@ -65,82 +66,25 @@ Log = Callable[[str], None]
 Rows = Callable[[], Iterator[LocatedRow[Row]]]
 """Returns a new iterator over the training rows; may be called several times."""
 
-OwnData = Literal["data", "text", "table", "folder"]
-"""A form of a user's own data set: two aligned files, text, a table, a folder of images."""
-
-
-@dataclass(frozen=True)
-class TaskInfo:
-    """Facts about a task that hold for all its recipes.
-
-    Args:
-        unit: plural noun for what a data set contains: "sentences".
-        evaluating: verb for progress messages of an evaluation: "translating".
-        own_data: forms in which a user's own data set can be evaluated.
-        shorter: advice, if memory runs out, on how to get shorter sequences.
-        options: names of the fields of `PredictOptions` that the task supports.
-        generates: whether it is evaluated on generated text, which depends on the decoding.
-        whole_rows: whether the model has no maximum length, so that only ``data.filter`` limits sequences.
-        windows: whether it is evaluated in windows that may overlap (``--stride``).
-        fitting: progress message while the processor is fitted.
-        encoding: progress message while rows are encoded.
-    """
-
-    unit: str
-    evaluating: str
-    own_data: tuple[OwnData, ...]
-    shorter: str
-    options: tuple[str, ...] = ()
-    generates: bool = False
-    whole_rows: bool = False
-    windows: bool = False
-    fitting: str = "training the tokenizer"
-    encoding: str = "tokenising the data"
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The columns of a task's rows.
-
-    Args:
-        required: columns that every row must have; ids are stored under the same names.
-        inputs: keys of an input in JSON lines; most tasks have one.
-        optional_inputs: further keys that an input may have.
-        training: required in training rows only; not used in evaluation.
-        extra: columns that only some recipes of the task use.
-        lists: may hold a list as well as a text. A list in any other column is joined with spaces.
-        single: hold exactly one thing; a longer list is an error.
-        images: hold images; a path in them is opened.
-        input_lists: whether an input in JSON lines may also be a list of words.
-    """
-
-    required: tuple[str, ...]
-    inputs: tuple[str, ...]
-    optional_inputs: tuple[str, ...] = ()
-    training: tuple[str, ...] = ()
-    extra: tuple[str, ...] = ()
-    lists: tuple[str, ...] = ()
-    single: tuple[str, ...] = ()
-    images: tuple[str, ...] = ()
-    input_lists: bool = False
-
-    @property
-    def known(self) -> tuple[str, ...]:
-        """All columns that rows may have."""
-        return tuple(dict.fromkeys((*self.required, *self.lists, *self.extra)))
-
-    def input_of(self, row: JsonMapping) -> TaskInput:
-        """What `Predictor.predict` reads of a row: the input, or a tuple of its parts."""
-        keys = (*self.inputs, *(key for key in self.optional_inputs if key in row))
-        return row[keys[0]] if len(keys) == 1 else tuple(row[key] for key in keys)
-
 
 class Task(ABC):
     """One kind of problem: data processing, model, loss, prediction and metrics.
 
+    `heedful.tasks.registry.task_for` makes it from a recipe. Then `heedful.runs` calls, in this order:
+
+    | for | methods |
+    |---|---|
+    | data | `check_requirements`; `fit_processor` and `save`, or `load` if a run is resumed; `encode` |
+    | training | `build_model`, `auxiliary_losses`, `objective`, `initialise`; `training_data`, `validator` |
+    | prediction | `load`, `build_model`; `predictor`, whose predictions are those of `predict` |
+    | evaluation | the same; `evaluate`, which calls `metrics` |
+    | explanation | the same; `model_input` |
+
+    There is no training step to write: the training loop applies the objective to the model and a batch.
+
     Args:
         recipe: an instance of the task's class `Recipe`.
-        processor: an instance of its class `Processor`; by default, `fit` or `load` set it later.
+        processor: an instance of its class `Processor`; by default, `fit_processor` or `load` sets it later.
     """
 
     Recipe: ClassVar[type[schema.Recipe]]
@@ -169,68 +113,72 @@ class Task(ABC):
     @property
     @abstractmethod
     def columns(self) -> Columns:
-        """The columns that its rows have."""
+        """The columns of its rows; read first, to check that a data set has them."""
 
-    # The processor ----------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def make_processor(self, rows: Rows) -> TaskProcessor:
-        """Build the processor (tokenizers, labels, a scale) from the training rows.
-
-        Raises:
-            DataError: if the rows are not sufficient, for example because they have a single label.
-        """
-
-    def fit(self, rows: Rows) -> None:
-        """Make the processor from the training rows; see `make_processor`."""
-        self.processor = self.make_processor(rows)
-
-    def save(self, folder: RunFolder) -> None:
-        """Write the processor to the run's folder."""
-        self.processor.save(folder)
-
-    def load(self, folder: RunFolder) -> None:
-        """Read the processor that `save` wrote."""
-        self.processor = self.Processor.load(folder)
-
-    # Data -------------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def new_report(self) -> DataReport:
-        """An empty report for `encode`."""
-
-    @abstractmethod
-    def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
-        """Yield the ids of the rows that are kept, and count all rows in the report."""
-
-    def n_ids(self) -> int | Mapping[str, int]:
-        """The number of distinct ids (the greatest id plus 1), for all columns or by column."""
-        return max(self.processor.sizes)
-
-    @property
-    def keeps_rows(self) -> bool:
-        """Whether validation reads the text of its rows besides their ids."""
-        return False
+    # Before training: processor and ids --------------------------------------------------------------------
 
     def check_requirements(self) -> None:  # noqa: B027 (most tasks need nothing)
-        """Check, before a training starts, that this machine has what validations need.
+        """Check, first of all in a training, that this machine has what validations need.
 
         Raises:
             RequestError: if a package is missing.
         """
 
+    @abstractmethod
+    def make_processor(self, rows: Rows) -> TaskProcessor:
+        """Return the processor (tokenizers, labels, a scale) of the training rows; `fit_processor` calls it.
+
+        Args:
+            rows: returns a new iterator over the training rows.
+
+        Raises:
+            DataError: if the rows are not sufficient, for example because they have a single label.
+        """
+
+    def fit_processor(self, rows: Rows) -> None:
+        """Make the processor from the training rows, before `encode`; `load` replaces it in a resumed run."""
+        self.processor = self.make_processor(rows)
+
+    @abstractmethod
+    def new_report(self) -> DataReport:
+        """Return an empty report, to which `encode` adds; called before each data set."""
+
+    @abstractmethod
+    def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
+        """Yield the ids of the rows that are kept, and count all rows in the report.
+
+        Called once for the training and once for the validation rows; the ids go to a `TokenStore`.
+        """
+
+    def n_ids(self) -> int | Mapping[str, int]:
+        """The number of ids in the `TokenStore` (the greatest id plus 1), for all columns or by column."""
+        return max(self.processor.sizes)
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether validations read the text of their rows besides the ids, as `PreparedData.valid_rows`."""
+        return False
+
     def data_notes(self, data: "PreparedData") -> Sequence[str]:
-        """What the user should know about the data before a training starts."""
+        """Return what the user should know about the data; logged before the first update."""
         return ()
 
-    # Model and training -----------------------------------------------------------------------------------
+    # Model and loss ----------------------------------------------------------------------------------------
 
-    def sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
-        """Return the sizes that are expected from the recipe alone, before data are read."""
+    def expected_sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
+        """Return the sizes of `build_model` as far as the recipe determines them, before data are read.
+
+        For estimates of memory and time.
+
+        Args:
+            vocab_sizes: an assumed size for each vocabulary.
+        """
         return tuple(vocab_sizes)
 
     def build_model(self, sizes: Sequence[int] | None = None) -> Model:
         """Build the freshly initialised model with the heads of the task.
+
+        Called for a training, and to load the weights of a run.
 
         Args:
             sizes: as `TaskProcessor.sizes`; by default those of this task's processor.
@@ -240,25 +188,33 @@ class Task(ABC):
         """
         return build_model(self.recipe.model, *(self.processor.sizes if sizes is None else sizes))
 
-    def objective(self) -> Objective:
-        """The loss."""
-        objective: Objective = self.recipe.objective.make()
-        return objective
-
     def auxiliary_losses(self, model: Model) -> Sequence[AuxiliaryLoss]:
         """Return auxiliary losses on intermediate activations, such as guided attention.
+
+        Called once, after `build_model`.
 
         Raises:
             ValueError: if the model does not have the module that the recipe names.
         """
         return ()
 
+    def objective(self) -> Objective:
+        """Return the loss, computed from hidden states and a batch; called once, after `build_model`."""
+        objective: Objective = self.recipe.objective.make()
+        return objective
+
     def initialise(self, model: nn.Module, log: Log) -> None:  # noqa: B027 (most tasks do nothing)
-        """Initialise weights as the recipe says (pretrained vectors), and log facts about the data."""
+        """Set weights as the recipe says (pretrained vectors), and log facts about the data.
+
+        Called before the first update, after all other methods of this group; not if a run is resumed from a
+        checkpoint.
+        """
+
+    # Training and validation -------------------------------------------------------------------------------
 
     @abstractmethod
     def batches(self, store: TokenStore, *, training: bool) -> Batches:
-        """Return the batches of encoded rows.
+        """Return the batches of encoded rows. `training_data` and `validator` call it.
 
         Args:
             store: the ids of the training or validation rows.
@@ -266,27 +222,38 @@ class Task(ABC):
         """
 
     def training_data(self, data: "PreparedData") -> PlannedData:
-        """Return the training data in batches of similar lengths."""
-        make, training = self.batches(data.train, training=True), self.recipe.training
-        return PlannedData(make.lengths, make, training.tokens_per_update, training.seed)
+        """Return the training data in batches of similar lengths, from which the loop takes its updates."""
+        batches, training = self.batches(data.train, training=True), self.recipe.training
+        return PlannedData(batches.lengths, batches, training.tokens_per_update, training.seed)
 
     def validator(self, data: "PreparedData", module: ModelWithLoss) -> Validate:
-        """Return the function that computes the validation metrics of a model."""
-        make = self.batches(data.valid, training=False)
-        plan = in_order(make.lengths, micro_batch(self.recipe))
+        """Return the function that the training loop calls for each validation.
+
+        It maps the model to its validation metrics.
+
+        Args:
+            data: the data of the run.
+            module: the model with its loss.
+        """
+        batches = self.batches(data.valid, training=False)
+        plan = in_order(batches.lengths, micro_batch_tokens(self.recipe))
 
         def validate(model: nn.Module) -> Mapping[str, float]:
-            return self.validation_metrics(means(module, (make(part.tolist(), 0) for part in plan)))
+            return self.validation_metrics(
+                mean_terms(module, (batches(samples.tolist(), 0) for samples in plan))
+            )
 
         return validate
 
     def validation_metrics(self, terms: Mapping[str, float]) -> Mapping[str, float]:
-        """Compute the validation metrics from the mean of each term of the loss."""
+        """Return the validation metrics, given the mean of each term of the loss. `validator` calls it."""
         return {metric: terms[term] for metric, term in self.validation_terms.items()}
 
     @abstractmethod
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
-        """Return a batch of random sequences like those of `training_data`, for timing without data.
+        """Return a batch of random sequences like those of `training_data`.
+
+        Used to measure time and memory without data.
 
         Args:
             sizes: as `TaskProcessor.sizes`.
@@ -295,7 +262,7 @@ class Task(ABC):
             source_length: the same for sources, in tasks that have them.
         """
 
-    # Use --------------------------------------------------------------------------------------------------
+    # Prediction and explanation ----------------------------------------------------------------------------
 
     def predictor(
         self,
@@ -304,7 +271,9 @@ class Task(ABC):
         inference: Inference,
         options: PredictOptions = DEFAULT_OPTIONS,
     ) -> Predictor:
-        """Return the predictor of a model. Tasks that generate text override it, others `predict`.
+        """Return the predictor of a model, which maps inputs to predictions; called by every prediction.
+
+        Tasks that generate text override it; the others override `predict`.
 
         Args:
             model: a trained model.
@@ -318,24 +287,24 @@ class Task(ABC):
     def predict(
         self, model: Model, inputs: Sequence[TaskInput], options: PredictOptions = DEFAULT_OPTIONS
     ) -> list[Prediction]:
-        """Predict one answer for each input, in the same order, in tasks that generate no text.
+        """Predict one answer for each input, in the same order. The default `predictor` calls it.
 
         Args:
             model: a trained model in evaluation mode.
             inputs: texts, tuples of texts, or images.
-            options: what is asked for; a task reads the fields that it supports.
+            options: options of the prediction; a task reads those that it supports.
         """
         raise NotImplementedError
 
     @abstractmethod
     def model_input(
-        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare an input and its answer for explanations; see `heedful.tasks.model_input`.
 
         Args:
             model: a trained model.
-            given: the input, as `predict` takes it.
+            task_input: the input, as `predict` takes it.
             options: which answer.
             predict: returns the predicted answer to the input, given keywords of `Run.predict`.
 
@@ -343,48 +312,48 @@ class Task(ABC):
             RequestError: if the input is empty, too long or of the wrong type, or there is no such answer.
         """
 
-    def text_in(self, given: TaskInput) -> str:
-        """Return an input of `model_input` if it is a text.
+    def text_in(self, task_input: TaskInput) -> str:
+        """Return an input if it is a text; for `model_input`.
 
         Raises:
             RequestError: if it is not.
         """
-        if not isinstance(given, str):
+        if not isinstance(task_input, str):
             raise RequestError(
-                f"the input of task {self.recipe.task.kind} must be a text, got {_form_of(given)}"
+                f"the input of task {self.recipe.task.kind} must be a text, got {_form_of(task_input)}"
             )
-        return given
+        return task_input
 
-    def texts_in(self, given: TaskInput) -> list[str]:
-        """Return the text in an input of `model_input`, or the texts that are read together, as a list.
+    def texts_in(self, task_input: TaskInput) -> list[str]:
+        """Return the text in an input, or the texts that are read together, as a list; for `model_input`.
 
         Raises:
             RequestError: if the input is not texts, or their number is different.
         """
         keys = self.columns.inputs
-        if not isinstance(given, str):
+        if not isinstance(task_input, str):
             keys += self.columns.optional_inputs
         if len(keys) == 1:
-            return [self.text_in(given)]
+            return [self.text_in(task_input)]
         texts: list[str] = []
-        if isinstance(given, Sequence) and not isinstance(given, str | bytes):
-            texts = list(given)
+        if isinstance(task_input, Sequence) and not isinstance(task_input, str | bytes):
+            texts = list(task_input)
         if len(texts) != len(keys) or not all(isinstance(text, str) for text in texts):
             raise RequestError(
                 f"the input of task {self.recipe.task.kind} must be {len(keys)} texts ({', '.join(keys)}), "
-                f"got {_form_of(given)}; separate them by a tab, or pass a pair"
+                f"got {_form_of(task_input)}; separate them by a tab, or pass a pair"
             )
         return texts
 
+    # Evaluation --------------------------------------------------------------------------------------------
+
     @abstractmethod
     def source_from(self, files: Sequence[Path]) -> SourceConfig:
-        """Return a data source for a user's own files, to evaluate on.
+        """Return a data source for a user's own files, whose rows `evaluate` scores.
 
         Raises:
             RequestError: if there are too few or too many files.
         """
-
-    # Scores -----------------------------------------------------------------------------------------------
 
     def evaluate(
         self,
@@ -394,7 +363,10 @@ class Task(ABC):
         rows: Iterator[LocatedRow[Row]],
         options: EvaluationOptions,
     ) -> Evaluation:
-        """Predict the inputs of a data set, and compare the predictions with its answers.
+        """Predict the inputs of a data set, and compare the predictions with the rows' answers.
+
+        Calls `rows_to_score`, `check_rows`, ``predict``, `metrics` and, if the caller asks for records,
+        `records`.
 
         Args:
             model: a trained model, for metrics that are likelihoods.
@@ -406,30 +378,25 @@ class Task(ABC):
         Raises:
             DataError: if no row is left to score, or an input cannot be read and is not to be dropped.
         """
-        chosen, dropped = self.rows_to_score(rows, options.limit)
-        if not chosen:
+        selected, dropped = self.rows_to_score(rows, options.limit)
+        if not selected:
             raise DataError(f"{split}: no rows to score; check that the data set is not empty")
-        self.check_rows(chosen)
-        predictions = predict([self.columns.input_of(row.row) for row in chosen])
-        read = readable(split, chosen, predictions, dropped, drop=self.drops_unreadable)
-        scores, notes = self.metrics(model, read.rows, read.predictions)
-        scores += custom_scores(self.recipe.evaluation, read.rows, read.predictions)
-        scores = [replace(score, counts={**score.counts, **read.counts}) for score in scores]
-        notes = [*read.notes, *cut_notes(read.rows, read.predictions), *notes]
+        self.check_rows(selected)
+        predictions = predict([self.columns.input_of(row.row) for row in selected])
+        readable = readable_rows(split, selected, predictions, dropped, drop=self.drops_unreadable)
+        scores, notes = self.metrics(model, readable.rows, readable.predictions)
+        scores += custom_scores(self.recipe.evaluation, readable.rows, readable.predictions)
+        scores = [replace(score, counts={**score.counts, **readable.counts}) for score in scores]
+        notes = [*readable.notes, *cut_notes(readable.rows, readable.predictions), *notes]
         return Evaluation(
-            split, scores, notes=notes, records=lambda: self.records(read.rows, read.predictions)
+            split, scores, notes=notes, records=lambda: self.records(readable.rows, readable.predictions)
         )
 
     def rows_to_score(
         self, rows: Iterator[LocatedRow[Row]], limit: int | None
     ) -> tuple[list[LocatedRow[Row]], Mapping[str, Tally]]:
-        """The rows that are predicted and scored, and those that are dropped, by reason."""
+        """Return the rows to predict and score, and those that are dropped, by reason."""
         return list(islice(rows, limit)), {}
-
-    @property
-    def drops_unreadable(self) -> bool:
-        """Whether to drop inputs that cannot be read, instead of raising an error."""
-        return False
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:  # noqa: B027 (most have nothing to check)
         """Check the answers of the rows before predicting them, which may take long.
@@ -439,10 +406,15 @@ class Task(ABC):
             RequestError: if a metric needs a package that is missing.
         """
 
+    @property
+    def drops_unreadable(self) -> bool:
+        """Whether `evaluate` drops inputs that cannot be read, instead of raising an error."""
+        return False
+
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
-        """Compute the scores of predictions, and notes about the data.
+        """Return the scores of predictions, and notes about the data.
 
         A task that is not evaluated by comparing predictions with answers overrides `evaluate` instead.
         """
@@ -454,13 +426,23 @@ class Task(ABC):
         """Yield a record for each row: input, answer, prediction, and its scores. By default none."""
         return iter(())
 
+    # Files of a run ----------------------------------------------------------------------------------------
 
-def _form_of(given: TaskInput) -> str:
+    def save(self, folder: RunFolder) -> None:
+        """Write the processor to the run's folder, directly after `fit_processor`."""
+        self.processor.save(folder)
+
+    def load(self, folder: RunFolder) -> None:
+        """Read the processor that `save` wrote, to resume a training or to use a run."""
+        self.processor = self.Processor.load(folder)
+
+
+def _form_of(task_input: TaskInput) -> str:
     """Describe an input in messages."""
-    texts = [given] if isinstance(given, str) else given
+    texts = [task_input] if isinstance(task_input, str) else task_input
     if isinstance(texts, Sequence) and all(isinstance(text, str) for text in texts):
         return "one text" if len(texts) == 1 else f"{len(texts)} texts"
-    return f"a {type(given).__name__}"
+    return f"a {type(task_input).__name__}"
 
 
 @dataclass(frozen=True)

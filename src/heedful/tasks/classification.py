@@ -19,7 +19,7 @@ from heedful.models.base import Model
 from heedful.models.encoder import class_head
 from heedful.objectives.classification import class_logits
 from heedful.recipes.schema import ClassObjectiveConfig
-from heedful.tasks.base import Log, Rows, TaskInfo
+from heedful.tasks.base import Log, Rows
 from heedful.tasks.inputs.labels import (
     FEWEST_LABELS,
     LABEL,
@@ -28,17 +28,18 @@ from heedful.tasks.inputs.labels import (
     UnknownLabels,
     collect_labels,
     first_labels,
-    label_of,
+    label_index,
     label_prediction,
     label_records,
     label_scores,
-    number_of,
+    located_label,
 )
 from heedful.tasks.inputs.processor import TextProcessor
-from heedful.tasks.inputs.texts import unknown_in
+from heedful.tasks.inputs.texts import unknown_notes_by_column
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput, Questions
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
+from heedful.tasks.task_info import TaskInfo
 from heedful.tasks.text_task import WholeTextConfig, WholeTextRecipe, WholeTextTask, synthetic_texts
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping
@@ -79,7 +80,7 @@ class Classification(WholeTextTask):
         unit="examples",
         evaluating="labelling",
         own_data=("table",),
-        shorter="lower model.max_length (language models: model.context)",
+        memory_advice="lower model.max_length (language models: model.context)",
         options=("n_best",),
     )
     validation_terms: ClassVar = {"loss": "class", "accuracy": "correct"}
@@ -87,43 +88,43 @@ class Classification(WholeTextTask):
     recipe: ClassificationRecipe
     processor: LabelProcessor
 
-    def sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
-        """With the number of labels; two if the recipe does not name them."""
-        return (*vocab_sizes, len(self.recipe.task.labels or ()) or FEWEST_LABELS)
-
-    def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
-        """A layer that computes the logits of the classes."""
-        return {"class": class_head(self.recipe.model.d_model, sizes[-1], self.recipe.model.dropout)}
-
     def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> LabelProcessor:
         """Collect the labels.
 
         Raises:
             DataError: for a label that the recipe does not name, or fewer than two.
         """
-        return LabelProcessor(tokenizer, collect_labels(map(label_of, rows()), self.recipe.task.labels))
+        return LabelProcessor(tokenizer, collect_labels(map(located_label, rows()), self.recipe.task.labels))
 
     def target_ids(self, row: LocatedRow[Row]) -> list[int]:
-        """The number of the label."""
-        return [number_of(row.row[LABEL], self.processor.labels, row.location)]
+        """Return the number of the label."""
+        return [label_index(row.row[LABEL], self.processor.labels, row.where)]
 
     @property
-    def n_answers(self) -> int:
+    def n_target_ids(self) -> int:
         """The number of labels."""
         return len(self.processor.labels)
 
-    def with_answers(self, batch: Batch, answers: Sequence[NDArray[np.integer]]) -> Batch:
-        """The batch with the numbers of the labels."""
-        return replace(batch, classes=torch.tensor([int(answer[0]) for answer in answers]))
+    def expected_sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
+        """Return the sizes with the number of labels; two if the recipe does not name them."""
+        return (*vocab_sizes, len(self.recipe.task.labels or ()) or FEWEST_LABELS)
+
+    def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
+        """Return a layer that computes the logits of the classes."""
+        return {"class": class_head(self.recipe.model.d_model, sizes[-1], self.recipe.model.dropout)}
 
     def initialise(self, model: nn.Module, log: Log) -> None:
-        """Log the labels, too."""
+        """Fill in word vectors, and log the labels."""
         super().initialise(model, log)
         log(f"{len(self.processor.labels)} labels: {first_labels(self.processor.labels)}")
 
+    def with_targets(self, batch: Batch, target_ids: Sequence[NDArray[np.integer]]) -> Batch:
+        """Return the batch with the numbers of the labels."""
+        return replace(batch, classes=torch.tensor([int(ids[0]) for ids in target_ids]))
+
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
-        """Texts that differ by a token or two in length."""
-        batch = synthetic_texts(sizes[0], n, length, len(self.texts), self.recipe.template)
+        """Return texts that differ by a token or two in length."""
+        batch = synthetic_texts(sizes[0], n, length, len(self.text_columns), self.recipe.template)
         return replace(batch, classes=torch.arange(n) % sizes[-1])
 
     def predict(
@@ -139,35 +140,35 @@ class Classification(WholeTextTask):
             options: ``n_best``, the number of labels, and ``progress``.
         """
         labels, n_best = self.processor.labels, options.n_best or 1
-        outputs = self.read(model, inputs, class_logits, options.progress)
+        outputs = self.model_outputs(model, inputs, class_logits, options.progress)
         return [
             replace(label_prediction(logits.log_softmax(-1), labels, n_best), note=note, cut=cut)
             for logits, note, cut in outputs
         ]
 
     def model_input(
-        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare a text or pair of texts; the target may be a label other than the predicted one."""
-        batch, axes = self.text_input(given)
+        batch, axes = self.text_input(task_input)
         answer = predict()
         label = answer.text if options.target is None else options.target
         questions = Questions.of_class(model, self.processor.labels, batch, label)
         return ModelInput(batch, axes, answer, questions)
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
-        """Refuse a data set without any label of the training data."""
-        UnknownLabels.among(map(label_of, rows), self.processor.labels)
+        """Check that not all labels are unknown."""
+        UnknownLabels.among(map(located_label, rows), self.processor.labels)
 
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
-        """Accuracy, macro and micro F1."""
+        """Return accuracy, macro and micro F1."""
         scores, notes = label_scores(rows, predictions, self.processor.labels)
-        return scores, [*notes, *unknown_in(self.processor.text, self.texts_of(rows))]
+        return scores, [*notes, *unknown_notes_by_column(self.processor.text, self.texts_of(rows))]
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> Iterator[JsonMapping]:
-        """The texts, the right label, the prediction and whether it is right."""
-        return label_records(rows, self.texts, predictions)
+        """Yield the texts, the target, the prediction and whether it is right."""
+        return label_records(rows, self.text_columns, predictions)

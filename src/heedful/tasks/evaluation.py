@@ -41,8 +41,8 @@ class Evaluation:
 
     def to_dict(self) -> JsonObject:
         """One entry of ``splits`` in ``docs/schemas/evaluation.schema.json``."""
-        noted = {"notes": list(self.notes)} if self.notes else {}
-        return {"split": self.split, "scores": [score.to_dict() for score in self.scores], **noted}
+        notes = {"notes": list(self.notes)} if self.notes else {}
+        return {"split": self.split, "scores": [score.to_dict() for score in self.scores], **notes}
 
     def rows(self) -> Iterator[JsonMapping]:
         """The records, each with the version of their format."""
@@ -93,7 +93,7 @@ class ReadableRows:
         return [tally.line("dropped", reason) for reason, tally in self.dropped.items() if tally.count]
 
 
-def readable(
+def readable_rows(
     split: str,
     rows: Sequence[LocatedRow[Row]],
     predictions: Sequence[Prediction],
@@ -101,11 +101,11 @@ def readable(
     *,
     drop: bool,
 ) -> ReadableRows:
-    """Leave out the rows whose inputs could not be read.
+    """Return the rows whose inputs could be read, and count the others.
 
     Args:
         split: name of the data set in messages.
-        rows: all that were to be scored.
+        rows: all rows that were to be scored.
         predictions: of each.
         dropped: rows that were left out before.
         drop: leave out what cannot be read, rather than stop.
@@ -117,23 +117,23 @@ def readable(
     if errors and (not drop or len(errors) == len(rows)):
         raise DataError(f"{split}: {errors[0]}")
     unreadable = Tally()
-    kept = ReadableRows([], [], {**dropped, "unreadable": unreadable})
+    readable = ReadableRows([], [], {**dropped, "unreadable": unreadable})
     for row, prediction in zip(rows, predictions, strict=True):
         if prediction.error:
             unreadable.add(row.location)
         else:
-            kept.rows.append(row)
-            kept.predictions.append(prediction)
-    return kept
+            readable.rows.append(row)
+            readable.predictions.append(prediction)
+    return readable
 
 
 def cut_notes(rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]) -> list[str]:
     """Note how many inputs of a data set were truncated, and which is the first; nothing if none was."""
-    cut = Tally()
+    truncated = Tally()
     for row, prediction in zip(rows, predictions, strict=True):
         if prediction.cut:
-            cut.add(row.location)
-    return [cut.line("truncated", "longer than the model reads")] if cut.count else []
+            truncated.add(row.where)
+    return [truncated.line("truncated", "longer than the model reads")] if truncated.count else []
 
 
 def custom_scores(
@@ -142,23 +142,23 @@ def custom_scores(
     """Compute custom metrics; a number becomes a score with the name of its class."""
     scores = []
     for metric in config.metrics:
-        value = metric.instance()([row.row for row in rows], list(predictions))
-        if not isinstance(value, Score):
-            settings = "".join(f"|{key}:{each}" for key, each in (metric.model_extra or {}).items())
+        score = metric.instance()([row.row for row in rows], list(predictions))
+        if not isinstance(score, Score):
+            settings = "".join(f"|{key}:{setting}" for key, setting in (metric.model_extra or {}).items())
             name = metric.kind.partition(":")[2]
-            value = Score(name, float(value), metric.kind + settings, counts={"rows": len(rows)})
-        scores.append(value)
+            score = Score(name, float(score), metric.kind + settings, counts={"rows": len(rows)})
+        scores.append(score)
     return scores
 
 
-def micro_batch(recipe: Recipe) -> int:
-    """The tokens of a micro-batch of training: this many fit in memory."""
+def micro_batch_tokens(recipe: Recipe) -> int:
+    """Return the number of tokens of a micro-batch of training, which fits in memory."""
     n_parts = distribution.world() * recipe.training.accumulate
     return max(1, recipe.training.tokens_per_update // n_parts)
 
 
 class Batches(Protocol):
-    """Batches of encoded rows."""
+    """A data set of encoded rows, of which any samples can be collated to a batch."""
 
     @property
     def lengths(self) -> Lengths:
@@ -166,18 +166,18 @@ class Batches(Protocol):
         ...
 
     def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
-        """The batch of some samples."""
+        """Return the batch of these samples; training changes them anew in every epoch."""
         ...
 
 
-def means(module: ModelWithLoss, batches: Iterable[Batch]) -> dict[str, float]:
+def mean_terms(module: ModelWithLoss, batches: Iterable[Batch]) -> dict[str, float]:
     """Return each term of the loss by its name: its sum over all batches, divided by its count."""
     device = next(module.parameters()).device
     sums: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     for batch in batches:
-        there = batch.to(device)
-        for term in module(there, module.counts(there))[1]:
+        on_device = batch.to(device)
+        for term in module(on_device, module.counts(on_device))[1]:
             sums[term.name] += term.sum.item()
             counts[term.name] += term.count
     if empty := [name for name in sums if not counts[name]]:

@@ -31,8 +31,8 @@ from heedful.models.vision import VisionConfig
 from heedful.nn.patches import Images
 from heedful.objectives.classification import class_logits
 from heedful.recipes import schema
-from heedful.tasks.base import Columns, Log, Rows, Task, TaskInfo
-from heedful.tasks.inputs.images import LEFT_OUT, LEVELS, ImageReader
+from heedful.tasks.base import Log, Rows, Task
+from heedful.tasks.inputs.images import DROP_HINT, LEVELS, ImageReader
 from heedful.tasks.inputs.labels import (
     FEWEST_LABELS,
     LABEL,
@@ -41,21 +41,22 @@ from heedful.tasks.inputs.labels import (
     UnknownLabels,
     collect_labels,
     first_labels,
-    label_of,
+    label_index,
     label_prediction,
     label_records,
     label_scores,
-    number_of,
+    located_label,
 )
 from heedful.tasks.inputs.processor import TaskProcessor
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions, patches_axis
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
-from heedful.tasks.pretrained import image_reader_of
+from heedful.tasks.pretrained import start_image_reader
+from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.typing import JsonMapping
 
 BUDGET = 8192
-"""Tokens of the images that are read together."""
+"""Maximum number of tokens of the images in a batch of predictions."""
 
 
 class ImageClassificationConfig(LabelsConfig):
@@ -122,8 +123,8 @@ class ImageBatches:
         store: pixels and labels.
         processor: of the run.
         n_tokens: of an image.
-        augmentation: what is done to the images; None: nothing.
-        seed: of what is done.
+        augmentation: how images are changed; None: not at all.
+        seed: of the augmentation.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class ImageBatches:
         self.lengths: Lengths = np.full(len(store), n_tokens)
 
     def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
-        """The batch of some rows."""
+        """Return the batch of these rows."""
         pixels = self.pixels[np.asarray(samples, dtype=np.int64)]
         if self.augmentation is not None:
             pixels = augmented(
@@ -162,7 +163,7 @@ class ImageClassification(Task):
         unit="examples",
         evaluating="labelling",
         own_data=("folder", "table"),
-        shorter="take larger patches (model.patch_size) or smaller images (model.image_size)",
+        memory_advice="take larger patches (model.patch_size) or smaller images (model.image_size)",
         options=("n_best",),
         fitting="measuring the images",
         encoding="reading the images",
@@ -186,16 +187,16 @@ class ImageClassification(Task):
                 read and is not to be left out.
         """
         recipe = self.recipe
-        labels = collect_labels(map(label_of, rows()), recipe.task.labels)
+        labels = collect_labels(map(located_label, rows()), recipe.task.labels)
         size, channels = recipe.model.image_size, recipe.model.channels
-        reader = image_reader_of(recipe, size, channels)
+        reader = start_image_reader(recipe, size, channels)
         if reader is None:
             images = (row.row[IMAGE] for row in rows())
-            reader = ImageReader.measured(images, size, channels, drop=self.drops_unreadable)
+            reader = ImageReader.from_images(images, size, channels, drop=self.drops_unreadable)
         return ImageProcessor(reader, labels)
 
     def new_report(self) -> DataReport:
-        """Counts the classes."""
+        """Return an empty report; `encode` counts the classes in it."""
         return DataReport()
 
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
@@ -207,13 +208,13 @@ class ImageClassification(Task):
         processor = self.processor
         for row in rows:
             report.rows += 1
-            label = number_of(row.row[LABEL], processor.labels, row.location)
+            label = label_index(row.row[LABEL], processor.labels, row.where)
             try:
                 pixels: Any = processor.reader.pixels(row.row[IMAGE]).reshape(-1)
             except DataError as error:
                 if not self.drops_unreadable:
-                    raise DataError(f"{error} ({LEFT_OUT})") from None
-                report.drop("unreadable", row.location)
+                    raise DataError(f"{error} ({DROP_HINT})") from None
+                report.drop("unreadable", row.where)
                 continue
             report.kept += 1
             report.classes[row.row[LABEL]] += 1
@@ -222,15 +223,15 @@ class ImageClassification(Task):
             raise DataError("\n  ".join(["no row can be used", *report.lines()]))
 
     def n_ids(self) -> Mapping[str, int]:
-        """Levels of brightness, and labels."""
+        """The number of levels of brightness, and that of labels."""
         return {IMAGE: LEVELS, LABEL: len(self.processor.labels)}
 
-    def sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
-        """The number of labels; two if the recipe does not name them."""
+    def expected_sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
+        """Return the number of labels; two if the recipe does not name them."""
         return (len(self.recipe.task.labels or ()) or FEWEST_LABELS,)
 
     def build_model(self, sizes: Sequence[int] | None = None) -> Model:
-        """An encoder, with a layer that computes the logits of the classes."""
+        """Build an encoder, with a layer that computes the logits of the classes."""
         sizes = self.processor.sizes if sizes is None else sizes
         encoder = build_model(self.recipe.model)
         encoder.heads["class"] = class_head(self.recipe.model.d_model, sizes[-1], self.recipe.model.dropout)
@@ -242,13 +243,13 @@ class ImageClassification(Task):
         log(f"{len(self.processor.labels)} labels: {first_labels(self.processor.labels)}")
 
     def batches(self, store: TokenStore, *, training: bool) -> "ImageBatches":
-        """Images; in training changed as the recipe says."""
+        """Return batches of images; training images are augmented."""
         recipe = self.recipe
         augmentation = recipe.augmentation if training else None
         return ImageBatches(store, self.processor, recipe.model.n_tokens, augmentation, recipe.training.seed)
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
-        """Noise; every image has its number of tokens, whatever ``length``."""
+        """Return noise; ``length`` is not used, since the model fixes the number of tokens."""
         model = self.recipe.model
         shape = (n, model.channels, model.image_size, model.image_size)
         pixels = torch.randn(*shape, generator=torch.Generator().manual_seed(0))
@@ -278,9 +279,9 @@ class ImageClassification(Task):
 
     def _predicted(self, model: Model, group: Sequence[TaskInput], n_best: int) -> list[Prediction]:
         processor, results, pixels = self.processor, [Prediction("") for _ in group], {}
-        for i, given in enumerate(group):
+        for i, task_input in enumerate(group):
             try:
-                pixels[i] = processor.reader.pixels(LazyImage.of(given))
+                pixels[i] = processor.reader.pixels(LazyImage.of(task_input))
             except DataError as error:
                 results[i] = Prediction("", error=str(error))
         if pixels:
@@ -292,11 +293,11 @@ class ImageClassification(Task):
         return results
 
     def model_input(
-        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare an image; its tokens are the patches of the model."""
         config, reader = self.recipe.model, self.processor.reader
-        pixels = reader.pixels(LazyImage.of(given))
+        pixels = reader.pixels(LazyImage.of(task_input))
         answer = predict()
         batch = Batch.of_images(Images.of(reader.normalised(np.stack([pixels])), config.n_tokens), [0])
         before = config.n_tokens - int(np.prod(config.grid))
@@ -304,8 +305,8 @@ class ImageClassification(Task):
         questions = Questions.of_class(model, self.processor.labels, batch, label)
         return ModelInput(batch, {INPUT: patches_axis(config.grid, before, pixels)}, answer, questions)
 
-    def source_from(self, files: Sequence[Path]) -> FolderSource | UserTable:
-        """A folder with one subfolder for each class, or a table with paths and labels."""
+    def source_from(self, files: Sequence[Path]) -> FolderSource | OwnTable:
+        """Return a folder with one subfolder for each class, or a table with paths and labels."""
         if len(files) != 1:
             raise RequestError(
                 f"expected one table or folder to evaluate an image classifier, got {len(files)} files"
@@ -314,23 +315,23 @@ class ImageClassification(Task):
             return FolderSource(path=str(files[0].resolve()))
         return user_table(files[0], self.columns.required, like=self.recipe.data.train)
 
+    def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
+        """Check that not all labels are unknown."""
+        UnknownLabels.among(map(located_label, rows), self.processor.labels)
+
     @property
     def drops_unreadable(self) -> bool:
-        """As the recipe says."""
+        """Whether the recipe drops images that cannot be read."""
         return self.recipe.data.filter.unreadable == "drop"
-
-    def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
-        """Refuse a data set without any label of the training data."""
-        UnknownLabels.among(map(label_of, rows), self.processor.labels)
 
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
-        """Accuracy, macro and micro F1."""
+        """Return accuracy, macro and micro F1."""
         return label_scores(rows, predictions, self.processor.labels)
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> Iterator[JsonMapping]:
-        """The image, the right label, the prediction and whether it is right."""
+        """Yield the image, the target, the prediction and whether it is right."""
         return label_records(rows, (IMAGE,), predictions)

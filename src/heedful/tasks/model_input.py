@@ -151,11 +151,11 @@ class Questions:
         """Return the natural log-probability of each answer, or the values if they are numbers."""
         if self.numbers is not None:
             return self.numbers(hidden)
-        scores, at = [], 0
+        scores, start = [], 0
         for logits in self.logits(hidden):
-            wanted = self.answers[at : at + len(logits)].to(logits.device)
-            scores.append(logits.float().log_softmax(-1).gather(1, wanted[:, None])[:, 0])
-            at += len(logits)
+            answers = self.answers[start : start + len(logits)].to(logits.device)
+            scores.append(logits.float().log_softmax(-1).gather(1, answers[:, None])[:, 0])
+            start += len(logits)
         return torch.cat(scores)
 
     @classmethod
@@ -173,7 +173,7 @@ class Questions:
             axis,
             tuple(places),
             batch.targets,
-            in_chunks(model.heads["token"], batch),
+            chunked_logits(model.heads["token"], batch),
             lambda i, token: tokenizer.tokens([token])[0],
             given,
             are_tokens=True,
@@ -187,30 +187,30 @@ class Questions:
             RequestError: it is not one of the labels.
         """
         if label not in labels:
-            known = ", ".join(map(str, labels))
-            raise RequestError(f"unknown label {label!r}{nearest(label, labels)}; expected one of {known}")
+            names = ", ".join(map(str, labels))
+            raise RequestError(f"unknown label {label!r}{nearest(label, labels)}; expected one of {names}")
         heads, layout = model.heads, batch.inputs.layout
         return cls(
             INPUT,
             (),
             torch.tensor([labels.index(label)]),
             lambda hidden: iter([class_logits(hidden, heads, layout.to(hidden.device))]),
-            lambda i, number: labels[number],
+            lambda i, index: labels[index],
         )
 
     @classmethod
-    def of_number(cls, predicted: Callable[[Tensor], Tensor], text: str) -> "Questions":
+    def of_number(cls, predict_number: Callable[[Tensor], Tensor], text: str) -> "Questions":
         """Return the question for a number about the whole input.
 
         Args:
-            predicted: maps hidden states ``[T, d]`` to the number, ``[1]``.
+            predict_number: maps hidden states ``[T, d]`` to the number, ``[1]``.
             text: the number as it is shown.
         """
         answer = torch.zeros(1, dtype=torch.int64)
-        return cls(INPUT, (), answer, lambda hidden: iter(()), lambda i, n: text, numbers=predicted)
+        return cls(INPUT, (), answer, lambda hidden: iter(()), lambda i, n: text, numbers=predict_number)
 
 
-def in_chunks(head: nn.Module, batch: Batch) -> Callable[[Tensor], Iterator[Tensor]]:
+def chunked_logits(head: nn.Module, batch: Batch) -> Callable[[Tensor], Iterator[Tensor]]:
     """Return a function that yields the logits of the question positions in chunks, to limit memory."""
     return lambda hidden: (head(part) for part in batch.picked(hidden).split(CHUNK))
 
@@ -250,13 +250,13 @@ def running_text_input(
         first_answer: the first token of the answer; earlier questions are given.
         answer: the answer.
     """
-    places = range(first, len(text))
+    positions = range(first, len(text))
     batch = Batch(
         Tokens.of([text]),
-        torch.tensor([text[place] for place in places], dtype=torch.int64),
-        rows=torch.tensor([place - 1 for place in places], dtype=torch.int64),
+        torch.tensor([text[position] for position in positions], dtype=torch.int64),
+        rows=torch.tensor([position - 1 for position in positions], dtype=torch.int64),
     )
-    questions = Questions.of_tokens(model, tokenizer, batch, INPUT, places, given=first_answer - first)
+    questions = Questions.of_tokens(model, tokenizer, batch, INPUT, positions, given=first_answer - first)
     return ModelInput(batch, {INPUT: text_axis(tokenizer, text)}, answer, questions)
 
 
@@ -267,7 +267,7 @@ def ids_in(batch: Batch) -> list[int]:
 
 
 def refuse_empty(*ids: Sequence[int]) -> None:
-    """Check that there is at least one token.
+    """Check that an input has at least one token.
 
     Raises:
         RequestError: all sequences are empty.
@@ -289,41 +289,41 @@ def text_axis(tokenizer: Tokenizer, ids: Sequence[int], texts: Sequence[str] = (
     """
     words: list[int] = []
     surface: list[str] = []
-    parts = [(inserted, list(group)) for inserted, group in groupby(ids, key=INSERTED.__contains__)]
-    n_texts = sum(not inserted for inserted, _ in parts)
-    given = iter(texts if len(texts) == n_texts else [""] * n_texts)
-    for inserted, own in parts:
-        if inserted:
-            words += [NO_WORD] * len(own)
+    segments = [(is_special, list(group)) for is_special, group in groupby(ids, key=INSERTED.__contains__)]
+    n_texts = sum(not is_special for is_special, _ in segments)
+    remaining_texts = iter(texts if len(texts) == n_texts else [""] * n_texts)
+    for is_special, segment in segments:
+        if is_special:
+            words += [NO_WORD] * len(segment)
             continue
-        labels, places = surface_words(tokenizer, own)
-        end = places[-1]  # the end token, which `surface_words` appends to the words
-        words += [NO_WORD if place == end else len(surface) + place for place in places[:-1]]
-        surface += _with_unknown_words(labels[:end], next(given))
+        segment_words, word_indices = surface_words(tokenizer, segment)
+        end = word_indices[-1]  # the end token, which `surface_words` appends to the words
+        words += [NO_WORD if index == end else len(surface) + index for index in word_indices[:-1]]
+        surface += _with_unknown_words(segment_words[:end], next(remaining_texts))
     return Axis(tuple(tokenizer.tokens(ids)), tuple(words), tuple(surface))
 
 
-def _with_unknown_words(labels: Sequence[str], text: str) -> list[str]:
+def _with_unknown_words(words: Sequence[str], text: str) -> list[str]:
     """Return the words with each ``<unk>`` replaced by the original word.
 
     If the other words do not match the text, return them unchanged.
     """
-    unknown, own = SPECIALS.names[SPECIALS.unknown], text.split()[: len(labels)]
-    pairs = list(zip(labels, own, strict=False))
-    if len(own) < len(labels) or any(
+    unknown, text_words = SPECIALS.names[SPECIALS.unknown], text.split()[: len(words)]
+    pairs = list(zip(words, text_words, strict=False))
+    if len(text_words) < len(words) or any(
         a != unknown and normalised(a, "nfkc").casefold() != normalised(b, "nfkc").casefold()
         for a, b in pairs
     ):
-        return list(labels)
-    return [mine if label == unknown else label for label, mine in pairs]
+        return list(words)
+    return [word if label == unknown else label for label, word in pairs]
 
 
 def words_axis(
-    tokenizer: Tokenizer, flat: Sequence[int], words: Sequence[str], ids: Sequence[Sequence[int]]
+    tokenizer: Tokenizer, all_ids: Sequence[int], words: Sequence[str], ids: Sequence[Sequence[int]]
 ) -> Axis:
     """Return the axis of a list of words between two special tokens, given the ids of each word."""
-    numbers = [number for number, own in enumerate(ids) for _ in own]
-    return Axis(tuple(tokenizer.tokens(flat)), (NO_WORD, *numbers, NO_WORD), tuple(words))
+    word_indices = [index for index, ids_of_word in enumerate(ids) for _ in ids_of_word]
+    return Axis(tuple(tokenizer.tokens(all_ids)), (NO_WORD, *word_indices, NO_WORD), tuple(words))
 
 
 def patches_axis(grid: tuple[int, int], before: int, pixels: UInt8[np.ndarray, "C H W"]) -> Axis:

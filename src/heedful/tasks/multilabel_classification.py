@@ -26,19 +26,20 @@ from heedful.objectives.classification import class_logits
 from heedful.objectives.registry import Losses
 from heedful.objectives.terms import Term
 from heedful.recipes import schema
-from heedful.tasks.base import Columns, Rows, TaskInfo
+from heedful.tasks.base import Rows
 from heedful.tasks.classification import (
     Classification,
     ClassificationConfig,
     ClassificationRecipe,
     LabelProcessor,
 )
-from heedful.tasks.inputs.labels import LABEL, UnknownLabels, collect_labels, number_of
-from heedful.tasks.inputs.texts import PAIR, unknown_in
+from heedful.tasks.inputs.labels import LABEL, UnknownLabels, collect_labels, label_index
+from heedful.tasks.inputs.texts import PAIR, unknown_notes_by_column
 from heedful.tasks.metrics.classification import label_set_scores
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import INPUT, AnswerOptions, ModelInput, Questions
-from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, all_of
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_type
+from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.tasks.text_task import synthetic_texts
 from heedful.text.tokenizer import Tokenizer
 from heedful.typing import JsonMapping
@@ -60,7 +61,7 @@ class MultilabelConfig(ClassificationConfig):
     threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
 
 
-class EachLabel:
+class BinaryCrossEntropy:
     """Binary cross-entropy of every label, averaged over the labels; see the top of the file.
 
     Terms: ``class`` (the loss), and ``correct``: how often all labels of a text are right at the threshold
@@ -75,9 +76,9 @@ class EachLabel:
         """Apply ``heads["pooled"]`` and ``heads["class"]``, and compute the terms."""
         assert batch.values is not None
         logits = class_logits(hidden, heads, batch.inputs.layout)
-        wanted = batch.values.view_as(logits)
-        losses = functional.binary_cross_entropy_with_logits(logits, wanted, reduction="none")
-        correct = ((logits.detach() > 0) == (wanted > 0)).all(-1).sum().float()
+        targets = batch.values.view_as(logits)
+        losses = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+        correct = ((logits.detach() > 0) == (targets > 0)).all(-1).sum().float()
         return [
             Term("class", losses.mean(-1).sum(), len(logits)),
             Term("correct", correct, len(logits), weight=0.0),
@@ -91,7 +92,7 @@ class ObjectiveConfig(schema.ObjectiveConfig):
         loss: ``binary-cross-entropy``.
     """
 
-    losses: ClassVar[Losses] = {"binary-cross-entropy": lambda c: EachLabel()}
+    losses: ClassVar[Losses] = {"binary-cross-entropy": lambda c: BinaryCrossEntropy()}
 
     loss: str = "binary-cross-entropy"
 
@@ -118,9 +119,9 @@ class LabelSet(Prediction):
 
 def labels_of(row: Row, separator: str) -> list[str]:
     """Return the labels of a row, each once, without white space at their ends."""
-    given = row[LABEL]
-    parts = given.split(separator) if isinstance(given, str) else given
-    return list(dict.fromkeys(label for part in parts if (label := part.strip())))
+    value = row[LABEL]
+    labels = value.split(separator) if isinstance(value, str) else value
+    return list(dict.fromkeys(stripped for label in labels if (stripped := label.strip())))
 
 
 class MultilabelClassification(Classification):
@@ -131,7 +132,7 @@ class MultilabelClassification(Classification):
         unit="examples",
         evaluating="labelling",
         own_data=("table",),
-        shorter="lower model.max_length (language models: model.context)",
+        memory_advice="lower model.max_length (language models: model.context)",
     )
 
     recipe: MultilabelRecipe
@@ -139,7 +140,7 @@ class MultilabelClassification(Classification):
     @property
     def columns(self) -> Columns:
         """The texts and the labels."""
-        return Columns((*self.texts, LABEL), self.texts, extra=(PAIR,), lists=(LABEL,))
+        return Columns((*self.text_columns, LABEL), self.text_columns, extra=(PAIR,), lists=(LABEL,))
 
     def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> LabelProcessor:
         """Collect the labels.
@@ -151,30 +152,30 @@ class MultilabelClassification(Classification):
         return LabelProcessor(tokenizer, labels)
 
     def target_ids(self, row: LocatedRow[Row]) -> list[int]:
-        """A 0 or 1 for each label."""
-        known = self.processor.labels
-        numbers = {number_of(label, known, row.location) for label in self._labels(row)}
-        return [int(n in numbers) for n in range(len(known))]
+        """Return a 0 or 1 for each label."""
+        labels = self.processor.labels
+        indices = {label_index(label, labels, row.where) for label in self._labels(row)}
+        return [int(i in indices) for i in range(len(labels))]
 
     @property
-    def n_answers(self) -> int:
+    def n_target_ids(self) -> int:
         """2: a label belongs to a text, or not."""
         return 2
 
-    def with_answers(self, batch: Batch, answers: Sequence[NDArray[np.integer]]) -> Batch:
-        """The batch with a 0 or 1 for each label."""
-        return replace(batch, values=torch.from_numpy(np.stack(answers)).float())
+    def with_targets(self, batch: Batch, target_ids: Sequence[NDArray[np.integer]]) -> Batch:
+        """Return the batch with a 0 or 1 for each label."""
+        return replace(batch, values=torch.from_numpy(np.stack(target_ids)).float())
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
-        """Texts that differ by a token or two in length."""
-        batch = synthetic_texts(sizes[0], n, length, len(self.texts), self.recipe.template)
+        """Return texts that differ by a token or two in length."""
+        batch = synthetic_texts(sizes[0], n, length, len(self.text_columns), self.recipe.template)
         return replace(batch, values=(torch.arange(n * sizes[-1]) % 3 == 0).view(n, -1).float())
 
     def predict(
         self, model: Model, inputs: Sequence[TaskInput], options: PredictOptions = DEFAULT_OPTIONS
     ) -> list[Prediction]:
         """Predict a set of labels for each input, a text or a pair of texts."""
-        outputs = self.read(model, inputs, class_logits, options.progress)
+        outputs = self.model_outputs(model, inputs, class_logits, options.progress)
         return [self._label_set(*output) for output in outputs]
 
     def _label_set(self, logits: Tensor, note: str | None, cut: int) -> LabelSet:
@@ -185,65 +186,65 @@ class MultilabelClassification(Classification):
         return LabelSet(text, note=note, cut=cut, labels=labels, probabilities=probabilities)
 
     def model_input(
-        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare a text or pair of texts; each predicted label, or the target, is a question."""
-        batch, axes = self.text_input(given)
-        answer, known = predict(), self.processor.labels
+        batch, axes = self.text_input(task_input)
+        answer, labels = predict(), self.processor.labels
         assert isinstance(answer, LabelSet)
-        asked = answer.labels or [max(answer.probabilities, key=answer.probabilities.__getitem__)]
+        explained = answer.labels or [max(answer.probabilities, key=answer.probabilities.__getitem__)]
         if options.target is not None:
-            asked = labels_of({LABEL: options.target}, self.recipe.task.separator)
-        for label in asked:
-            if label not in known:
+            explained = labels_of({LABEL: options.target}, self.recipe.task.separator)
+        for label in explained:
+            if label not in labels:
                 raise RequestError(
-                    f"unknown label {label!r}{nearest(label, known)}; expected some of {', '.join(known)}"
+                    f"unknown label {label!r}{nearest(label, labels)}; expected some of {', '.join(labels)}"
                 )
-        numbers = [known.index(label) for label in asked]
+        indices = [labels.index(label) for label in explained]
         heads, layout = model.heads, batch.inputs.layout
 
         def logits(hidden: Tensor) -> Iterator[Tensor]:
             # softmax([0, z]) is [1 - sigmoid(z), sigmoid(z)].
-            z = class_logits(hidden, heads, layout.to(hidden.device))[0, numbers]
+            z = class_logits(hidden, heads, layout.to(hidden.device))[0, indices]
             yield torch.stack([torch.zeros_like(z), z], dim=-1)
 
         questions = Questions(
             INPUT,
             (),
-            torch.ones(len(asked), dtype=torch.int64),
+            torch.ones(len(explained), dtype=torch.int64),
             logits,
-            lambda i, number: asked[i] if number else f"not {asked[i]}",
+            lambda i, target: explained[i] if target else f"not {explained[i]}",
         )
         return ModelInput(batch, axes, answer, questions)
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
-        """Refuse a data set without any label of the training data."""
+        """Check that not all labels are unknown."""
         UnknownLabels.among(self._located_labels(rows), self.processor.labels)
 
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
-        """Micro and macro F1, and the accuracy of whole sets."""
+        """Return micro and macro F1, and the accuracy of whole sets."""
         unknown = UnknownLabels.among(self._located_labels(rows), self.processor.labels)
-        predicted = [set(prediction.labels) for prediction in all_of(LabelSet, predictions)]
-        right = [set(self._labels(row)) for row in rows]
-        scores = label_set_scores(predicted, right, (*self.processor.labels, *unknown.labels))
-        notes = [*unknown.notes(), *unknown_in(self.processor.text, self.texts_of(rows))]
+        predicted = [set(prediction.labels) for prediction in as_type(LabelSet, predictions)]
+        targets = [set(self._labels(row)) for row in rows]
+        scores = label_set_scores(predicted, targets, (*self.processor.labels, *unknown.labels))
+        notes = [*unknown.notes(), *unknown_notes_by_column(self.processor.text, self.texts_of(rows))]
         return unknown.counted_in(scores), notes
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> Iterator[JsonMapping]:
-        """The texts, the right labels, the predicted ones, and whether they are the same."""
-        label_sets = all_of(LabelSet, predictions)
+        """Yield the texts, the target labels, the predicted ones, and whether they are the same."""
+        label_sets = as_type(LabelSet, predictions)
         for row, texts, predicted in zip(rows, self.texts_of(rows), label_sets, strict=True):
-            right = self._labels(row)
+            targets = self._labels(row)
             yield {
                 **texts,
-                "label": right,
+                "label": targets,
                 "prediction": predicted.labels,
                 "probabilities": predicted.probabilities,
-                "correct": set(right) == set(predicted.labels),
+                "correct": set(targets) == set(predicted.labels),
             }
 
     def _labels(self, row: LocatedRow[Row]) -> list[str]:

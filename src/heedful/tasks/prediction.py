@@ -1,4 +1,4 @@
-"""Predictions, their options, and the interface of what predicts."""
+"""Predictions, their options, and the interface of predictors."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -94,11 +94,11 @@ class Prediction:
 
     @classmethod
     def keys(cls) -> frozenset[str]:
-        """What `to_dict` has, or may have."""
-        return frozenset(each.name for each in fields(cls)) - _INTERNAL
+        """Return the keys that `to_dict` may have."""
+        return frozenset(entry.name for entry in fields(cls)) - _INTERNAL
 
     def to_dict(self) -> JsonObject:
-        """JSON-ready; what was not asked for is left out."""
+        """Return JSON values; fields that are None are omitted."""
         keys = self.keys()
         plain = {key: value for key, value in asdict(self).items() if value is not None and key in keys}
         return {**plain, "alternatives": [a.to_dict() for a in self.alternatives]}
@@ -122,17 +122,17 @@ class TaskPredictor:
 
     Args:
         kind: name of the task.
-        answer: maps inputs to predictions.
-        options: with which ``answer`` was made.
+        predict_inputs: maps inputs to predictions.
+        options: those of ``predict_inputs``.
     """
 
     def __init__(
         self,
         kind: str,
-        answer: Callable[[Sequence[TaskInput]], list[Prediction]],
+        predict_inputs: Callable[[Sequence[TaskInput]], list[Prediction]],
         options: PredictOptions,
     ) -> None:
-        self.kind, self.answer, self.options = kind, answer, options
+        self.kind, self.predict_inputs, self.options = kind, predict_inputs, options
 
     def predict(self, inputs: Sequence[TaskInput], *, first: int = 0) -> list[Prediction]:
         """See `Predictor`. Nothing is sampled, so ``first`` has no effect.
@@ -142,38 +142,38 @@ class TaskPredictor:
         """
         if self.options.alignment:
             raise RequestError(f"alignments are not available: task {self.kind} generates no text")
-        return self.answer(inputs)
+        return self.predict_inputs(inputs)
 
 
-def as_text(given: TaskInput) -> str:
+def as_text(task_input: TaskInput) -> str:
     """Return an input that is a text.
 
     Raises:
-        TypeError: it is none; `heedful.runs.run.Run.predict` has checked it before.
+        TypeError: it is not a text; `heedful.runs.run.Run.predict` has checked it before.
     """
-    if not isinstance(given, str):
-        raise TypeError(f"expected a text, got {type(given).__name__}")
-    return given
+    if not isinstance(task_input, str):
+        raise TypeError(f"expected a text, got {type(task_input).__name__}")
+    return task_input
 
 
-def as_texts(given: TaskInput) -> tuple[str, ...]:
-    """Return the texts of an input: the one that it is, or those that are read together.
+def as_texts(task_input: TaskInput) -> tuple[str, ...]:
+    """Return the texts of an input, as a tuple: one, or those that are read together.
 
     Raises:
         TypeError: it is neither; `heedful.runs.run.Run.predict` has checked it before.
     """
-    if isinstance(given, str):
-        return (given,)
-    if not isinstance(given, Sequence) or isinstance(given, bytes):
-        raise TypeError(f"expected a text or several, got {type(given).__name__}")
-    return tuple(given)
+    if isinstance(task_input, str):
+        return (task_input,)
+    if not isinstance(task_input, Sequence) or isinstance(task_input, bytes):
+        raise TypeError(f"expected a text or several, got {type(task_input).__name__}")
+    return tuple(task_input)
 
 
 PredictionT = TypeVar("PredictionT", bound=Prediction)
 
 
-def all_of(kind: type[PredictionT], predictions: Sequence[Prediction]) -> list[PredictionT]:
-    """Return predictions, each of which must be of the class ``kind``."""
-    own = [prediction for prediction in predictions if isinstance(prediction, kind)]
-    assert len(own) == len(predictions)
-    return own
+def as_type(prediction_class: type[PredictionT], predictions: Sequence[Prediction]) -> list[PredictionT]:
+    """Return predictions with their type narrowed; each must be of this class."""
+    typed = [prediction for prediction in predictions if isinstance(prediction, prediction_class)]
+    assert len(typed) == len(predictions)
+    return typed

@@ -39,39 +39,39 @@ class MappedWeights:
     Args:
         tensors: by name.
         new_parts: name prefixes of parts that the other model lacks, besides heads.
-        left: parts of the other model that have no place here, for messages.
+        dropped: parts of the other model that this one lacks, for messages.
     """
 
     tensors: Mapping[str, torch.Tensor]
     new_parts: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
 
 
 class WarmStart:
-    """How recipes of a task start from another run: with the same sections and names, unless overridden."""
+    """How recipes of a task start from another run; by default, with its sections and names of weights."""
 
     kinds: tuple[str, ...] = ()
     """Kinds of models to start from, besides those of the task's recipes."""
 
-    def tokenizer(self, theirs: Tree) -> Tree:
+    def tokenizer(self, section: Tree) -> Tree:
         """Translate the section ``tokenizer`` of the other run for recipes of this task."""
-        return theirs
+        return section
 
-    def model(self, theirs: Tree) -> Tree:
+    def model(self, section: Tree) -> Tree:
         """Translate the section ``model`` of the other run for recipes of this task.
 
         Raises:
-            ValueError: if the model has parts that there is no place for.
+            ValueError: if the model has parts that this task's models lack.
         """
-        return theirs
+        return section
 
     def weights(self, recipe: Recipe, tensors: Mapping[str, torch.Tensor]) -> MappedWeights:
         """Map the weights of the other run to those of the recipe's model."""
         return MappedWeights(tensors)
 
 
-def folder_of(recipe: Recipe) -> RunFolder | None:
-    """The run that the recipe starts from, or None.
+def start_folder(recipe: Recipe) -> RunFolder | None:
+    """Return the folder of the run that the recipe starts from, or None.
 
     Raises:
         RequestError: if there is no finished run.
@@ -86,17 +86,17 @@ def folder_of(recipe: Recipe) -> RunFolder | None:
     return folder
 
 
-def tokenizer_of(recipe: Recipe, *names: str) -> Tokenizer | None:
-    """The tokenizer of the run that the recipe starts from; None without such a run.
+def start_tokenizer(recipe: Recipe, *names: str) -> Tokenizer | None:
+    """Return the tokenizer of the run that the recipe starts from; None without such a run.
 
     Args:
         recipe: of the new run.
-        names: columns whose tokenizer it may be there; the first that is found is used.
+        names: columns whose tokenizer it may be in that run; the first one found is used.
 
     Raises:
         RequestError: if that run has none of these names.
     """
-    folder = folder_of(recipe)
+    folder = start_folder(recipe)
     if folder is None:
         return None
     for path in map(folder.tokenizer, names):
@@ -105,14 +105,16 @@ def tokenizer_of(recipe: Recipe, *names: str) -> Tokenizer | None:
     raise RequestError(f"start.run: {folder.path} has no tokenizer for {names[0]}, since its task differs")
 
 
-def starting_model(recipe: Recipe) -> str | None:
-    """The kind of the model of the run that the recipe starts from, or None."""
-    folder = folder_of(recipe)
-    return None if folder is None else _saved(folder)["model"]["kind"]
+def start_model_kind(recipe: Recipe) -> str | None:
+    """Return the kind of the model of the run that the recipe starts from, or None."""
+    folder = start_folder(recipe)
+    return None if folder is None else _recipe_tree(folder)["model"]["kind"]
 
 
-def own_tokenizer(recipe: Recipe, settings: Tokenization, name: str, texts: Iterable[str]) -> Tokenizer:
-    """The tokenizer of the run that the recipe starts from, if any; else one trained on these texts.
+def load_or_train_tokenizer(
+    recipe: Recipe, settings: Tokenization, name: str, texts: Iterable[str]
+) -> Tokenizer:
+    """Return the tokenizer of the run that the recipe starts from, if any; else one trained on these texts.
 
     Args:
         recipe: of the new run.
@@ -120,23 +122,23 @@ def own_tokenizer(recipe: Recipe, settings: Tokenization, name: str, texts: Iter
         name: the column of the texts.
         texts: to train on.
     """
-    folder = folder_of(recipe)
-    if folder is not None and "tokenizer" in _saved(folder):
-        tokenizer = tokenizer_of(recipe, name)
+    folder = start_folder(recipe)
+    if folder is not None and "tokenizer" in _recipe_tree(folder):
+        tokenizer = start_tokenizer(recipe, name)
         assert tokenizer is not None
         return tokenizer
     return train_tokenizer(settings.subwords, texts, settings.text)
 
 
-def image_reader_of(recipe: Recipe, size: int, channels: int) -> ImageReader | None:
-    """How the run that the recipe starts from reads images, at this size; None without such a run.
+def start_image_reader(recipe: Recipe, size: int, channels: int) -> ImageReader | None:
+    """Return the image reader of the run that the recipe starts from, at this size; None without such a run.
 
-    Its weights were learned around its own mean; that of other images would not suit them.
+    Images are normalised with the mean for which its weights were trained.
 
     Raises:
         RequestError: if that run reads no images, or with other channels.
     """
-    folder = folder_of(recipe)
+    folder = start_folder(recipe)
     if folder is None:
         return None
     if not folder.images.is_file():
@@ -149,7 +151,7 @@ def image_reader_of(recipe: Recipe, size: int, channels: int) -> ImageReader | N
     return replace(reader, size=size, first="")
 
 
-def _saved(folder: RunFolder) -> JsonObject:
+def _recipe_tree(folder: RunFolder) -> JsonObject:
     return read_yaml(read_text(folder.recipe), str(folder.recipe)).data
 
 
@@ -159,11 +161,11 @@ _EMBEDDINGS = {
     "caption": "target_embedding",
     "text": "embedding",
 }
-"""The part of a model that reads each side."""
+"""The name of the embedding for each key of ``pretrained``."""
 
 
-class _Filled(NamedTuple):
-    """A side with vectors: its key under ``pretrained``, the file, and the embedding that is filled."""
+class _VectorsFile(NamedTuple):
+    """A file of word vectors: its key under ``pretrained``, its path, and the embedding that it fills."""
 
     side: str
     file: str
@@ -179,32 +181,32 @@ def fill_vectors(
         recipe: with a section ``pretrained``, whose relative paths start where it was read.
         tokenizers: by side; words that one id alone spells can be filled.
         model: whose embeddings are filled.
-        log: is given a line for each file.
+        log: called with a line for each file.
 
     Raises:
         DataError: a file cannot be read, or its vectors have another width.
         RequestError: the output layer shares a table, and the embedding does not multiply it.
     """
     check_vectors(recipe, model)
-    for side, file, embedding in _filled(recipe, model):
+    for side, file, embedding in _vectors_files(recipe, model):
         vectors = read_vectors(recipe.path(file), tokenizers[side].whole_words())
         fill_embedding(embedding.weight, vectors, embedding.scale)
         log(f"pretrained.{side}: {vectors}")
 
 
 def check_vectors(recipe: Recipe, model: nn.Module) -> None:
-    """Refuse files of vectors that do not suit the model; only their beginning is read.
+    """Check that files of vectors suit the model; only the beginning of each is read.
 
     Args:
         recipe: as of `fill_vectors`.
-        model: whose embeddings would be filled; it may be without memory.
+        model: whose embeddings would be filled; it may be on the meta device.
 
     Raises:
         DataError, RequestError: as `fill_vectors`, with the key.
     """
     if getattr(recipe, "pretrained", None) is None:
         return
-    for side, file, embedding in _filled(recipe, model):
+    for side, file, embedding in _vectors_files(recipe, model):
         _require_small_rows(side, embedding, model)
         width = embedding.weight.shape[1]
         try:
@@ -219,21 +221,21 @@ def check_vectors(recipe: Recipe, model: nn.Module) -> None:
 
 
 def frozen_tables(recipe: Recipe, model: nn.Module) -> dict[nn.Parameter, int | None]:
-    """The tables that keep their vectors, and for how many updates; None: for good."""
+    """Return the tables that keep their vectors, and for how many updates; None: for all."""
     pretrained = getattr(recipe, "pretrained", None)
     if pretrained is None or pretrained.frozen == 0:
         return {}
     updates = None if pretrained.frozen == ALWAYS else pretrained.frozen
-    return {filled.embedding.weight: updates for filled in _filled(recipe, model)}
+    return {vectors.embedding.weight: updates for vectors in _vectors_files(recipe, model)}
 
 
-def _filled(recipe: Recipe, model: nn.Module) -> Iterator[_Filled]:
+def _vectors_files(recipe: Recipe, model: nn.Module) -> Iterator[_VectorsFile]:
     pretrained = getattr(recipe, "pretrained", None)
     for side, name in _EMBEDDINGS.items():
         if (file := getattr(pretrained, side, None)) is not None:
             embedding = model.get_submodule(name)
             assert isinstance(embedding, TokenEmbedding | SegmentedEmbedding)
-            yield _Filled(side, file, embedding)
+            yield _VectorsFile(side, file, embedding)
 
 
 def _require_small_rows(side: str, embedding: TokenEmbedding | SegmentedEmbedding, model: nn.Module) -> None:

@@ -15,8 +15,8 @@ from heedful.errors import DataError
 from heedful.recipes import schema
 from heedful.tasks.base import Log, Rows, Task
 from heedful.tasks.inputs.processor import TextProcessor
-from heedful.tasks.pretrained import fill_vectors, own_tokenizer
-from heedful.text.parts import encode_long, split_text
+from heedful.tasks.pretrained import fill_vectors, load_or_train_tokenizer
+from heedful.text.parts import cut, encode_long
 
 
 class Tokenization(schema.Tokenization):
@@ -51,16 +51,16 @@ class RunningTextTask(Task):
     processor: TextProcessor
 
     def make_processor(self, rows: Rows) -> TextProcessor:
-        """Train a tokenizer on all documents, a piece of a long one at a time."""
-        pieces = (piece for row in rows() for piece in split_text(row.row[TEXT]))
-        return TextProcessor(own_tokenizer(self.recipe, self.recipe.tokenizer, TEXT, pieces))
+        """Train a tokenizer on all documents, long ones in pieces, or load that of the run to start from."""
+        pieces = (piece for row in rows() for piece in cut(row.row[TEXT]))
+        return TextProcessor(load_or_train_tokenizer(self.recipe, self.recipe.tokenizer, TEXT, pieces))
 
     def new_report(self) -> DataReport:
-        """Counts unknown tokens."""
+        """Return a report that counts unknown tokens."""
         return DataReport({TEXT: self.processor.text.specials.unknown})
 
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
-        """All documents; an empty one is its end token alone."""
+        """Yield the ids of all documents; an empty one is its end token alone."""
         yield from self._encode(rows, report)
         if not report.columns[TEXT].tokens:
             raise DataError("the data contain no text")
@@ -89,11 +89,11 @@ class RunningTextTask(Task):
         fill_vectors(self.recipe, {TEXT: self.processor.text}, model, log)
 
     def source_from(self, files: Sequence[Path]) -> TextSource:
-        """Files of text, each a document."""
+        """Return a source of text files, each a document."""
         return TextSource(paths=[str(path.resolve()) for path in files])
 
     def stream(self, split: str, rows: Iterable[LocatedRow[Row]]) -> tuple[NDArray[np.int64], DataReport]:
-        """The ids of a data set to score, documents end to end.
+        """Return the ids of a data set to score, documents end to end, and their report.
 
         Raises:
             DataError: if there is no text.

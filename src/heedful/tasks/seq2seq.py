@@ -1,4 +1,4 @@
-"""What tasks share that generate one text for one source: batches, validation, references, likelihood."""
+"""Tasks that generate one text for one source: batches, validation, references, likelihood."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from heedful.tasks.evaluation import perplexity
 from heedful.tasks.generation.generator import score_targets
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, SequenceFormat
 from heedful.tasks.inputs.processor import Tokenizers
-from heedful.tasks.inputs.texts import longest_first
+from heedful.tasks.inputs.texts import group_by_length
 from heedful.tasks.metrics.likelihood import Likelihood
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.translation import Language, check_language, quick_scores, reference_notes
@@ -50,45 +50,45 @@ from heedful.training.loop import Validate
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.typing import JsonObject
 
-Vary = Callable[[str, Sequence[Ids], Sequence[int], int], list[Ids]]
-"""(column, ids of samples, their numbers, epoch) -> other ids of the same texts, or of changed images."""
+Augmenter = Callable[[str, Sequence[Ids], Sequence[int], int], list[Ids]]
+"""(column, ids of samples, indices of samples, epoch) -> other ids of the same texts, or augmented images."""
 
 
-class Pairs:
-    """Batches of a store of sources and targets. A `Batches`.
+class PairBatches:
+    """Batches of sources and targets. A `Batches`.
 
     Args:
-        pairing: how source and target are presented to the model.
+        sequence_format: how source and target are presented to the model.
         store: the ids.
         columns: those of source and target. If there is a column ``alignment``, training batches have its
             links (`heedful.tasks.generation.guidance`).
-        vary: changes sources and targets anew in every epoch; None: nothing.
-        scored: whether the loss is that of the targets alone, as in validation.
+        augmenter: changes sources and targets in every epoch; None: nothing is changed.
+        targets_only: whether the loss is that of the targets alone, as in validation.
     """
 
     def __init__(
         self,
-        pairing: SequenceFormat,
+        sequence_format: SequenceFormat,
         store: TokenStore,
         columns: tuple[str, str],
-        vary: Vary | None = None,
+        augmenter: Augmenter | None = None,
         *,
-        scored: bool = False,
+        targets_only: bool = False,
     ) -> None:
-        self.pairing, self.store, self.columns = pairing, store, columns
-        self.vary, self.scored = vary, scored
-        self.lengths = pairing.lengths(*(store.lengths(column) for column in columns))
+        self.sequence_format, self.store, self.columns = sequence_format, store, columns
+        self.augmenter, self.targets_only = augmenter, targets_only
+        self.lengths = sequence_format.lengths(*(store.lengths(column) for column in columns))
 
     def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
         """Return the batch of some rows in some epoch."""
         rows = self.store.gather(samples)
         source, target = self.columns
-        if self.scored:
-            return self.pairing.scored(rows[source], rows[target])
-        if self.vary is not None:
+        if self.targets_only:
+            return self.sequence_format.collate_scored(rows[source], rows[target])
+        if self.augmenter is not None:
             for column in self.columns:
-                rows[column] = self.vary(column, rows[column], samples, epoch)
-        batch = self.pairing.collate(rows[source], rows[target], samples)
+                rows[column] = self.augmenter(column, rows[column], samples, epoch)
+        batch = self.sequence_format.collate(rows[source], rows[target], samples)
         return batch.linked(rows[ALIGNMENT]) if ALIGNMENT in rows else batch
 
 
@@ -133,7 +133,7 @@ class Seq2SeqRecipe(schema.Recipe):
         return super().metric_names() | (self.decoded_metrics if self.validation.decode != 0 else set())
 
     @property
-    def pairing(self) -> SequenceFormat:
+    def sequence_format(self) -> SequenceFormat:
         """How source and target are presented to the model."""
         raise NotImplementedError
 
@@ -152,14 +152,14 @@ class Seq2SeqTask(Task):
     @property
     @abstractmethod
     def lowercase(self) -> bool:
-        """Whether the texts that are generated have no upper case."""
+        """Whether generated texts have no upper case; metrics then ignore case."""
 
-    def vary(self) -> Vary | None:
-        """What changes training batches anew in every epoch; None: nothing."""
+    def augmenter(self) -> Augmenter | None:
+        """Return what changes training batches in every epoch, for `batches`; None: nothing."""
         return None
 
     def validation_rows(self, data: PreparedData) -> list[Row]:
-        """The rows that validation decodes and scores."""
+        """Return the rows that `validator` decodes and scores."""
         return data.valid_rows
 
     @property
@@ -177,7 +177,7 @@ class Seq2SeqTask(Task):
             check_language(self.recipe.evaluation.language)
 
     def data_notes(self, data: PreparedData) -> Sequence[str]:
-        """What makes BLEU at validations wrong or not comparable."""
+        """Return notes on data that make BLEU at validations wrong or not comparable."""
         if not self.keeps_rows:
             return []
         references = (text for row in data.valid_rows for text in references_of(row, self.sides[1]))
@@ -185,32 +185,34 @@ class Seq2SeqTask(Task):
             f"data.valid: {note}" for note in reference_notes(references, self.recipe.evaluation.language)
         ]
 
-    def batches(self, store: TokenStore, *, training: bool) -> Pairs:
-        """Sources with their targets."""
-        vary = self.vary() if training else None
-        return Pairs(self.recipe.pairing, store, self.sides, vary, scored=not training)
+    def batches(self, store: TokenStore, *, training: bool) -> PairBatches:
+        """Return batches of sources with their targets."""
+        augmenter = self.augmenter() if training else None
+        return PairBatches(
+            self.recipe.sequence_format, store, self.sides, augmenter, targets_only=not training
+        )
 
     def validation_metrics(self, terms: Mapping[str, float]) -> Mapping[str, float]:
-        """Loss and perplexity of the targets."""
+        """Return loss and perplexity of the targets."""
         return {"loss": terms["token"], "perplexity": perplexity(terms["nll"])}
 
     def validator(self, data: PreparedData, module: ModelWithLoss) -> Validate:
-        """Return loss and perplexity and, if the recipe asks for it, BLEU and chrF of generated texts."""
-        likelihood, settings = super().validator(data, module), self.recipe.validation
+        """Return a function that computes loss, perplexity and, if set, BLEU and chrF of generated texts."""
+        validate_likelihood, settings = super().validator(data, module), self.recipe.validation
         if settings.decode == 0:
-            return likelihood
+            return validate_likelihood
         rows = self.validation_rows(data)[: settings.decode]
         source, target = self.sides
 
         def validate(model: nn.Module) -> Mapping[str, float]:
             assert isinstance(model, Model)
-            metrics = dict(likelihood(model))
+            metrics = dict(validate_likelihood(model))
             predictor = self.predictor(model, settings.decoding or GreedyConfig(), Inference(model))
             predictions = predictor.predict([row[source] for row in rows])
-            read = [(p.text, row[target]) for p, row in zip(predictions, rows, strict=True) if not p.error]
+            pairs = [(p.text, row[target]) for p, row in zip(predictions, rows, strict=True) if not p.error]
             scores = quick_scores(
-                [text for text, _ in read],
-                [reference for _, reference in read],
+                [text for text, _ in pairs],
+                [reference for _, reference in pairs],
                 language=self.recipe.evaluation.language,
                 lowercase=self.lowercase,
             )
@@ -234,11 +236,9 @@ class Seq2SeqTask(Task):
             answer = predict()
             return answer, list(answer.ids)
         ids = tokenizer.encode(options.target)
-        longest = self.recipe.pairing.max_target_length(n_source)
-        if longest is not None and len(ids) + 1 > longest:
-            raise RequestError(
-                f"the target must have at most {longest - 1} tokens, got {len(ids)}; shorten it"
-            )
+        limit = self.recipe.sequence_format.max_target_length(n_source)
+        if limit is not None and len(ids) + 1 > limit:
+            raise RequestError(f"the target must have at most {limit - 1} tokens, got {len(ids)}; shorten it")
         return options.given_answer(tokenizer, ids), ids
 
     def encoder_decoder_input(
@@ -260,7 +260,7 @@ class Seq2SeqTask(Task):
             target: ids without special tokens.
             answer: the answer with this target.
         """
-        batch = self.recipe.pairing.scored([source], [target])
+        batch = self.recipe.sequence_format.collate_scored([source], [target])
         axes = {
             SOURCE: source_axis,
             TARGET: text_axis(tokenizer, [*target, SPECIALS.end]),
@@ -291,17 +291,17 @@ class Seq2SeqTask(Task):
             target: those of the target.
             answer: the answer with this target.
         """
-        pairing, first_answer = self.recipe.pairing, len(source) + 2
-        assert isinstance(pairing, ConcatenatedFormat)
-        ids = [SPECIALS.start, *source, SPECIALS.separate, *target, SPECIALS.end][: pairing.context]
-        first = first_answer if pairing.answers_only else 1
-        made = running_text_input(model, tokenizers.target, ids, first, first_answer, answer)
+        sequence_format, first_answer = self.recipe.sequence_format, len(source) + 2
+        assert isinstance(sequence_format, ConcatenatedFormat)
+        ids = [SPECIALS.start, *source, SPECIALS.separate, *target, SPECIALS.end][: sequence_format.context]
+        first_question = first_answer if sequence_format.answers_only else 1
+        model_input = running_text_input(model, tokenizers.target, ids, first_question, first_answer, answer)
         axes = {
-            **made.axes,
+            **model_input.axes,
             SOURCE: text_axis(tokenizers.source, [*source, SPECIALS.separate], [text]),
             TARGET: text_axis(tokenizers.target, [*target, SPECIALS.end]),
         }
-        return replace(made, axes=axes)
+        return replace(model_input, axes=axes)
 
 
 # References and likelihood ------------------------------------------------------------------------------
@@ -311,32 +311,33 @@ REFERENCES = "references"
 
 
 def references_of(row: Row, column: str) -> list[str]:
-    """The list of references that a row has, or its one text in ``column``."""
+    """Return the list of references of a row, or its one text in ``column``."""
     return row.get(REFERENCES) or [row[column]]
 
 
 def reference_record(references: Sequence[str]) -> JsonObject:
-    """The references in the record of an input."""
+    """Return the entry for references in the record of an input."""
     return {"reference": references[0]} if len(references) == 1 else {REFERENCES: references}
 
 
 FORCED_BATCH = 64
+"""References that are scored together, teacher forced."""
 
 TOKENS = 8192
-"""Of sources and targets that are read at one time, if one pair has not more."""
+"""Maximum number of tokens of sources and targets in a batch; a single pair may have more."""
 
 
-def likelihood_of(
+def reference_likelihood(
     model: Model,
-    pairing: SequenceFormat,
-    read: Callable[[Sequence[int]], Sequence[layout.Ids]],
+    sequence_format: SequenceFormat,
+    get_sources: Callable[[Sequence[int]], Sequence[layout.Ids]],
     references: EncodedTexts,
-    of_sources: str = "",
+    source_fingerprint: str = "",
 ) -> list[Score]:
-    """Perplexity of the references, per token of the run's own vocabulary.
+    """Return the perplexity of the references, per token of the run's own vocabulary.
 
     A language model that was trained to predict the sources too (``loss_on: all``) also gets theirs: the
-    difference between the two is what it takes from its context.
+    difference between the two is what the source contributes.
 
     Bytes are counted if the ids of all references spell them; the likelihood of another text (shorter, or in
     lower case) is not one of these bytes.
@@ -346,60 +347,64 @@ def likelihood_of(
 
     Args:
         model: of the run.
-        pairing: how a source and its reference are presented to it.
-        read: returns the sources of some references, by their numbers, as the pairing reads them.
+        sequence_format: how a source and its reference are presented to it.
+        get_sources: returns the sources of references, given indices, in the form of the sequence format.
         references: what is predicted.
-        of_sources: the fingerprint of the sources' tokenizer, if they are texts.
+        source_fingerprint: the fingerprint of the sources' tokenizer, if they are texts.
     """
-    texts, wanted, tokenizer = references.texts, references.ids, references.tokenizer
+    texts, target_ids, tokenizer = references.texts, references.ids, references.tokenizer
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     likelihoods: list[tuple[Likelihood, Likelihood | None]] = []
-    spells = tokenizer.decodes_exactly(wanted)
+    spells = tokenizer.spells(target_ids)
     for start in range(0, len(order), FORCED_BATCH):
-        part = order[start : start + FORCED_BATCH]
-        lengths = [len(texts[i].encode()) if spells else 0 for i in part]
-        likelihoods += _predicted(model, pairing, read(part), [wanted[i] for i in part], lengths)
-    scores = _summed([target for target, _ in likelihoods], tokenizer.fingerprint, "")
-    return scores + _summed([source for _, source in likelihoods if source], of_sources, "source ")
+        indices = order[start : start + FORCED_BATCH]
+        sources, targets = get_sources(indices), [target_ids[i] for i in indices]
+        n_bytes = [len(texts[i].encode()) if spells else 0 for i in indices]
+        likelihoods += _likelihoods(model, sequence_format, sources, targets, n_bytes)
+    scores = _total_scores([target for target, _ in likelihoods], tokenizer.fingerprint, "")
+    sources_only = [source for _, source in likelihoods if source]
+    return scores + _total_scores(sources_only, source_fingerprint, "source ")
 
 
-def _predicted(
+def _likelihoods(
     model: Model,
-    pairing: SequenceFormat,
+    sequence_format: SequenceFormat,
     sources: Sequence[layout.Ids],
-    wanted: Sequence[list[int]],
+    targets: Sequence[list[int]],
     n_bytes: Sequence[int],
 ) -> Iterator[tuple[Likelihood, Likelihood | None]]:
-    """Of each target that fits; and of its source with the separator, if asked for."""
-    limits = [pairing.max_target_length(len(source)) for source in sources]
-    pairs = enumerate(zip(wanted, limits, strict=True))
-    fit = [k for k, (ids, limit) in pairs if limit is None or len(ids) < limit]
-    lengths = np.array([[len(sources[k]), len(wanted[k])] for k in fit]).reshape(-1, 2)
-    tokens = pairing.lengths(lengths[:, 0], lengths[:, 1]).sum(axis=1).tolist()
-    for group in longest_first(dict(zip(fit, tokens, strict=True)), TOKENS):
+    """Yield the likelihood of each target that fits, and that of its source and separator, if predicted."""
+    limits = [sequence_format.max_target_length(len(source)) for source in sources]
+    pairs = enumerate(zip(targets, limits, strict=True))
+    fitting = [k for k, (ids, limit) in pairs if limit is None or len(ids) < limit]
+    lengths = np.array([[len(sources[k]), len(targets[k])] for k in fitting]).reshape(-1, 2)
+    n_tokens = sequence_format.lengths(lengths[:, 0], lengths[:, 1]).sum(axis=1).tolist()
+    for group in group_by_length(dict(zip(fitting, n_tokens, strict=True)), TOKENS):
         with torch.inference_mode():
-            batch = pairing.collate([sources[k] for k in group], [wanted[k] for k in group])
-            results = score_targets(model, batch.to(next(model.parameters()).device))
-        for k, result in zip(group, results, strict=True):
-            log_probs = result.log_probs.double()
-            cut = len(log_probs) - len(wanted[k]) - 1
-            first, second = -float(log_probs[:cut].sum()), -float(log_probs[cut:].sum())
-            target = Likelihood(second, len(wanted[k]) + 1, n_bytes[k])
-            yield target, Likelihood(first, cut, 0) if cut else None
+            batch = sequence_format.collate([sources[k] for k in group], [targets[k] for k in group])
+            scores = score_targets(model, batch.to(next(model.parameters()).device))
+        for k, score in zip(group, scores, strict=True):
+            log_probs = score.log_probs.double()
+            n_source = len(log_probs) - len(targets[k]) - 1
+            source_nll, target_nll = -float(log_probs[:n_source].sum()), -float(log_probs[n_source:].sum())
+            target = Likelihood(target_nll, len(targets[k]) + 1, n_bytes[k])
+            yield target, Likelihood(source_nll, n_source, 0) if n_source else None
 
 
-def _summed(parts: Sequence[Likelihood], fingerprint: str, name: str) -> list[Score]:
-    """The scores of all together, with ``name`` before their names."""
-    if not parts:
+def _total_scores(likelihoods: Sequence[Likelihood], fingerprint: str, prefix: str) -> list[Score]:
+    """Return the scores of the total likelihood, with a prefix before their names."""
+    if not likelihoods:
         return []
-    scores = reduce(add, parts).scores(fingerprint[:12]).values()
+    scores = reduce(add, likelihoods).scores(fingerprint[:12]).values()
     return [
-        replace(score, name=f"{name}{score.name}", counts={**score.counts, "sentences": len(parts)})
+        replace(score, name=f"{prefix}{score.name}", counts={**score.counts, "sentences": len(likelihoods)})
         for score in scores
     ]
 
 
 def left_out_notes(scores: Sequence[Score], n: int) -> list[str]:
-    """How many of ``n`` references these likelihoods leave out, if any."""
-    left = n - max((score.counts.get("sentences", 0) for score in scores), default=0)
-    return [f"not in the perplexity, longer than the model reads: {left:,} of {n:,}"] if left else []
+    """Note how many of ``n`` references these likelihoods leave out, if any."""
+    n_left_out = n - max((score.counts.get("sentences", 0) for score in scores), default=0)
+    return (
+        [f"not in the perplexity, longer than the model reads: {n_left_out:,} of {n:,}"] if n_left_out else []
+    )

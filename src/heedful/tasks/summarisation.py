@@ -8,12 +8,12 @@ from heedful.config import Config
 from heedful.data.sources import LocatedRow, Row
 from heedful.models.base import Model
 from heedful.recipes import schema
-from heedful.tasks.base import Columns
 from heedful.tasks.inputs.processor import SOURCE, TARGET
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.summarisation import RougeTokenizer, rouge_scores, sentence_rouge
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.seq2seq import REFERENCES, LanguageConfig, reference_record, references_of
+from heedful.tasks.task_info import Columns
 from heedful.tasks.translation import Translation, TranslationRecipe
 from heedful.typing import JsonMapping, JsonObject
 
@@ -66,7 +66,7 @@ class Summarisation(Translation):
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
-        """ROUGE of the summaries, likelihood of the references."""
+        """Return ROUGE of the summaries, and the likelihood of the references."""
         scores = rouge_scores([p.text for p in predictions], _references(rows), **self._rouge)
         likelihoods, notes = self.likelihood(model, rows)
         return [*scores.values(), *likelihoods], notes
@@ -74,10 +74,10 @@ class Summarisation(Translation):
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> Iterator[JsonMapping]:
-        """Source, references and summary, with their own scores."""
+        """Yield source, references and summary of each row, with its scores."""
         references = _references(rows)
-        own = sentence_rouge([p.text for p in predictions], references, **self._rouge)
-        for row, texts, prediction, scores in zip(rows, references, predictions, own, strict=True):
+        row_scores = sentence_rouge([p.text for p in predictions], references, **self._rouge)
+        for row, texts, prediction, scores in zip(rows, references, predictions, row_scores, strict=True):
             record = {"source": row.row[SOURCE], **reference_record(texts), **prediction.to_dict()}
             yield {**record, "scores": scores}
 

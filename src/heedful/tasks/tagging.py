@@ -31,13 +31,20 @@ from heedful.objectives.classification import TAG
 from heedful.objectives.registry import TAG as TAG_LOSSES
 from heedful.objectives.registry import Losses
 from heedful.recipes import schema
-from heedful.tasks.base import Columns, Log, Rows, TaskInfo
+from heedful.tasks.base import Log, Rows
 from heedful.tasks.classification import LabelProcessor
-from heedful.tasks.inputs.labels import FEWEST_LABELS, UnknownLabels, first_labels, number_of
-from heedful.tasks.inputs.texts import BUDGET, N_SPECIALS, joined, longest_first, unknown_note, unknown_notes
+from heedful.tasks.inputs.labels import FEWEST_LABELS, UnknownLabels, first_labels, label_index
+from heedful.tasks.inputs.texts import (
+    BUDGET,
+    N_SPECIALS,
+    group_by_length,
+    join_notes,
+    unknown_note,
+    unknown_notes,
+)
 from heedful.tasks.inputs.words import (
-    BY_FIRST,
-    BY_LAST,
+    TAG_AT_FIRST_TOKEN,
+    TAG_AT_LAST_TOKEN,
     TAGS,
     WORDS,
     WordLimit,
@@ -53,12 +60,13 @@ from heedful.tasks.model_input import (
     AnswerOptions,
     ModelInput,
     Questions,
+    chunked_logits,
     ids_in,
-    in_chunks,
     refuse_empty,
     words_axis,
 )
-from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, all_of, as_texts
+from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_texts, as_type
+from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.tasks.text_task import AnyReader, TextRecipe, TextTask, WholeDataConfig, synthetic_texts
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.text.words import word_ids, word_ids_of_all
@@ -103,19 +111,19 @@ class TaggingRecipe(TextRecipe):
         return {"loss", "accuracy"}
 
     @property
-    def words(self) -> WordTemplate:
-        """How words are presented to the model."""
-        return BY_LAST if isinstance(self.model, LanguageModelConfig) else BY_FIRST
+    def word_template(self) -> WordTemplate:
+        """The special tokens around words, and the token at which a word's tag is predicted."""
+        return TAG_AT_LAST_TOKEN if isinstance(self.model, LanguageModelConfig) else TAG_AT_FIRST_TOKEN
 
 
 # Data and predictions -----------------------------------------------------------------------------------
 
 
 class TagBatches:
-    """Batches of words with tags; a sample is a row, or a stretch of one that is longer than the model reads.
+    """Batches of words with tags; a sample is a row, or a stretch of a row that is too long for the model.
 
     Args:
-        store: ids of words, and marks where words begin.
+        store: ids of words, and marks at the first id of each word.
         longest: the most tokens of a sequence.
         template: how the words are presented to the model.
     """
@@ -123,20 +131,22 @@ class TagBatches:
     def __init__(self, store: TokenStore, longest: int, template: WordTemplate) -> None:
         self.store, self.template = store, template
         limit, lengths = longest - N_SPECIALS, store.lengths(WORDS).tolist()
-        parts = [(row, *part) for row, n in enumerate(lengths) for part in self._parts(row, n, limit)]
+        parts = [(row, *bounds) for row, n in enumerate(lengths) for bounds in self._parts(row, n, limit)]
         self.parts = np.array(parts, dtype=np.int64).reshape(-1, 3)
         self.lengths: Lengths = self.parts[:, 2] - self.parts[:, 1] + N_SPECIALS
 
     def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
-        """The batch of some stretches."""
-        chosen = self.parts[list(samples)]
-        rows = self.store.gather(chosen[:, 0].tolist())
-        cut = [slice(first, last) for _, first, last in chosen.tolist()]
-        texts, marks = ([ids[part] for ids, part in zip(rows[c], cut, strict=True)] for c in (WORDS, TAGS))
+        """Return the batch of these stretches."""
+        parts = self.parts[list(samples)]
+        rows = self.store.gather(parts[:, 0].tolist())
+        slices = [slice(first, last) for _, first, last in parts.tolist()]
+        texts, marks = (
+            [ids[part] for ids, part in zip(rows[column], slices, strict=True)] for column in (WORDS, TAGS)
+        )
         return self.template(texts, marks, samples)
 
     def _parts(self, row: int, n_tokens: int, limit: int) -> Iterator[tuple[int, int]]:
-        """The first token of each stretch of a row, and the first one after it."""
+        """Yield the first token of each stretch of a row, and the first one after it."""
         if n_tokens <= limit:
             yield 0, n_tokens
             return
@@ -150,7 +160,7 @@ class Tagged(Prediction):
     """A prediction of tags: ``text`` has them with blanks between, ``score`` is the sum of ``log_probs``.
 
     Args:
-        words: what was read.
+        words: the words of the input.
         tags: one for each word, as ``log_probs``.
     """
 
@@ -159,9 +169,9 @@ class Tagged(Prediction):
 
 
 class _Stretch(NamedTuple):
-    """Some words of an input: its number, the number of the first word, their ids, and how many were cut."""
+    """Some words of an input: its index, that of the first word, their ids, and how many tokens were cut."""
 
-    text: int
+    input_index: int
     first: int
     ids: list[list[int]]
     cut: int
@@ -187,17 +197,16 @@ class Tagging(TextTask):
         unit="words",
         evaluating="tagging",
         own_data=("table",),
-        shorter="lower model.max_length (language models: model.context)",
+        memory_advice="lower model.max_length (language models: model.context)",
     )
-    answer = TAGS
-    texts_of_all = (WORDS,)
+    target_column = TAGS
     validation_terms: ClassVar = {"loss": TAG, "accuracy": "correct"}
 
     recipe: TaggingRecipe
     processor: LabelProcessor
 
     @property
-    def texts(self) -> tuple[str, ...]:
+    def text_columns(self) -> tuple[str, ...]:
         """The words."""
         return (WORDS,)
 
@@ -205,14 +214,6 @@ class Tagging(TextTask):
     def columns(self) -> Columns:
         """Words and tags."""
         return Columns((WORDS, TAGS), (WORDS,), lists=(WORDS, TAGS), input_lists=True)
-
-    def sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
-        """With the number of tags, of which nothing is known before there are data."""
-        return (*vocab_sizes, FEWEST_LABELS)
-
-    def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
-        """A layer that computes the logits of the tags."""
-        return {TAG: class_head(self.recipe.model.d_model, sizes[-1], self.recipe.model.dropout)}
 
     def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> LabelProcessor:
         """Collect the tags, sorted.
@@ -229,38 +230,48 @@ class Tagging(TextTask):
         """Yield the ids of the words, and for each id 0, or the number of its tag plus 1 if a word begins.
 
         Raises:
-            DataError: words and tags are not as many, or a tag is not known.
+            DataError: the numbers of words and tags of a row differ, or a tag is unknown.
         """
-        rows, known = iter(rows), self.processor.labels
+        rows, labels = iter(rows), self.processor.labels
         while block := list(islice(rows, CHUNK)):
             pairs = [words_and_tags(row) for row in block]
             ids = word_ids_of_all(self.processor.text, [words for words, _ in pairs])
             for row, (_, tags), words in zip(block, pairs, ids, strict=True):
-                numbers = [number_of(tag, known, row.location, "tag") + 1 for tag in tags]
-                marks = ([n, *[0] * (len(word) - 1)] for n, word in zip(numbers, words, strict=True))
-                yield LocatedRow({WORDS: list(chain(*words)), TAGS: list(chain(*marks))}, row.location)
+                tag_ids = [label_index(tag, labels, row.where, "tag") + 1 for tag in tags]
+                marks = (
+                    [tag_id, *[0] * (len(word) - 1)] for tag_id, word in zip(tag_ids, words, strict=True)
+                )
+                yield LocatedRow({WORDS: list(chain(*words)), TAGS: list(chain(*marks))}, row.where)
 
     def limits(self) -> Sequence[WordLimit]:
-        """Long rows are read in stretches; a word is not."""
+        """Return the limit of words; long rows are read in stretches."""
         recipe = self.recipe
-        return [WordLimit(recipe.max_text_tokens, f"{recipe.longest_key}={recipe.model.longest}")]
+        return [WordLimit(recipe.max_text_tokens, f"{recipe.max_length_key}={recipe.model.longest}")]
 
     @property
-    def n_answers(self) -> int:
+    def n_target_ids(self) -> int:
         """The tags, and no tag."""
         return len(self.processor.labels) + 1
 
+    def expected_sizes(self, vocab_sizes: Sequence[int]) -> tuple[int, ...]:
+        """Return the sizes with the smallest number of tags; the data determine it."""
+        return (*vocab_sizes, FEWEST_LABELS)
+
+    def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
+        """Return a layer that computes the logits of the tags."""
+        return {TAG: class_head(self.recipe.model.d_model, sizes[-1], self.recipe.model.dropout)}
+
     def initialise(self, model: nn.Module, log: Log) -> None:
-        """Log the tags, too."""
+        """Fill in word vectors, and log the tags."""
         super().initialise(model, log)
         log(f"{len(self.processor.labels)} tags: {first_labels(self.processor.labels)}")
 
     def batches(self, store: TokenStore, *, training: bool) -> TagBatches:
-        """Rows, or stretches of long ones."""
-        return TagBatches(store, self.recipe.model.longest, self.recipe.words)
+        """Return batches of rows, or stretches of long ones."""
+        return TagBatches(store, self.recipe.model.longest, self.recipe.word_template)
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
-        """Rows that differ by a token or two in length; two words of three are one token."""
+        """Return rows that differ by a token or two in length; two words of three are one token."""
         batch = synthetic_texts(sizes[0], n, length, 1, self.recipe.template)
         lengths = batch.inputs.layout.lengths
         return batch.tagged([[1 + i % sizes[-1] if i % 4 else 0 for i in range(k - 2)] for k in lengths])
@@ -278,47 +289,50 @@ class Tagging(TextTask):
 
         Inputs that are too long for the model are read in stretches of whole words, with a note.
         """
-        words = [_words_in(given) for given in inputs]
-        pieces = [piece for i, own in enumerate(words) for piece in self._stretches(i, own)]
-        tags = [[(0, 0.0)] * len(own) for own in words]
-        remaining = Counter(piece.text for piece in pieces)
+        words = [_words_in(task_input) for task_input in inputs]
+        pieces = [piece for i, row_words in enumerate(words) for piece in self._stretches(i, row_words)]
+        tags = [[(0, 0.0)] * len(row_words) for row_words in words]
+        remaining = Counter(piece.input_index for piece in pieces)
         options.progress(len(words) - len(remaining))
         lengths = {i: len(piece.flat) + N_SPECIALS for i, piece in enumerate(pieces)}
-        for group in longest_first(lengths, BUDGET):
-            some = [pieces[i] for i in group]
-            for piece, own in zip(some, self._tags(model, some), strict=True):
-                tags[piece.text][piece.first : piece.first + len(own)] = own
-                remaining[piece.text] -= 1
-                options.progress(int(remaining[piece.text] == 0))
-        of_input: list[list[_Stretch]] = [[] for _ in words]
+        for group in group_by_length(lengths, BUDGET):
+            group_pieces = [pieces[i] for i in group]
+            for piece, scored_tags in zip(group_pieces, self._tags(model, group_pieces), strict=True):
+                tags[piece.input_index][piece.first : piece.first + len(scored_tags)] = scored_tags
+                remaining[piece.input_index] -= 1
+                options.progress(int(remaining[piece.input_index] == 0))
+        pieces_of_input: list[list[_Stretch]] = [[] for _ in words]
         for piece in pieces:
-            of_input[piece.text].append(piece)
-        return [self._tagged(*parts) for parts in zip(words, tags, of_input, strict=True)]
+            pieces_of_input[piece.input_index].append(piece)
+        return [self._tagged(*parts) for parts in zip(words, tags, pieces_of_input, strict=True)]
 
-    def _stretches(self, text: int, words: Sequence[str]) -> Iterator[_Stretch]:
-        whole = word_ids(self.processor.text, words)
-        ids = [word[: self.max_word_tokens] for word in whole]
+    def _stretches(self, input_index: int, words: Sequence[str]) -> Iterator[_Stretch]:
+        all_ids = word_ids(self.processor.text, words)
+        ids = [word[: self.max_word_tokens] for word in all_ids]
         for first, last in stretches([len(word) for word in ids], self.max_word_tokens):
-            part = slice(first, last)
-            yield _Stretch(text, first, ids[part], sum(map(len, whole[part])) - sum(map(len, ids[part])))
+            n_truncated = sum(map(len, all_ids[first:last])) - sum(map(len, ids[first:last]))
+            yield _Stretch(input_index, first, ids[first:last], n_truncated)
 
     def _tags(self, model: Model, pieces: Sequence[_Stretch]) -> Iterator[list[tuple[int, float]]]:
         """Yield for each piece the number and the log-probability of the tag of each of its words."""
-        batch = self.recipe.words([piece.flat for piece in pieces], [piece.marks for piece in pieces])
+        batch = self.recipe.word_template([piece.flat for piece in pieces], [piece.marks for piece in pieces])
         batch = batch.to(next(model.parameters()).device)
         logits = model.heads[TAG](batch.picked(model(batch.inputs))).float()
-        values, numbers = logits.log_softmax(-1).max(-1)
-        every = iter(zip(numbers.tolist(), values.tolist(), strict=True))
+        log_probs, indices = logits.log_softmax(-1).max(-1)
+        tags = iter(zip(indices.tolist(), log_probs.tolist(), strict=True))
         for piece in pieces:
-            yield [next(every) for _ in piece.ids]
+            yield [next(tags) for _ in piece.ids]
 
     def _tagged(
-        self, words: list[str], numbers: Sequence[tuple[int, float]], pieces: Sequence[_Stretch]
+        self, words: list[str], scored_tags: Sequence[tuple[int, float]], pieces: Sequence[_Stretch]
     ) -> Tagged:
-        tags, log_probs = [self.processor.labels[n] for n, _ in numbers], [value for _, value in numbers]
-        cut = sum(piece.cut for piece in pieces)
-        note = joined(
-            f"words longer than {self.max_word_tokens} tokens are cut, by {cut} in all" if cut else None,
+        tags = [self.processor.labels[index] for index, _ in scored_tags]
+        log_probs = [log_prob for _, log_prob in scored_tags]
+        n_truncated = sum(piece.cut for piece in pieces)
+        note = join_notes(
+            f"words longer than {self.max_word_tokens} tokens are cut, by {n_truncated} in all"
+            if n_truncated
+            else None,
             f"read in {len(pieces)} parts" if len(pieces) > 1 else None,
             unknown_note(self.processor.text, words, [list(chain(*(piece.flat for piece in pieces)))]),
         )
@@ -327,36 +341,36 @@ class Tagging(TextTask):
             sum(log_probs),
             log_probs=log_probs,
             note=note if words else "the input is empty",
-            cut=cut,
+            cut=n_truncated,
             words=words,
             tags=tags,
         )
 
     def model_input(
-        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare a list of words, or a line of words separated by spaces."""
         options.refuse_target(self.recipe.task.kind, "the answer is a tag for each word")
         processor, longest = self.processor, self.max_word_tokens
-        words = [self.text_in(word) for word in _words_in(given)]
+        words = [self.text_in(word) for word in _words_in(task_input)]
         ids = [word[:longest] for word in word_ids(processor.text, words)]
         refuse_empty(*ids)
-        parts = stretches([len(word) for word in ids], longest)
-        if len(parts) > 1:
+        bounds = stretches([len(word) for word in ids], longest)
+        if len(bounds) > 1:
             raise RequestError(
-                f"the input must fit into one part of {longest} tokens, got {len(parts)} parts; shorten it, "
-                f"for example to the first {parts[0][1]} words"
+                f"the input must fit into one part of {longest} tokens, got {len(bounds)} parts; shorten it, "
+                f"for example to the first {bounds[0][1]} words"
             )
         answer = predict()
         assert isinstance(answer, Tagged)
-        whole = _Stretch(0, 0, ids, 0)
-        batch = self.recipe.words([whole.flat], [whole.marks])
+        stretch = _Stretch(0, 0, ids, 0)
+        batch = self.recipe.word_template([stretch.flat], [stretch.marks])
         assert batch.rows is not None
         questions = Questions(
             INPUT,
             tuple(batch.rows.tolist()),
             torch.tensor([processor.labels.index(tag) for tag in answer.tags]),
-            in_chunks(model.heads[TAG], batch),
+            chunked_logits(model.heads[TAG], batch),
             lambda i, number: processor.labels[number],
         )
         axis = words_axis(processor.text, ids_in(batch), words, ids)
@@ -365,21 +379,21 @@ class Tagging(TextTask):
     def rows_to_score(
         self, rows: Iterator[LocatedRow[Row]], limit: int | None
     ) -> tuple[list[LocatedRow[Row]], JsonObject]:
-        """All of them, if any has a word."""
-        kept = list(islice(rows, limit))
-        return (kept if any(words_and_tags(row)[0] for row in kept) else []), {}
+        """Return all rows, if any has a word."""
+        selected = list(islice(rows, limit))
+        return (selected if any(words_and_tags(row)[0] for row in selected) else []), {}
 
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
-        """Refuse tags of another task altogether."""
+        """Check that not all tags are unknown."""
         self._unknown_tags(rows)
 
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
-        """Accuracy and F1 of words, and of spans if the tags encode them."""
-        unknown, right = self._unknown_tags(rows), [words_and_tags(row)[1] for row in rows]
-        tagged = all_of(Tagged, predictions)
-        scores = tagging_scores([p.tags for p in tagged], right, self.processor.labels, unknown.labels)
+        """Return accuracy and F1 of words, and of spans if the tags encode them."""
+        unknown, target_tags = self._unknown_tags(rows), [words_and_tags(row)[1] for row in rows]
+        tagged = as_type(Tagged, predictions)
+        scores = tagging_scores([p.tags for p in tagged], target_tags, self.processor.labels, unknown.labels)
         texts = [" ".join(p.words) for p in tagged]
         notes = unknown_notes("", EncodedTexts.encode(self.processor.text, texts))
         return unknown.counted_in(scores), [*unknown.notes("tag"), *notes]
@@ -387,22 +401,22 @@ class Tagging(TextTask):
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> Iterator[JsonMapping]:
-        """Words, right tags, the prediction and how many of its tags are right."""
-        for row, prediction in zip(rows, all_of(Tagged, predictions), strict=True):
-            tags = words_and_tags(row)[1]
+        """Yield words, target tags, prediction and the number of correct tags of each row."""
+        for row, prediction in zip(rows, as_type(Tagged, predictions), strict=True):
+            target_tags = words_and_tags(row)[1]
             yield {
                 "words": prediction.words,
-                "tags": tags,
+                "tags": target_tags,
                 "prediction": prediction.tags,
                 "log_probs": prediction.log_probs,
-                "correct": sum(a == b for a, b in zip(tags, prediction.tags, strict=True)),
+                "correct": sum(a == b for a, b in zip(target_tags, prediction.tags, strict=True)),
             }
 
     def _unknown_tags(self, rows: Sequence[LocatedRow[Row]]) -> UnknownLabels:
-        given = ((tag, row.location) for row in rows for tag in words_and_tags(row)[1])
-        return UnknownLabels.among(given, self.processor.labels, "tag")
+        located_tags = ((tag, row.where) for row in rows for tag in words_and_tags(row)[1])
+        return UnknownLabels.among(located_tags, self.processor.labels, "tag")
 
 
-def _words_in(given: TaskInput) -> list[str]:
-    """The words of an input: a line with blanks between them, or a list."""
-    return split(given) if isinstance(given, str) else list(as_texts(given))
+def _words_in(task_input: TaskInput) -> list[str]:
+    """Return the words of an input: a line with blanks between them, or a list."""
+    return split(task_input) if isinstance(task_input, str) else list(as_texts(task_input))

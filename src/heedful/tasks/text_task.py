@@ -1,4 +1,4 @@
-"""Tasks whose model reads texts and whose heads answer: nothing is generated. Recipes, data and batches."""
+"""Tasks whose model reads texts and whose heads predict a target: recipes, data and batches."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,26 +23,27 @@ from heedful.models.language_model import LanguageModelConfig
 from heedful.models.registry import build_reader
 from heedful.nn.layout import Layout
 from heedful.recipes import schema
-from heedful.tasks.base import Columns, Log, Rows, Task
+from heedful.tasks.base import Log, Rows, Task
 from heedful.tasks.inputs.labels import LABEL
 from heedful.tasks.inputs.processor import TextProcessor
 from heedful.tasks.inputs.texts import (
-    AS_DOCUMENTS,
-    BARE,
+    BARE_TEMPLATE,
+    CLASS_TEMPLATE,
+    DOCUMENT_TEMPLATE,
     PAIR,
     TEXT,
-    WITH_CLASS,
     Template,
     TemplateLimit,
     TextOutput,
-    encoded,
-    fitted,
+    encode_columns,
     run_on_texts,
     text_columns,
+    truncate,
 )
 from heedful.tasks.model_input import INPUT, Axis, ids_in, refuse_empty, text_axis
 from heedful.tasks.prediction import Progress, TaskInput, as_texts
-from heedful.tasks.pretrained import fill_vectors, own_tokenizer
+from heedful.tasks.pretrained import fill_vectors, load_or_train_tokenizer
+from heedful.tasks.task_info import Columns
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
@@ -105,7 +106,7 @@ class TextRecipe(schema.Recipe):
     @property
     def template(self) -> Template:
         """The special tokens around the texts."""
-        return AS_DOCUMENTS if isinstance(self.model, LanguageModelConfig) else WITH_CLASS
+        return DOCUMENT_TEMPLATE if isinstance(self.model, LanguageModelConfig) else CLASS_TEMPLATE
 
     @property
     def max_text_tokens(self) -> int:
@@ -113,14 +114,14 @@ class TextRecipe(schema.Recipe):
         return self.model.longest - self.template.n_specials(1 + self.pairs)
 
     @property
-    def longest_key(self) -> str:
+    def max_length_key(self) -> str:
         """The key that sets how long a sequence may be."""
         return "model.context" if isinstance(self.model, LanguageModelConfig) else "model.max_length"
 
     @model_validator(mode="after")
     def _fits_a_text(self) -> "TextRecipe":
         if self.max_text_tokens < 1:
-            raise ValueError(f"{self.longest_key}={self.model.longest} leaves no room for a text")
+            raise ValueError(f"{self.max_length_key}={self.model.longest} leaves no room for a text")
         if self.pairs and isinstance(self.model, EncoderConfig) and self.model.segments < 2:
             raise ValueError("model.segments must be 2 for pairs of texts (one for each text)")
         return self
@@ -159,10 +160,10 @@ class WholeTextRecipe(TextRecipe):
     @property
     def template(self) -> Template:
         """The special tokens around the texts; of a language model, as the task says."""
-        return super().template if self.task.add_special_tokens else BARE
+        return super().template if self.task.add_special_tokens else BARE_TEMPLATE
 
     @model_validator(mode="after")
-    def _can_be_bare(self) -> "WholeTextRecipe":
+    def _check_special_tokens(self) -> "WholeTextRecipe":
         if not self.task.add_special_tokens and isinstance(self.model, EncoderConfig):
             raise ValueError(
                 "task.add_special_tokens=false is not supported by encoders, which need the class token"
@@ -178,30 +179,28 @@ class WholeTextRecipe(TextRecipe):
 
 
 class TextTask(Task):
-    """A task whose rows have texts and one answer."""
+    """A task whose rows have texts and one target: a model reads the texts, and heads predict the target.
+
+    Methods are called in the order that `Task` describes. A task defines those of the first group below, and
+    `batches`, `synthetic_batch`, `predict`, `model_input` and `metrics`.
+    """
 
     recipe: TextRecipe
     processor: TextProcessor
 
-    answer: ClassVar[str]
-    """The column of the answer."""
+    target_column: ClassVar[str]
+    """The column of the target."""
+
+    # What a task defines -----------------------------------------------------------------------------------
 
     @property
     @abstractmethod
-    def texts(self) -> tuple[str, ...]:
-        """The columns that hold text."""
-
-    def texts_of(self, rows: Iterable[LocatedRow[Row]]) -> list[dict[str, str]]:
-        """Return the texts of each row, by column."""
-        return [{column: str(row.row[column]) for column in self.texts} for row in rows]
-
-    @abstractmethod
-    def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
-        """Return the heads that the task adds to the model; ``sizes`` as `TaskProcessor.sizes`."""
+    def text_columns(self) -> tuple[str, ...]:
+        """The columns that hold text; the target is in `target_column`."""
 
     @abstractmethod
     def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> TextProcessor:
-        """Make the processor with this tokenizer.
+        """Return the processor with this tokenizer; `make_processor` calls it.
 
         Raises:
             DataError: if the rows are not sufficient.
@@ -209,58 +208,71 @@ class TextTask(Task):
 
     @abstractmethod
     def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
-        """Yield the ids of each row that can be encoded, under the names of its columns."""
+        """Yield the ids of each row that can be encoded, by column; `encode` calls it, then filters."""
 
     @abstractmethod
     def limits(self) -> Sequence[Limit]:
-        """Return what the model reads of a row; longer rows are cut, dropped or refused by the filter."""
+        """Return what the model reads of a row; `encode` truncates, drops or refuses longer rows by it."""
 
     @property
     @abstractmethod
-    def n_answers(self) -> int:
-        """One more than the greatest id of an answer."""
+    def n_target_ids(self) -> int:
+        """One more than the greatest id of a target, for `n_ids`."""
+
+    @abstractmethod
+    def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
+        """Return the heads that `build_model` adds to the model; ``sizes`` as `TaskProcessor.sizes`."""
+
+    # Before training ---------------------------------------------------------------------------------------
 
     def make_processor(self, rows: Rows) -> TextProcessor:
-        """Train a tokenizer on all texts, or take that of the run to start from, and add the rest."""
-        columns = (row.row[column] for row in rows() for column in self.texts)
-        texts = (" ".join(text) if isinstance(text, list) else text for text in columns)
-        tokenizer = own_tokenizer(self.recipe, self.recipe.tokenizer, TEXT, texts)
+        """Train a tokenizer, or load that of the run to start from, and call `processor_with`."""
+        values = (row.row[column] for row in rows() for column in self.text_columns)
+        texts = (" ".join(value) if isinstance(value, list) else value for value in values)
+        tokenizer = load_or_train_tokenizer(self.recipe, self.recipe.tokenizer, TEXT, texts)
         return self.processor_with(tokenizer, rows)
 
     def new_report(self) -> DataReport:
-        """Counts unknown tokens."""
-        return DataReport(dict.fromkeys(self.texts, self.processor.text.specials.unknown))
+        """Return a report that counts unknown tokens."""
+        return DataReport(dict.fromkeys(self.text_columns, self.processor.text.specials.unknown))
 
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
-        """Yield the rows that pass the filter, truncated to what the model reads."""
+        """Yield the ids of the rows that pass the filter, truncated to what the model reads."""
         filter = self.recipe.data.filter
-        if isinstance(filter.max_length, int):  # a limit for texts, not for answers
-            limits = dict.fromkeys(self.texts, filter.max_length)
+        if isinstance(filter.max_length, int):  # a limit for texts, not for targets
+            limits = dict.fromkeys(self.text_columns, filter.max_length)
             filter = filter.model_copy(update={"max_length": limits})
         yield from keep(self.encode_rows(rows, report), filter, report, limits=self.limits())
-        del report.columns[self.answer]  # its lengths are meaningless
+        del report.columns[self.target_column]  # its lengths are meaningless
 
     def n_ids(self) -> Mapping[str, int]:
-        """The sizes of the vocabulary and of the set of answers."""
-        return {**dict.fromkeys(self.texts, self.processor.text.vocab_size), self.answer: self.n_answers}
+        """The sizes of the vocabulary and of the set of targets."""
+        return {
+            **dict.fromkeys(self.text_columns, self.processor.text.vocab_size),
+            self.target_column: self.n_target_ids,
+        }
+
+    # Model -------------------------------------------------------------------------------------------------
 
     def build_model(self, sizes: Sequence[int] | None = None) -> Model:
-        """Build an encoder or a language model, with the heads of the task."""
+        """Build an encoder or a language model, with the heads of `heads`."""
         sizes = self.processor.sizes if sizes is None else sizes
-        reader = build_reader(self.recipe.model, sizes[0])
-        reader.heads.update(self.heads(sizes))
-        return reader
+        model = build_reader(self.recipe.model, sizes[0])
+        model.heads.update(self.heads(sizes))
+        return model
 
     def initialise(self, model: nn.Module, log: Log) -> None:
         """Fill in pretrained word vectors, if the recipe names some."""
         fill_vectors(self.recipe, {TEXT: self.processor.text}, model, log)
 
-    def text_input(self, given: TaskInput) -> tuple[Batch, dict[str, Axis]]:
-        """Encode a text or pair as in training, truncated to the maximum length; return its axis too."""
-        tokenizer, texts, template = self.processor.text, self.texts_in(given), self.recipe.template
+    # Use ---------------------------------------------------------------------------------------------------
+
+    def text_input(self, task_input: TaskInput) -> tuple[Batch, dict[str, Axis]]:
+        """Encode a text or pair as in training, for `model_input`; return the batch and its axis by name."""
+        tokenizer, texts, template = self.processor.text, self.texts_in(task_input), self.recipe.template
         ids = tokenizer.encode_batch(texts)
         refuse_empty(*ids)
-        batch = template([fitted(ids, self.recipe.model.longest, template)])
+        batch = template([truncate(ids, self.recipe.model.longest, template)])
         return batch, {INPUT: text_axis(tokenizer, ids_in(batch), texts)}
 
     def source_from(self, files: Sequence[Path]) -> UserTable:
@@ -276,63 +288,76 @@ class TextTask(Task):
             )
         return user_table(files[0], self.columns.required, like=self.recipe.data.train)
 
+    def texts_of(self, rows: Iterable[LocatedRow[Row]]) -> list[dict[str, str]]:
+        """Return the texts of each row, by column; for `metrics` and `records`."""
+        return [{column: str(row.row[column]) for column in self.text_columns} for row in rows]
+
 
 class WholeTextTask(TextTask):
-    """A task with one answer for a text or pair of texts as a whole."""
+    """A task with one target for a text or pair of texts as a whole.
 
-    answer = LABEL
+    A task defines `processor_with`, `target_ids`, `n_target_ids`, `heads`, `with_targets`, `synthetic_batch`,
+    `predict`, `model_input` and `metrics`.
+    """
+
+    target_column = LABEL
 
     recipe: WholeTextRecipe
 
     @property
-    def texts(self) -> tuple[str, ...]:
-        """One text, or two."""
+    def text_columns(self) -> tuple[str, ...]:
+        """One column of texts, or two."""
         return text_columns(self.recipe.task.pairs)
 
     @property
     def columns(self) -> Columns:
-        """The texts and the answer."""
-        return Columns((*self.texts, LABEL), self.texts, extra=(PAIR,), single=(LABEL,))
+        """The texts and the target."""
+        return Columns((*self.text_columns, LABEL), self.text_columns, extra=(PAIR,), single=(LABEL,))
+
+    def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
+        """Yield the ids of the texts, and those of the target."""
+        for row, ids in encode_columns(dict.fromkeys(self.text_columns, self.processor.text), rows):
+            yield LocatedRow({**ids, LABEL: self.target_ids(row)}, row.where)
 
     @abstractmethod
     def target_ids(self, row: LocatedRow[Row]) -> list[int]:
-        """Return the answer of a row as ids.
+        """Return the target of a row as ids; `encode_rows` calls it.
 
         Raises:
-            DataError: if it is not an answer of this task.
+            DataError: if it is not a target of this task.
         """
 
-    @abstractmethod
-    def with_answers(self, batch: Batch, answers: Sequence[NDArray[np.integer]]) -> Batch:
-        """Return the batch with the answers, given as `target_ids` returns them."""
-
-    def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
-        """Yield the ids of the texts, and those of the answer."""
-        for row, ids in encoded(dict.fromkeys(self.texts, self.processor.text), rows):
-            yield LocatedRow({**ids, LABEL: self.target_ids(row)}, row.location)
-
     def limits(self) -> Sequence[TemplateLimit]:
-        """Return one limit, that all texts of a row share."""
+        """Return one limit, which all texts of a row share."""
         recipe = self.recipe
-        return [TemplateLimit(self.texts, recipe.model.longest, recipe.template, recipe.longest_key)]
+        return [
+            TemplateLimit(self.text_columns, recipe.model.longest, recipe.template, recipe.max_length_key)
+        ]
 
     def batches(self, store: TokenStore, *, training: bool) -> "WholeTextBatches":
-        """Texts with their answers."""
+        """Return batches of texts with their targets."""
         return WholeTextBatches(self, store)
 
-    def read(
+    @abstractmethod
+    def with_targets(self, batch: Batch, target_ids: Sequence[NDArray[np.integer]]) -> Batch:
+        """Return the batch with targets, given as `target_ids` returns them; `WholeTextBatches` calls it."""
+
+    def model_outputs(
         self,
         model: Model,
         inputs: Sequence[TaskInput],
-        answer: Callable[[Tensor, nn.ModuleDict, Layout], Tensor],
+        head: Callable[[Tensor, nn.ModuleDict, Layout], Tensor],
         progress: Progress,
     ) -> list[TextOutput]:
-        """Apply the model to texts or pairs; see `heedful.tasks.inputs.texts.run_on_texts`."""
+        """Apply the model and a head to texts or pairs, for `predict`.
+
+        See `heedful.tasks.inputs.texts.run_on_texts`.
+        """
         return run_on_texts(
             model,
             self.processor.text,
-            [as_texts(given) for given in inputs],
-            answer,
+            [as_texts(task_input) for task_input in inputs],
+            head,
             longest=self.recipe.model.longest,
             template=self.recipe.template,
             progress=progress,
@@ -340,7 +365,7 @@ class WholeTextTask(TextTask):
 
 
 class WholeTextBatches:
-    """Batches of texts or pairs with their answers; long texts are truncated. A `Batches`.
+    """Batches of texts or pairs with their targets; long texts are truncated. A `Batches`.
 
     Args:
         task: the task.
@@ -350,30 +375,32 @@ class WholeTextBatches:
     def __init__(self, task: WholeTextTask, store: TokenStore) -> None:
         self.task, self.store = task, store
         self.longest, self.template = task.recipe.model.longest, task.recipe.template
-        tokens = sum(store.lengths(column) for column in task.texts)
-        self.lengths: Lengths = np.clip(tokens + self.template.n_specials(len(task.texts)), 1, self.longest)
+        n_tokens = sum(store.lengths(column) for column in task.text_columns)
+        self.lengths: Lengths = np.clip(
+            n_tokens + self.template.n_specials(len(task.text_columns)), 1, self.longest
+        )
 
     def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
         """Return the batch of some rows."""
         rows = self.store.gather(samples)
-        texts = zip(*(rows[column] for column in self.task.texts), strict=True)
-        parts = [fitted(own, self.longest, self.template) for own in texts]
-        return self.task.with_answers(self.template(parts, samples), rows[LABEL])
+        texts = zip(*(rows[column] for column in self.task.text_columns), strict=True)
+        parts = [truncate(row, self.longest, self.template) for row in texts]
+        return self.task.with_targets(self.template(parts, samples), rows[LABEL])
 
 
 def synthetic_texts(
-    vocab_size: int, n: int, length: int, n_texts: int, template: Template = WITH_CLASS
+    vocab_size: int, n: int, length: int, n_texts: int, template: Template = CLASS_TEMPLATE
 ) -> Batch:
     """Return ``n`` random sequences of about ``length`` tokens, with as many texts each, for timing."""
     draw = np.random.default_rng(0)
-    around = template.n_specials(n_texts)
-    shares = [max(0, length - around + (0, -1, 1)[i % 3]) for i in range(n)]
+    n_specials = template.n_specials(n_texts)
+    n_tokens = [max(0, length - n_specials + (0, -1, 1)[i % 3]) for i in range(n)]
     parts = [
-        fitted(
-            [draw.integers(len(SPECIALS), vocab_size, -(-share // n_texts))] * n_texts,
-            share + around,
+        truncate(
+            [draw.integers(len(SPECIALS), vocab_size, -(-tokens // n_texts))] * n_texts,
+            tokens + n_specials,
             template,
         )
-        for share in shares
+        for tokens in n_tokens
     ]
     return template(parts)

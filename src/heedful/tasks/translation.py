@@ -32,13 +32,13 @@ from heedful.objectives.guided import Guidance
 from heedful.objectives.terms import AuxiliaryLoss
 from heedful.recipes import schema
 from heedful.recipes.trees import Tree
-from heedful.tasks.base import Columns, Log, PreparedData, Rows, TaskInfo
+from heedful.tasks.base import Log, PreparedData, Rows
 from heedful.tasks.generation.guidance import GuidedConfig, cut_links, encode_linked
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat, SequenceFormat
 from heedful.tasks.generation.text_generation import MAX_SOURCE, Translator, source_note
 from heedful.tasks.inputs.processor import COLUMNS, SOURCE, TARGET, Tokenizers
-from heedful.tasks.inputs.texts import joined, synthetic_ids, unknown_notes
-from heedful.tasks.metrics.loads import counting
+from heedful.tasks.inputs.texts import join_notes, synthetic_ids, unknown_notes
+from heedful.tasks.metrics.loads import count_expert_loads
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.translation import (
     Preparation,
@@ -50,15 +50,16 @@ from heedful.tasks.metrics.translation import (
 )
 from heedful.tasks.model_input import AnswerOptions, ModelInput, refuse_empty, text_axis
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
-from heedful.tasks.pretrained import WarmStart, fill_vectors, tokenizer_of
+from heedful.tasks.pretrained import WarmStart, fill_vectors, start_tokenizer
 from heedful.tasks.seq2seq import (
+    Augmenter,
     LanguageConfig,
     Seq2SeqRecipe,
     Seq2SeqTask,
-    Vary,
     left_out_notes,
-    likelihood_of,
+    reference_likelihood,
 )
+from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
 from heedful.text.merge_dropout import MergeDropout
 from heedful.text.normalisation import tokenise_for_bleu
@@ -176,7 +177,7 @@ class TranslationRecipe(Seq2SeqRecipe):
         return isinstance(self.model, LanguageModelConfig)
 
     @property
-    def pairing(self) -> SequenceFormat:
+    def sequence_format(self) -> SequenceFormat:
         """How both are presented to the model."""
         if isinstance(self.model, LanguageModelConfig):
             return ConcatenatedFormat(self.model.context, self.objective.loss_on == "answer")
@@ -205,23 +206,23 @@ class TranslationRecipe(Seq2SeqRecipe):
                     "source"
                 )
         limits = [self.data.filter.limit(column) for column in ("source", "target")]
-        most = self.model.context - 2
-        if None in limits or sum(n for n in limits if n) > most:
+        limit = self.model.context - 2
+        if None in limits or sum(n for n in limits if n) > limit:
             raise ValueError(
                 f"a language model reads source and target as one text of at most model.context="
-                f"{self.model.context} tokens: set data.filter.max_length for both, together at most {most}"
+                f"{self.model.context} tokens: set data.filter.max_length for both, together at most {limit}"
             )
         return self
 
     @model_validator(mode="after")
-    def _guides_a_head_that_is_there(self) -> Self:
+    def _has_the_guided_head(self) -> Self:
         if self.objective.guided is not None:
             self.objective.guided.check(self.model)
         return self
 
     @model_validator(mode="after")
-    def _has_room_for_other_cuts(self) -> Self:
-        """Texts grow when merges are left out, and links between pieces no longer fit."""
+    def _supports_bpe_dropout(self) -> Self:
+        """Without some merges, texts have more pieces, and links between pieces no longer match."""
         if not self.data.bpe_dropout:
             return self
         kind = self.tokenizer.subwords.kind
@@ -251,25 +252,25 @@ class TranslationRecipe(Seq2SeqRecipe):
 
     @model_validator(mode="after")
     def _has_positions_for_all(self) -> Self:
-        """A table of positions ends somewhere, and no sentence may be longer; found now, not hours later."""
+        """Check now, not hours later, that no sentence is longer than the table of positions."""
         model = self.model
         if not isinstance(model, TransformerConfig) or model.longest is None:
             return self
         table = (
             f"model.positions.kind={model.positions.kind} ends after model.max_length={model.longest} tokens"
         )
-        most = model.longest - 1
+        max_tokens = model.longest - 1
         for column in ("source", "target"):
             limit = self.data.filter.limit(column)
-            if limit is None or limit > most:
-                raise ValueError(f"{table}; set data.filter.max_length to at most {most}")
+            if limit is None or limit > max_tokens:
+                raise ValueError(f"{table}: set data.filter.max_length to at most {max_tokens}")
         for key, decoding in self._decodings().items():
-            if decoding.max_length.cap > most:
-                raise ValueError(f"{table}; set {key}.max_length.cap to at most {most}")
+            if decoding.max_length.cap > max_tokens:
+                raise ValueError(f"{table}: set {key}.max_length.cap to at most {max_tokens}")
         return self
 
     def _decodings(self) -> JsonObject:
-        """Every decoding that the run will do, by its key."""
+        """Return all decoding settings of the run, by their keys."""
         if self.validation.decode == 0:
             return {"decoding": self.decoding}
         return {"decoding": self.decoding, "validation.decoding": self.validation.decoding or GreedyConfig()}
@@ -277,21 +278,21 @@ class TranslationRecipe(Seq2SeqRecipe):
 
 # The task -----------------------------------------------------------------------------------------------
 
-N_PLACES = 1 << 31
-"""One more than the greatest position in a sequence that a store of links can keep."""
+N_POSITIONS = 1 << 31
+"""Number of positions in a sequence that a store of links can represent."""
 
 
-class OneTokenizer(WarmStart):
-    """A translator that starts from a language model: its tokenizer is that of both sides."""
+class TranslationWarmStart(WarmStart):
+    """A translator may start from a language model, whose tokenizer becomes that of both sides."""
 
-    def tokenizer(self, theirs: Tree) -> Tree:
-        """Preprocess both sides as the text of the language model, in its vocabulary."""
-        if not isinstance(theirs.value, dict) or TEXT not in theirs.value:
-            return theirs
-        sections = dict(theirs.value)
+    def tokenizer(self, section: Tree) -> Tree:
+        """Return a section in which both sides have the settings of the language model's text."""
+        if not isinstance(section.value, dict) or TEXT not in section.value:
+            return section
+        sections = dict(section.value)
         text = sections.pop(TEXT)
-        both = {"shared": Tree(True, text.mark), **dict.fromkeys(COLUMNS, text)}
-        return Tree({**sections, **both}, theirs.mark)
+        both_sides = {"shared": Tree(True, text.mark), **dict.fromkeys(COLUMNS, text)}
+        return Tree({**sections, **both_sides}, section.mark)
 
 
 class Translation(Seq2SeqTask):
@@ -303,11 +304,11 @@ class Translation(Seq2SeqTask):
         unit="sentences",
         evaluating="translating",
         own_data=("data",),
-        shorter="set or lower data.filter.max_length",
+        memory_advice="set or lower data.filter.max_length",
         generates=True,
-        whole_rows=True,
+        unlimited_length=True,
     )
-    warm_start = OneTokenizer()
+    warm_start = TranslationWarmStart()
     sides = COLUMNS
 
     recipe: TranslationRecipe
@@ -321,20 +322,20 @@ class Translation(Seq2SeqTask):
 
     @property
     def lowercase(self) -> bool:
-        """As the recipe's tokenizer of the target says."""
+        """Whether the recipe's tokenizer of the target is lower case."""
         return self.recipe.tokenizer.target.lowercase
 
     def make_processor(self, rows: Rows) -> Tokenizers:
-        """One subword model for both sides, or one for each."""
-        known = [tokenizer_of(self.recipe, column, TEXT) for column in COLUMNS]
-        if all(known):
-            return Tokenizers(*known)  # type: ignore[arg-type]
+        """Train one subword model for both sides, or one for each, or load those of the run to start from."""
+        start_tokenizers = [start_tokenizer(self.recipe, column, TEXT) for column in COLUMNS]
+        if all(start_tokenizers):
+            return Tokenizers(*start_tokenizers)  # type: ignore[arg-type]
         settings = self.recipe.tokenizer
 
-        def side(column: str) -> tuple[Iterator[str], PreprocessingConfig]:
+        def texts_and_settings(column: str) -> tuple[Iterator[str], PreprocessingConfig]:
             return (row.row[column] for row in rows()), getattr(settings, column)
 
-        source, target = side(SOURCE), side(TARGET)
+        source, target = texts_and_settings(SOURCE), texts_and_settings(TARGET)
         if settings.shared:
             return Tokenizers(*train_shared(settings.subwords, [source, target]))
         return Tokenizers(
@@ -342,11 +343,11 @@ class Translation(Seq2SeqTask):
         )
 
     def new_report(self) -> DataReport:
-        """Counts unknown tokens on both sides."""
+        """Return a report that counts unknown tokens on both sides."""
         return DataReport({side: getattr(self.processor, side).specials.unknown for side in COLUMNS})
 
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
-        """What passes the filter; with the links of words, if a head learns them."""
+        """Yield the ids of rows that pass the filter; with word alignments, if a head learns them."""
         filter = self.recipe.data.filter
         if self.recipe.objective.guided is None:
             return keep(self.processor.encode(rows), filter, report)
@@ -354,47 +355,47 @@ class Translation(Seq2SeqTask):
         return cut_links(keep(encoded, filter, report, unchecked_columns=[ALIGNMENT]))
 
     def n_ids(self) -> Mapping[str, int]:
-        """Of texts, those of their tokenizers; links are positions."""
-        return {**dict(zip(COLUMNS, self.processor.sizes, strict=True)), ALIGNMENT: N_PLACES}
+        """The sizes of both vocabularies; links are positions."""
+        return {**dict(zip(COLUMNS, self.processor.sizes, strict=True)), ALIGNMENT: N_POSITIONS}
 
     def data_notes(self, data: PreparedData) -> Sequence[str]:
-        """What makes BLEU at validations wrong, and how many sources they truncate."""
+        """Return notes on what makes BLEU at validations wrong, and on truncated sources."""
         notes, decode = [*super().data_notes(data)], self.recipe.validation.decode
-        cut = int((data.valid.lengths(SOURCE)[:decode] > self.recipe.max_source).sum())
-        if cut:
+        n_truncated = int((data.valid.lengths(SOURCE)[:decode] > self.recipe.max_source).sum())
+        if n_truncated:
             notes.append(
                 f"data.valid: validations translate only the first {self.recipe.max_source:,} tokens of "
-                f"{cut:,} longer sources"
+                f"{n_truncated:,} longer sources"
             )
         return notes
 
     def build_model(self, sizes: Sequence[int] | None = None) -> Model:
-        """An encoder-decoder, or a language model of the one vocabulary."""
+        """Build an encoder-decoder, or a language model with the one vocabulary."""
         sizes = self.processor.sizes if sizes is None else sizes
         return build_model(self.recipe.model, *(sizes[-1:] if self.recipe.is_one_text else sizes))
 
     def auxiliary_losses(self, model: Model) -> Sequence[AuxiliaryLoss]:
-        """The guidance of a head, if the recipe asks for it."""
+        """Return the guidance of a head, if the recipe sets it."""
         guided = self.recipe.objective.guided
         if guided is None:
             return ()
-        layer = guided.place(len(model.alignment_taps))
+        layer = guided.layer_index(len(model.alignment_taps))
         return (Guidance(model, guided.weight, layer, guided.head - 1, guided.step),)
 
     def initialise(self, model: nn.Module, log: Log) -> None:
         """Fill in pretrained word vectors, if the recipe names some."""
         fill_vectors(self.recipe, {SOURCE: self.processor.source, TARGET: self.processor.target}, model, log)
 
-    def vary(self) -> Vary | None:
-        """BPE-dropout, if the recipe asks for it."""
+    def augmenter(self) -> Augmenter | None:
+        """Return BPE-dropout, if the recipe sets it."""
         p, seed = self.recipe.data.bpe_dropout, self.recipe.training.seed
         return subword_dropout({c: getattr(self.processor, c) for c in COLUMNS}, p, seed) if p else None
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
-        """Pairs that differ by a token or two in length; a start or end token is added to each text."""
+        """Return pairs that differ by a token or two in length; each text gets a start or end token."""
         draw = np.random.default_rng(0)
         sources = synthetic_ids(draw, sizes[-1 if self.recipe.is_one_text else 0], n, source_length - 1)
-        return self.recipe.pairing.collate(sources, synthetic_ids(draw, sizes[-1], n, length - 1))
+        return self.recipe.sequence_format.collate(sources, synthetic_ids(draw, sizes[-1], n, length - 1))
 
     def predictor(
         self,
@@ -403,53 +404,51 @@ class Translation(Seq2SeqTask):
         inference: Inference,
         options: PredictOptions = DEFAULT_OPTIONS,
     ) -> Translator:
-        """Translates."""
+        """Return a `Translator`."""
         recipe = self.recipe
         return Translator(
             model,
             self.processor,
             decoding or recipe.decoding,
-            recipe.pairing,
+            recipe.sequence_format,
             options,
             max_source=recipe.max_source,
             inference=inference,
         )
 
     def model_input(
-        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare a source text and its target, as two axes or as one text."""
-        recipe, tokenizers, text = self.recipe, self.processor, self.text_in(given)
-        whole = tokenizers.source.encode(text)
-        source = whole[: recipe.max_source]
+        recipe, tokenizers, text = self.recipe, self.processor, self.text_in(task_input)
+        source_ids = tokenizers.source.encode(text)
+        source = source_ids[: recipe.max_source]
         refuse_empty(source)
         answer, target = self.answer_and_ids(tokenizers.target, len(source), options, predict)
         if options.target is not None:
-            note = source_note(tokenizers.source, text, whole, recipe.max_source)
-            answer = replace(answer, note=joined(answer.note, note))
+            note = source_note(tokenizers.source, text, source_ids, recipe.max_source)
+            answer = replace(answer, note=join_notes(answer.note, note))
         if recipe.is_one_text:
             return self.concatenated_input(model, tokenizers, text, source, target, answer)
         axis = text_axis(tokenizers.source, [*source, SPECIALS.end], [text])
         return self.encoder_decoder_input(model, source, axis, tokenizers.target, target, answer)
 
     def source_from(self, files: Sequence[Path]) -> FilesSource:
-        """Two aligned files."""
+        """Return a source of two aligned files."""
         if len(files) != len(COLUMNS):
             raise RequestError(
                 f"expected two files to evaluate a translator, source and target, got {len(files)}"
             )
         return FilesSource(columns={c: str(path.resolve()) for c, path in zip(COLUMNS, files, strict=True)})
 
-    # Scores
-
     def check_rows(self, rows: Sequence[LocatedRow[Row]]) -> None:
-        """BLEU of some languages needs a package."""
+        """Check that the package that BLEU of some languages needs is installed."""
         check_language(self.recipe.evaluation.language)
 
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
-        """BLEU, chrF and TER of the translations; perplexity of the references, teacher forced.
+        """Return BLEU, chrF and TER of the translations; perplexity of the references, teacher forced.
 
         A run that generates lower case is scored case-insensitively; the signatures say so.
         """
@@ -459,23 +458,24 @@ class Translation(Seq2SeqTask):
             *translation_scores(texts, references, language=language, lowercase=self.lowercase).values()
         ]
         if moses is not None:
-            prepared = Preparation(f"moses-{moses}-lowercase", lambda text: tokenise_for_bleu(text, moses))
-            scores.append(tokenised_bleu(texts, references, preparation=prepared))
+            preparation = Preparation(f"moses-{moses}-lowercase", lambda text: tokenise_for_bleu(text, moses))
+            scores.append(tokenised_bleu(texts, references, preparation=preparation))
         likelihoods, notes = self.likelihood(model, rows)
         return [*scores, *likelihoods], [*reference_notes(references, language), *notes]
 
     def likelihood(self, model: Model, rows: Sequence[LocatedRow[Row]]) -> tuple[list[Score], list[str]]:
-        """Perplexity of the references given their sources; the load of experts; notes about both sides."""
-        sources = EncodedTexts.encode(self.processor.source, [row.row[SOURCE] for row in rows])
-        references = EncodedTexts.encode(self.processor.target, [row.row[TARGET] for row in rows])
-        longest = self.recipe.max_source
+        """Return the perplexity of the references given their sources, expert loads, and notes."""
+        sources = EncodedTexts.by(self.processor.source, [row.row[SOURCE] for row in rows])
+        references = EncodedTexts.by(self.processor.target, [row.row[TARGET] for row in rows])
 
-        def read(part: Sequence[int]) -> list[list[int]]:
-            return [sources.ids[i][:longest] for i in part]
+        def get_sources(indices: Sequence[int]) -> list[list[int]]:
+            return [sources.ids[i][: self.recipe.max_source] for i in indices]
 
-        with counting(model) as loads:
+        with count_expert_loads(model) as loads:
             fingerprint = sources.tokenizer.fingerprint
-            scores = likelihood_of(model, self.recipe.pairing, read, references, fingerprint)
+            scores = reference_likelihood(
+                model, self.recipe.sequence_format, get_sources, references, fingerprint
+            )
         scores += loads()
         notes = left_out_notes(scores, len(rows)) + unknown_notes(SOURCE, sources)
         return scores, notes + unknown_notes(TARGET, references, predicted=True)
@@ -483,16 +483,16 @@ class Translation(Seq2SeqTask):
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> Iterator[JsonMapping]:
-        """Source, reference and translation, with their own scores."""
+        """Yield source, reference and translation of each row, with its scores."""
         language, references = self.recipe.evaluation.language, [row.row[TARGET] for row in rows]
         texts = [p.text for p in predictions]
-        own = sentence_scores(texts, references, language=language, lowercase=self.lowercase)
-        for row, prediction, scores in zip(rows, predictions, own, strict=True):
+        row_scores = sentence_scores(texts, references, language=language, lowercase=self.lowercase)
+        for row, prediction, scores in zip(rows, predictions, row_scores, strict=True):
             pair = {"source": row.row[SOURCE], "reference": row.row[TARGET]}
             yield {**pair, **prediction.to_dict(), "scores": scores}
 
 
-def subword_dropout(tokenizers: Mapping[str, Tokenizer], p: float, seed: int) -> Vary:
+def subword_dropout(tokenizers: Mapping[str, Tokenizer], p: float, seed: int) -> Augmenter:
     """Split texts into other subwords in every epoch, as a function of (seed, epoch, sample, column).
 
     Args:
@@ -500,11 +500,11 @@ def subword_dropout(tokenizers: Mapping[str, Tokenizer], p: float, seed: int) ->
         p: probability that a merge is left out.
         seed: of the training.
     """
-    drop = {column: MergeDropout(tokenizer.model, p) for column, tokenizer in tokenizers.items()}
+    dropouts = {column: MergeDropout(tokenizer.model, p) for column, tokenizer in tokenizers.items()}
 
-    def recut(column: str, texts: Sequence[Ids], samples: Sequence[int], epoch: int) -> list[Ids]:
+    def resegment(column: str, texts: Sequence[Ids], samples: Sequence[int], epoch: int) -> list[Ids]:
         keys = (f"{seed} {epoch} {int(sample)} {column}" for sample in samples)
-        others = (drop[column](ids.tolist(), key) for ids, key in zip(texts, keys, strict=True))
-        return [np.array(ids, dtype=np.int64) for ids in others]
+        segmented = (dropouts[column](ids.tolist(), key) for ids, key in zip(texts, keys, strict=True))
+        return [np.array(ids, dtype=np.int64) for ids in segmented]
 
-    return recut
+    return resegment

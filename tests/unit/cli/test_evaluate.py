@@ -9,8 +9,8 @@ from heedful.cli.evaluate import AlignmentOptions, Sources
 from heedful.explain.alignment import STEPS, Direction
 from heedful.objectives.guided import DecoderStep
 from heedful.runs.evaluate import as_options
-from heedful.tasks.base import OwnData
 from heedful.tasks.registry import TASKS
+from heedful.tasks.task_info import OwnData
 
 
 def test_links_and_steps_match_the_library():

@@ -115,7 +115,7 @@ from types import SimpleNamespace
 from heedful.cli import output
 from heedful.cli.explain import Inputs
 output.open_streams()
-from heedful.tasks.base import Columns
+from heedful.tasks.task_info import Columns
 run = SimpleNamespace(task=SimpleNamespace(columns=Columns((), ("a",), ("b",))))
 print(ascii(Inputs([sys.argv[1]], pair=sys.argv[2]).read(run)))
 """

@@ -149,7 +149,7 @@ def test_one_text_has_one_side_with_both_and_one_of_each(explained):
 def test_the_end_token_is_left_out_where_source_and_target_fill_the_context(explained):
     run, _ = explained("one text")
     source, context = "red dog runs", run.recipe.model.context
-    most = run.recipe.pairing.max_target_length(3) - 1
+    most = run.recipe.sequence_format.max_target_length(3) - 1
     ended = explain_input(run, source, options=AnswerOptions(target=" ".join(["RED"] * (most - 1))))
     assert ended.axes["input"].tokens[-1] == "</s>"
     full = explain_input(run, source, options=AnswerOptions(target=" ".join(["RED"] * most)))
@@ -352,7 +352,7 @@ def test_a_target_that_is_given_is_looked_at_instead(explained):
     run, given = explained("translation")
     target = "BLUE DOG"
     ids = run.processor.target.encode(target)
-    batch = run.recipe.pairing.collate([run.processor.source.encode(given)], [ids])
+    batch = run.recipe.sequence_format.collate([run.processor.source.encode(given)], [ids])
     (result,) = score_targets(run.model, batch, alignment=True)
     seen = explain_input(run, given, options=AnswerOptions(target=target))
     np.testing.assert_allclose(seen.map("cross", 0).weights, result.alignment[0].numpy(), atol=1e-6)

@@ -386,7 +386,7 @@ def delimited(make_run, tmp_path_factory):
 
 def test_a_language_models_head_whose_links_are_the_gold_has_no_error(delimited, files):
     words = [[text.split(" ") for text in side] for side in (SOURCES, TARGETS)]
-    seen = list(between_words(delimited.model, delimited.processor, *words, delimited.recipe.pairing))
+    seen = list(between_words(delimited.model, delimited.processor, *words, delimited.recipe.sequence_format))
     for attention, source, target in zip(seen, *words, strict=True):
         assert attention.source == (*source, "</s>")
         assert attention.target == (*target, "</s>")
@@ -402,7 +402,7 @@ def test_a_language_models_head_whose_links_are_the_gold_has_no_error(delimited,
 def test_pairs_that_are_too_long_for_the_context_are_named(delimited):
     pairs = [["a"], ["old"] * 40], [["a"], ["Hund"] * 40]
     with pytest.raises(RequestError, match=r"pair 2 must have at most 62 tokens on both sides, got \d+"):
-        list(between_words(delimited.model, delimited.processor, *pairs, delimited.recipe.pairing))
+        list(between_words(delimited.model, delimited.processor, *pairs, delimited.recipe.sequence_format))
 
 
 def test_a_compressed_memory_has_no_words(make_run, tmp_path, files):

@@ -85,7 +85,7 @@ def test_a_row_hangs_on_the_token_before_and_not_on_its_own(translator):
     """Teacher forced: another second token changes the rows after its own, and that alone."""
     run, _, source, target = translator
     other = [target[0], source[0], *target[2:]]
-    pairs = between_ids(run.model, [source] * 2, [target, other], run.recipe.pairing)
+    pairs = between_ids(run.model, [source] * 2, [target, other], run.recipe.sequence_format)
     one, two = pairs
     same = [np.allclose(one[:, :, row], two[:, :, row], atol=1e-6) for row in range(len(target) + 1)]
     assert same[:3] == [True, True, False]
@@ -94,9 +94,9 @@ def test_a_row_hangs_on_the_token_before_and_not_on_its_own(translator):
 def test_pairs_of_several_lengths_in_one_batch_are_as_alone(translator):
     run, _, source, target = translator
     sources, targets = [source, source[:1], source[:2]], [target[:1], target, target]
-    together = list(between_ids(run.model, sources, targets, run.recipe.pairing))
+    together = list(between_ids(run.model, sources, targets, run.recipe.sequence_format))
     for found, *pair in zip(together, sources, targets, strict=True):
-        (alone,) = between_ids(run.model, *([ids] for ids in pair), run.recipe.pairing)
+        (alone,) = between_ids(run.model, *([ids] for ids in pair), run.recipe.sequence_format)
         assert found.shape == (2, 3, len(pair[1]) + 1, len(pair[0]) + 1)
         np.testing.assert_allclose(found, alone, atol=1e-5)
 
@@ -155,7 +155,7 @@ def test_the_head_that_gold_alignments_chose_is_shown_first(translator):
 
 
 def test_of_slots_there_is_no_part(explained, translator):
-    pairing = translator[0].recipe.pairing
+    pairing = translator[0].recipe.sequence_format
     run, _ = explained("local and compressed")
     sites = find_sites(run.model)
     assert 0 < len(parts(sites)) < len(sites)

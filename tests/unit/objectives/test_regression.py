@@ -24,12 +24,12 @@ def test_the_term_is_the_sum_of_squares_of_standardised_differences():
     task = task_of("regression", NumberProcessor(tokenizer, Scale(3.5, 0.7)), ["text", "label"])
     numbers = [1.25, 3.5, 1e300, -2.0]
     stored = [torch.tensor([x], dtype=torch.float64).numpy().view("u1").tolist() for x in numbers]
-    made = task.with_answers(task.recipe.template([[[7, 8][:n]] for n in (1, 2, 0, 1)], [4, 3, 2, 1]), stored)
+    made = task.with_targets(task.recipe.template([[[7, 8][:n]] for n in (1, 2, 0, 1)], [4, 3, 2, 1]), stored)
     assert isinstance(made, Batch)
     assert made.samples == (4, 3, 2, 1)
     torch.testing.assert_close(made.values[[0, 1, 3]], torch.tensor([-2.25 / 0.7, 0.0, -5.5 / 0.7]))
     assert made.values[2] > 1e30
-    made = task.with_answers(task.recipe.template([[[7, 8]], [[7]]], [0, 1]), stored[:2])
+    made = task.with_targets(task.recipe.template([[[7, 8]], [[7]]], [0, 1]), stored[:2])
     heads = nn.ModuleDict({"pooled": MeanPooling(), "value": nn.Linear(D, 1)})
     hidden = torch.randn(7, D)
     objective = NumberError(torch.square)

@@ -26,7 +26,7 @@ from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import Run, load
 from heedful.runs.train import train_run
-from heedful.tasks.captioning.task import Captioning, augmenting, by_image
+from heedful.tasks.captioning.task import Captioning, group_by_image, image_augmenter
 from heedful.tasks.evaluation import EvaluationOptions
 from heedful.tasks.prediction import Prediction
 from heedful.training.callbacks import JsonLines, read_metrics
@@ -192,14 +192,17 @@ def test_what_becomes_of_an_image_depends_on_seed_epoch_and_sample_alone():
     pixels = draw.integers(256, size=(5, 3, 12, 12), dtype=np.uint8)
     rows = list(pixels.reshape(5, -1))
     samples = [3, 1, 4, 11, 5]
-    vary = augmenting(how, reader, seed=7)
+    vary = image_augmenter(how, reader, seed=7)
     changed = vary("image", rows, samples, 2)
     of = augmented(pixels, samples, how, seed=7, epoch=2, fill=np.full(3, 128, np.uint8))
     assert np.array_equal(np.stack(changed), of.reshape(5, -1))
     for i, sample in enumerate(samples):
         (alone,) = vary("image", [rows[i]], [sample], 2)
         assert np.array_equal(alone, changed[i])
-    for other in (vary("image", rows, samples, 3), augmenting(how, reader, 8)("image", rows, samples, 2)):
+    for other in (
+        vary("image", rows, samples, 3),
+        image_augmenter(how, reader, 8)("image", rows, samples, 2),
+    ):
         assert not np.array_equal(np.stack(other), np.stack(changed))
     assert vary("caption", [[7, 8]], [3], 2) == [[7, 8]]
     assert recipe().augmentation == Augmentation(crop=None, shift=0, flip=False, erase=0.0)
@@ -213,14 +216,14 @@ def test_training_images_are_changed_and_those_of_validation_are_not(tmp_path):
     prepared = prepare(settings, folder, lambda line: None)
     task = prepared.task
     feed = task.training_data(prepared)
-    plain = settings.pairing.images(prepared.train.gather([0, 1])["image"]).pixels
+    plain = settings.sequence_format.images(prepared.train.gather([0, 1])["image"]).pixels
     one, two = (feed.collate([0, 1], epoch).source.pixels for epoch in (0, 1))
     assert torch.equal(feed.collate([0, 1], 0).source.pixels, one)
     assert not torch.equal(one, plain)
     assert not torch.equal(one, two)
     valid = task.batches(prepared.valid, training=False)
     own = prepared.valid.gather([0, 1])["image"]
-    assert torch.equal(valid([0, 1], 1).source.pixels, settings.pairing.images(own).pixels)
+    assert torch.equal(valid([0, 1], 1).source.pixels, settings.sequence_format.images(own).pixels)
 
 
 # Use -------------------------------------------------------------------------------------------------------
@@ -336,7 +339,7 @@ def test_images_without_a_path_are_one_where_they_are_alike():
         LocatedRow({"image": LazyImage.of(image), "caption": str(n)}, Location("t", n))
         for n, image in enumerate(given, 1)
     ]
-    found = [(row.row["caption"], row.location.line) for row in by_image(rows)]
+    found = [(row.row["caption"], row.where.line) for row in group_by_image(rows)]
     assert found == [(["1", "4"], 1), (["2"], 2), (["3", "5"], 3), (["6", "8"], 6), (["7"], 7)]
 
 
@@ -468,9 +471,9 @@ def test_recipes_that_cannot_work_are_refused(sections, message):
 
 
 def test_the_filter_is_of_captions_alone():
-    lengths = recipe(data={"filter": {"max_length": 7}}).data.filter.of_captions
+    lengths = recipe(data={"filter": {"max_length": 7}}).data.filter.caption_filter
     assert (lengths.limit("caption"), lengths.limit("image")) == (7, None)
-    assert recipe().data.filter.of_captions.limit("caption") is None
+    assert recipe().data.filter.caption_filter.limit("caption") is None
 
 
 # The ledger and the built-in scenes -----------------------------------------------------------------------

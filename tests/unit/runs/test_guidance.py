@@ -143,8 +143,8 @@ def test_without_it_nothing_listens_and_no_alignment_is_asked_for():
 
 @pytest.mark.parametrize(("n", "layer"), [(1, 0), (2, 0), (3, 1), (6, 4)])
 def test_by_default_it_is_the_last_layer_but_one(n, layer):
-    assert GuidedConfig().place(n) == layer
-    assert GuidedConfig(layer=n).place(n) == n - 1
+    assert GuidedConfig().layer_index(n) == layer
+    assert GuidedConfig(layer=n).layer_index(n) == n - 1
 
 
 LM = {

@@ -17,7 +17,7 @@ from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.tasks.evaluation import EvaluationOptions
-from heedful.tasks.language_modelling.task import LanguageModellingRecipe, read
+from heedful.tasks.language_modelling.task import LanguageModellingRecipe, score_stream
 from heedful.training.callbacks import JsonLines, read_metrics
 from heedful.training.checkpoints import paths
 
@@ -203,7 +203,7 @@ def test_scores_are_those_of_every_token_by_hand(run, stride):
     found = evaluate(run, "valid", run.recipe.data.valid, EvaluationOptions(stride=stride))
     ids = stream_of(run, valid_texts())
     wanted = by_hand(run, ids, stride)
-    assert read(run.model, np.array(ids), CONTEXT, stride) == pytest.approx(wanted, abs=1e-5)
+    assert score_stream(run.model, np.array(ids), CONTEXT, stride) == pytest.approx(wanted, abs=1e-5)
     scores = {score.name: score for score in found.scores if f"|stride:{stride}" in score.signature}
     nll, size = -sum(wanted), len("".join(valid_texts()))
     assert scores["nats per token"].value == pytest.approx(nll / len(ids), rel=1e-5)

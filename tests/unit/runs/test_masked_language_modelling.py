@@ -14,7 +14,7 @@ from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
-from heedful.tasks.masked_language_modelling.task import maskings
+from heedful.tasks.masked_language_modelling.task import masked_batches
 from heedful.tasks.registry import task_for
 from heedful.text.specials import SPECIALS
 from heedful.training.callbacks import JsonLines
@@ -139,7 +139,7 @@ def test_the_boundary_is_scored_over_every_token_of_a_span(run):
     """One by one: a softmax of what the head makes of the tokens on both sides and of its place."""
     score = evaluate(run, "valid", run.recipe.data.valid).scores[2]
     ids = np.array(run.processor.text.encode(TEXT[: len(TEXT) // 4]))
-    make = maskings(run.recipe, run.processor, np.append(ids, SPECIALS.end), seed=0)
+    make = masked_batches(run.recipe, run.processor, np.append(ids, SPECIALS.end), seed=0)
     batch = make(range(len(make.lengths)), 0)
     hidden, head = run.model(batch.inputs), run.model.heads["boundary"]
     places = batch.rows.tolist()

@@ -16,7 +16,7 @@ from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.tasks.model_input import AnswerOptions
-from heedful.tasks.multilabel_classification import EachLabel, labels_of
+from heedful.tasks.multilabel_classification import BinaryCrossEntropy, labels_of
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
 LABELS = {"two": "even", "four": "even", "six": "even", "three": "threes", "six ": "threes", "seven": "prime"}
@@ -158,7 +158,7 @@ def test_the_loss_is_the_mean_of_the_binary_cross_entropies_of_the_labels():
     batch = Batch.labelled([[[3]], [[4]], [[5]]], [0, 0, 0], classify=1, separate=2)
     head = torch.nn.Linear(7, 11)
     heads = torch.nn.ModuleDict({"class": head, "pooled": _Third()})
-    loss, correct = EachLabel()(hidden, heads, replace(batch, values=wanted))
+    loss, correct = BinaryCrossEntropy()(hidden, heads, replace(batch, values=wanted))
     p = head(hidden[:3]).sigmoid()
     by_hand = -(wanted * p.log() + (1 - wanted) * (1 - p).log()).mean(-1).sum()
     assert loss.sum.item() == pytest.approx(by_hand.item(), rel=1e-5)

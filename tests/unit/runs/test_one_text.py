@@ -103,7 +103,7 @@ def test_perplexity_is_of_the_targets_alone(copier):
     nll = n = 0.0
     for line in LINES:
         ids = copier.processor.target.encode(line)
-        (result,) = score_targets(copier.model, copier.recipe.pairing.scored([ids], [ids]))
+        (result,) = score_targets(copier.model, copier.recipe.sequence_format.collate_scored([ids], [ids]))
         nll, n = nll - float(result.log_probs.double().sum()), n + len(result.log_probs)
     assert scores["perplexity"].value == pytest.approx(math.exp(nll / n), rel=1e-4)
     assert scores["BLEU"].counts["sentences"] == len(LINES)
@@ -113,7 +113,7 @@ def test_perplexity_is_of_the_targets_alone(copier):
 @pytest.mark.slow
 def test_a_loss_on_all_tokens_is_another_training_and_scores_both_halves_apart(tmp_path):
     run = into(tmp_path, objective={"loss_on": "all"})
-    assert not run.recipe.pairing.answers_only
+    assert not run.recipe.sequence_format.answers_only
     assert [p.text for p in run.predict(["b", ""])][1] == ""
     found = evaluate(run, "test", chosen_splits(run, "test", None)["test"])
     scores = {score.name: score for score in found.scores}

@@ -126,7 +126,7 @@ def test_lists_of_words_and_tags_stay_lists(tmp_path):
         (["a", "b"], ["3", "true"]),
         (["x"], ["true"]),
     ]
-    task.fit(lambda: iter(found))
+    task.fit_processor(lambda: iter(found))
     assert task.processor.labels == ("0", "3", "true")
     # Empty rows are left out, as empty lines are.
     encoded = [row.row for row in task.encode(found, task.new_report())]

@@ -15,7 +15,7 @@ from heedful.runs.reading import read_recipe
 from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.runs.warm_start import freeze, rate_shares
-from heedful.tasks.pretrained import tokenizer_of
+from heedful.tasks.pretrained import start_tokenizer
 from heedful.tasks.registry import task_for
 from heedful.training.checkpoints import path_of
 from heedful.training.optimizers import (
@@ -328,8 +328,8 @@ def test_another_vocabulary_than_the_language_models_is_refused(read):
 def test_a_run_without_text_has_no_vocabulary_to_give(read, tmp_path):
     shutil.copytree(read / "read", tmp_path / "read")
     (tmp_path / "read" / "text.tokenizer.json").unlink()
-    with pytest.raises(RequestError, match="has no tokenizer for the source, since its task differs"):
-        tokenizer_of(summarising(read, f"start.run={tmp_path / 'read'}"), "source", "text")
+    with pytest.raises(RequestError, match="has no tokenizer of the source: its task is another"):
+        start_tokenizer(summarising(read, f"start.run={tmp_path / 'read'}"), "source", "text")
 
 
 # From a language model to one that labels what it has read ------------------------------------------------

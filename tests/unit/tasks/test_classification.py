@@ -15,7 +15,7 @@ from heedful.models.encoder import EncoderConfig, build, class_head
 from heedful.nn.layout import Tokens
 from heedful.tasks.classification import LabelProcessor
 from heedful.tasks.inputs import texts as reading
-from heedful.tasks.inputs.texts import fitted
+from heedful.tasks.inputs.texts import truncate
 from heedful.tasks.prediction import PredictOptions
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
@@ -47,7 +47,7 @@ def pairs(processor):
 
 def batch(task, texts, labels):
     """A batch of texts with the numbers of their labels."""
-    return task.with_answers(task.recipe.template(texts), np.array([[label] for label in labels]))
+    return task.with_targets(task.recipe.template(texts), np.array([[label] for label in labels]))
 
 
 def model(processor, segments=2):
@@ -98,7 +98,7 @@ def test_texts_are_cut_the_longer_one_first(lengths):
     expected = [list(text) for text in texts]
     while sum(map(len, expected)) + len(lengths) + 1 > longest:
         max(expected, key=len).pop()
-    assert [list(text) for text in fitted(texts, longest)] == expected
+    assert [list(text) for text in truncate(texts, longest)] == expected
 
 
 def test_predictions_are_the_models_own_probabilities_whatever_the_batch(task, processor, monkeypatch):

@@ -22,7 +22,7 @@ SIZE, N_TOKENS = 6, 5
 ARRAYS = np.random.default_rng(4).integers(0, 256, (7, SIZE, SIZE), dtype=np.uint8)
 IMAGES = [LazyImage(array, f"p{n}") for n, array in enumerate(ARRAYS)]
 BROKEN = LazyImage(b"no image", "broken.png")
-PROCESSOR = ImageProcessor(ImageReader.measured(IMAGES, SIZE, 1), ("cat", "dog", "eel"))
+PROCESSOR = ImageProcessor(ImageReader.from_images(IMAGES, SIZE, 1), ("cat", "dog", "eel"))
 MODEL = {"image_size": SIZE, "channels": 1, "patch_size": 3, "d_model": 14, "n_layers": 1, "layer": LAYER}
 
 
@@ -64,8 +64,8 @@ def test_what_cannot_be_read_stops_the_work_or_is_dropped_and_counted():
     with pytest.raises(DataError, match="no row can be used"):
         list(task("drop").encode(rows[1:], DataReport()))
     with pytest.raises(DataError, match=r"broken.png: not an image .*\(`unreadable: drop` leaves"):
-        ImageReader.measured([BROKEN, *IMAGES], SIZE, 1)
-    assert ImageReader.measured([BROKEN, *IMAGES], SIZE, 1, drop=True) == PROCESSOR.reader
+        ImageReader.from_images([BROKEN, *IMAGES], SIZE, 1)
+    assert ImageReader.from_images([BROKEN, *IMAGES], SIZE, 1, drop=True) == PROCESSOR.reader
 
 
 def test_an_unknown_label_is_named_with_its_place():

@@ -25,7 +25,12 @@ def test_a_task_has_a_recipe_of_its_own_and_facts(name):
     assert issubclass(task, Task)
     assert issubclass(task.Recipe, Recipe)
     assert task.Recipe.model_fields["task"].annotation().kind == name
-    for word in (task.info.unit, task.info.evaluating, task.info.shorter, as_options(task.info.own_data)):
+    for word in (
+        task.info.unit,
+        task.info.evaluating,
+        task.info.memory_advice,
+        as_options(task.info.own_data),
+    ):
         assert isinstance(word, str)
         assert word
     # What verbs read of every recipe is not left to the base, where it may be anything.

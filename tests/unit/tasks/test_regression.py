@@ -16,7 +16,7 @@ from heedful.nn.layout import Tokens
 from heedful.tasks.inputs import texts as reading
 from heedful.tasks.inputs.processor import Scale
 from heedful.tasks.prediction import PredictOptions
-from heedful.tasks.regression import NumberProcessor, parse_number
+from heedful.tasks.regression import NumberProcessor, parse_target
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
 
@@ -47,7 +47,7 @@ def test_numbers_are_kept_exactly(value):
 )
 def test_what_is_no_number_is_named_with_its_place(label, message):
     with pytest.raises(DataError, match=rf"scores.tsv:7: .*{message}"):
-        parse_number(row(label, 7))
+        parse_target(row(label, 7))
 
 
 def test_estimates_are_the_models_own_in_the_unit_of_the_data(monkeypatch):

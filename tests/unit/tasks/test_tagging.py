@@ -14,7 +14,7 @@ from heedful.models.encoder import EncoderConfig, build, class_head
 from heedful.nn.layout import Tokens
 from heedful.tasks import tagging
 from heedful.tasks.classification import LabelProcessor
-from heedful.tasks.inputs.words import BY_LAST, WordLimit, split, stretches
+from heedful.tasks.inputs.words import TAG_AT_LAST_TOKEN, WordLimit, split, stretches
 from heedful.tasks.prediction import PredictOptions
 from heedful.text.configuration import BpeConfig
 from heedful.text.training import train_tokenizer
@@ -77,7 +77,7 @@ def test_of_a_word_that_is_too_long_the_beginning_is_kept(task, processor):
 
 
 def test_a_language_model_has_it_on_the_last(processor):
-    batch = BY_LAST([[9, 8, 7], [6], []], [[2, 0, 3], [1], []])
+    batch = TAG_AT_LAST_TOKEN([[9, 8, 7], [6], []], [[2, 0, 3], [1], []])
     assert batch.inputs.ids.tolist() == [2, 9, 8, 7, 2, 2, 6, 2, 2, 2]
     assert (batch.rows.tolist(), batch.targets.tolist()) == ([2, 3, 6], [1, 2, 0])
 

@@ -65,7 +65,7 @@ def test_log_probabilities_are_those_of_a_forced_pass(kind):
     for text, prediction in zip(texts, it.predict(texts)):
         source = it.source_tokenizer.encode(text)
         ids = it.tokenizer.encode(prediction.text)
-        wanted = score_targets(it.model, it.pairing.collate([source], [ids]))[0].log_probs
+        wanted = score_targets(it.model, it.sequence_format.collate([source], [ids]))[0].log_probs
         got = torch.tensor(prediction.log_probs)
         torch.testing.assert_close(got, wanted[: len(got)], rtol=0, atol=1e-5)
         assert len(prediction.tokens) <= len(got) <= len(prediction.tokens) + 1
@@ -73,7 +73,7 @@ def test_log_probabilities_are_those_of_a_forced_pass(kind):
 
 def test_a_forced_pass_has_the_logits_of_few_tokens_at_a_time(monkeypatch):
     it = translator()
-    batch = it.pairing.collate([[5, 6], [7]], [[8, 9, 5, 6], [9, 7]])
+    batch = it.sequence_format.collate([[5, 6], [7]], [[8, 9, 5, 6], [9, 7]])
     wanted = torch.cat([each.log_probs for each in score_targets(it.model, batch)])
     sizes = []
     it.model.heads["token"].register_forward_hook(lambda module, inputs, logits: sizes.append(len(logits)))

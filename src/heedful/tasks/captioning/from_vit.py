@@ -14,7 +14,7 @@ from heedful.recipes.problems import validate
 from heedful.recipes.schema import Recipe
 from heedful.recipes.trees import Tree
 from heedful.tasks.inputs.images import ImageReader
-from heedful.tasks.pretrained import HEADS, MappedWeights, WarmStart, image_reader_of, starting_model
+from heedful.tasks.pretrained import HEADS, MappedWeights, WarmStart, start_image_reader, start_model_kind
 
 VISION = "vision"
 """The kind of the other model."""
@@ -45,20 +45,20 @@ class CaptionerFromViT(WarmStart):
 
     kinds = (VISION,)
 
-    def model(self, theirs: Tree) -> Tree:
-        """The section of a ViT becomes that of a captioner."""
-        kind = theirs.find(("kind",))
-        return model_section(theirs) if kind is not None and kind.data == VISION else theirs
+    def model(self, section: Tree) -> Tree:
+        """Return the section of a ViT as that of a captioner."""
+        kind = section.find(("kind",))
+        return model_section(section) if kind is not None and kind.data == VISION else section
 
     def weights(self, recipe: Recipe, tensors: Mapping[str, Tensor]) -> MappedWeights:
-        """The weights of a ViT become those of the encoder."""
-        if starting_model(recipe) != VISION:
+        """Return the weights of a ViT as those of the encoder."""
+        if start_model_kind(recipe) != VISION:
             return MappedWeights(tensors)
         assert isinstance(recipe, ReadsImages)
-        ours = recipe.reader
-        theirs = image_reader_of(recipe, ours.size, ours.channels)
-        assert theirs is not None
-        return encoder_weights(tensors, theirs, ours)
+        new_reader = recipe.reader
+        old_reader = start_image_reader(recipe, new_reader.size, new_reader.channels)
+        assert old_reader is not None
+        return encoder_weights(tensors, old_reader, new_reader)
 
 
 class _WithModel(Config):
@@ -67,14 +67,14 @@ class _WithModel(Config):
     model: VisionConfig
 
 
-def model_section(theirs: Tree) -> Tree:
-    """The section ``model`` of a captioner whose encoder is the model of this section.
+def model_section(section: Tree) -> Tree:
+    """Return the section ``model`` of a captioner whose encoder is the model of this section.
 
     Raises:
         RequestError: lists every invalid setting with file and line.
         ValueError: if it mixes patches in another way or in windows, or has no positions.
     """
-    config = validate(Tree({"model": theirs}, theirs.mark), _WithModel).model
+    config = validate(Tree({"model": section}, section.mark), _WithModel).model
     for mixer in (layer.mixer for layer in config.layers):
         if not isinstance(mixer, AttentionConfig):
             raise ValueError(
@@ -83,46 +83,52 @@ def model_section(theirs: Tree) -> Tree:
         if mixer.visible.kind != "all":
             raise ValueError("attends to windows of patches, but the encoder of a captioner attends to all")
     if config.positions.kind != "learned":
-        raise ValueError("has no learned positions, but the encoder of a captioner requires them")
-    sections = {key: part for key, part in theirs.value.items() if key in SETTINGS}
-    return Tree({**sections, "kind": Tree("captioner", theirs.mark)}, theirs.mark)
+        raise ValueError("has no table of positions, and a captioner's encoder has one")
+    sections = {key: setting for key, setting in section.value.items() if key in SETTINGS}
+    return Tree({**sections, "kind": Tree("captioner", section.mark)}, section.mark)
 
 
-def encoder_weights(tensors: Mapping[str, Tensor], theirs: ImageReader, ours: ImageReader) -> MappedWeights:
-    """A ViT's weights under the names of a captioner, which has no class token and no head for classes.
+def encoder_weights(
+    tensors: Mapping[str, Tensor], old_reader: ImageReader, new_reader: ImageReader
+) -> MappedWeights:
+    """Return a ViT's weights under the names of a captioner, which lacks class token and class head.
 
-    Without a class token, the encoder computes what the ViT did; with one, its patches no longer see it.
+    Without a class token, the encoder computes what the ViT did; with one, patches no longer attend to it.
 
     Args:
         tensors: the ViT's weights.
-        theirs: how the ViT reads images.
-        ours: how the captioner does.
+        old_reader: how the ViT reads images.
+        new_reader: how the captioner does.
     """
     renamed = {
-        own + name.removeprefix(other): tensor
+        new_prefix + name.removeprefix(old_prefix): tensor
         for name, tensor in tensors.items()
-        for other, own in PREFIXES.items()
-        if name.startswith(other) and name != CLASS_TOKEN
+        for old_prefix, new_prefix in PREFIXES.items()
+        if name.startswith(old_prefix) and name != CLASS_TOKEN
     }
-    left = sorted({f"the head {name.split('.')[1]}" for name in tensors if name.startswith(HEADS)})
+    dropped = sorted({f"the head {name.split('.')[1]}" for name in tensors if name.startswith(HEADS)})
     if CLASS_TOKEN in tensors:
         renamed[POSITIONS] = renamed[POSITIONS][1:]
-        left = ["the class token and its place", *left]
-    renamed[WEIGHT], renamed[BIAS] = reread(renamed[WEIGHT], renamed[BIAS], theirs, ours)
-    return MappedWeights(renamed, new_parts=("target_embedding.", "decoder."), left=tuple(left))
-
-
-def reread(
-    weight: Float[Tensor, "d n"], bias: Float[Tensor, " d"], theirs: ImageReader, ours: ImageReader
-) -> tuple[Float[Tensor, "d n"], Float[Tensor, " d"]]:
-    """Return a projection of patches that maps our numbers to what the old one made of theirs.
-
-    They read a pixel u as ``x = (u - m) / s``, we as ``y = (u - m') / s'``. So ``x = (s' y + m' - m) / s`` in
-    each channel, and ``W x + b = W (s' / s) y + (b + W (m' - m) / s)``.
-    """
-    m, s, m_own, s_own = (
-        torch.tensor(values, dtype=torch.float64).repeat_interleave(weight.shape[1] // len(values))
-        for values in (theirs.mean, theirs.std, ours.mean, ours.std)
+        dropped = ["the class token and its place", *dropped]
+    renamed[WEIGHT], renamed[BIAS] = convert_projection(
+        renamed[WEIGHT], renamed[BIAS], old_reader, new_reader
     )
-    old = weight.double()
-    return (old * (s_own / s)).to(weight.dtype), (bias.double() + old @ ((m_own - m) / s)).to(bias.dtype)
+    return MappedWeights(renamed, new_parts=("target_embedding.", "decoder."), dropped=tuple(dropped))
+
+
+def convert_projection(
+    weight: Float[Tensor, "d n"], bias: Float[Tensor, " d"], old_reader: ImageReader, new_reader: ImageReader
+) -> tuple[Float[Tensor, "d n"], Float[Tensor, " d"]]:
+    """Return the projection of patches that gives the old outputs for images normalised by the new reader.
+
+    The old reader maps a pixel u to ``x = (u - m) / s``, the new one to ``y = (u - m') / s'``. So
+    ``x = (s' y + m' - m) / s`` in each channel, and ``W x + b = W (s' / s) y + (b + W (m' - m) / s)``.
+    """
+    m, s, m_new, s_new = (
+        torch.tensor(values, dtype=torch.float64).repeat_interleave(weight.shape[1] // len(values))
+        for values in (old_reader.mean, old_reader.std, new_reader.mean, new_reader.std)
+    )
+    old_weight = weight.double()
+    return (old_weight * (s_new / s)).to(weight.dtype), (bias.double() + old_weight @ ((m_new - m) / s)).to(
+        bias.dtype
+    )

@@ -27,13 +27,13 @@ from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
 from heedful.models.captioner import CaptionerConfig
 from heedful.recipes import schema
-from heedful.tasks.base import Columns, Log, PreparedData, Rows, TaskInfo
+from heedful.tasks.base import Log, PreparedData, Rows
 from heedful.tasks.captioning.from_vit import CaptionerFromViT
 from heedful.tasks.generation.sequence_formats import ImageAndCaption
 from heedful.tasks.generation.text_generation import Captioner
-from heedful.tasks.inputs.images import LEFT_OUT, LEVELS, ImageReader
+from heedful.tasks.inputs.images import DROP_HINT, LEVELS, ImageReader
 from heedful.tasks.inputs.processor import TaskProcessor
-from heedful.tasks.inputs.texts import encoded, synthetic_ids, unknown_notes
+from heedful.tasks.inputs.texts import encode_columns, synthetic_ids, unknown_notes
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.metrics.translation import (
     check_language,
@@ -44,18 +44,19 @@ from heedful.tasks.metrics.translation import (
 )
 from heedful.tasks.model_input import AnswerOptions, ModelInput, patches_axis
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
-from heedful.tasks.pretrained import fill_vectors, own_tokenizer
+from heedful.tasks.pretrained import fill_vectors, load_or_train_tokenizer
 from heedful.tasks.seq2seq import (
     REFERENCES,
+    Augmenter,
     LanguageConfig,
     Seq2SeqRecipe,
     Seq2SeqTask,
-    Vary,
     left_out_notes,
-    likelihood_of,
+    reference_likelihood,
     reference_record,
     references_of,
 )
+from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.text.tokenizer import EncodedTexts, Tokenizer
 from heedful.typing import JsonMapping
 
@@ -88,7 +89,7 @@ class CaptionFilter(Filter):
         return self
 
     @property
-    def of_captions(self) -> Filter:
+    def caption_filter(self) -> Filter:
         """The same, without a limit for images."""
         limit = self.limit(CAPTION)
         return self.model_copy(update={"max_length": None if limit is None else {CAPTION: limit}})
@@ -146,20 +147,20 @@ class CaptioningRecipe(Seq2SeqRecipe):
         return ImageReader(self.model.image_size, n, mean=(0.5,) * n, std=(0.5,) * n)
 
     @property
-    def pairing(self) -> ImageAndCaption:
+    def sequence_format(self) -> ImageAndCaption:
         """How an image and its caption are presented to the model."""
         return ImageAndCaption(self.reader, self.model.grid, self.model.longest)
 
     @model_validator(mode="after")
     def _has_positions_for_all(self) -> Self:
-        """A table of positions ends somewhere, and no caption may be longer; found now, not hours later."""
+        """Check now, not hours later, that no caption is longer than the table of positions."""
         if self.model.longest is None:
             return self
-        most = self.model.longest - 1
+        max_tokens = self.model.longest - 1
         table = f"model.positions.kind=learned ends after model.max_length={self.model.longest} tokens"
         limit = self.data.filter.limit(CAPTION)
-        if limit is None or limit > most:
-            raise ValueError(f"{table}: set data.filter.max_length to at most {most}")
+        if limit is None or limit > max_tokens:
+            raise ValueError(f"{table}: set data.filter.max_length to at most {max_tokens}")
         return self
 
 
@@ -182,9 +183,9 @@ class Captioning(Seq2SeqTask):
         unit="sentences",
         evaluating="captioning",
         own_data=("folder", "table"),
-        shorter="set or lower data.filter.max_length",
+        memory_advice="set or lower data.filter.max_length",
         generates=True,
-        whole_rows=True,
+        unlimited_length=True,
         encoding="reading the images",
     )
     warm_start = CaptionerFromViT()
@@ -200,16 +201,18 @@ class Captioning(Seq2SeqTask):
 
     @property
     def lowercase(self) -> bool:
-        """As the recipe's tokenizer says."""
+        """Whether the recipe's tokenizer is lower case."""
         return self.recipe.tokenizer.text.lowercase
 
     def make_processor(self, rows: Rows) -> CaptionProcessor:
-        """A tokenizer for the captions; that of the run it starts from, if it is a captioner's."""
+        """Train a tokenizer on the captions, or load that of the captioner to start from."""
         captions = (row.row[CAPTION] for row in rows())
-        return CaptionProcessor(own_tokenizer(self.recipe, self.recipe.tokenizer, CAPTION, captions))
+        return CaptionProcessor(
+            load_or_train_tokenizer(self.recipe, self.recipe.tokenizer, CAPTION, captions)
+        )
 
     def new_report(self) -> DataReport:
-        """Counts unknown tokens."""
+        """Return a report that counts unknown tokens."""
         return DataReport({CAPTION: self.processor.caption.specials.unknown})
 
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
@@ -218,23 +221,23 @@ class Captioning(Seq2SeqTask):
         Raises:
             DataError: an image cannot be read and is not to be dropped.
         """
-        yield from keep(self._encoded(rows, report), self.recipe.data.filter.of_captions, report)
+        yield from keep(self._encoded(rows, report), self.recipe.data.filter.caption_filter, report)
         del report.columns[IMAGE]  # all have the same length
 
     def _encoded(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
-        for row, ids in encoded({CAPTION: self.processor.caption}, rows):
+        for row, ids in encode_columns({CAPTION: self.processor.caption}, rows):
             image = row.row[IMAGE]
             try:
-                numbers: Any = self.recipe.reader.pixels(image).reshape(-1)
+                pixels: Any = self.recipe.reader.pixels(image).reshape(-1)
             except DataError as error:
                 if not self.drops_unreadable:
                     # An image without a name of its own is called by its row.
-                    where = "" if str(image) == str(row.location) else f"{row.location}: "
-                    raise DataError(f"{where}{error} ({LEFT_OUT})") from None
+                    where = "" if str(image) == str(row.where) else f"{row.where}: "
+                    raise DataError(f"{where}{error} ({DROP_HINT})") from None
                 report.rows += 1
                 report.drop("unreadable", row.location)
                 continue
-            yield LocatedRow({IMAGE: numbers, **ids}, row.location)
+            yield LocatedRow({IMAGE: pixels, **ids}, row.where)
 
     def n_ids(self) -> Mapping[str, int]:
         """A byte for each number of an image."""
@@ -244,21 +247,21 @@ class Captioning(Seq2SeqTask):
         """Fill in pretrained word vectors, if the recipe names some."""
         fill_vectors(self.recipe, {CAPTION: self.processor.caption}, model, log)
 
-    def vary(self) -> Vary:
-        """Images are changed as the recipe says; each of several captions has its own change."""
-        return augmenting(self.recipe.augmentation, self.recipe.reader, self.recipe.training.seed)
+    def augmenter(self) -> Augmenter:
+        """Return the augmentation of the recipe; each caption of an image gets its own."""
+        return image_augmenter(self.recipe.augmentation, self.recipe.reader, self.recipe.training.seed)
 
     def validation_rows(self, data: PreparedData) -> list[Row]:
-        """Each image once, with all of its captions."""
-        images = by_image(LocatedRow(row, Location("")) for row in data.valid_rows)
+        """Return each image once, with all of its captions."""
+        images = group_by_image(LocatedRow(row, Location("")) for row in data.valid_rows)
         return [row.row for row in images if row.row[CAPTION]]
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
-        """Noise, with captions that differ by a token or two in length."""
+        """Return noise, with captions that differ by a token or two in length."""
         draw, reader = np.random.default_rng(0), self.recipe.reader
         images = draw.integers(LEVELS, size=(n, reader.channels * reader.size**2))
         captions = synthetic_ids(draw, sizes[-1], n, length - 1)  # a start token is added
-        return self.recipe.pairing.collate(list(images), captions)
+        return self.recipe.sequence_format.collate(list(images), captions)
 
     def predictor(
         self,
@@ -267,18 +270,20 @@ class Captioning(Seq2SeqTask):
         inference: Inference,
         options: PredictOptions = DEFAULT_OPTIONS,
     ) -> Captioner:
-        """Captions images."""
-        pairing, decoding = self.recipe.pairing, decoding or self.recipe.decoding
-        return Captioner(model, self.processor.caption, decoding, pairing, options, inference=inference)
+        """Return a `Captioner`."""
+        sequence_format, decoding = self.recipe.sequence_format, decoding or self.recipe.decoding
+        return Captioner(
+            model, self.processor.caption, decoding, sequence_format, options, inference=inference
+        )
 
     def model_input(
-        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare an image and its caption."""
-        pairing, tokenizer = self.recipe.pairing, self.processor.caption
-        pixels = pairing.reader.pixels(LazyImage.of(given))
-        answer, target = self.answer_and_ids(tokenizer, pairing.n_tokens, options, predict)
-        axis = patches_axis(pairing.grid, 0, pixels)
+        sequence_format, tokenizer = self.recipe.sequence_format, self.processor.caption
+        pixels = sequence_format.reader.pixels(LazyImage.of(task_input))
+        answer, target = self.answer_and_ids(tokenizer, sequence_format.n_tokens, options, predict)
+        axis = patches_axis(sequence_format.grid, 0, pixels)
         return self.encoder_decoder_input(model, pixels.reshape(-1), axis, tokenizer, target, answer)
 
     def source_from(self, files: Sequence[Path]) -> CaptionedFolderSource | UserTable:
@@ -301,18 +306,18 @@ class Captioning(Seq2SeqTask):
         Raises:
             DataError: if an image has no caption and is not to be left out.
         """
-        images: list[Any] = by_image(rows)[:limit]
+        images: list[Any] = group_by_image(rows)[:limit]
         if not images:
             return [], {}
         check_language(self.recipe.evaluation.language)
         report = DataReport()
-        empty = Filter(empty=self.recipe.data.filter.empty)
-        kept: list[Any] = list(keep(images, empty, report, unchecked_columns=(IMAGE,)))
-        return kept, report.dropped
+        filter = Filter(empty=self.recipe.data.filter.empty)
+        rows_with_captions: list[Any] = list(keep(images, filter, report, beside=(IMAGE,)))
+        return rows_with_captions, report.dropped
 
     @property
     def drops_unreadable(self) -> bool:
-        """As the recipe says."""
+        """Whether the recipe drops images that cannot be read."""
         return self.recipe.data.filter.unreadable == "drop"
 
     def metrics(
@@ -329,58 +334,64 @@ class Captioning(Seq2SeqTask):
             exact_match(texts, references, lowercase=lowercase),
         ]
         images = [row.row[IMAGE] for row in rows for _ in row.row[CAPTION]]
-        captions = EncodedTexts.encode(self.processor.caption, [text for own in references for text in own])
+        captions = EncodedTexts.by(
+            self.processor.caption, [text for row_captions in references for text in row_captions]
+        )
         likelihoods = self._likelihood(model, images, captions)
         notes = left_out_notes(likelihoods, len(images))
         notes += unknown_notes(CAPTION, captions, predicted=True)
         return [*scores, *likelihoods], [*notes, *reference_notes(captions.texts, language)]
 
     def _likelihood(self, model: Model, images: Sequence[LazyImage], captions: EncodedTexts) -> list[Score]:
-        """Of every caption, given its image."""
-        pairing = self.recipe.pairing
+        """Return the likelihood of every caption, given its image."""
+        sequence_format = self.recipe.sequence_format
 
-        def read(part: Sequence[int]) -> list[np.ndarray]:
-            return [pairing.reader.pixels(images[i]).reshape(-1) for i in part]
+        def get_sources(indices: Sequence[int]) -> list[np.ndarray]:
+            return [sequence_format.reader.pixels(images[i]).reshape(-1) for i in indices]
 
-        return likelihood_of(model, pairing, read, captions)
+        return reference_likelihood(model, sequence_format, get_sources, captions)
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> Iterator[JsonMapping]:
-        """Image, captions and prediction, with their own scores."""
+        """Yield image, captions and prediction of each image, with its scores."""
         texts, references = [p.text for p in predictions], [row.row[CAPTION] for row in rows]
         language = self.recipe.evaluation.language
-        own = sentence_scores(texts, references, language=language, lowercase=self.lowercase)
-        for row, prediction, scores in zip(rows, predictions, own, strict=True):
+        row_scores = sentence_scores(texts, references, language=language, lowercase=self.lowercase)
+        for row, prediction, scores in zip(rows, predictions, row_scores, strict=True):
             record = {IMAGE: str(row.row[IMAGE]), **reference_record(row.row[CAPTION])}
             yield {**record, **prediction.to_dict(), "scores": scores}
 
 
-def by_image(rows: Iterable[LocatedRow[Row]]) -> list[LocatedRow[Row]]:
-    """A row for each image, where its first one is, with the list of all its captions but empty ones."""
+def group_by_image(rows: Iterable[LocatedRow[Row]]) -> list[LocatedRow[Row]]:
+    """Return one row for each image, at its first location, with the list of its non-empty captions."""
     images: dict[Path | bytes, LocatedRow[Row]] = {}
     for row, where in rows:
         image = row[IMAGE]
-        one = images.setdefault(image.identity, LocatedRow({IMAGE: image, CAPTION: []}, where))
-        one.row[CAPTION].extend(caption for caption in references_of(row, CAPTION) if caption.strip())
+        merged = images.setdefault(image.identity, LocatedRow({IMAGE: image, CAPTION: []}, where))
+        merged.row[CAPTION].extend(caption for caption in references_of(row, CAPTION) if caption.strip())
     return [*images.values()]
 
 
-def augmenting(how: Augmentation, reader: ImageReader, seed: int) -> Vary:
-    """What becomes of an image is a function of (seed, epoch, sample); each of several captions has its own.
+def image_augmenter(augmentation: Augmentation, reader: ImageReader, seed: int) -> Augmenter:
+    """Return a function that changes images, determined by (seed, epoch, sample).
+
+    An image with several captions is several samples.
 
     Args:
-        how: what is done.
-        reader: how images are read; a row of ids is one of its images, laid out.
+        augmentation: how images are changed.
+        reader: how images are read; the ids of a sample are the pixels of an image in a row.
         seed: of the run.
     """
     shape = (-1, reader.channels, reader.size, reader.size)
 
-    def vary(column: str, ids: Sequence[Ids], samples: Sequence[int], epoch: int) -> list[Ids]:
+    def augment(column: str, ids: Sequence[Ids], samples: Sequence[int], epoch: int) -> list[Ids]:
         if column != IMAGE:
             return list(ids)
         pixels = np.stack(ids).reshape(shape)
-        changed = augmented(pixels, samples, how, seed=seed, epoch=epoch, fill=reader.middle)
-        return list(changed.reshape(len(changed), -1))
+        augmented_pixels = augmented(
+            pixels, samples, augmentation, seed=seed, epoch=epoch, fill=reader.middle
+        )
+        return list(augmented_pixels.reshape(len(augmented_pixels), -1))
 
-    return vary
+    return augment

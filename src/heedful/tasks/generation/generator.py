@@ -23,9 +23,9 @@ class Generator:
     """The step function of a model.
 
     Args:
-        model: keeps the model contract (``start``, ``extend``, ``heads``); where it has a ``step`` for
-            single tokens, that is taken.
-        attention: whether steps also give the weights over the source (mean over the heads of the last
+        model: follows the model contract (``start``, ``extend``, ``heads``); its ``step`` for single tokens
+            is used, if it has one.
+        attention: whether steps also return the weights over the source (mean over the heads of the last
             layer that reads it), which a coverage penalty needs.
     """
 
@@ -35,14 +35,14 @@ class Generator:
         self.tap = model.alignment_taps[-1] if attention and model.alignment_taps else None
 
     def prefill(self, source: Tokens | Images | None, prefixes: Tokens) -> StepOutput:
-        """Read the source, if there is one, and the prefixes; logits of the first new token, ``[B, V]``."""
-        begun = prefixes.layout.n_sequences if source is None else source
-        return self._extend(prefixes, self.model.start(begun))
+        """Encode the source, if any, and the prefixes; return the logits of the next token, ``[B, V]``."""
+        state = self.model.start(prefixes.layout.n_sequences if source is None else source)
+        return self._extend(prefixes, state)
 
     def step(
         self, ids: Int[Tensor, " N"], state: DecodingState, parents: Int[Tensor, " N"] | None
     ) -> StepOutput:
-        """Write one token for every hypothesis: row n continues row ``parents[n]``."""
+        """Append one token to every hypothesis: row n continues row ``parents[n]``."""
         if parents is not None:
             state = state.select(parents)
         if self._step is not None:
@@ -55,9 +55,9 @@ class Generator:
         if self.tap is None:
             hidden, state = self.model.extend(tokens, state)
             return StepOutput(self._logits(hidden, tokens.layout), state, None)
-        with capture(getattr(self.model, "model", self.model), {self.tap: None}) as seen:
+        with capture(getattr(self.model, "model", self.model), {self.tap: None}) as activations:
             hidden, state = self.model.extend(tokens, state)
-        weights = last_rows(seen[self.tap][-1], tokens.layout)
+        weights = last_rows(activations[self.tap][-1], tokens.layout)
         return StepOutput(self._logits(hidden, tokens.layout), state, weights)
 
     def _logits(self, hidden: Tensor, layout: Layout) -> Float[Tensor, "N V"]:
@@ -66,7 +66,7 @@ class Generator:
 
 
 def last_rows(weights: Float[Tensor, "B H Q S"], layout: Layout) -> Float[Tensor, "N S"]:
-    """Weights of each hypothesis' last token, averaged over heads.
+    """Return the weights of each hypothesis' last token, averaged over heads.
 
     Row b of ``weights`` holds the queries of all hypotheses of sentence b, one after another.
     """
@@ -76,7 +76,7 @@ def last_rows(weights: Float[Tensor, "B H Q S"], layout: Layout) -> Float[Tensor
 
 
 def n_hypotheses(decoding: GreedyConfig | BeamConfig | SampleConfig) -> int:
-    """Hypotheses that run side by side for an input."""
+    """Return how many hypotheses of an input are decoded at a time."""
     if isinstance(decoding, BeamConfig):
         return decoding.beam
     return decoding.n if isinstance(decoding, SampleConfig) else 1
@@ -88,7 +88,7 @@ class TargetScores:
 
     Args:
         log_probs: of each target token and of the end token, ``[T]``.
-        alignment: weights over the source, ``[L, H, T, S]``, or None where not asked for: those that the
+        alignment: weights over the source, ``[L, H, T, S]``, or None if not requested: those that the
             pass itself used, as captured at its taps (`heedful.nn.taps`).
     """
 
@@ -98,23 +98,23 @@ class TargetScores:
 
 @torch.no_grad()
 def score_targets(model: Model, batch: Batch, *, alignment: bool = False) -> list[TargetScores]:
-    """Score the targets of ``batch``, teacher forced; one result for each sequence."""
-    names = model.alignment_taps if alignment else []
-    with capture(model, dict.fromkeys(names)) as seen:
+    """Score the targets of ``batch``, teacher forced; return one result for each sequence."""
+    taps = model.alignment_taps if alignment else []
+    with capture(model, dict.fromkeys(taps)) as activations:
         hidden = model(batch.inputs, batch.source)
     head = model.heads["token"]
     chunks = zip(batch.picked(hidden).split(CHUNK), batch.targets.split(CHUNK), strict=True)
-    picked = torch.cat([_log_probs(head(h), targets) for h, targets in chunks])
+    log_probs = torch.cat([_log_probs(head(part), targets) for part, targets in chunks])
     lengths = batch.n_answers
-    parts = picked.split(list(lengths))
-    if not names:
-        return [TargetScores(p, None) for p in parts]
+    sequences = log_probs.split(list(lengths))
+    if not taps:
+        return [TargetScores(p, None) for p in sequences]
     assert batch.source is not None
-    layers = torch.stack([seen[name][-1] for name in names])
+    layers = torch.stack([activations[tap][-1] for tap in taps])
     sources = batch.source.layout.lengths
     return [
         TargetScores(p, layers[:, i, :, :n, :s])
-        for i, (p, n, s) in enumerate(zip(parts, lengths, sources, strict=True))
+        for i, (p, n, s) in enumerate(zip(sequences, lengths, sources, strict=True))
     ]
 
 

@@ -22,7 +22,7 @@ from heedful.objectives.guided import DecoderStep
 from heedful.tasks.inputs.processor import COLUMNS, SOURCE, TARGET, Tokenizers
 from heedful.text.words import blank_words, word_indices_of_ids
 
-NOT_ALONE = "alignment not used: the tokens of the text are not those of its words"
+TOKENS_NOT_BY_WORD = "alignment not used: the tokens of the text are not those of its words"
 
 
 class GuidedConfig(Config):
@@ -44,8 +44,8 @@ class GuidedConfig(Config):
     head: PositiveInt = 1
     step: DecoderStep = "output"
 
-    def place(self, n_layers: int) -> int:
-        """The layer, from 0, of a model of which so many layers read the source."""
+    def layer_index(self, n_layers: int) -> int:
+        """Return the index of the layer, from 0, in a model of which so many layers read the source."""
         return max(n_layers - 2, 0) if self.layer is None else self.layer - 1
 
     def check(self, model: Config) -> None:
@@ -59,15 +59,13 @@ class GuidedConfig(Config):
             raise ValueError(
                 "objective.guided: not supported by this model, which has no attention over a source"
             )
-        for key, given, most in (("layer", self.layer, n_layers), ("head", self.head, n_heads)):
-            if given is not None and given > most:
-                raise ValueError(
-                    f"objective.guided.{key}={given}: must be at most {most} in this model (counted from 1)"
-                )
+        for key, number, limit in (("layer", self.layer, n_layers), ("head", self.head, n_heads)):
+            if number is not None and number > limit:
+                raise ValueError(f"objective.guided.{key}={number}: the model has {limit}, counted from 1")
 
 
 def heads_over_source(model: Config) -> tuple[int, int]:
-    """How many layers of a configured model read the source with attention, and the heads of each."""
+    """Return how many layers of a configured model attend to the source, and the number of heads of each."""
     if isinstance(model, TransformerConfig):
         mixer = model.cross_attention or model.decoder_layers[0].mixer
         assert isinstance(mixer, HeadsConfig)  # as `DecoderConfig` requires
@@ -80,11 +78,11 @@ def heads_over_source(model: Config) -> tuple[int, int]:
 def encode_linked(
     tokenizers: Tokenizers, rows: Iterable[LocatedRow[Row]], report: DataReport, chunk: int = 1000
 ) -> Iterator[Encoded]:
-    """As `Tokenizers.encode`, with the links of rows that have an alignment.
+    """Encode rows as `Tokenizers.encode`, and add the links of rows that have an alignment.
 
-    They are in the column ``alignment``: the target's and the source's place of each link in turn, without
-    special tokens. The ids of texts are what they are without alignments; where they cannot be parted into
-    words, the row has no links, and the report notes it.
+    They are in the column ``alignment``: target position and source position of each link in turn, special
+    tokens not counted. Alignments do not change the ids of texts; if ids cannot be split into those of words,
+    the row has no links, and the report notes it.
 
     Raises:
         DataError: an alignment cannot be read, or a link points outside of its sentence pair.
@@ -93,42 +91,51 @@ def encode_linked(
     while block := list(islice(rows, chunk)):
         encoded = list(tokenizers.encode(block))
         words = {column: [blank_words(row.row[column]) for row in block] for column in COLUMNS}
-        places = {
-            column: word_indices_of_ids(
+        words_of_ids = {
+            column: word_places(
                 getattr(tokenizers, column), words[column], [row.row[column] for row in encoded]
             )
             for column in COLUMNS
         }
-        for n, (row, where) in enumerate(block):
+        for i, (row, where) in enumerate(block):
             if ALIGNMENT not in row:
-                yield encoded[n]
+                yield encoded[i]
                 continue
             links = read_links(row[ALIGNMENT], f"{where}: {ALIGNMENT}")
-            check_links(links, len(words[SOURCE][n]), len(words[TARGET][n]), f"{where}: {ALIGNMENT}")
-            source, target = places[SOURCE][n], places[TARGET][n]
+            check_links(links, len(words[SOURCE][i]), len(words[TARGET][i]), f"{where}: {ALIGNMENT}")
+            source, target = words_of_ids[SOURCE][i], words_of_ids[TARGET][i]
             if source is None or target is None:
-                report.note(NOT_ALONE, where)
+                report.note(TOKENS_NOT_BY_WORD, where)
                 pairs = []
             else:
-                pairs = between_ids(links, source, target)
-            yield LocatedRow({**encoded[n].row, ALIGNMENT: pairs}, where)
+                pairs = links_between_ids(links, source, target)
+            yield LocatedRow({**encoded[i].row, ALIGNMENT: pairs}, where)
 
 
-def between_ids(links: Links, source: list[int], target: list[int]) -> list[int]:
-    """Links between ids, target place and source place in turn, in order.
+def links_between_ids(links: Links, source: list[int], target: list[int]) -> list[int]:
+    """Return the links between ids: target position and source position in turn, sorted.
 
     Args:
         links: between words.
-        source: of each source id the number of its word.
-        target: of each target id.
+        source: the number of the word of each source id.
+        target: the number of the word of each target id.
     """
-    ids_of: list[dict[int, list[int]]] = [{}, {}]
-    for own, side in zip(ids_of, (source, target), strict=True):
-        for place, word in enumerate(side):
-            own.setdefault(word, []).append(place)
-    words = links.sure | links.possible
-    pairs = {(t, s) for i, j in words for t in ids_of[1].get(j, ()) for s in ids_of[0].get(i, ())}
-    return [place for pair in sorted(pairs) for place in pair]
+    source_positions, target_positions = _positions_of_words(source), _positions_of_words(target)
+    pairs = {
+        (t, s)
+        for i, j in links.sure | links.possible
+        for t in target_positions.get(j, ())
+        for s in source_positions.get(i, ())
+    }
+    return [position for pair in sorted(pairs) for position in pair]
+
+
+def _positions_of_words(words: list[int]) -> dict[int, list[int]]:
+    """Return the positions of the ids of each word, given the number of the word of each id."""
+    positions: dict[int, list[int]] = {}
+    for position, word in enumerate(words):
+        positions.setdefault(word, []).append(position)
+    return positions
 
 
 def cut_links(rows: Iterable[Encoded]) -> Iterator[Encoded]:
@@ -138,5 +145,5 @@ def cut_links(rows: Iterable[Encoded]) -> Iterator[Encoded]:
             yield LocatedRow(row, where)
             continue
         pairs = np.asarray(row[ALIGNMENT], dtype=np.int64).reshape(-1, 2)
-        there = (pairs[:, 0] < len(row[TARGET])) & (pairs[:, 1] < len(row[SOURCE]))
-        yield LocatedRow({**row, ALIGNMENT: pairs[there].reshape(-1).tolist()}, where)
+        in_range = (pairs[:, 0] < len(row[TARGET])) & (pairs[:, 1] < len(row[SOURCE]))
+        yield LocatedRow({**row, ALIGNMENT: pairs[in_range].reshape(-1).tolist()}, where)

@@ -21,28 +21,31 @@ Lengths = NDArray[np.int64]
 
 @runtime_checkable
 class SequenceFormat(Protocol):
-    """What training and decoding ask of it. Sources and targets come without special tokens."""
+    """How a source and its target become a batch, and how a model reads a source before decoding.
+
+    Sources and targets have no special tokens; the format adds them.
+    """
 
     def collate(self, sources: Sequence[Ids], targets: Sequence[Ids], samples: Sequence[int] = ()) -> Batch:
-        """A batch to train on."""
+        """Return a batch to train on."""
         ...
 
-    def scored(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
-        """A batch whose loss is that of the targets, and their end tokens, alone."""
+    def collate_scored(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
+        """Return a batch whose loss is that of the targets and their end tokens alone."""
         ...
 
     def lengths(self, sources: Lengths, targets: Lengths) -> Lengths:
-        """``[N, columns]``: the tokens that a batch will have of each pair, the target's in the last."""
+        """Return ``[N, columns]``: how many tokens a batch has of each pair, the target's last."""
         ...
 
     def prefill(
         self, generator: Generator, sources: Sequence[Ids], device: torch.device
     ) -> tuple[StepOutput, Tokens | Images | None]:
-        """Let the model read the sources: logits of the first tokens; and the sources as it read them."""
+        """Encode the sources; return the logits of the first tokens, and the encoder's input, if any."""
         ...
 
     def max_target_length(self, source_length: int) -> int | None:
-        """The most tokens that a target may have, its end token included; None: any number."""
+        """Return the most tokens that a target may have, its end token included; None: any number."""
         ...
 
 
@@ -57,31 +60,31 @@ class EncoderDecoderFormat:
     longest: int | None = None
 
     def collate(self, sources: Sequence[Ids], targets: Sequence[Ids], samples: Sequence[int] = ()) -> Batch:
-        """Teacher forcing."""
+        """Return a teacher-forced batch."""
         return Batch.teacher_forced(sources, targets, start=SPECIALS.start, end=SPECIALS.end, samples=samples)
 
-    def scored(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
-        """The same."""
+    def collate_scored(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
+        """Return the same batch as `collate`."""
         return self.collate(sources, targets)
 
     def lengths(self, sources: Lengths, targets: Lengths) -> Lengths:
-        """With the end (or start) token of each."""
+        """Return both lengths, with the end (or start) token of each."""
         return np.stack([sources, targets], axis=1) + 1
 
     def prefill(
         self, generator: Generator, sources: Sequence[Ids], device: torch.device
     ) -> tuple[StepOutput, Tokens | None]:
-        """The encoder reads."""
-        read = Tokens.of([[*x, SPECIALS.end] for x in sources], device=device)
+        """Run the encoder, and the decoder on the start token."""
+        source_tokens = Tokens.of([[*x, SPECIALS.end] for x in sources], device=device)
         start = Tokens.of([[SPECIALS.start]] * len(sources), device=device)
-        return generator.prefill(read, start), read
+        return generator.prefill(source_tokens, start), source_tokens
 
     def max_target_length(self, source_length: int) -> int | None:
-        """What the decoder has positions for."""
+        """Return the number of positions of the decoder."""
         return self.longest
 
 
-TWO_SIDES = EncoderDecoderFormat()
+ENCODER_DECODER = EncoderDecoderFormat()
 
 
 @dataclass(frozen=True)
@@ -97,15 +100,15 @@ class ConcatenatedFormat:
     answers_only: bool = True
 
     def collate(self, sources: Sequence[Ids], targets: Sequence[Ids], samples: Sequence[int] = ()) -> Batch:
-        """One text of both."""
+        """Return a batch with one text for each pair."""
         return self._batch(sources, targets, self.answers_only, samples)
 
-    def scored(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
-        """One text of both; the loss is that of the target."""
+    def collate_scored(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
+        """Return a batch with one text for each pair; the loss is that of the target."""
         return self._batch(sources, targets, True)
 
     def _batch(
-        self, sources: Sequence[Ids], targets: Sequence[Ids], answers: bool, samples: Sequence[int] = ()
+        self, sources: Sequence[Ids], targets: Sequence[Ids], answers_only: bool, samples: Sequence[int] = ()
     ) -> Batch:
         return Batch.delimited(
             sources,
@@ -113,23 +116,23 @@ class ConcatenatedFormat:
             start=SPECIALS.start,
             separate=SPECIALS.separate,
             end=SPECIALS.end,
-            answers_only=answers,
+            answers_only=answers_only,
             samples=samples,
         )
 
     def lengths(self, sources: Lengths, targets: Lengths) -> Lengths:
-        """All that is read."""
+        """Return one column: the tokens of both, with two special tokens."""
         return (sources + targets + 2)[:, None]
 
     def prefill(
         self, generator: Generator, sources: Sequence[Ids], device: torch.device
     ) -> tuple[StepOutput, Tokens | None]:
-        """The model reads the source and the separator."""
+        """Run the model on the source and the separator."""
         prefixes = [[SPECIALS.start, *x, SPECIALS.separate] for x in sources]
         return generator.prefill(None, Tokens.of(prefixes, device=device)), None
 
     def max_target_length(self, source_length: int) -> int | None:
-        """What the context leaves: the end token is written, but not read."""
+        """Return what the source leaves of the context; the end token is generated, but not read."""
         return self.context - source_length - 1
 
 
@@ -137,7 +140,7 @@ class ConcatenatedFormat:
 class ImageAndCaption:
     """A `SequenceFormat`: the encoder reads the patches of an image, the decoder ``<s> y``.
 
-    A source is the numbers of an image, ``[channels, size, size]`` laid out in one row, from 0 to 255.
+    A source is the pixels of an image, ``[channels, size, size]`` in one row, from 0 to 255.
 
     Args:
         reader: how images are read.
@@ -151,36 +154,36 @@ class ImageAndCaption:
 
     @property
     def n_tokens(self) -> int:
-        """Patches of an image."""
+        """The number of patches of an image."""
         return self.grid[0] * self.grid[1]
 
     def images(self, sources: Sequence[Ids]) -> Images:
-        """What the model reads."""
+        """Return the images that the model reads, normalised."""
         size, channels = self.reader.size, self.reader.channels
-        levels = np.stack([np.asarray(source, np.uint8).reshape(channels, size, size) for source in sources])
-        return Images.of(self.reader.normalised(levels), self.n_tokens)
+        pixels = np.stack([np.asarray(source, np.uint8).reshape(channels, size, size) for source in sources])
+        return Images.of(self.reader.normalised(pixels), self.n_tokens)
 
     def collate(self, sources: Sequence[Ids], targets: Sequence[Ids], samples: Sequence[int] = ()) -> Batch:
-        """Teacher forcing."""
+        """Return a teacher-forced batch."""
         batch = Batch.teacher_forced(None, targets, start=SPECIALS.start, end=SPECIALS.end, samples=samples)
         return replace(batch, source=self.images(sources))
 
-    def scored(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
-        """The same."""
+    def collate_scored(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
+        """Return the same batch as `collate`."""
         return self.collate(sources, targets)
 
     def lengths(self, sources: Lengths, targets: Lengths) -> Lengths:
-        """Patches, and words with the start token; ``sources`` counts numbers, and is not read."""
+        """Return the number of patches, and that of tokens with the start token; ``sources`` is not used."""
         return np.stack([np.full_like(targets, self.n_tokens), targets + 1], axis=1)
 
     def prefill(
         self, generator: Generator, sources: Sequence[Ids], device: torch.device
     ) -> tuple[StepOutput, Images]:
-        """The encoder reads."""
-        read = self.images(sources).to(device)
+        """Run the encoder, and the decoder on the start token."""
+        images = self.images(sources).to(device)
         start = Tokens.of([[SPECIALS.start]] * len(sources), device=device)
-        return generator.prefill(read, start), read
+        return generator.prefill(images, start), images
 
     def max_target_length(self, source_length: int) -> int | None:
-        """What the decoder has positions for."""
+        """Return the number of positions of the decoder."""
         return self.longest

@@ -26,14 +26,14 @@ Pieces = Generator[str, None, Prediction]
 
 
 @dataclass(frozen=True)
-class Spelling:
-    """Conversion of generated tokens to text.
+class Detokenizer:
+    """Converts generated tokens to text.
 
     Args:
         tokenizer: of the generated text.
         undo: postprocessing of the text that the tokens spell (detokenisation, stop strings).
         certain: the part of ``undo(text)`` that stays the same however the text continues.
-        begun: whether the tokens follow others (`Tokenizer.token_bytes`).
+        begun: whether the tokens follow others, such as those of a prompt (`Tokenizer.spelled`).
         is_local: whether ``undo`` and ``certain`` of the rest of a text do not depend on the part that is
             certain, so that this part can be dropped.
     """
@@ -46,8 +46,8 @@ class Spelling:
 
     def text(self, ids: Sequence[int]) -> str:
         """Return the whole text. Bytes that are not UTF-8 become U+FFFD."""
-        spelled = b"".join(self.tokenizer.token_bytes(ids, is_continuation=self.begun))
-        return self.undo(spelled.decode("utf-8", "replace"))
+        utf8 = b"".join(self.tokenizer.spelled(ids, begun=self.begun))
+        return self.undo(utf8.decode("utf-8", "replace"))
 
     def prediction(self, hypothesis: Hypothesis) -> Prediction:
         """Return a hypothesis as a prediction."""
@@ -64,44 +64,44 @@ class IncrementalText:
     """Passes on the text of one prediction while its tokens are generated.
 
     No half characters are passed on, and nothing that may still change. The cost is linear in the length of
-    the text: its certain part is dropped if the spelling is local; if not, the whole text is needed each
+    the text: its certain part is dropped if the detokenizer is local; if not, the whole text is needed each
     time, and a long text is only decoded again when it has grown by a sixteenth.
 
     Args:
-        spelling: how tokens become text.
+        detokenizer: how tokens become text.
         on_text: called with each piece.
     """
 
     _SHORT = 512
     """Up to so many characters, a text is passed on after every token, however it is spelled."""
 
-    def __init__(self, spelling: Spelling, on_text: OnText) -> None:
-        self.spelling, self.on_text = spelling, on_text
+    def __init__(self, detokenizer: Detokenizer, on_text: OnText) -> None:
+        self.detokenizer, self.on_text = detokenizer, on_text
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._begun, self._parts, self._size, self._due, self._emitted = spelling.begun, [""], 0, 0, 0
+        self._begun, self._parts, self._size, self._due, self._emitted = detokenizer.begun, [""], 0, 0, 0
 
     def __call__(self, sentence: int, token: int) -> None:
         """Add the next token (`heedful.decoding.protocol.OnToken`)."""
         if sentence:
             raise ValueError("only one answer can be streamed at a time")
-        (spelled,) = self.spelling.tokenizer.token_bytes([token], is_continuation=self._begun)
+        (utf8,) = self.detokenizer.tokenizer.spelled([token], begun=self._begun)
         self._begun = True
-        self._add(self._decoder.decode(spelled))
+        self._add(self._decoder.decode(utf8))
         if self._size < self._due:
             self.on_text("")
             return
         self._due = self._size + self._size // 16 if self._size > self._SHORT else 0
         text = self._text()
-        certain = self.spelling.certain(text)
+        certain = self.detokenizer.certain(text)
         self._emit(certain)
-        if self.spelling.is_local:
+        if self.detokenizer.is_local:
             rest = text[len(certain) :]
             self._parts, self._size, self._emitted = [rest], len(rest), 0
 
     def end(self) -> None:
         """Pass on the rest of the text, after the last token."""
         self._add(self._decoder.decode(b"", final=True))
-        self._emit(self.spelling.undo(self._text()))
+        self._emit(self.detokenizer.undo(self._text()))
 
     def _add(self, text: str) -> None:
         self._parts.append(text)
@@ -117,12 +117,12 @@ class IncrementalText:
 
 
 @contextmanager
-def streamed(spelling: Spelling, on_text: OnText | None) -> Iterator[OnToken | None]:
+def streamed(detokenizer: Detokenizer, on_text: OnText | None) -> Iterator[OnToken | None]:
     """Yield the function that a decoder calls for each token so that ``on_text`` gets all text, or None."""
     if on_text is None:
         yield None
         return
-    text = IncrementalText(spelling, on_text)
+    text = IncrementalText(detokenizer, on_text)
     yield text
     text.end()
 
@@ -145,14 +145,14 @@ class Streaming(ABC):
             on_text: called with each piece of the text for a single input while it is generated.
         """
 
-    def stream(self, given: TaskInput, *, ordinal: int = 0) -> Pieces:
+    def stream(self, task_input: TaskInput, *, ordinal: int = 0) -> Pieces:
         """Generate the text for one input, and yield each piece of it as soon as it is certain.
 
         Together the pieces are the text of `predict`. The text is generated in a separate thread, which ends
         when the iterator is closed; taps that are captured in other threads do not see its activations.
 
         Args:
-            given: the input.
+            task_input: the input.
             ordinal: its number; sampling draws for each number independently.
 
         Raises:
@@ -160,7 +160,7 @@ class Streaming(ABC):
             DataError: the input cannot be read.
         """
         check_streaming(self.decoding)
-        return _pieces(lambda on_text: self.predict([given], first=ordinal, on_text=on_text)[0])
+        return _pieces(lambda on_text: self.predict([task_input], first=ordinal, on_text=on_text)[0])
 
 
 def _pieces(predict: Callable[[OnText], Prediction]) -> Pieces:
@@ -183,16 +183,16 @@ def _pieces(predict: Callable[[OnText], Prediction]) -> Pieces:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     try:
-        while isinstance(received := queue.get(), str):
-            yield received
+        while isinstance(message := queue.get(), str):
+            yield message
     finally:
         closed.set()
         thread.join()
-    if isinstance(received, BaseException):
-        raise received
-    if received.error:
-        raise DataError(received.error)
-    return received
+    if isinstance(message, BaseException):
+        raise message
+    if message.error:
+        raise DataError(message.error)
+    return message
 
 
 class _ClosedError(Exception):

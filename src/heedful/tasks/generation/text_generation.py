@@ -13,18 +13,18 @@ from heedful.errors import DataError, RequestError
 from heedful.models.base import Model
 from heedful.nn.layout import Ids
 from heedful.tasks.generation.generator import Generator, n_hypotheses, score_targets
-from heedful.tasks.generation.sequence_formats import TWO_SIDES, ImageAndCaption, SequenceFormat
-from heedful.tasks.generation.streaming import OnText, Spelling, Streaming, streamed
+from heedful.tasks.generation.sequence_formats import ENCODER_DECODER, ImageAndCaption, SequenceFormat
+from heedful.tasks.generation.streaming import Detokenizer, OnText, Streaming, streamed
 from heedful.tasks.inputs.processor import Tokenizers
-from heedful.tasks.inputs.texts import joined, longest_first, unknown_note
+from heedful.tasks.inputs.texts import group_by_length, join_notes, unknown_note
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_text
 from heedful.text.tokenizer import Tokenizer
 
-# What is decoded together: so many tokens of the rectangle [sources, beams, longest].
+# Maximum number of tokens of the rectangle [sources, beams, longest] that is decoded together.
 DECODING_BUDGET = 8192
 
 
-# Longest source in tokens, where the recipe sets no limit of its own.
+# Maximum number of tokens of a source, if the recipe sets no limit.
 MAX_SOURCE = 1024
 
 
@@ -35,7 +35,7 @@ class TextGenerator(Streaming):
         model: follows the model contract; put into evaluation mode here.
         tokenizer: of the generated text.
         decoding: decoding settings.
-        pairing: how source and target are presented to the model.
+        sequence_format: how source and target are presented to the model.
         options: ``alignment`` and ``progress``.
         budget: maximum number of tokens of a batch, with padding and all hypotheses.
         inference: the model prepared for decoding; by default it is prepared here.
@@ -46,18 +46,20 @@ class TextGenerator(Streaming):
         model: Model,
         tokenizer: Tokenizer,
         decoding: DecodingConfig,
-        pairing: SequenceFormat,
+        sequence_format: SequenceFormat,
         options: PredictOptions = DEFAULT_OPTIONS,
         *,
         budget: int = DECODING_BUDGET,
         inference: Inference | None = None,
     ) -> None:
         self.model, self.tokenizer, self.decoding = model.eval(), tokenizer, decoding
-        self.pairing, self.options, self.budget = pairing, options, budget
+        self.sequence_format, self.options, self.budget = sequence_format, options, budget
         self.inference = inference or Inference(self.model)
         self.device = next(model.parameters()).device
-        side = tokenizer.preprocessing
-        self.spelling = Spelling(tokenizer, side.undo, side.stable_prefix, is_local=side.moses is None)
+        preprocessing = tokenizer.preprocessing
+        self.detokenizer = Detokenizer(
+            tokenizer, preprocessing.undo, preprocessing.certain, is_local=preprocessing.moses is None
+        )
         self.width = n_hypotheses(decoding)
 
     def generate(
@@ -78,15 +80,15 @@ class TextGenerator(Streaming):
         specials = self.tokenizer.specials
         coverage = isinstance(self.decoding, BeamConfig) and self.decoding.coverage > 0
         generator = Generator(self.inference.ready(attention=coverage), attention=coverage)
-        first, read = self.pairing.prefill(generator, sources, self.device)
-        with streamed(self.spelling, on_text) as on_token:
+        first_output, encoder_input = self.sequence_format.prefill(generator, sources, self.device)
+        with streamed(self.detokenizer, on_text) as on_token:
             request = Request(
-                first,
+                first_output,
                 generator.step,
                 end=specials.end,
                 max_lengths=[self._max_length(n) for n in lengths],
-                forbidden=specials.never_generated,
-                source_lengths=None if read is None else read.layout.lengths,
+                forbidden=specials.never_written,
+                source_lengths=None if encoder_input is None else encoder_input.layout.lengths,
                 ordinals=ordinals,
                 on_token=on_token,
             )
@@ -94,9 +96,9 @@ class TextGenerator(Streaming):
 
     def _max_length(self, source_length: int) -> int:
         """The maximum number of tokens to generate."""
-        wanted = self.decoding.max_length.of(source_length)
-        longest = self.pairing.max_target_length(source_length)
-        return wanted if longest is None else min(wanted, longest)
+        max_length = self.decoding.max_length.of(source_length)
+        limit = self.sequence_format.max_target_length(source_length)
+        return max_length if limit is None else min(max_length, limit)
 
     @torch.inference_mode()
     def prediction(self, source: Ids, hypotheses: Sequence[Hypothesis]) -> Prediction:
@@ -105,20 +107,20 @@ class TextGenerator(Streaming):
         The alignment ``[layer][head][target][source]``, if requested, comes from one forward pass over the
         source and the finished hypothesis.
         """
-        first, *others = [self.spelling.prediction(hypothesis) for hypothesis in hypotheses]
-        first = replace(first, alternatives=others)
+        best, *alternatives = [self.detokenizer.prediction(hypothesis) for hypothesis in hypotheses]
+        best = replace(best, alternatives=alternatives)
         if not self.options.alignment:
-            return first
-        batch = self.pairing.collate([source], [hypotheses[0].ids]).to(self.device)
+            return best
+        batch = self.sequence_format.collate([source], [hypotheses[0].ids]).to(self.device)
         weights = score_targets(self.model, batch, alignment=True)[0].alignment
-        return replace(first, alignment=None if weights is None else weights.float().tolist())
+        return replace(best, alignment=None if weights is None else weights.float().tolist())
 
 
 def source_note(tokenizer: Tokenizer, text: str, source: Sequence[int], longest: int) -> str | None:
     """Note that a source was truncated or has unknown words; None otherwise."""
-    n = len(source)
-    cut = f"source cut from {n} to {longest} tokens" if n > longest else None
-    return joined(cut, unknown_note(tokenizer, [text], [source], "source"))
+    n_tokens = len(source)
+    truncation = f"source cut from {n_tokens} to {longest} tokens" if n_tokens > longest else None
+    return join_notes(truncation, unknown_note(tokenizer, [text], [source], "source"))
 
 
 class Translator(TextGenerator):
@@ -128,7 +130,7 @@ class Translator(TextGenerator):
         model: follows the model contract; put into evaluation mode here.
         tokenizers: of both sides.
         decoding: decoding settings.
-        pairing, options, budget, inference: as of `TextGenerator`.
+        sequence_format, options, budget, inference: as of `TextGenerator`.
         max_source: maximum number of tokens of a source; a longer one is truncated, with a note.
     """
 
@@ -137,7 +139,7 @@ class Translator(TextGenerator):
         model: Model,
         tokenizers: Tokenizers,
         decoding: DecodingConfig,
-        pairing: SequenceFormat = TWO_SIDES,
+        sequence_format: SequenceFormat = ENCODER_DECODER,
         options: PredictOptions = DEFAULT_OPTIONS,
         *,
         max_source: int = MAX_SOURCE,
@@ -145,7 +147,7 @@ class Translator(TextGenerator):
         inference: Inference | None = None,
     ) -> None:
         super().__init__(
-            model, tokenizers.target, decoding, pairing, options, budget=budget, inference=inference
+            model, tokenizers.target, decoding, sequence_format, options, budget=budget, inference=inference
         )
         self.source_tokenizer, self.max_source = tokenizers.source, max_source
 
@@ -161,14 +163,16 @@ class Translator(TextGenerator):
         if alignment and not self.model.alignment_taps:
             raise RequestError("this model has no attention from target to source, so there is no alignment")
         tokenizer, longest = self.source_tokenizer, self.max_source
-        texts = [as_text(given) for given in inputs]
+        texts = [as_text(task_input) for task_input in inputs]
         sources = tokenizer.encode_batch(texts)
         results: list[Prediction] = [Prediction("") for _ in texts]
         lengths = {i: len(source) for i, source in enumerate(sources) if source}
-        for group in longest_first(lengths, self.budget, lambda n: (min(n, longest) + 1) * self.width):
-            cut = [sources[i][:longest] for i in group]
-            answers = self.generate(cut, [len(ids) for ids in cut], [first + i for i in group], on_text)
-            for i, source, hypotheses in zip(group, cut, answers, strict=True):
+        for group in group_by_length(lengths, self.budget, lambda n: (min(n, longest) + 1) * self.width):
+            truncated = [sources[i][:longest] for i in group]
+            hypothesis_lists = self.generate(
+                truncated, [len(ids) for ids in truncated], [first + i for i in group], on_text
+            )
+            for i, source, hypotheses in zip(group, truncated, hypothesis_lists, strict=True):
                 results[i] = replace(
                     self.prediction(source, hypotheses),
                     source_tokens=[*tokenizer.tokens(source), "</s>"] if alignment else None,
@@ -182,7 +186,7 @@ class Translator(TextGenerator):
 class Captioner(TextGenerator):
     """Generates a caption for an image; the decoding limits lengths by the number of patches."""
 
-    pairing: ImageAndCaption
+    sequence_format: ImageAndCaption
 
     @torch.inference_mode()
     def predict(
@@ -194,20 +198,20 @@ class Captioner(TextGenerator):
         patches of every layer and head.
         """
         results = [Prediction("") for _ in inputs]
-        grid = self.pairing.grid if self.options.alignment else None
-        size = max(1, self.budget // (self.pairing.n_tokens * self.width))
-        for begin in range(0, len(inputs), size):
-            numbers, sources = range(begin, min(begin + size, len(inputs))), {}
-            for i in numbers:
+        grid = self.sequence_format.grid if self.options.alignment else None
+        size = max(1, self.budget // (self.sequence_format.n_tokens * self.width))
+        for start in range(0, len(inputs), size):
+            indices, sources = range(start, min(start + size, len(inputs))), {}
+            for i in indices:
                 try:
-                    sources[i] = self.pairing.reader.pixels(LazyImage.of(inputs[i])).reshape(-1)
+                    sources[i] = self.sequence_format.reader.pixels(LazyImage.of(inputs[i])).reshape(-1)
                 except DataError as error:
                     results[i] = Prediction("", error=str(error))
             if sources:
-                lengths = [self.pairing.n_tokens] * len(sources)
+                lengths = [self.sequence_format.n_tokens] * len(sources)
                 ordinals = [first + i for i in sources]
-                answers = self.generate(list(sources.values()), lengths, ordinals, on_text)
-                for (i, source), hypotheses in zip(sources.items(), answers, strict=True):
+                hypothesis_lists = self.generate(list(sources.values()), lengths, ordinals, on_text)
+                for (i, source), hypotheses in zip(sources.items(), hypothesis_lists, strict=True):
                     results[i] = replace(self.prediction(source, hypotheses), grid=grid)
-            self.options.progress(len(numbers))
+            self.options.progress(len(indices))
         return results

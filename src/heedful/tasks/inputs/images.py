@@ -1,4 +1,4 @@
-"""How a run reads images: to which size, in grey or in colours, and around which mean."""
+"""How a run reads images: their size, grey or colour, and the mean and deviation of pixels."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -14,8 +14,8 @@ from heedful.typing import JsonObject
 
 LEVELS = 256
 
-LEFT_OUT = "`unreadable: drop` leaves such rows out"
-"""What can be done about an image that cannot be read."""
+DROP_HINT = "`unreadable: drop` leaves such rows out"
+"""Hint in messages about images that cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class ImageReader:
         size: pixels along each side.
         channels: 1 for grey, 3 for colours.
         mean, std: of all pixels of the training data in each channel, of 1.
-        first: what the first training image was like, for people.
+        first: describes the first training image, for users.
     """
 
     size: int
@@ -36,12 +36,12 @@ class ImageReader:
     first: str = ""
 
     @classmethod
-    def measured(
+    def from_images(
         cls, images: Iterable[LazyImage], size: int, channels: int, *, drop: bool = False
     ) -> "ImageReader":
-        """A reader with the mean and standard deviation of these images.
+        """Return a reader with the mean and standard deviation of these images.
 
-        They come from counts of all levels, so no order of the images changes a bit of them.
+        They are computed from counts of levels, so the order of the images does not change them.
 
         Args:
             images: each is read once.
@@ -59,7 +59,7 @@ class ImageReader:
                 pixels = image.pixels(size, channels)
             except DataError as error:
                 if not drop:
-                    raise DataError(f"{error} ({LEFT_OUT})") from None
+                    raise DataError(f"{error} ({DROP_HINT})") from None
                 continue
             for channel, plane in enumerate(pixels):
                 counts[channel] += np.bincount(plane.reshape(-1), minlength=LEVELS)
@@ -70,13 +70,13 @@ class ImageReader:
         shares = counts / counts.sum(1, keepdims=True)
         mean = shares @ levels
         variance = shares @ levels**2 - mean**2
-        # Of images without any contrast, nothing is to be made larger than one level is.
+        # Images without contrast are not amplified beyond one level.
         std = np.sqrt(np.maximum(variance, (LEVELS - 1) ** -2.0))
         return cls(size, channels, tuple(mean.tolist()), tuple(std.tolist()), first)
 
     @property
     def fingerprint(self) -> str:
-        """Differs where `pixels` does."""
+        """Differs if `pixels` does."""
         return f"{self.channels}x{self.size}x{self.size}"
 
     @property
@@ -85,7 +85,7 @@ class ImageReader:
         return np.round(np.array(self.mean) * (LEVELS - 1)).astype(np.uint8)
 
     def pixels(self, image: LazyImage) -> UInt8[np.ndarray, "C H W"]:
-        """An image's numbers, as they are kept.
+        """Return the pixels of an image, as a data store holds them.
 
         Raises:
             DataError: it cannot be read.
@@ -93,22 +93,22 @@ class ImageReader:
         return image.pixels(self.size, self.channels)
 
     def normalised(self, pixels: UInt8[np.ndarray, "B C H W"]) -> Float[Tensor, "B C H W"]:
-        """What the model reads."""
+        """Return the pixels as the model reads them."""
         mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (self.mean, self.std))
         scale = 1 / ((LEVELS - 1) * std)
         return torch.from_numpy(np.ascontiguousarray(pixels)).float().mul_(scale).sub_(mean / std)
 
     def to_dict(self) -> JsonObject:
-        """For JSON."""
+        """Return JSON values."""
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, plain: JsonObject) -> "ImageReader":
-        """What `to_dict` gave, after JSON."""
-        return cls(**{**plain, "mean": tuple(plain["mean"]), "std": tuple(plain["std"])})
+    def from_dict(cls, entry: JsonObject) -> "ImageReader":
+        """Return the reader that `to_dict` describes."""
+        return cls(**{**entry, "mean": tuple(entry["mean"]), "std": tuple(entry["std"])})
 
     def __str__(self) -> str:
-        """What is done to images, for people."""
+        """Describe for users what is done to images."""
         colours = "in grey" if self.channels == 1 else "in colours"
-        seen = f"the first has {self.first}; " if self.first else ""
-        return f"{seen}all are brought to {self.size} x {self.size} pixels {colours}"
+        first_note = f"the first has {self.first}; " if self.first else ""
+        return f"{first_note}all are brought to {self.size} x {self.size} pixels {colours}"

@@ -1,4 +1,4 @@
-"""Labels: which there are, their numbers, and the answer that is made of their probabilities."""
+"""Labels: collect them from rows, number them, and predict and score them."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ LABEL = "label"
 FEWEST_LABELS = 2
 
 Labels = tuple[str, ...]
-"""All there are, in the order of their numbers."""
+"""All labels, in the order of their numbers."""
 
 LocatedLabels = Iterable[tuple[str, Location]]
 """Labels, each with the location of its row."""
@@ -43,81 +43,85 @@ class LabelsConfig(Config):
     @model_validator(mode="after")
     def _different(self) -> "LabelsConfig":
         if self.labels and len(set(self.labels)) < len(self.labels):
-            twice = next(label for label in self.labels if self.labels.count(label) > 1)
-            raise ValueError(f"labels: {twice!r} is listed twice; remove one")
+            duplicate = next(label for label in self.labels if self.labels.count(label) > 1)
+            raise ValueError(f"labels: {duplicate!r} is listed twice; remove one")
         return self
 
 
-def label_of(row: LocatedRow[Row]) -> tuple[str, Location]:
+def located_label(row: LocatedRow[Row]) -> tuple[str, Location]:
     """Return the label of a row, and the location of the row."""
     return row.row[LABEL], row.location
 
 
-def collect_labels(labels: LocatedLabels, given: Sequence[str] | None) -> Labels:
-    """All labels: those that are given, in their order; or those that occur, sorted.
+def collect_labels(labels: LocatedLabels, allowed: Sequence[str] | None) -> Labels:
+    """Return all labels: those of the recipe, in their order; or those that occur, sorted.
+
+    Args:
+        labels: of all rows.
+        allowed: the labels of the recipe, if it names them.
 
     Raises:
-        DataError: a label that is empty or not among those given, one given that does not occur, fewer than
-            two, or two that differ only in blanks at their ends.
+        DataError: if a label is empty or not allowed, an allowed one does not occur, there are fewer than
+            two, or two differ only in white space at their ends.
     """
     counts: Counter[str] = Counter()
-    first: dict[str, tuple[str, Location]] = {}
+    first_spellings: dict[str, tuple[str, Location]] = {}
     for label, where in labels:
         if not label.strip():
             raise DataError(f"{where}: the label is empty")
-        if given is not None and label not in given:
+        if allowed is not None and label not in allowed:
             raise DataError(
-                f"{where}: the label {label!r} is not in task.labels{nearest(label, given)}; "
-                f"expected one of {first_labels(given)}"
+                f"{where}: the label {label!r} is not in task.labels{nearest(label, allowed)}; "
+                f"they are {first_labels(allowed)}"
             )
-        if given is None and not counts[label]:
-            other, place = first.setdefault(label.strip(), (label, where))
+        if allowed is None and not counts[label]:
+            other, first_at = first_spellings.setdefault(label.strip(), (label, where))
             if other != label:
                 raise DataError(
-                    f"{where}: the label {label!r} differs from {other!r} ({place}) only in white space "
+                    f"{where}: the label {label!r} differs from {other!r} ({first_at}) only in white space "
                     "at its ends; make them identical"
                 )
         counts[label] += 1
-    if given is None:
+    if allowed is None:
         if len(counts) < FEWEST_LABELS:
             raise DataError(f"at least two different labels are needed, got {len(counts)}: {sorted(counts)}")
         return tuple(sorted(counts))
-    if missing := [label for label in given if not counts[label]]:
+    if missing := [label for label in allowed if not counts[label]]:
         raise DataError(
             f"no example has the label {missing[0]!r} of task.labels: it cannot be learned; "
             "add an example, or remove it from task.labels"
         )
-    return tuple(given)
+    return tuple(allowed)
 
 
 @lru_cache(maxsize=8)
-def _numbers(labels: Labels) -> dict[str, int]:
-    return {label: number for number, label in enumerate(labels)}
+def _index_of_label(labels: Labels) -> dict[str, int]:
+    return {label: index for index, label in enumerate(labels)}
 
 
-def number_of(label: str, labels: Labels, where: Location, name: str = LABEL) -> int:
-    """The number of a label, which messages call ``name``.
+def label_index(label: str, labels: Labels, where: Location, name: str = LABEL) -> int:
+    """Return the number of a label, from 0.
 
     Raises:
-        DataError: it is not among those that the run knows.
+        DataError: it is not one of the labels; the message calls it ``name``.
     """
-    numbers = _numbers(labels)
-    if label not in numbers:
+    indices = _index_of_label(labels)
+    if label not in indices:
         raise DataError(
             f"{where}: unknown {name} {label!r}, which does not occur in the training data"
             f"{nearest(label, labels)}; expected one of {first_labels(labels)}"
         )
-    return numbers[label]
+    return indices[label]
 
 
 @dataclass(frozen=True)
 class UnknownLabels:
-    """Labels of a data set that are none of the run's: whatever it answers there is wrong.
+    """Labels of a data set that the run has not learned: its predictions for them are wrong.
 
     Args:
-        counts: how often each occurs, in the order in which they come.
-        first: where each comes first.
-        known: the run's own.
+        counts: how often each occurs, in the order of first occurrences.
+        first: the location of the first occurrence of each.
+        known: the labels of the run.
     """
 
     counts: Counter[str]
@@ -125,57 +129,65 @@ class UnknownLabels:
     known: Labels
 
     @classmethod
-    def among(cls, given: LocatedLabels, known: Labels, name: str = LABEL) -> "UnknownLabels":
-        """Those among the labels of a data set, each with its place.
+    def among(cls, labels: LocatedLabels, known: Labels, name: str = LABEL) -> "UnknownLabels":
+        """Return the unknown labels among those of a data set.
+
+        Args:
+            labels: of all rows.
+            known: the labels of the run.
+            name: what the message calls a label.
 
         Raises:
-            DataError: there is no other: the data set is none of the run's task.
+            DataError: all are unknown: the data set belongs to another task.
         """
-        every = list(given)
+        located = list(labels)
         first: dict[str, Location] = {}
-        for label, where in every:
-            if label not in _numbers(known):
+        for label, where in located:
+            if label not in _index_of_label(known):
                 first.setdefault(label, where)
-        counts = Counter(label for label, _ in every if label in first)
-        if every and counts.total() == len(every):
-            label, where = every[0]
-            number_of(label, known, where, name)
+        counts = Counter(label for label, _ in located if label in first)
+        if located and counts.total() == len(located):
+            label, where = located[0]
+            label_index(label, known, where, name)
         return cls(counts, first, known)
 
     @property
     def labels(self) -> Labels:
-        """All of them."""
+        """The unknown labels."""
         return tuple(self.first)
 
     def counted_in(self, scores: Iterable[Score]) -> list[Score]:
         """Return scores whose counts include how many labels are unknown, if any."""
-        own = {"unseen": self.counts.total()} if self.first else {}
-        return [replace(score, counts={**score.counts, **own}) for score in scores]
+        unseen = {"unseen": self.counts.total()} if self.first else {}
+        return [replace(score, counts={**score.counts, **unseen}) for score in scores]
 
     def notes(self, name: str = LABEL) -> list[str]:
-        """Notes about them; messages call them ``name``."""
+        """Return a note about them, which calls them ``name``."""
         if not self.first:
             return []
-        each = [
+        entries = [
             f"{label!r} ({self.counts[label]:,}, first at {where}){nearest(label, self.known)}"
             for label, where in list(self.first.items())[:_SHOWN]
         ]
-        more = ", ..." if len(self.first) > _SHOWN else ""
-        n = self.counts.total()
-        return [f"{n:,} with a {name} that training has not seen count as wrong: {', '.join(each)}{more}"]
+        ellipsis = ", ..." if len(self.first) > _SHOWN else ""
+        n_unseen = self.counts.total()
+        return [
+            f"{n_unseen:,} with a {name} that training has not seen count as wrong: "
+            f"{', '.join(entries)}{ellipsis}"
+        ]
 
 
 def first_labels(labels: Sequence[str]) -> str:
-    """The first of them, for messages."""
+    """Return the first labels, for messages."""
     return ", ".join(labels[:_SHOWN]) + (", ..." if len(labels) > _SHOWN else "")
 
 
 def label_prediction(log_probs: Float[Tensor, " C"], labels: Labels, n_best: int = 1) -> Prediction:
-    """The most probable label, with its log-probability as the score; the next ones are alternatives."""
-    values, numbers = log_probs.sort(descending=True, stable=True)
+    """Return the most probable label, with its log-probability as the score, and the next as alternatives."""
+    values, indices = log_probs.sort(descending=True, stable=True)
     best = [
-        Prediction(labels[number], score=value)
-        for value, number in list(zip(values.tolist(), numbers.tolist(), strict=True))[:n_best]
+        Prediction(labels[index], score=log_prob)
+        for log_prob, index in list(zip(values.tolist(), indices.tolist(), strict=True))[:n_best]
     ]
     return Prediction(best[0].text, best[0].score, alternatives=best[1:])
 
@@ -183,23 +195,23 @@ def label_prediction(log_probs: Float[Tensor, " C"], labels: Labels, n_best: int
 def label_scores(
     rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction], known: Labels
 ) -> tuple[list[Score], list[str]]:
-    """Accuracy and F1 of predicted labels, and notes about labels that training has not seen."""
-    unknown = UnknownLabels.among(map(label_of, rows), known)
-    right = [row.row[LABEL] for row in rows]
-    scores = classification_scores([p.text for p in predictions], right, (*known, *unknown.labels)).values()
+    """Return accuracy and F1 of predicted labels, and notes about labels unknown to the run."""
+    unknown = UnknownLabels.among(map(located_label, rows), known)
+    targets = [row.row[LABEL] for row in rows]
+    scores = classification_scores([p.text for p in predictions], targets, (*known, *unknown.labels)).values()
     return unknown.counted_in(scores), unknown.notes()
 
 
 def label_records(
     rows: Sequence[LocatedRow[Row]], columns: Sequence[str], predictions: Sequence[Prediction]
 ) -> Iterator[JsonMapping]:
-    """A record for each row: its input, the right label, the prediction and whether it is right."""
+    """Yield a record for each row: its input, the target, the prediction and whether it is right."""
     for row, prediction in zip(rows, predictions, strict=True):
-        plain, label = prediction.to_dict(), row.row[LABEL]
+        record, label = prediction.to_dict(), row.row[LABEL]
         yield {
             **{column: str(row.row[column]) for column in columns},
             "label": label,
-            "prediction": plain.pop("text"),
-            **plain,
+            "prediction": record.pop("text"),
+            **record,
             "correct": prediction.text == label,
         }

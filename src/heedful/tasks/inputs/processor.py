@@ -13,7 +13,7 @@ from heedful.artifacts.run_folder import RunFolder, read_entry, read_labels, wri
 from heedful.data.report import Encoded
 from heedful.data.sources import LocatedRow, Row
 from heedful.tasks.inputs.images import ImageReader
-from heedful.tasks.inputs.texts import encoded
+from heedful.tasks.inputs.texts import encode_columns
 from heedful.text.tokenizer import Tokenizer
 
 Numbers = TypeVar("Numbers", float, NDArray[np.float64], Tensor)
@@ -67,8 +67,8 @@ class TaskProcessor:
     @classmethod
     def files(cls, folder: RunFolder) -> list[Path]:
         """The files that `save` writes, in order. If the last one exists, saving was completed."""
-        known = {"labels": folder.labels, "scale": folder.scale, "reader": folder.images}
-        return [known.get(field.name, folder.tokenizer(field.name)) for field in fields(cls)]
+        special_paths = {"labels": folder.labels, "scale": folder.scale, "reader": folder.images}
+        return [special_paths.get(field.name, folder.tokenizer(field.name)) for field in fields(cls)]
 
     def save(self, folder: RunFolder) -> None:
         """Write the files."""
@@ -129,5 +129,5 @@ class Tokenizers(TaskProcessor):
 
     def encode(self, rows: Iterable[LocatedRow[Row]]) -> Iterator[Encoded]:
         """Yield the ids of both columns of each row, in order."""
-        for row, ids in encoded({SOURCE: self.source, TARGET: self.target}, rows):
-            yield LocatedRow(ids, row.location)
+        for row, ids in encode_columns({SOURCE: self.source, TARGET: self.target}, rows):
+            yield LocatedRow(ids, row.where)

@@ -25,57 +25,57 @@ TEXT, PAIR = "text", "pair"
 BUDGET = 8192
 """Maximum number of tokens of a batch, with padding."""
 
-# The special tokens around one text; a second one needs one more.
+# Special tokens around one text.
 N_SPECIALS = 2
 
 
 @dataclass(frozen=True)
 class Template:
-    """The special tokens around texts: ``first a last``, or of pairs ``first a last b last``.
+    """The special tokens around texts: ``start a end``, or ``start a end b end`` for pairs.
 
     Args:
-        first: the id before the first text.
-        last: the id that ends each text.
-        used: whether they are used. If not, a text is its own tokens, an empty one the last id alone.
+        start_id: the id before the first text.
+        end_id: the id after each text.
+        add_special_tokens: false: a text is its own tokens, and an empty one is ``end_id`` alone.
     """
 
-    first: int
-    last: int
-    used: bool = True
+    start_id: int
+    end_id: int
+    add_special_tokens: bool = True
 
-    def __call__(self, parts: Sequence[Sequence[Ids]], samples: Sequence[int] = ()) -> Batch:
-        """A batch of texts or pairs; no answer yet."""
-        if not self.used:
-            return Batch.bare([text if len(text) else [self.last] for (text,) in parts], samples)
-        return Batch.with_special_tokens(parts, classify=self.first, separate=self.last, samples=samples)
+    def __call__(self, rows: Sequence[Sequence[Ids]], samples: Sequence[int] = ()) -> Batch:
+        """Return a batch of texts or pairs, without targets."""
+        if not self.add_special_tokens:
+            return Batch.bare([text if len(text) else [self.end_id] for (text,) in rows], samples)
+        return Batch.with_special_tokens(rows, classify=self.start_id, separate=self.end_id, samples=samples)
 
     def n_specials(self, n_texts: int) -> int:
-        """The number of special tokens around ``n_texts`` texts that are read together."""
-        return 1 + n_texts if self.used else 0
+        """Return the number of special tokens around ``n_texts`` texts that are read together."""
+        return 1 + n_texts if self.add_special_tokens else 0
 
 
-WITH_CLASS = Template(SPECIALS.classify, SPECIALS.separate)
+CLASS_TEMPLATE = Template(SPECIALS.classify, SPECIALS.separate)
 """``<cls> a <sep> b <sep>`` (Devlin et al. 2019, figure 2)."""
 
-AS_DOCUMENTS = Template(SPECIALS.end, SPECIALS.end)
-"""``</s> a </s> b </s>``: as documents lie in running text, so a language model knows all tokens of it.
+DOCUMENT_TEMPLATE = Template(SPECIALS.end, SPECIALS.end)
+"""``</s> a </s> b </s>``: as documents in running text, so a language model has learned all of these tokens.
 
 Radford et al. 2018 (section 3.3) use newly initialised tokens for start, delimiter and end.
 """
 
-BARE = Template(SPECIALS.end, SPECIALS.end, used=False)
+BARE_TEMPLATE = Template(SPECIALS.end, SPECIALS.end, add_special_tokens=False)
 """``a``: the tokens of one text alone, as GPT-2's classifiers in other libraries read them."""
 
 
 def text_columns(pairs: bool) -> tuple[str, ...]:
-    """The columns that hold text."""
+    """Return the columns that hold text."""
     return (TEXT, PAIR) if pairs else (TEXT,)
 
 
-def encoded(
+def encode_columns(
     tokenizers: Mapping[str, Tokenizer], rows: Iterable[LocatedRow[Row]], chunk: int = 1000
 ) -> Iterator[tuple[LocatedRow[Row], dict[str, list[int]]]]:
-    """Yield each row with the ids of its texts, by column; a chunk of rows is in memory at a time.
+    """Yield each row with the ids of its texts, by column; rows are read and encoded in chunks.
 
     Args:
         tokenizers: of each column.
@@ -84,7 +84,10 @@ def encoded(
     """
     rows = iter(rows)
     while block := list(islice(rows, chunk)):
-        ids = [tokenizer.encode_batch([row.row[c] for row in block]) for c, tokenizer in tokenizers.items()]
+        ids = [
+            tokenizer.encode_batch([row.row[column] for row in block])
+            for column, tokenizer in tokenizers.items()
+        ]
         for row, *ids_of_row in zip(block, *ids, strict=True):
             yield row, dict(zip(tokenizers, ids_of_row, strict=True))
 
@@ -95,21 +98,21 @@ def synthetic_ids(draw: np.random.Generator, vocab_size: int, n: int, length: in
     return [draw.integers(len(SPECIALS), vocab_size, n_ids) for n_ids in lengths]
 
 
-def fitted(texts: Sequence[Ids], longest: int, template: Template = WITH_CLASS) -> list[Ids]:
-    """The texts cut, the longer one first, so that they and their special tokens are ``longest`` together."""
-    most = longest - template.n_specials(len(texts))
-    kept = [len(text) for text in texts]
-    while sum(kept) > most:
-        first = max(range(len(kept)), key=lambda i: kept[i])
-        others = max((n for i, n in enumerate(kept) if i != first), default=0)
-        # Down to the other's length at once, then evenly.
-        kept[first] -= max(1, min(sum(kept) - most, kept[first] - others))
-    return [text[:n] for text, n in zip(texts, kept, strict=True)]
+def truncate(texts: Sequence[Ids], longest: int, template: Template = CLASS_TEMPLATE) -> list[Ids]:
+    """Truncate texts, the longest first, to ``longest`` tokens together, special tokens included."""
+    budget = longest - template.n_specials(len(texts))
+    lengths = [len(text) for text in texts]
+    while sum(lengths) > budget:
+        longest_index = max(range(len(lengths)), key=lambda i: lengths[i])
+        next_longest = max((n for i, n in enumerate(lengths) if i != longest_index), default=0)
+        # Down to the length of the next longest at once, then evenly.
+        lengths[longest_index] -= max(1, min(sum(lengths) - budget, lengths[longest_index] - next_longest))
+    return [text[:n] for text, n in zip(texts, lengths, strict=True)]
 
 
 @dataclass(frozen=True)
 class TemplateLimit:
-    """What a model reads of the texts of a row together. A `heedful.data.report.Limit`.
+    """The most tokens that the texts of a row may have together. A `heedful.data.report.Limit`.
 
     Args:
         columns: of the texts.
@@ -131,27 +134,29 @@ class TemplateLimit:
     @property
     def reason(self) -> str:
         """See `heedful.data.report.Limit`."""
-        return f"{self._named} longer than {self._said}"
+        return f"{self._columns_text} longer than {self._limit_text}"
 
     def excess(self, row: EncodedRow) -> str | None:
         """See `heedful.data.report.Limit`."""
-        n = sum(len(row[column]) for column in self.columns)
-        return None if n <= self.most else f"{self._named} has {n} tokens, more than {self._said}"
+        n_tokens = sum(len(row[column]) for column in self.columns)
+        if n_tokens <= self.most:
+            return None
+        return f"{self._columns_text} has {n_tokens} tokens, more than {self._limit_text}"
 
-    def truncate(self, row: EncodedRow) -> EncodedRow:
-        """As `fitted` does it."""
-        texts: Any = fitted([row[column] for column in self.columns], self.longest, self.template)
+    def cut(self, row: EncodedRow) -> EncodedRow:
+        """Return the row with truncated texts; see `truncate`."""
+        texts: Any = truncate([row[column] for column in self.columns], self.longest, self.template)
         return {**row, **dict(zip(self.columns, texts, strict=True))}
 
     @property
-    def _named(self) -> str:
+    def _columns_text(self) -> str:
         return " with ".join(self.columns)
 
     @property
-    def _said(self) -> str:
-        n = self.longest - self.most
-        besides = f", of which {n} are special tokens" if n else ""
-        return f"{self.most} ({self.key}={self.longest}{besides})"
+    def _limit_text(self) -> str:
+        n_specials = self.longest - self.most
+        specials_text = f", of which {n_specials} are special tokens" if n_specials else ""
+        return f"{self.most} ({self.key}={self.longest}{specials_text})"
 
 
 class TextOutput(NamedTuple):
@@ -173,7 +178,7 @@ def run_on_texts(
     head: Callable[[Tensor, nn.ModuleDict, Layout], Tensor],
     *,
     longest: int,
-    template: Template = WITH_CLASS,
+    template: Template = CLASS_TEMPLATE,
     progress: Progress = lambda n: None,
 ) -> list[TextOutput]:
     """Apply a model to texts or pairs of texts, neighbours in length together.
@@ -191,38 +196,38 @@ def run_on_texts(
     n_tokens = [sum(map(len, parts)) + template.n_specials(len(parts)) for parts in ids]
     outputs, device = [TextOutput(torch.zeros(0))] * len(ids), next(model.parameters()).device
     lengths = {i: min(max(n, 1), longest) for i, n in enumerate(n_tokens)}
-    for group in longest_first(lengths, BUDGET):
-        batch = template([fitted(ids[i], longest, template) for i in group]).to(device)
+    for group in group_by_length(lengths, BUDGET):
+        batch = template([truncate(ids[i], longest, template) for i in group]).to(device)
         rows = head(model(batch.inputs), model.heads, batch.inputs.layout).cpu()
         for i, row in zip(group, rows, strict=True):
-            most = longest - template.n_specials(len(inputs[i]))
-            outputs[i] = TextOutput(row, *_note(tokenizer, inputs[i], ids[i], most))
+            max_text_tokens = longest - template.n_specials(len(inputs[i]))
+            outputs[i] = TextOutput(row, *_note(tokenizer, inputs[i], ids[i], max_text_tokens))
         progress(len(group))
     return outputs
 
 
 def _note(
-    tokenizer: Tokenizer, texts: Sequence[str], ids: Sequence[Sequence[int]], most: int
+    tokenizer: Tokenizer, texts: Sequence[str], ids: Sequence[Sequence[int]], limit: int
 ) -> tuple[str | None, int]:
     """Note what is unusual about an input, and count its tokens that were not read."""
     n_tokens = sum(map(len, ids))
     if n_tokens == 0:
         return "the input is empty", 0
-    cut = f"cut from {n_tokens} to {most} tokens" if n_tokens > most else None
-    return joined(cut, unknown_note(tokenizer, texts, ids)), max(0, n_tokens - most)
+    truncation = f"cut from {n_tokens} to {limit} tokens" if n_tokens > limit else None
+    return join_notes(truncation, unknown_note(tokenizer, texts, ids)), max(0, n_tokens - limit)
 
 
-def longest_first(
+def group_by_length(
     lengths: Mapping[int, int], budget: int, cost: Callable[[int], int] = lambda n: n
 ) -> Iterator[list[int]]:
-    """Yield the keys of ``lengths`` in groups that are read together, longest first.
+    """Yield the keys of ``lengths`` in groups that form a batch, longest first.
 
     Equal lengths stay in their order.
 
     Args:
         lengths: of each input, by its number.
-        budget: what the rectangle of a group may cost; a single input may cost more.
-        cost: of a row of the rectangle whose longest input has the given length.
+        budget: the maximum cost of a group, padded to its longest input; a single input may cost more.
+        cost: returns the cost of an input, given the length of the longest one.
     """
     order = sorted(lengths, key=lambda i: -lengths[i])
     while order:
@@ -242,21 +247,22 @@ def unknown_note(
         ids: of them, together; other special tokens among them are not counted.
         side: what the words are called: ``source``.
     """
-    flat = [i for part in ids for i in part]
-    unknown = flat.count(SPECIALS.unknown)
+    all_ids = [i for part in ids for i in part]
+    unknown = all_ids.count(SPECIALS.unknown)
     if not unknown:
         return None
-    total = sum(i not in _NOT_WORDS for i in flat)
-    return f"{unknown:,} of {total:,} {_named(tokenizer, side)} {_unknown(unknown)}{_first(tokenizer, texts)}"
+    total = sum(i not in _NOT_WORDS for i in all_ids)
+    share = f"{unknown:,} of {total:,} {_units(tokenizer, side)}"
+    return f"{share} {_are_unknown(unknown)}{_first_unknown(tokenizer, texts)}"
 
 
 def is_of_unknown_words(note: str) -> bool:
-    """Whether a note of an input is about unknown words only (`unknown_note`)."""
+    """Return whether a note of an input is about unknown words only (`unknown_note`)."""
     return _UNKNOWN.match(note) is not None
 
 
 def unknown_notes(side: str, rows: EncodedTexts, *, predicted: bool = False) -> list[str]:
-    """How many words of one side of a data set are unknown; nothing if all are known.
+    """Note how many words of one side of a data set are unknown; nothing if all are known.
 
     Args:
         side: what it is called.
@@ -270,8 +276,8 @@ def unknown_notes(side: str, rows: EncodedTexts, *, predicted: bool = False) -> 
     return counted_notes(rows.tokenizer, side, counts, rows.texts, predicted=predicted)
 
 
-def unknown_in(tokenizer: Tokenizer, rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """`unknown_notes` of each column of some rows of texts."""
+def unknown_notes_by_column(tokenizer: Tokenizer, rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return `unknown_notes` of each column of rows of texts."""
     columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
     return [
         note
@@ -288,16 +294,16 @@ def counted_notes(
     *,
     predicted: bool = False,
 ) -> list[str]:
-    """As `unknown_notes`, of what was counted already."""
+    """Return `unknown_notes`, given counts."""
     if not counts.unknown:
         return []
-    share = f"{counts.unknown:,} of {counts.tokens:,} {_named(tokenizer, side)} ({counts.unknown_rate:.1%})"
-    note = f"{share} {_unknown(counts.unknown)}{_first(tokenizer, texts)}"
+    share = f"{counts.unknown:,} of {counts.tokens:,} {_units(tokenizer, side)} ({counts.unknown_rate:.1%})"
+    note = f"{share} {_are_unknown(counts.unknown)}{_first_unknown(tokenizer, texts)}"
     return [f"{note}; the perplexity counts them as <unk>, whatever they are" if predicted else note]
 
 
-def joined(*notes: str | None) -> str | None:
-    """The notes about an input in one text, or None."""
+def join_notes(*notes: str | None) -> str | None:
+    """Join the notes about an input to one text; None if there are none."""
     return "; ".join(note for note in notes if note) or None
 
 
@@ -307,18 +313,18 @@ _NOT_WORDS = {SPECIALS.pad, SPECIALS.start, SPECIALS.end, SPECIALS.classify, SPE
 _UNKNOWN = re.compile(r"[\d,]+ of [\d,]+ (\w+ )?(words|tokens) (is|are) unknown to this run")
 
 
-def _named(tokenizer: Tokenizer, side: str) -> str:
-    """What its ids are: words, or parts of words."""
-    what = "words" if tokenizer.model.config.kind == "word" else "tokens"
-    return f"{side} {what}".strip()
+def _units(tokenizer: Tokenizer, side: str) -> str:
+    """Return what messages call the ids: words, or tokens."""
+    unit = "words" if tokenizer.model.config.kind == "word" else "tokens"
+    return f"{side} {unit}".strip()
 
 
-def _unknown(unknown: int) -> str:
-    return f"{'is' if unknown == 1 else 'are'} unknown to this run"
+def _are_unknown(n: int) -> str:
+    return f"{'is' if n == 1 else 'are'} unknown to this run"
 
 
-def _first(tokenizer: Tokenizer, texts: Iterable[str]) -> str:
-    """The first word of the texts that is unknown, or has something unknown in it."""
+def _first_unknown(tokenizer: Tokenizer, texts: Iterable[str]) -> str:
+    """Return a note on the first word of the texts that is unknown, or has an unknown part."""
     word = next((word for text in texts for word in tokenizer.unknown_words(text)), None)
     if word is None:
         return ""

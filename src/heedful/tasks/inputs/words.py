@@ -12,7 +12,7 @@ from heedful.data.report import EncodedRow
 from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
 from heedful.nn.layout import Ids
-from heedful.tasks.inputs.texts import AS_DOCUMENTS, WITH_CLASS, Template
+from heedful.tasks.inputs.texts import CLASS_TEMPLATE, DOCUMENT_TEMPLATE, Template
 
 WORDS, TAGS = "words", "tags"
 
@@ -21,17 +21,19 @@ _WORD = re.compile(r"[^ \t\n\r\f\v]+")
 
 
 def split(line: str) -> list[str]:
-    """The words, or tags, of a line: what blanks separate."""
+    """Split a line into words, or tags, at blanks."""
     return _WORD.findall(line)
 
 
 def words_and_tags(row: LocatedRow[Row]) -> tuple[list[str], list[str]]:
-    """The words of a row and their tags, each given as a list or as a line with blanks between.
+    """Return the words of a row and their tags; a column is a list, or a line with blanks.
 
     Raises:
-        DataError: they are not as many.
+        DataError: their numbers differ.
     """
-    words, tags = (of if isinstance(of, list) else split(of) for of in (row.row[WORDS], row.row[TAGS]))
+    words, tags = (
+        value if isinstance(value, list) else split(value) for value in (row.row[WORDS], row.row[TAGS])
+    )
     if len(words) != len(tags):
         raise DataError(f"{row.location}: {len(words)} words but {len(tags)} tags: every word needs one")
     return words, tags
@@ -58,71 +60,73 @@ class WordLimit:
         """See `heedful.data.report.Limit`."""
         if len(row[WORDS]) <= self.most:
             return None
-        longest = int(self._within(row).max()) + 1
+        longest = int(self._offsets(row).max()) + 1
         if longest <= self.most:
             return None
         return f"a word has {longest} tokens, more than {self.most} ({self.key})"
 
-    def truncate(self, row: EncodedRow) -> EncodedRow:
-        """The first tokens of each word."""
-        kept = np.flatnonzero(self._within(row) < self.most).tolist()
-        return {**row, **{column: [row[column][i] for i in kept] for column in (WORDS, TAGS)}}
+    def cut(self, row: EncodedRow) -> EncodedRow:
+        """Return the row with the first tokens of each word."""
+        kept_indices = np.flatnonzero(self._offsets(row) < self.most).tolist()
+        return {**row, **{column: [row[column][i] for i in kept_indices] for column in (WORDS, TAGS)}}
 
-    def _within(self, row: EncodedRow) -> np.ndarray:
-        """``[tokens]``: the number of each token in its word, from 0."""
-        places = np.arange(len(row[TAGS]))
-        return places - np.maximum.accumulate(np.where(np.asarray(row[TAGS]) > 0, places, 0))
+    def _offsets(self, row: EncodedRow) -> np.ndarray:
+        """Return ``[tokens]``: the index of each token in its word, from 0."""
+        positions = np.arange(len(row[TAGS]))
+        return positions - np.maximum.accumulate(np.where(np.asarray(row[TAGS]) > 0, positions, 0))
 
 
 @dataclass(frozen=True)
 class WordTemplate:
-    """How words are presented to a model, and at which of its tokens the tag of a word is predicted.
+    """The special tokens around words, and the token of a word at which its tag is predicted.
 
     Args:
         template: the special tokens around them.
-        last: whether it is the last one, not the first.
+        at_last_token: whether it is the last token of the word, not the first.
     """
 
     template: Template
-    last: bool
+    at_last_token: bool
 
     def __call__(self, texts: Sequence[Ids], marks: Sequence[Ids], samples: Sequence[int] = ()) -> Batch:
-        """A batch of words.
+        """Return a batch of sequences of words, with their tags as targets.
 
         Args:
-            texts: the ids of some words each.
-            marks: for each id 0, or where a word begins the number of its tag plus 1.
-            samples: the numbers of the samples.
+            texts: the ids of the words of each sequence.
+            marks: for each id 0, or the number of the tag plus 1 if a word begins.
+            samples: the indices of the samples.
         """
         batch = self.template([[text] for text in texts], samples)
-        return batch.tagged([_at_last(own) for own in marks] if self.last else marks)
+        return batch.tagged(
+            [_to_last_tokens(row_marks) for row_marks in marks] if self.at_last_token else marks
+        )
 
 
-BY_FIRST = WordTemplate(WITH_CLASS, last=False)
+TAG_AT_FIRST_TOKEN = WordTemplate(CLASS_TEMPLATE, at_last_token=False)
 """``<cls> a <sep>``, for a model in which each token attends to all others."""
 
-BY_LAST = WordTemplate(AS_DOCUMENTS, last=True)
+TAG_AT_LAST_TOKEN = WordTemplate(DOCUMENT_TEMPLATE, at_last_token=True)
 """``</s> a </s>``, for a model in which each token attends to those before it."""
 
 
-def _at_last(marks: Ids) -> Ids:
-    """The marks of words, each at the word's last token, not its first."""
-    own = np.asarray(marks, np.int64)
-    firsts, moved = np.flatnonzero(own), np.zeros_like(own)
-    moved[np.append(firsts[1:], len(own))[: len(firsts)] - 1] = own[firsts]
-    return moved
+def _to_last_tokens(marks: Ids) -> Ids:
+    """Move the mark of each word from its first to its last token."""
+    at_first = np.asarray(marks, np.int64)
+    firsts, at_last = np.flatnonzero(at_first), np.zeros_like(at_first)
+    at_last[np.append(firsts[1:], len(at_first))[: len(firsts)] - 1] = at_first[firsts]
+    return at_last
 
 
-def stretches(lengths: Sequence[int], most: int) -> list[tuple[int, int]]:
-    """Cut a row of words of so many tokens into as few stretches of at most ``most`` tokens as possible.
+def stretches(lengths: Sequence[int], max_tokens: int) -> list[tuple[int, int]]:
+    """Cut a row of words of these lengths into as few stretches of at most ``max_tokens`` as possible.
 
     Returns:
-        Of each stretch its first word and the first one after it; a longer word is one by itself.
+        The first word of each stretch, and the first one after it; a longer word is a stretch by itself.
     """
-    cuts, total = [0], 0
+    starts, total = [0], 0
     for i, length in enumerate(lengths):
-        if total and total + length > most:
-            cuts.append(i)
+        if total and total + length > max_tokens:
+            starts.append(i)
             total = 0
         total += length
-    return list(pairwise([*cuts, len(lengths)])) if len(lengths) else []
+    return list(pairwise([*starts, len(lengths)])) if len(lengths) else []

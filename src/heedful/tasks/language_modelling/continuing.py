@@ -17,8 +17,8 @@ from heedful.models.base import Model
 from heedful.nn.layout import Tokens
 from heedful.nn.state import State
 from heedful.tasks.generation.generator import n_hypotheses
-from heedful.tasks.generation.streaming import OnText, Spelling, Streaming, streamed
-from heedful.tasks.inputs.texts import joined, longest_first, unknown_note
+from heedful.tasks.generation.streaming import Detokenizer, OnText, Streaming, streamed
+from heedful.tasks.inputs.texts import group_by_length, join_notes, unknown_note
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_text
 from heedful.text.parts import encode_long
 from heedful.text.tokenizer import Tokenizer
@@ -26,7 +26,7 @@ from heedful.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Stops:
-    """Texts at which writing ends.
+    """Texts at which generation ends.
 
     Args:
         tokenizer: spells the tokens.
@@ -41,110 +41,115 @@ class Stops:
             raise ValueError("stop strings must not be empty")
 
     @cached_property
-    def reach(self) -> int:
-        """The most tokens that spell a stop string: every token that is written spells at least one byte."""
+    def max_tokens(self) -> int:
+        """The most tokens of a stop string, since every generated token is at least one byte."""
         return max((len(text.encode()) for text in self.texts), default=0)
 
     def reached(self, ids: Sequence[int], *, begun: bool = True) -> bool:
-        """Whether the last of the written tokens completes one of the texts; ``begun``: after a prompt."""
+        """Return whether the last of the generated tokens completes a stop string.
+
+        Args:
+            ids: the generated tokens.
+            begun: whether they follow a prompt.
+        """
         if not self.texts or not ids:
             return False
-        reach = self.reach
-        spelled = b"".join(
-            self.tokenizer.token_bytes(ids[-reach:], is_continuation=begun or len(ids) > reach)
-        )
-        return any(text.encode() in spelled for text in self.texts)
+        max_tokens = self.max_tokens
+        utf8 = b"".join(self.tokenizer.spelled(ids[-max_tokens:], begun=begun or len(ids) > max_tokens))
+        return any(text.encode() in utf8 for text in self.texts)
 
     def before(self, text: str) -> str:
-        """The text up to the first of the stop strings in it."""
-        places = [place for stop in self.texts if (place := text.find(stop)) >= 0]
-        return text[: min(places)] if places else text
+        """Return the text before its first stop string."""
+        positions = [position for stop in self.texts if (position := text.find(stop)) >= 0]
+        return text[: min(positions)] if positions else text
 
     def certain(self, text: str) -> str:
-        """The beginning of ``before(text + more)`` that is the same whatever more is."""
-        ends = [n for stop in self.texts for n in range(1, len(stop)) if text.endswith(stop[:n])]
-        return self.before(text)[: len(text) - max(ends, default=0)]
+        """Return the part of ``before(text + more)`` that is the same for any continuation ``more``."""
+        prefix_lengths = [n for stop in self.texts for n in range(1, len(stop)) if text.endswith(stop[:n])]
+        return self.before(text)[: len(text) - max(prefix_lengths, default=0)]
 
 
 @dataclass(frozen=True)
-class Line:
-    """The end of a sequence that is being written: as much as is still needed.
+class SequenceTail:
+    """The end of a sequence that is being generated: the tokens that are still needed.
 
     Args:
-        ids: the last tokens of the prompt and of what was written.
-        prompt: how many of them are the prompt's.
-        begin: the first of them that the model sees now.
-        begun: whether there is a prompt.
+        ids: the last tokens of the prompt and the generated text.
+        n_prompt: how many of them are the prompt's.
+        start: index of the first one that the model reads now.
+        has_prompt: whether there is a prompt.
     """
 
     ids: tuple[int, ...]
-    prompt: int
-    begin: int = 0
-    begun: bool = True
+    n_prompt: int
+    start: int = 0
+    has_prompt: bool = True
 
     @property
-    def seen(self) -> tuple[int, ...]:
-        """What the model sees."""
-        return self.ids[self.begin :]
+    def visible(self) -> tuple[int, ...]:
+        """The tokens that the model reads."""
+        return self.ids[self.start :]
 
     @property
-    def written(self) -> tuple[int, ...]:
-        """What was written after the prompt."""
-        return self.ids[self.prompt :]
+    def generated(self) -> tuple[int, ...]:
+        """The tokens that were generated after the prompt."""
+        return self.ids[self.n_prompt :]
 
-    def followed_by(self, token: int, reach: int) -> "Line":
-        """The line with one more token.
+    def with_token(self, token: int, n_kept: int) -> "SequenceTail":
+        """Return the tail with one more token.
 
-        Tokens that the model no longer sees are dropped, so that a step costs the same however long the
-        sequence is.
+        Tokens that the model no longer reads are dropped, so that the cost of a step does not grow with the
+        sequence.
 
         Args:
             token: its id.
-            reach: how many of the last tokens are needed, even if the model does not see them.
+            n_kept: how many of the last tokens are kept, even if the model does not read them.
         """
-        drop = max(0, min(self.begin, len(self.ids) - reach))
+        n_dropped = max(0, min(self.start, len(self.ids) - n_kept))
         return replace(
             self,
-            ids=(*self.ids[drop:], token),
-            prompt=max(0, self.prompt - drop),
-            begin=self.begin - drop,
+            ids=(*self.ids[n_dropped:], token),
+            n_prompt=max(0, self.n_prompt - n_dropped),
+            start=self.start - n_dropped,
         )
 
 
 @dataclass(frozen=True)
 class ContinuedState:
-    """The model's state, with the sequences themselves (`heedful.decoding.protocol.DecodingState`)."""
+    """The model's state, and the tails of the sequences (`heedful.decoding.protocol.DecodingState`)."""
 
-    inner: State
-    lines: tuple[Line, ...]
+    model_state: State
+    tails: tuple[SequenceTail, ...]
 
     def select(self, rows: Int[Tensor, " M"]) -> "ContinuedState":
-        """The hypotheses ``rows``, in that order."""
-        return ContinuedState(self.inner.select(rows), tuple(self.lines[i] for i in rows.tolist()))
+        """Return the hypotheses ``rows``, in that order."""
+        return ContinuedState(self.model_state.select(rows), tuple(self.tails[i] for i in rows.tolist()))
 
     def expand(self, width: int) -> "ContinuedState":
         """Repeat every hypothesis ``width`` times, side by side."""
-        return ContinuedState(self.inner.expand(width), tuple(x for x in self.lines for _ in range(width)))
+        return ContinuedState(
+            self.model_state.expand(width), tuple(tail for tail in self.tails for _ in range(width))
+        )
 
     def keep(self, sentences: Sequence[int]) -> "ContinuedState":
         """Drop all prompts but these, with their hypotheses."""
-        width = self.inner.width
-        lines = tuple(self.lines[s * width + k] for s in sentences for k in range(width))
-        return ContinuedState(self.inner.keep(sentences), lines)
+        width = self.model_state.width
+        tails = tuple(self.tails[s * width + k] for s in sentences for k in range(width))
+        return ContinuedState(self.model_state.keep(sentences), tails)
 
 
 class Continuation:
-    """Continues prompts, each as long as it is asked to, whatever the model's context.
+    """The step function of a language model that continues prompts beyond the model's context.
 
-    When a sequence fills the context, the model forgets all of it but the newer half, and reads that
-    anew from the first position on. So what a token is chosen from depends on its own sequence alone, and
-    half a context costs one more pass over half a context.
+    When a sequence fills the context, its older half is dropped, and the newer half is encoded again from the
+    first position. So the logits of a token depend on its own sequence alone, and half a context costs one
+    more pass over half a context.
 
     Args:
-        model: keeps the model contract, without a source; where it has a ``step`` for single tokens, that
-            is taken.
+        model: follows the model contract, without a source; its ``step`` for single tokens is used, if it
+            has one.
         context: the most tokens that the model reads at once.
-        stops: where a stop string is completed, the end token alone may follow.
+        stops: after a completed stop string, only the end token is possible.
         end: the end token.
         device: where the model is.
     """
@@ -157,54 +162,60 @@ class Continuation:
         self._step = getattr(model, "step", None)
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> StepOutput:
-        """Read the prompts, or the last tokens of those that are too long; none may be empty."""
-        # An empty prompt is read as an end token, which no other has.
-        lines = [
-            Line(tuple(p[-self.context :]), min(len(p), self.context), begun=tuple(p) != (self.end,))
+        """Encode the prompts, or the last tokens of those that are too long; none may be empty."""
+        # An empty prompt is encoded as an end token, which no other has.
+        tails = [
+            SequenceTail(
+                tuple(p[-self.context :]), min(len(p), self.context), has_prompt=tuple(p) != (self.end,)
+            )
             for p in prompts
         ]
-        return self._read(lines, 1)
+        return self._read(tails, 1)
 
     def step(
         self, ids: Int[Tensor, " N"], state: DecodingState, parents: Int[Tensor, " N"] | None
     ) -> StepOutput:
-        """Write one token for every hypothesis: row n continues row ``parents[n]``."""
+        """Append one token to every hypothesis: row n continues row ``parents[n]``."""
         if parents is not None:
             state = state.select(parents)
         assert isinstance(state, ContinuedState)
-        pairs = zip(state.lines, ids.tolist(), strict=True)
-        lines = [line.followed_by(token, self.stops.reach) for line, token in pairs]
-        full = [len(line.seen) > self.context for line in lines]
-        if any(full):
-            kept = [self._forget(line) if slides else line for line, slides in zip(lines, full, strict=True)]
-            return self._read(kept, state.inner.width)
+        pairs = zip(state.tails, ids.tolist(), strict=True)
+        tails = [tail.with_token(token, self.stops.max_tokens) for tail, token in pairs]
+        overflows = [len(tail.visible) > self.context for tail in tails]
+        if any(overflows):
+            shortened = [
+                self._slide(tail) if slides else tail for tail, slides in zip(tails, overflows, strict=True)
+            ]
+            return self._read(shortened, state.model_state.width)
         if self._step is not None:
-            logits, inner = self._step(ids, state.inner)
-            return self._output(logits, inner, lines)
-        tokens = Tokens(ids, state.inner.next_layout((1,) * len(ids)))
-        hidden, inner = self.model.extend(tokens, state.inner)
-        return self._output(self.head(hidden), inner, lines)
+            logits, model_state = self._step(ids, state.model_state)
+            return self._output(logits, model_state, tails)
+        tokens = Tokens(ids, state.model_state.next_layout((1,) * len(ids)))
+        hidden, model_state = self.model.extend(tokens, state.model_state)
+        return self._output(self.head(hidden), model_state, tails)
 
-    def _forget(self, line: Line) -> Line:
-        return replace(line, begin=len(line.ids) - max(1, self.context // 2))
+    def _slide(self, tail: SequenceTail) -> SequenceTail:
+        return replace(tail, start=len(tail.ids) - max(1, self.context // 2))
 
-    def _read(self, lines: Sequence[Line], width: int) -> StepOutput:
-        """All that the sequences show, from the first position on."""
-        tokens = Tokens.of([line.seen for line in lines], device=self.device)
-        hidden, inner = self.model.extend(tokens, self.model.start(len(lines)))
+    def _read(self, tails: Sequence[SequenceTail], width: int) -> StepOutput:
+        """Encode the visible tokens of the sequences, from the first position."""
+        tokens = Tokens.of([tail.visible for tail in tails], device=self.device)
+        hidden, model_state = self.model.extend(tokens, self.model.start(len(tails)))
         logits = self.head(hidden[tokens.layout.last])
-        return self._output(logits, replace(inner, width=width), lines)
+        return self._output(logits, replace(model_state, width=width), tails)
 
-    def _output(self, logits: Float[Tensor, "N V"], inner: State, lines: Sequence[Line]) -> StepOutput:
-        observed = enumerate(lines) if self.stops.texts else ()
-        ended = [n for n, line in observed if self.stops.reached(line.written, begun=line.begun)]
+    def _output(
+        self, logits: Float[Tensor, "N V"], model_state: State, tails: Sequence[SequenceTail]
+    ) -> StepOutput:
+        candidates = enumerate(tails) if self.stops.texts else ()
+        ended = [n for n, tail in candidates if self.stops.reached(tail.generated, begun=tail.has_prompt)]
         if ended:
             logits[ended] = float("-inf")
             logits[ended, self.end] = 0.0
-        return StepOutput(torch.as_tensor(logits), ContinuedState(inner, tuple(lines)))
+        return StepOutput(torch.as_tensor(logits), ContinuedState(model_state, tuple(tails)))
 
 
-# Prompts that are continued together: so many tokens of the rectangle [prompts, hypotheses, longest].
+# Maximum number of tokens of the rectangle [prompts, hypotheses, longest] that is decoded together.
 DECODING_BUDGET = 16384
 
 
@@ -213,7 +224,7 @@ class Limits:
     """Where a completion ends, if the model does not end it.
 
     Args:
-        max_new_tokens: the most tokens to write, the end token included.
+        max_new_tokens: the most tokens to generate, the end token included.
         stop: texts at which it ends; they are not part of it.
 
     Raises:
@@ -229,21 +240,21 @@ class Limits:
         if isinstance(self.stop, str) or "" in self.stop:
             raise RequestError("stop: expected a list of texts that are not empty")
 
-    def changed(self, options: PredictOptions) -> "Limits":
-        """Return these limits with those of the options, if they have any."""
+    def overridden_by(self, options: PredictOptions) -> "Limits":
+        """Return these limits, replaced by those of the options that are set."""
         n, stop = options.max_new_tokens, options.stop
         return Limits(self.max_new_tokens if n is None else n, self.stop if stop is None else stop)
 
 
 class Completer(Streaming):
-    """A language model with its tokenizer: prompts in, their continuations out, as many and in order.
+    """The predictor of a language model: one continuation for each prompt, in order.
 
     An empty prompt is replaced by the end token, which precedes every document in training. Of a prompt that
     is longer than the model's context, the last tokens are read, and the prediction notes it; the completion
     may be longer than the context (see `Continuation`).
 
     Args:
-        model: keeps the model contract, without a source; put into evaluation mode here.
+        model: follows the model contract, without a source; put into evaluation mode here.
         tokenizer: of the text.
         decoding: how to decode.
         context: the most tokens that the model reads at once.
@@ -251,7 +262,7 @@ class Completer(Streaming):
             ``progress``; ``max_new_tokens`` and ``stop`` take precedence over ``limits``.
         limits: where a completion ends.
         budget: maximum number of tokens of a batch, with padding and all hypotheses.
-        inference: the model made ready for decoding; by default it is made so here.
+        inference: the model prepared for decoding; by default it is prepared here.
 
     Raises:
         RequestError: if the decoding refers to a source, or the prefix fills the context.
@@ -271,21 +282,21 @@ class Completer(Streaming):
     ) -> None:
         self.model, self.tokenizer, self.decoding = model.eval(), tokenizer, decoding
         self.context, self.options, self.budget = context, options, budget
-        self.limits = limits.changed(options)
+        self.limits = limits.overridden_by(options)
         self.stops = Stops(tokenizer, tuple(self.limits.stop))
         refuse_source(decoding)
-        self.prefix = "" if options.prefix is None else self._checked(options.prefix)
+        self.prefix = "" if options.prefix is None else self._checked_prefix(options.prefix)
         self.inference = inference or Inference(self.model)
 
-    def _checked(self, prefix: str) -> str:
-        """A prefix that leaves room for a prompt."""
+    def _checked_prefix(self, prefix: str) -> str:
+        """Return the prefix, after checking that it leaves room for a prompt."""
         if not isinstance(prefix, str) or not is_unicode(prefix):
-            raise RequestError(f"prefix: expected a text, got {prefix!r}")
-        n = sum(map(len, encode_long(self.tokenizer, prefix)))
-        if n >= self.context:
+            raise RequestError(f"prefix: a text is wanted, not {prefix!r}")
+        n_tokens = sum(map(len, encode_long(self.tokenizer, prefix)))
+        if n_tokens >= self.context:
             raise RequestError(
-                f"prefix: must leave room for a prompt within the context of {self.context:,} tokens, got "
-                f"{n:,} tokens; shorten it"
+                f"prefix: has {n_tokens:,} tokens, and the model reads {self.context:,} at once, "
+                "those of the prompt among them: make it shorter"
             )
         return prefix
 
@@ -296,21 +307,23 @@ class Completer(Streaming):
         """Continue prompts; the answers do not repeat them. See `Streaming.predict`."""
         if self.options.alignment:
             raise RequestError("a language model has no source, so there is no alignment")
-        texts = [as_text(given) for given in inputs]
+        texts = [as_text(task_input) for task_input in inputs]
         prompts = self.tokenizer.encode_batch([self.prefix + text for text in texts])
         results: list[Prediction] = [Prediction("") for _ in texts]
         for group in self._groups(prompts):
-            answers = self._decode([prompts[i] for i in group], [first + i for i in group], on_text)
-            for i, hypotheses in zip(group, answers, strict=True):
+            hypothesis_lists = self._decode([prompts[i] for i in group], [first + i for i in group], on_text)
+            for i, hypotheses in zip(group, hypothesis_lists, strict=True):
                 results[i] = self._prediction(texts[i], prompts[i], hypotheses)
             self.options.progress(len(group))
         return results
 
     def _groups(self, prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-        """Indices of prompts, longest first, cut into groups of bounded size."""
-        width, new = n_hypotheses(self.decoding), self.limits.max_new_tokens
+        """Yield the indices of prompts in groups of bounded size, longest first."""
+        width, max_new_tokens = n_hypotheses(self.decoding), self.limits.max_new_tokens
         lengths = {i: len(prompt) for i, prompt in enumerate(prompts)}
-        return longest_first(lengths, self.budget, lambda n: min(max(n, 1) + new, self.context) * width)
+        return group_by_length(
+            lengths, self.budget, lambda n: min(max(n, 1) + max_new_tokens, self.context) * width
+        )
 
     def _decode(
         self,
@@ -320,12 +333,12 @@ class Completer(Streaming):
     ) -> list[list[Hypothesis]]:
         specials = self.tokenizer.specials
         device = next(self.model.parameters()).device
-        step = Continuation(self.inference.ready(), self.context, self.stops, specials.end, device)
-        first = step.prefill([prompt or [specials.end] for prompt in prompts])
-        with streamed(self._spelling(prompts[0]), on_text) as on_token:
+        continuation = Continuation(self.inference.ready(), self.context, self.stops, specials.end, device)
+        first_output = continuation.prefill([prompt or [specials.end] for prompt in prompts])
+        with streamed(self._detokenizer(prompts[0]), on_text) as on_token:
             request = Request(
-                first,
-                step.step,
+                first_output,
+                continuation.step,
                 end=specials.end,
                 max_lengths=[self.limits.max_new_tokens] * len(prompts),
                 forbidden=specials.never_generated,
@@ -334,27 +347,30 @@ class Completer(Streaming):
             )
             return decode(self.decoding, request)
 
-    def _spelling(self, prompt: Sequence[int]) -> Spelling:
-        """Of the answer to a prompt."""
+    def _detokenizer(self, prompt: Sequence[int]) -> Detokenizer:
+        """Return the detokenizer of the answer to a prompt."""
         stops = self.stops
-        return Spelling(self.tokenizer, stops.before, stops.certain, begun=bool(prompt), is_local=True)
+        return Detokenizer(self.tokenizer, stops.before, stops.certain, begun=bool(prompt), is_local=True)
 
     def _prediction(self, text: str, prompt: Sequence[int], hypotheses: Sequence[Hypothesis]) -> Prediction:
-        first, *others = [self._spelling(prompt).prediction(h) for h in hypotheses]
-        unknown = unknown_note(self.tokenizer, [self.prefix + text], [prompt])
-        note, cut = joined(self._cut_note(len(prompt)), unknown), max(0, len(prompt) - self.context)
-        return replace(first, alternatives=others, note=note, cut=cut)
+        best, *alternatives = [self._detokenizer(prompt).prediction(hypothesis) for hypothesis in hypotheses]
+        unknown_words_note = unknown_note(self.tokenizer, [self.prefix + text], [prompt])
+        note, cut = (
+            join_notes(self._cut_note(len(prompt)), unknown_words_note),
+            max(0, len(prompt) - self.context),
+        )
+        return replace(best, alternatives=alternatives, note=note, cut=cut)
 
     def _cut_note(self, n: int) -> str | None:
         """Note that a prompt of ``n`` tokens was truncated."""
         if n <= self.context:
             return None
-        whole = f"the {n} tokens of prefix and prompt" if self.prefix else f"the prompt's {n} tokens"
-        return f"of {whole}, the last {self.context} were read"
+        description = f"the {n} tokens of prefix and prompt" if self.prefix else f"the prompt's {n} tokens"
+        return f"of {description}, the last {self.context} were read"
 
 
 def refuse_source(decoding: DecodingConfig) -> None:
-    """Refuse a decoding that refers to a source, which a language model does not have.
+    """Check that a decoding does not refer to a source, which a language model does not have.
 
     Raises:
         RequestError: naming the key.

@@ -27,24 +27,32 @@ from heedful.errors import RequestError
 from heedful.models.base import Model
 from heedful.models.language_model import LanguageModelConfig
 from heedful.recipes import schema
-from heedful.tasks.base import Columns, PreparedData, TaskInfo
-from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict, means, micro_batch, perplexity
+from heedful.tasks.base import PreparedData
+from heedful.tasks.evaluation import (
+    Evaluation,
+    EvaluationOptions,
+    Predict,
+    mean_terms,
+    micro_batch_tokens,
+    perplexity,
+)
 from heedful.tasks.generation.generator import score_targets
 from heedful.tasks.inputs.texts import counted_notes
 from heedful.tasks.language_modelling.continuing import Completer, Limits, Stops, refuse_source
 from heedful.tasks.metrics.likelihood import Likelihood, count_words
-from heedful.tasks.metrics.loads import counting
+from heedful.tasks.metrics.loads import count_expert_loads
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import AnswerOptions, ModelInput, running_text_input
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput
 from heedful.tasks.running_text import RunningTextRecipe, RunningTextTask
+from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.text.specials import SPECIALS
 from heedful.training.loop import Validate
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.typing import JsonMapping
 
 TOKENS = 8192
-"""Tokens that are read at once."""
+"""Tokens of a batch in an evaluation."""
 
 # Recipes ------------------------------------------------------------------------------------------------
 
@@ -149,7 +157,7 @@ class LanguageModelling(RunningTextTask):
         unit="tokens",
         evaluating="reading",
         own_data=("text",),
-        shorter="lower model.context",
+        memory_advice="lower model.context",
         options=("max_new_tokens", "stop", "prefix"),
         windows=True,
     )
@@ -162,24 +170,24 @@ class LanguageModelling(RunningTextTask):
         return Columns((TEXT,), ("prompt",))
 
     def batches(self, store: TokenStore, *, training: bool) -> "WindowBatches":
-        """Windows of the stream, at random places in training."""
+        """Return batches of windows of the stream, at random offsets in training."""
         context, seed = self.recipe.model.context, self.recipe.training.seed
         return WindowBatches(Windows(store.stream(TEXT), context, seed))
 
     def validator(self, data: PreparedData, module: ModelWithLoss) -> Validate:
-        """Return loss and perplexity on the validation text, in windows that do not overlap."""
+        """Return a function that computes loss and perplexity in validation windows that do not overlap."""
         ids, context = data.valid.stream(TEXT), self.recipe.model.context
-        n = min(len(ids), self.recipe.validation.tokens or len(ids))
+        n_tokens = min(len(ids), self.recipe.validation.tokens or len(ids))
 
         def validate(model: nn.Module) -> Mapping[str, float]:
-            windows = window_batches(ids, n, context, context, micro_batch(self.recipe))
-            terms = means(module, (batch for batch, _ in windows))
+            windows = window_batches(ids, n_tokens, context, context, micro_batch_tokens(self.recipe))
+            terms = mean_terms(module, (batch for batch, _ in windows))
             return {"loss": terms["token"], "perplexity": perplexity(terms["nll"])}
 
         return validate
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
-        """Windows of the model's context."""
+        """Return windows of the model's context."""
         size = (n, self.recipe.model.context + 1)
         return Batch.windows(np.random.default_rng(0).integers(len(SPECIALS), sizes[-1], size))
 
@@ -190,7 +198,7 @@ class LanguageModelling(RunningTextTask):
         inference: Inference,
         options: PredictOptions = DEFAULT_OPTIONS,
     ) -> Completer:
-        """Completes prompts; ``max_new_tokens`` and ``stop`` override those of the recipe."""
+        """Return a `Completer`; ``max_new_tokens`` and ``stop`` override those of the recipe."""
         return Completer(
             model,
             self.processor.text,
@@ -202,14 +210,14 @@ class LanguageModelling(RunningTextTask):
         )
 
     def model_input(
-        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare the prompt with its completion, including the end token if the model generated it.
 
         After a stop text generation always ends, so the end token is omitted. An empty prompt is replaced by
         the end token, as in `heedful.tasks.language_modelling.continuing.Completer`.
         """
-        tokenizer, context, text = self.processor.text, self.recipe.model.context, self.text_in(given)
+        tokenizer, context, text = self.processor.text, self.recipe.model.context, self.text_in(task_input)
         prompt = tokenizer.encode(text) or [SPECIALS.end]
         remaining = context - len(prompt)
         if remaining < 1:
@@ -230,7 +238,7 @@ class LanguageModelling(RunningTextTask):
         return running_text_input(model, tokenizer, ids, 1, len(prompt), answer)
 
     def _given_completion(
-        self, model: Model, given: str, prompt: list[int], options: AnswerOptions
+        self, model: Model, text: str, prompt: list[int], options: AnswerOptions
     ) -> ModelInput:
         """Prepare a prompt with a given completion, encoded as one text.
 
@@ -238,24 +246,24 @@ class LanguageModelling(RunningTextTask):
         """
         tokenizer, context = self.processor.text, self.recipe.model.context
         assert options.target is not None
-        whole = tokenizer.encode(given + options.target)
-        if not given:
-            whole = [*prompt, *whole]
-        pairs = zip(prompt, whole, strict=False)
-        shared = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(prompt), len(whole)))
-        first = max(1, shared)
-        if len(whole) <= first:
+        ids = tokenizer.encode(text + options.target)
+        if not text:
+            ids = [*prompt, *ids]
+        pairs = zip(prompt, ids, strict=False)
+        n_shared = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(prompt), len(ids)))
+        first = max(1, n_shared)
+        if len(ids) <= first:
             raise RequestError(
                 "the target must add at least one token to the prompt; to explain a text without a prompt, "
                 'use an empty prompt: explain RUN "" --target TEXT'
             )
-        if len(whole) > context:
+        if len(ids) > context:
             raise RequestError(
-                f"prompt and target must have at most {context:,} tokens (the context), got {len(whole):,}; "
+                f"prompt and target must have at most {context:,} tokens (the context), got {len(ids):,}; "
                 "shorten them"
             )
-        answer = options.given_answer(tokenizer, whole[first:])
-        return running_text_input(model, tokenizer, whole, 1, first, answer)
+        answer = options.given_answer(tokenizer, ids[first:])
+        return running_text_input(model, tokenizer, ids, 1, first, answer)
 
     def evaluate(
         self,
@@ -270,7 +278,7 @@ class LanguageModelling(RunningTextTask):
         The text is read in windows that do not overlap and, if asked for, in sliding ones too. Every token
         counts, and the end token of every document. Bits per byte and character and the perplexity of a word
         are left out if the tokens do not decode to the very text, which would make them meaningless. Of a
-        model with experts, their load in the last way of reading is reported too.
+        model with experts, their load in the last kind of windows is reported too.
 
         Raises:
             DataError: if there is no text.
@@ -283,19 +291,19 @@ class LanguageModelling(RunningTextTask):
         documents = list(islice(rows, options.limit))
         ids, report = self.stream(split, documents)
         texts = [row.row[TEXT] for row in documents] if self.spells(report) else []
-        sizes = [sum(map(count, texts)) for count in (lambda text: len(text.encode()), len, count_words)]
+        text_sizes = [sum(map(count, texts)) for count in (lambda text: len(text.encode()), len, count_words)]
         scores: list[Score] = []
         for step in sorted({context, stride}, reverse=True):
-            with counting(model) as loads:
-                log_probs = read(model, ids, context, step)
-            likelihood = Likelihood(-float(log_probs.sum()), len(ids), *sizes)
+            with count_expert_loads(model) as loads:
+                log_probs = score_stream(model, ids, context, step)
+            likelihood = Likelihood(-float(log_probs.sum()), len(ids), *text_sizes)
             signature = f"context:{context}|stride:{step}"
             scores += likelihood.scores(self.processor.fingerprint[:12], signature).values()
         scores += loads()
         ends = np.flatnonzero(ids == self.processor.text.specials.end)
         notes = counted_notes(self.processor.text, "", report.columns[TEXT], predicted=True)
-        places = [str(row.location) for row in documents]
-        return Evaluation(split, scores, notes=notes, records=lambda: _documents(places, ends, log_probs))
+        locations = [str(row.where) for row in documents]
+        return Evaluation(split, scores, notes=notes, records=lambda: _documents(locations, ends, log_probs))
 
 
 class WindowBatches:
@@ -310,23 +318,23 @@ class WindowBatches:
 
 
 def _documents(
-    places: Sequence[str], ends: NDArray[np.int64], log_probs: NDArray[np.float64]
+    locations: Sequence[str], ends: NDArray[np.int64], log_probs: NDArray[np.float64]
 ) -> Iterator[JsonMapping]:
-    """A record for each document: its tokens (with the end token) and their negative log-likelihood."""
+    """Yield a record for each document: its tokens (with the end token) and their negative log-likelihood."""
     starts = np.concatenate([[0], ends[:-1] + 1])
     sums = -np.add.reduceat(log_probs, starts)
-    for place, begin, end, nll in zip(places, starts, ends, sums, strict=True):
-        yield {"document": place, "tokens": int(end + 1 - begin), "nll": float(nll)}
+    for location, start, end, nll in zip(locations, starts, ends, sums, strict=True):
+        yield {"document": location, "tokens": int(end + 1 - start), "nll": float(nll)}
 
 
 @torch.inference_mode()
-def read(model: Model, ids: NDArray[np.int64], context: int, stride: int) -> NDArray[np.float64]:
-    """The log-probability of each token of a stream, ``[tokens]`` (see `heedful.data.windows.spans`)."""
+def score_stream(model: Model, ids: NDArray[np.int64], context: int, stride: int) -> NDArray[np.float64]:
+    """Return the log-probability of each token of a stream, ``[tokens]`` (`heedful.data.windows.spans`)."""
     device = next(model.parameters()).device
     scores = np.zeros(len(ids))
-    for batch, part in window_batches(ids, len(ids), context, stride, TOKENS):
-        for span, result in zip(part, score_targets(model, batch.to(device)), strict=True):
-            log_probs = result.log_probs[span.scored - span.begin :]
+    for batch, group in window_batches(ids, len(ids), context, stride, TOKENS):
+        for span, target_scores in zip(group, score_targets(model, batch.to(device)), strict=True):
+            log_probs = target_scores.log_probs[span.scored - span.begin :]
             scores[span.scored : span.end] = log_probs.double().cpu().numpy()
     return scores
 
@@ -334,10 +342,9 @@ def read(model: Model, ids: NDArray[np.int64], context: int, stride: int) -> NDA
 def window_batches(
     ids: np.ndarray, n: int, context: int, stride: int, budget: int
 ) -> Iterator[tuple[Batch, Sequence[Span]]]:
-    """The spans of the first ``n`` tokens of a stream, in batches of one length and about ``budget``."""
-    waiting = spans(n, context, stride)
+    """Yield the spans of the first ``n`` tokens of a stream, in batches of equal lengths."""
     group: list[Span] = []
-    for span in waiting:
+    for span in spans(n, context, stride):
         if group and (_length(group[0]) != _length(span) or (len(group) + 1) * _length(span) > budget):
             yield _batch(ids, group), group
             group = []
@@ -350,6 +357,6 @@ def _length(span: Span) -> int:
     return span.end - span.begin
 
 
-def _batch(ids: np.ndarray, part: Sequence[Span]) -> Batch:
-    begins = np.array([span.begin - 1 for span in part], dtype=np.int64)
-    return Batch.windows(circular_sections(ids, begins, _length(part[0]) + 1))
+def _batch(ids: np.ndarray, group: Sequence[Span]) -> Batch:
+    starts = np.array([span.begin - 1 for span in group], dtype=np.int64)
+    return Batch.windows(ring(ids, starts, _length(group[0]) + 1))

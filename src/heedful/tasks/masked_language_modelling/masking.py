@@ -1,6 +1,6 @@
 """Masked language modelling: hidden tokens of running text are predicted, and masks in texts are filled.
 
-text -> token ids, documents end to end -> `Windows` -> hidden tokens -> model -> loss     `Maskings`
+text -> token ids, documents end to end -> `Windows` -> hidden tokens -> model -> loss     `MaskedBatches`
 text with masks -> token ids -> hidden states -> ids for the masks -> text                `MaskFiller.predict`
 (or two texts, with the probability that the second follows the first)
 """
@@ -22,7 +22,7 @@ from heedful.errors import RequestError, WorkError
 from heedful.models.base import Model
 from heedful.nn.layout import Tokens
 from heedful.objectives.classification import class_logits
-from heedful.tasks.inputs.texts import WITH_CLASS, fitted, joined, longest_first, unknown_note
+from heedful.tasks.inputs.texts import CLASS_TEMPLATE, group_by_length, join_notes, truncate, unknown_note
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_texts
 from heedful.text.parts import around_masks
 from heedful.text.sentences import SentenceSigns
@@ -32,31 +32,30 @@ from heedful.text.tokenizer import Tokenizer
 MASK = "[MASK]"
 """The default text for a mask in an input."""
 
-BETWEEN = "\t"
+PAIR_SEPARATOR = "\t"
 """Separates the two texts of a pair."""
 
 # Tokens that are read together: of the rectangle [texts, longest].
 BUDGET = 8192
 
-FOLLOWS, STRANGE = 0, 1
+FOLLOWS, UNRELATED = 0, 1
 """Classes of pairs: the second text follows the first, or comes from elsewhere (BERT's numbers)."""
 
 
-class Maskings:
-    """Batches of windows of running text, with tokens hidden, as pairs or as they are.
+class MaskedBatches:
+    """Batches of windows of running text with masked tokens, as single sequences or as pairs.
 
     A window has the class token before it and a separator after it. Pairs are made as by Devlin et al. 2019
     (section 3.1 and appendix A.2):
 
-    - A window begins at a sentence: it is moved on to the next that begins in it, if any. All windows keep
-      their length, so what one ends with may be read again by the next; no two of an epoch begin at the same
-      place.
-    - It is cut in two where a sentence begins in it, each with equal probability; not where a document does,
-      which does not follow, unless that is all there is. Where no sentence begins, it is cut at any token.
+    - A window begins at a sentence: it is moved on to the first that begins in it, if any. All windows keep
+      their length, so the next window may overlap it; no two of an epoch begin at the same position.
+    - It is cut in two where a sentence begins in it, each with equal probability; not where a document
+      begins, unless there is no other choice. If no sentence begins in it, it is cut at any token.
     - Half of the second parts, by chance, are replaced by as many tokens of another document than the one in
-      which the first part ends: a token is drawn from all of theirs, and its sentence is read from its
-      beginning. Like windows, these run on where a document ends. In a text of one document they come from
-      anywhere in it, and chance may find the very place that follows.
+      which the first part ends: a token is drawn from all of these, and the part begins with its sentence.
+      Like windows, these parts may extend over the end of a document. In a text of one document they come
+      from anywhere in it, possibly from the true continuation.
 
     BERT ends both parts with a sentence, unless they are too long; here every sequence is full, so the second
     may end in the midst of one.
@@ -64,8 +63,8 @@ class Maskings:
     Args:
         ids: the stream.
         longest: tokens of a sequence, special ones included.
-        masking: how tokens are hidden.
-        signs: where sentences begin, for pairs; None: windows as they are.
+        masking: how tokens are masked.
+        signs: where sentences begin, for pairs; None: single sequences.
         seed: with epoch and sample, determines all randomness.
     """
 
@@ -90,7 +89,7 @@ class Maskings:
         return self.windows.lengths + 1 + self.n_parts
 
     def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
-        """The batch of some windows in some epoch."""
+        """Return the batch of these windows in an epoch."""
         sequences, segments, classes, hidden = [], [], [], []
         for sample, start in zip(samples, self.windows.starts(samples, epoch).tolist(), strict=True):
             draw = Draw(self.seed, epoch, sample)
@@ -111,29 +110,29 @@ class Maskings:
         )
 
     def _parts(self, start: int, draw: Draw) -> tuple[list[NDArray[np.int64]], int]:
-        """The texts of a sequence, and of a pair its class."""
+        """Return the texts of a sequence, and the class of a pair."""
         length, size = self.windows.length, len(self.windows.ids)
         if self.sentences is None:
             return [self._stretch(start, length)], FOLLOWS
-        moved = self.sentences.distance_to_next(start)
-        start = (start + moved) % size if moved < length else start
-        cuts = self.sentences.starts_within(start, length)
+        offset = self.sentences.forward(start)
+        start = (start + offset) % size if offset < length else start
+        cuts = self.sentences.inside(start, length)
         cut = int(cuts[draw.below(len(cuts))]) if len(cuts) else 1 + draw.below(length - 1)
-        second, kind = (start + cut) % size, FOLLOWS
+        second_start, pair_class = (start + cut) % size, FOLLOWS
         if draw.floats(1)[0] >= 0.5:
-            second, kind = self.sentences.draw_from_other_document((second - 1) % size, draw), STRANGE
-        return [self._stretch(start, cut), self._stretch(second, length - cut)], kind
+            second_start, pair_class = self.sentences.elsewhere((second_start - 1) % size, draw), UNRELATED
+        return [self._stretch(start, cut), self._stretch(second_start, length - cut)], pair_class
 
     def _stretch(self, start: int, length: int) -> NDArray[np.int64]:
         return circular_sections(self.windows.ids, np.array([start]), length)[0]
 
 
 WITHOUT_WORDS = frozenset({"character", "byte"})
-"""Kinds of tokenizers of which no piece shows whether it begins a word."""
+"""Kinds of tokenizers whose pieces do not show whether they begin a word."""
 
 
 def word_beginnings(tokenizer: Tokenizer) -> NDArray[np.bool_]:
-    """For each id whether it begins a word: its piece begins with white space.
+    """Return for each id whether it begins a word: its piece begins with white space.
 
     Raises:
         RequestError: if the tokenizer's pieces do not show where words begin.
@@ -154,37 +153,37 @@ class MaskedTexts:
     """A text with masks, or a pair of them, as ids.
 
     Args:
-        texts: of each text its ids.
-        spaced: of each mask whether its filling begins with a space.
-        n_cut: tokens beyond those that are read.
-        unknown: a note about words that are not in the vocabulary.
+        texts: the ids of each text.
+        spaced: for each mask, whether its filling begins with a space.
+        n_cut: how many tokens were truncated.
+        unknown_note: a note about words that are not in the vocabulary.
     """
 
     texts: list[list[int]]
     spaced: list[bool]
     n_cut: int
-    unknown: str | None = None
+    unknown_note: str | None = None
 
     @property
     def n_masks(self) -> int:
-        """How many there are in all."""
+        """The number of masks."""
         return len(self.spaced)
 
     @property
     def note(self) -> str | None:
-        """Whether it was cut, and what is unknown."""
-        return joined(f"cut by {self.n_cut} tokens" if self.n_cut else None, self.unknown)
+        """A note on truncation and unknown words; None if there is neither."""
+        return join_notes(f"cut by {self.n_cut} tokens" if self.n_cut else None, self.unknown_note)
 
 
 class MaskFiller:
     """Fills masks in texts.
 
-    An input may be a pair of texts, ``<cls> a <sep> b <sep>``; the answer has a tab between them then, and
-    has the probability that the second follows the first, if the model has learned that.
+    An input may be a pair of texts, ``<cls> a <sep> b <sep>``; the answer then has a tab between them,
+    and the probability that the second follows the first, if the model has learned it.
 
     Each mask is filled by one token. A prediction's ``tokens`` and ``log_probs`` are those of the masks, its
-    ``score`` is their sum: masks are filled independently of each other. A text without a mask comes back as
-    it is, and the prediction notes it.
+    ``score`` is their sum: masks are filled independently of each other. A text without a mask is returned
+    unchanged, with a note.
 
     Args:
         model: has a head ``token``; in evaluation mode.
@@ -210,118 +209,129 @@ class MaskFiller:
         self.n_best, self.progress, self.budget = options.n_best or 1, options.progress, budget
         self.device = next(model.parameters()).device
         begins = [piece.startswith(b" ") for piece in tokenizer.model.pieces]
-        # Where no piece begins with a space, none can be asked for.
-        self._without_space = torch.tensor([any(begins) and not own for own in begins], device=self.device)
+        # If no piece begins with a space, none can be required.
+        self._without_space = torch.tensor(
+            [any(begins) and not has_space for has_space in begins], device=self.device
+        )
 
     @torch.inference_mode()
     def predict(self, inputs: Sequence[TaskInput]) -> list[Prediction]:
         """Fill the masks of texts, or of pairs of texts."""
-        texts = [as_texts(given) for given in inputs]
-        masked = [self.masked(own) for own in texts]
+        texts = [as_texts(task_input) for task_input in inputs]
+        masked = [self.masked(input_texts) for input_texts in texts]
         results = [
-            Prediction(BETWEEN.join(own), note=self._unfilled(own, ids), cut=ids.n_cut)
-            for own, ids in zip(texts, masked, strict=True)
+            Prediction(
+                PAIR_SEPARATOR.join(input_texts),
+                note=self._unfilled(input_texts, masked_input),
+                cut=masked_input.n_cut,
+            )
+            for input_texts, masked_input in zip(texts, masked, strict=True)
         ]
         for group in self._groups(masked):
-            some = [masked[i] for i in group]
-            tokens = as_read(some).to(self.device)
+            group_inputs = [masked[i] for i in group]
+            tokens = input_tokens(group_inputs).to(self.device)
             hidden = self.model(tokens)
-            log_probs = self._log_probs(tokens, hidden, some)
-            follows = self._follows(tokens, hidden) if any(map(self._is_judged, some)) else ()
-            for n, i in enumerate(group):
-                filled = self._prediction(some[n], log_probs[n]) if some[n].n_masks else results[i]
-                results[i] = replace(filled, follows=follows[n]) if self._is_judged(some[n]) else filled
+            log_probs = self._log_probs(tokens, hidden, group_inputs)
+            follows = self._follows(tokens, hidden) if any(map(self._predicts_next, group_inputs)) else ()
+            for n, (i, masked_input) in enumerate(zip(group, group_inputs, strict=True)):
+                if masked_input.n_masks:
+                    results[i] = self._prediction(masked_input, log_probs[n])
+                if self._predicts_next(masked_input):
+                    results[i] = replace(results[i], follows=follows[n])
             self.progress(len(group))
         return results
 
     def _log_probs(self, inputs: Tokens, hidden: Tensor, group: Sequence[MaskedTexts]) -> Sequence[Tensor]:
-        """Of each input the log-probabilities ``[masks, V]`` of the tokens that may fill its masks."""
+        """Return the log-probabilities ``[masks, V]`` of the tokens that may fill each input's masks."""
         logits = self.model.heads["token"](hidden[inputs.ids == SPECIALS.mask]).float()
         log_probs = logits.log_softmax(-1)
         log_probs[:, : len(SPECIALS)] = float("-inf")
-        spaced = torch.tensor([own for masked in group for own in masked.spaced], device=self.device)
-        log_probs[spaced.bool()[:, None] & self._without_space] = float("-inf")
+        needs_space = torch.tensor([flag for masked in group for flag in masked.spaced], device=self.device)
+        log_probs[needs_space.bool()[:, None] & self._without_space] = float("-inf")
         return log_probs.cpu().split([masked.n_masks for masked in group])
 
-    def _is_judged(self, masked: MaskedTexts) -> bool:
-        """Whether to predict if the second text follows: for pairs, with a model that has learned it."""
+    def _predicts_next(self, masked: MaskedTexts) -> bool:
+        """Return whether to predict if the second text follows: for pairs, if the model has learned it."""
         return len(masked.texts) > 1 and "next" in self.model.heads
 
     def _follows(self, inputs: Tokens, hidden: Tensor) -> Sequence[float]:
-        """Of each pair how probable it is that its second text follows; of single texts it means nothing."""
+        """Return the probability that each second text follows; it has no meaning for single texts."""
         logits = class_logits(hidden, self.model.heads, inputs.layout, "next")
         return logits.softmax(-1)[:, FOLLOWS].tolist()
 
     def masked(self, texts: Sequence[str]) -> MaskedTexts:
-        """The ids of a text or a pair, cut where they are too long."""
-        around = [around_masks(self.tokenizer, text.split(self.mask)) for text in texts]
-        whole = [_with_masks(own.parts) for own in around]
-        kept = [list(ids) for ids in fitted(whole, self.longest)]
+        """Return the ids of a text or a pair, truncated."""
+        split_texts = [around_masks(self.tokenizer, text.split(self.mask)) for text in texts]
+        all_ids = [_with_masks(split_text.parts) for split_text in split_texts]
+        truncated = [list(ids) for ids in truncate(all_ids, self.longest)]
         # No text spells a special token, so all masks are those of the input; the first ones are kept.
-        spaced = [own.spaced[: ids.count(SPECIALS.mask)] for own, ids in zip(around, kept, strict=True)]
-        n_cut = sum(map(len, whole)) - sum(map(len, kept))
-        known = [part for text in texts for part in text.split(self.mask)]
-        unknown = unknown_note(self.tokenizer, known, whole)
-        return MaskedTexts(kept, list(chain.from_iterable(spaced)), n_cut, unknown)
+        spaced = [
+            split_text.spaced[: ids.count(SPECIALS.mask)]
+            for split_text, ids in zip(split_texts, truncated, strict=True)
+        ]
+        n_cut = sum(map(len, all_ids)) - sum(map(len, truncated))
+        texts_between_masks = [part for text in texts for part in text.split(self.mask)]
+        note = unknown_note(self.tokenizer, texts_between_masks, all_ids)
+        return MaskedTexts(truncated, list(chain.from_iterable(spaced)), n_cut, note)
 
     def _unfilled(self, texts: Sequence[str], masked: MaskedTexts) -> str | None:
-        """Why nothing was filled; nothing of a pair, which is asked for another answer too."""
+        """Return a note on why nothing was filled; for pairs with another answer, the usual note."""
         if masked.n_cut and any(self.mask in text for text in texts):
             return f"{self.mask} lies beyond the {sum(map(len, masked.texts))} tokens that are read"
-        if self._is_judged(masked):
+        if self._predicts_next(masked):
             return masked.note
         return f"there is no {self.mask} to fill"
 
     def _groups(self, masked: Sequence[MaskedTexts]) -> Iterator[list[int]]:
-        """Indices of what is asked something, longest first, cut into groups of bounded size."""
+        """Yield the indices of inputs that need the model, longest first, in groups of bounded size."""
         lengths = {
-            i: sum(map(len, own.texts)) + WITH_CLASS.n_specials(len(own.texts))
-            for i, own in enumerate(masked)
-            if own.n_masks or self._is_judged(own)
+            i: sum(map(len, masked_input.texts)) + CLASS_TEMPLATE.n_specials(len(masked_input.texts))
+            for i, masked_input in enumerate(masked)
+            if masked_input.n_masks or self._predicts_next(masked_input)
         }
-        return longest_first(lengths, self.budget)
+        return group_by_length(lengths, self.budget)
 
     def _prediction(self, text: MaskedTexts, log_probs: Tensor) -> Prediction:
-        values, numbers = log_probs.sort(dim=-1, descending=True, stable=True)
+        sorted_log_probs, sorted_ids = log_probs.sort(dim=-1, descending=True, stable=True)
         best: list[tuple[float, list[int], list[float]]] = [(0.0, [], [])]
-        for row, ids in zip(
-            values[:, : self.n_best].tolist(), numbers[:, : self.n_best].tolist(), strict=True
+        for mask_log_probs, mask_ids in zip(
+            sorted_log_probs[:, : self.n_best].tolist(), sorted_ids[:, : self.n_best].tolist(), strict=True
         ):
-            # The best of all are among the best of each.
-            longer = [
-                (score + value, [*chosen, i], [*own, value])
-                for score, chosen, own in best
-                for value, i in zip(row, ids, strict=True)
-                if value > float("-inf")  # not allowed there
+            # The best fillings of all masks consist of the best tokens of each mask.
+            extended = [
+                (score + log_prob, [*filling_ids, token_id], [*filling_log_probs, log_prob])
+                for score, filling_ids, filling_log_probs in best
+                for log_prob, token_id in zip(mask_log_probs, mask_ids, strict=True)
+                if log_prob > float("-inf")  # not allowed there
             ]
-            if not longer:
+            if not extended:
                 raise WorkError("the model predicts NaN for a gap: its weights may be damaged")
-            best = sorted(longer, key=lambda filling: -filling[0])[: self.n_best]
-        first, *others = [self._filled(text, *filling) for filling in best]
-        return replace(first, alternatives=others, note=text.note, cut=text.n_cut)
+            best = sorted(extended, key=lambda filling: -filling[0])[: self.n_best]
+        prediction, *alternatives = [self._filled(text, *filling) for filling in best]
+        return replace(prediction, alternatives=alternatives, note=text.note, cut=text.n_cut)
 
     def _filled(
-        self, text: MaskedTexts, score: float, chosen: Sequence[int], log_probs: list[float]
+        self, text: MaskedTexts, score: float, filling_ids: Sequence[int], log_probs: list[float]
     ) -> Prediction:
-        fillings = iter(chosen)
+        fillings = iter(filling_ids)
         texts = [[next(fillings) if i == SPECIALS.mask else i for i in ids] for ids in text.texts]
         return Prediction(
-            BETWEEN.join(self.tokenizer.decode(ids) for ids in texts),
+            PAIR_SEPARATOR.join(self.tokenizer.decode(ids) for ids in texts),
             score,
-            self.tokenizer.tokens(chosen),
+            self.tokenizer.tokens(filling_ids),
             log_probs,
-            ids=tuple(chosen),
+            ids=tuple(filling_ids),
         )
 
 
-def as_read(group: Sequence[MaskedTexts]) -> Tokens:
-    """Texts and pairs as the model reads them."""
-    inputs = WITH_CLASS([masked.texts for masked in group]).inputs
+def input_tokens(group: Sequence[MaskedTexts]) -> Tokens:
+    """Return texts and pairs with special tokens, as the model reads them."""
+    inputs = CLASS_TEMPLATE([masked.texts for masked in group]).inputs
     assert isinstance(inputs, Tokens)
     return inputs
 
 
 def _with_masks(parts: Sequence[list[int]]) -> list[int]:
-    """The parts with a mask between each and the next."""
-    first, *others = parts
-    return [*first, *(i for part in others for i in (SPECIALS.mask, *part))]
+    """Join parts of a text with a mask between them."""
+    first, *rest = parts
+    return [*first, *(i for part in rest for i in (SPECIALS.mask, *part))]

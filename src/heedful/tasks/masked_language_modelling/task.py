@@ -1,6 +1,6 @@
 """Masked language modelling: hidden tokens of running text are predicted, and masks in texts are filled.
 
-text -> token ids, documents end to end -> windows with hidden tokens -> model -> loss    `Maskings`
+text -> token ids, documents end to end -> windows with hidden tokens -> model -> loss    `MaskedBatches`
 text with masks -> token ids -> hidden states -> ids for the masks -> text                `MaskFiller`
 """
 
@@ -35,15 +35,15 @@ from heedful.objectives.cross_entropy import SpanBoundary
 from heedful.objectives.registry import MASKED_TOKEN, Losses
 from heedful.objectives.terms import Objective, Several
 from heedful.recipes import schema
-from heedful.tasks.base import Columns, Rows, TaskInfo
+from heedful.tasks.base import Rows
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict, perplexity
 from heedful.tasks.inputs.processor import TextProcessor
 from heedful.tasks.inputs.texts import PAIR, counted_notes
 from heedful.tasks.masked_language_modelling.masking import (
     WITHOUT_WORDS,
+    MaskedBatches,
     MaskFiller,
-    Maskings,
-    as_read,
+    input_tokens,
     word_beginnings,
 )
 from heedful.tasks.metrics.score import Score
@@ -58,12 +58,13 @@ from heedful.tasks.model_input import (
 )
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, TaskPredictor
 from heedful.tasks.running_text import RunningTextRecipe, RunningTextTask
+from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
 from heedful.typing import JsonMapping
 
 TOKENS = 8192
-"""Tokens that are read at once."""
+"""Tokens of a batch in an evaluation."""
 
 # Recipes ------------------------------------------------------------------------------------------------
 
@@ -159,7 +160,7 @@ class MaskedLanguageModelling(RunningTextTask):
         unit="tokens",
         evaluating="filling in",
         own_data=("text",),
-        shorter="lower model.max_length",
+        memory_advice="lower model.max_length",
         options=("n_best", "gap"),
     )
 
@@ -178,13 +179,13 @@ class MaskedLanguageModelling(RunningTextTask):
         return processor
 
     def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
-        """All documents."""
+        """Yield the ids of all documents."""
         yield from super().encode(rows, report)
         if report.columns[TEXT].tokens < 2:
             raise DataError("the text must have at least two tokens")
 
     def build_model(self, sizes: Sequence[int] | None = None) -> Model:
-        """An encoder, with heads for hidden tokens and whatever else the recipe asks for."""
+        """Build an encoder, with heads for masked tokens and the other losses of the recipe."""
         recipe, sizes = self.recipe, self.processor.sizes if sizes is None else sizes
         encoder = build_model(recipe.model, *sizes)
         layer, table = recipe.model.layer, encoder.get_parameter("embedding.weight")
@@ -198,7 +199,7 @@ class MaskedLanguageModelling(RunningTextTask):
         return encoder
 
     def objective(self) -> Objective:
-        """Hidden tokens and, if the recipe asks for them, span boundaries and next sentences."""
+        """Return the loss of masked tokens and, if set, those of span boundaries and next sentences."""
         recipe = self.recipe
         parts = [recipe.objective.make()]
         if recipe.objective.boundary:
@@ -207,24 +208,24 @@ class MaskedLanguageModelling(RunningTextTask):
             parts.append(SequenceClass(head="next"))
         return Several(*parts)
 
-    def batches(self, store: TokenStore, *, training: bool) -> Maskings:
-        """Windows of the stream; in every epoch of training other tokens are hidden."""
+    def batches(self, store: TokenStore, *, training: bool) -> MaskedBatches:
+        """Return batches of windows; in training, other tokens are masked in every epoch."""
         seed = self.recipe.training.seed if training else 0
-        return maskings(self.recipe, self.processor, store.stream(TEXT), seed=seed)
+        return masked_batches(self.recipe, self.processor, store.stream(TEXT), seed=seed)
 
     def validation_metrics(self, terms: Mapping[str, float]) -> Mapping[str, float]:
-        """Loss and perplexity of hidden tokens."""
+        """Return loss and perplexity of masked tokens."""
         loss = sum(terms[name] for name in ("token", "boundary", "next") if name in terms)
         return {"loss": loss, "perplexity": perplexity(terms["nll"])}
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
-        """Windows of the longest sequences; where words begin is random too."""
+        """Return windows of maximum length; the beginnings of words are random, too."""
         recipe, draw = self.recipe, np.random.default_rng(0)
         ids = draw.integers(len(SPECIALS), sizes[0], n * recipe.model.max_length)
-        masking = _hiding(recipe, sizes[0], draw.random(sizes[0]) < 0.7)
-        signs = SentenceSigns.synthetic(sizes[0]) if recipe.task.next_sentence else None
-        make = Maskings(ids, recipe.model.max_length, masking, signs=signs, seed=0)
-        return make(range(n), 0)
+        masking = _build_masking(recipe, sizes[0], draw.random(sizes[0]) < 0.7)
+        signs = SentenceSigns.made_up(sizes[0]) if recipe.task.next_sentence else None
+        batches = MaskedBatches(ids, recipe.model.max_length, masking, signs=signs, seed=0)
+        return batches(range(n), 0)
 
     def predictor(
         self,
@@ -233,7 +234,7 @@ class MaskedLanguageModelling(RunningTextTask):
         inference: Inference,
         options: PredictOptions = DEFAULT_OPTIONS,
     ) -> TaskPredictor:
-        """Fills masks; the options are checked and the vocabulary is read once, not in every call."""
+        """Return a predictor that fills masks; the `MaskFiller` is made once, not in every call."""
         filler = self._filler(inference.ready().eval(), options)
         return TaskPredictor(self.recipe.task.kind, filler.predict, options)
 
@@ -248,18 +249,18 @@ class MaskedLanguageModelling(RunningTextTask):
         return MaskFiller(model, self.processor.text, longest=longest, options=options)
 
     def model_input(
-        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare a text or pair with masks; the axis shows the mask tokens, not the predicted ones."""
         options.refuse_target(self.recipe.task.kind, "replace the masks in the input by words")
         tokenizer = self.processor.text
-        masked = self._filler(model).masked(self.texts_in(given))
+        masked = self._filler(model).masked(self.texts_in(task_input))
         refuse_empty(*masked.texts)
         answer = predict()
-        inputs = as_read([masked])
-        places = (inputs.ids == SPECIALS.mask).nonzero().flatten()
-        batch = Batch(inputs, torch.tensor(answer.ids, dtype=torch.int64), rows=places)
-        questions = Questions.of_tokens(model, tokenizer, batch, INPUT, places.tolist())
+        inputs = input_tokens([masked])
+        positions = (inputs.ids == SPECIALS.mask).nonzero().flatten()
+        batch = Batch(inputs, torch.tensor(answer.ids, dtype=torch.int64), rows=positions)
+        questions = Questions.of_tokens(model, tokenizer, batch, INPUT, positions.tolist())
         return ModelInput(batch, {INPUT: text_axis(tokenizer, ids_in(batch))}, answer, questions)
 
     @torch.inference_mode()
@@ -280,20 +281,20 @@ class MaskedLanguageModelling(RunningTextTask):
             DataError: if there is no text, or no token that can be hidden.
         """
         ids, report = self.stream(split, islice(rows, options.limit))
-        make = maskings(self.recipe, self.processor, ids, seed=0)
-        counts = self._counts(model, make, options)
+        batches = masked_batches(self.recipe, self.processor, ids, seed=0)
+        counts = self._counts(model, batches, options)
         if not counts["tokens"]:
             raise DataError(f"{split}: no token can be hidden: all are unknown to the tokenizer")
         notes = counted_notes(self.processor.text, "", report.columns[TEXT])
-        return Evaluation(split, self._scores(counts, make), notes=notes)
+        return Evaluation(split, self._scores(counts, batches), notes=notes)
 
-    def _counts(self, model: Model, make: Maskings, options: EvaluationOptions) -> dict[str, float]:
-        """Sums over all batches: of tokens and pairs, of those that are right, and of nats."""
+    def _counts(self, model: Model, batches: MaskedBatches, options: EvaluationOptions) -> dict[str, float]:
+        """Return sums over all batches: tokens and pairs, correct predictions, and nats."""
         counts: Counter[str] = Counter()
         nats = {"nats": 0.0, "boundary nats": 0.0}
         device = next(model.parameters()).device
-        for samples in in_order(make.lengths, TOKENS):
-            batch = make(samples.tolist(), 0).to(device)
+        for samples in in_order(batches.lengths, TOKENS):
+            batch = batches(samples.tolist(), 0).to(device)
             hidden = model(batch.inputs)
             log_probs = model.heads["token"](batch.picked(hidden)).float().log_softmax(-1)
             nats["nats"] -= log_probs.gather(1, batch.targets[:, None]).double().sum().item()
@@ -310,42 +311,44 @@ class MaskedLanguageModelling(RunningTextTask):
             options.progress(len(samples))
         return {**dict.fromkeys(("tokens", "boundary tokens", "pairs"), 0), **counts, **nats}
 
-    def _scores(self, counts: JsonMapping, make: Maskings) -> list[Score]:
-        signature = _signature(self.recipe, make)
-        of_tokenizer = f"{signature}|tok:{self.processor.fingerprint[:12]}"
+    def _scores(self, counts: JsonMapping, batches: MaskedBatches) -> list[Score]:
+        signature = _signature(self.recipe, batches)
+        tokenizer_signature = f"{signature}|tok:{self.processor.fingerprint[:12]}"
         n = counts["tokens"]
         scores = [
-            Score("masked perplexity", perplexity(counts["nats"] / n), of_tokenizer, {}, {"tokens": n}),
+            Score(
+                "masked perplexity", perplexity(counts["nats"] / n), tokenizer_signature, {}, {"tokens": n}
+            ),
             Score("masked accuracy", counts["right"] / n, signature, {}, {"tokens": n}),
         ]
         if n := counts["boundary tokens"]:
             value = perplexity(counts["boundary nats"] / n)
-            scores.append(Score("boundary perplexity", value, of_tokenizer, {}, {"tokens": n}))
+            scores.append(Score("boundary perplexity", value, tokenizer_signature, {}, {"tokens": n}))
         if n := counts["pairs"]:
             accuracy = counts["next right"] / n
             scores.append(Score("next-sentence accuracy", accuracy, signature, {}, {"pairs": n}))
         return scores
 
 
-def maskings(
+def masked_batches(
     recipe: MaskedLanguageModellingRecipe, processor: TextProcessor, ids: NDArray[np.integer], *, seed: int
-) -> Maskings:
-    """Batches of a stream of ids, as the recipe says."""
+) -> MaskedBatches:
+    """Return the batches of a stream of ids, with the masking of the recipe."""
     signs = SentenceSigns.of(processor.text) if recipe.task.next_sentence else None
-    return Maskings(ids, recipe.model.max_length, _masking(recipe, processor), signs=signs, seed=seed)
+    return MaskedBatches(ids, recipe.model.max_length, _masking(recipe, processor), signs=signs, seed=seed)
 
 
 def _masking(recipe: MaskedLanguageModellingRecipe, processor: TextProcessor) -> Masking:
     if (hide := recipe.objective.hide) == "tokens":
-        return _hiding(recipe, processor.text.vocab_size, None)
+        return _build_masking(recipe, processor.text.vocab_size, None)
     try:
         words = word_beginnings(processor.text)
     except RequestError as error:
         raise RequestError(f"objective.hide={hide}: {error}") from None
-    return _hiding(recipe, processor.text.vocab_size, words)
+    return _build_masking(recipe, processor.text.vocab_size, words)
 
 
-def _hiding(
+def _build_masking(
     recipe: MaskedLanguageModellingRecipe, vocab_size: int, words: NDArray[np.bool_] | None
 ) -> Masking:
     settings = recipe.objective
@@ -361,18 +364,20 @@ def _hiding(
     )
 
 
-def _signature(recipe: MaskedLanguageModellingRecipe, maskings: Maskings) -> str:
-    """What was hidden, and of which texts."""
+def _signature(recipe: MaskedLanguageModellingRecipe, batches: MaskedBatches) -> str:
+    """Return the settings of the masking, for signatures."""
     settings = recipe.objective
-    hidden = f"hide:{settings.hide}"
+    signature = f"hide:{settings.hide}"
     if settings.spans is not None:
-        hidden += f"|span_p:{settings.span_p}|longest_span:{settings.longest_span}"
-    return f"{hidden}|rate:{settings.rate}|length:{recipe.model.max_length}|seed:0{_pairing(maskings)}"
+        signature += f"|span_p:{settings.span_p}|longest_span:{settings.longest_span}"
+    return (
+        f"{signature}|rate:{settings.rate}|length:{recipe.model.max_length}|seed:0{_pair_signature(batches)}"
+    )
 
 
-def _pairing(maskings: Maskings) -> str:
-    """How pairs were made, for the signature: nothing where there are none."""
-    if maskings.sentences is None:
+def _pair_signature(batches: MaskedBatches) -> str:
+    """Return how pairs were made, for signatures; empty without pairs."""
+    if batches.sentences is None:
         return ""
-    one = len(maskings.sentences.documents) == 1
-    return f"|pairs:sentences|strangers:{'same-document' if one else 'other-documents'}"
+    is_single = len(batches.sentences.documents) == 1
+    return f"|pairs:sentences|strangers:{'same-document' if is_single else 'other-documents'}"

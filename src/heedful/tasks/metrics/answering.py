@@ -21,51 +21,53 @@ def normalised(answer: str) -> list[str]:
     return _ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split()
 
 
-def is_exact(answer: str, truth: str) -> bool:
+def is_exact(answer: str, target: str) -> bool:
     """Return whether both normalised answers are equal."""
-    return normalised(answer) == normalised(truth)
+    return normalised(answer) == normalised(target)
 
 
-def token_f1(answer: str, truth: str) -> float:
+def token_f1(answer: str, target: str) -> float:
     """Return ``2 common / (words in both)``, counting repeated words."""
-    predicted, expected = normalised(answer), normalised(truth)
-    if not predicted or not expected:
-        return float(predicted == expected)
-    common = (Counter(predicted) & Counter(expected)).total()
-    return 2 * common / (len(predicted) + len(expected))
+    answer_words, target_words = normalised(answer), normalised(target)
+    if not answer_words or not target_words:
+        return float(answer_words == target_words)
+    common = (Counter(answer_words) & Counter(target_words)).total()
+    return 2 * common / (len(answer_words) + len(target_words))
 
 
-def nearest(measure: Callable[[str, str], float], answer: str, truths: Sequence[str]) -> float:
+def best_match(measure: Callable[[str, str], float], answer: str, targets: Sequence[str]) -> float:
     """Return the maximum of the measure over all right answers (Rajpurkar et al. 2016, section 6.1)."""
-    return max(float(measure(answer, truth)) for truth in truths)
+    return max(float(measure(answer, target)) for target in targets)
 
 
-def answer_scores(answers: Sequence[str], truths: Sequence[Sequence[str]]) -> list[Score]:
+def answer_scores(answers: Sequence[str], targets: Sequence[Sequence[str]]) -> list[Score]:
     """Compute exact match and F1, averaged over questions, between 0 and 1.
 
     The details contain the averages over answerable and unanswerable questions.
 
     Args:
         answers: one per question; empty for no answer.
-        truths: one or more right answers per question; empty for no answer.
+        targets: one or more right answers per question; empty for no answer.
 
     Raises:
         RequestError: there are no questions, or unequal numbers of answers.
     """
-    check_lengths(answers, truths, "answers", "right answers")
-    has = [any(map(normalised, own)) for own in truths]
-    n_truths = {len(own) for own in truths}
-    references = f"{n_truths.pop()}" if len(n_truths) == 1 else f"{min(n_truths)}-{max(n_truths)}"
-    counts = {"questions": len(truths), "answerable": sum(has)}
+    check_lengths(answers, targets, "answers", "right answers")
+    is_answerable = [any(map(normalised, references)) for references in targets]
+    n_targets = {len(references) for references in targets}
+    references = f"{n_targets.pop()}" if len(n_targets) == 1 else f"{min(n_targets)}-{max(n_targets)}"
+    counts = {"questions": len(targets), "answerable": sum(is_answerable)}
     scores = []
     for name, measure in (("exact match", is_exact), ("F1", token_f1)):
-        each = [nearest(measure, a, own) for a, own in zip(answers, truths, strict=True)]
-        parts = {
-            key: _mean([value for value, own in zip(each, has, strict=True) if own == kind])
-            for key, kind in (("answerable", True), ("unanswerable", False))
+        values = [best_match(measure, *pair) for pair in zip(answers, targets, strict=True)]
+        details = {
+            key: _mean(
+                [value for value, flag in zip(values, is_answerable, strict=True) if flag == has_answer]
+            )
+            for key, has_answer in (("answerable", True), ("unanswerable", False))
         }
         scores.append(
-            Score(name, sum(each) / len(each), f"norm:squad|references:{references}", parts, counts)
+            Score(name, sum(values) / len(values), f"norm:squad|references:{references}", details, counts)
         )
     return scores
 

@@ -46,18 +46,18 @@ class CharacterErrorRate:
                 raise RequestError(
                     f"CharacterErrorRate: column={self.column} is not in the data, which have {sorted(row)}"
                 )
-            given, text = row[self.column], self._form(prediction.text)
-            references = [self._form(each) for each in ([given] if isinstance(given, str) else given)]
-            distances = [(edit_distance(text, each), len(each)) for each in references]
-            fewest = min(distances, key=lambda pair: pair[0] / max(pair[1], 1))
-            edits, length = edits + fewest[0], length + fewest[1]
+            value, hypothesis = row[self.column], self._normalised(prediction.text)
+            references = [self._normalised(text) for text in ([value] if isinstance(value, str) else value)]
+            distances = [(edit_distance(hypothesis, reference), len(reference)) for reference in references]
+            n_edits, n_characters = min(distances, key=lambda pair: pair[0] / max(pair[1], 1))
+            edits, length = edits + n_edits, length + n_characters
         if not length:
             raise RequestError(f"CharacterErrorRate: all references in column={self.column} are empty")
         signature = f"column:{self.column}|case:{'lc' if self.lowercase else 'mixed'}|norm:nfc"
         counts = {"texts": len(rows), "characters": length, "edits": edits}
         return Score("CER", edits / length, signature, counts=counts)
 
-    def _form(self, text: str) -> str:
+    def _normalised(self, text: str) -> str:
         text = normalised(text, "nfc")
         return text.lower() if self.lowercase else text
 
@@ -68,7 +68,8 @@ def edit_distance(first: str, second: str) -> int:
     Source: Levenshtein 1966. Row i of the table has the distances of the first i characters to every prefix
     of the other text; O(len(first) * len(second)).
     """
-    codes, columns = np.array([ord(each) for each in second], dtype=np.int64), np.arange(len(second) + 1)
+    codes = np.array([ord(character) for character in second], dtype=np.int64)
+    columns = np.arange(len(second) + 1)
     row = columns
     for i, character in enumerate(first, 1):
         substituted = row[:-1] + (codes != ord(character))

@@ -80,13 +80,13 @@ class Likelihood:
             raise RequestError("bits per byte is undefined: the text has no bytes")
         return self.nll / (math.log(2) * self.bytes)
 
-    def scores(self, tokenizer: str, reading: str = "") -> dict[str, Score]:
+    def scores(self, tokenizer: str, settings: str = "") -> dict[str, Score]:
         """Compute nats per token and perplexity and, if counted, the metrics per word, byte and character.
 
         Args:
             tokenizer: identifier of the tokenizer (for example, a hash), for the signatures of metrics that
                 depend on it.
-            reading: other settings that change the numbers, as ``key:value|key:value`` (for example, the
+            settings: other settings that change the numbers, as ``key:value|key:value`` (for example, the
                 context length); part of every signature.
         """
         counts = {"tokens": self.tokens, "bytes": self.bytes}
@@ -94,20 +94,20 @@ class Likelihood:
             counts["characters"] = self.characters
         if self.words:
             counts["words"] = self.words
-        rest = f"|{reading}" if reading else ""
-        own = f"unit:token|tokenizer:{tokenizer}{rest}"
+        suffix = f"|{settings}" if settings else ""
+        token_signature = f"unit:token|tokenizer:{tokenizer}{suffix}"
         scores = {
-            "nats_per_token": Score("nats per token", self.nats_per_token, own, counts=counts),
-            "perplexity": Score("perplexity", self.perplexity, own, counts=counts),
+            "nats_per_token": Score("nats per token", self.nats_per_token, token_signature, counts=counts),
+            "perplexity": Score("perplexity", self.perplexity, token_signature, counts=counts),
         }
         if self.words:
-            value, signature = self.perplexity_of_a_word, f"unit:word|words:{WORDS}{rest}"
+            value, signature = self.perplexity_of_a_word, f"unit:word|words:{WORDS}{suffix}"
             scores["perplexity_of_a_word"] = Score("perplexity of a word", value, signature, counts=counts)
         if self.bytes:
             per_byte = self.bits_per_byte
-            scores["bits_per_byte"] = Score("bits per byte", per_byte, f"unit:byte{rest}", counts=counts)
+            scores["bits_per_byte"] = Score("bits per byte", per_byte, f"unit:byte{suffix}", counts=counts)
         if self.characters:
-            value, signature = self.nll / (math.log(2) * self.characters), f"unit:character{rest}"
+            value, signature = self.nll / (math.log(2) * self.characters), f"unit:character{suffix}"
             scores["bits_per_character"] = Score("bits per character", value, signature, counts=counts)
         return scores
 

@@ -12,7 +12,7 @@ from heedful.tasks.metrics.score import Score
 
 
 @contextmanager
-def counting(model: nn.Module) -> Iterator[Callable[[], list[Score]]]:
+def count_expert_loads(model: nn.Module) -> Iterator[Callable[[], list[Score]]]:
     """Count the tokens of each expert while the model runs; yield a function that returns the loads so far.
 
     For each layer with n experts, T tokens that use k experts each, and c_i tokens that use expert i:
@@ -25,7 +25,7 @@ def counting(model: nn.Module) -> Iterator[Callable[[], list[Score]]]:
 
     Experts have no capacity limit, and no token is dropped.
     """
-    gates = {name: part for name, part in model.named_modules() if isinstance(part, Gate)}
+    gates = {name: module for name, module in model.named_modules() if isinstance(module, Gate)}
     loads = {name: torch.zeros(gate.n_experts, dtype=torch.int64) for name, gate in gates.items()}
 
     def count(name: str) -> Callable[[Tensor], None]:

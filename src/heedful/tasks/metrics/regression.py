@@ -31,17 +31,17 @@ def spearman(x: Numbers, y: Numbers) -> float:
     return pearson(ranks(x), ranks(y))
 
 
-def regression_scores(predictions: Sequence[float], truths: Sequence[float]) -> list[Score]:
+def regression_scores(predictions: Sequence[float], targets: Sequence[float]) -> list[Score]:
     """Compute Pearson and Spearman correlation and the mean squared error.
 
     A correlation with constant numbers is NaN.
 
     Raises:
-        RequestError: there are no numbers, or unequal numbers of predictions and labels.
+        RequestError: there are no numbers, or unequal numbers of predictions and targets.
     """
-    check_lengths(predictions, truths, "predictions", "labels")
-    x, y = np.asarray(predictions, dtype=np.float64), np.asarray(truths, dtype=np.float64)
-    counts = {"examples": len(truths)}
+    check_lengths(predictions, targets, "predictions", "labels")
+    x, y = np.asarray(predictions, dtype=np.float64), np.asarray(targets, dtype=np.float64)
+    counts = {"examples": len(targets)}
     return [
         Score("Pearson", pearson(x, y), "correlation:pearson", {}, counts),
         Score("Spearman", spearman(x, y), "correlation:spearman|ties:mean", {}, counts),

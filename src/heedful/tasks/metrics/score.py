@@ -43,20 +43,20 @@ class Score:
         Tables in the details (a confusion matrix) are omitted; see `to_dict`.
         """
         counts = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in self.counts.items())
-        parts = {key.replace("_", " "): _show(part) for key, part in self.details.items()}
-        shown = [f"{key}: {part}" for key, part in parts.items() if part]
-        rest = [f"signature: {self.signature}", *([f"counts: {counts}"] if counts else []), *shown]
-        return [f"{self.name} {_number(self.value)}", *(f"  {line}" for line in rest)]
+        parts = {key.replace("_", " "): _formatted(part) for key, part in self.details.items()}
+        details = [f"{key}: {part}" for key, part in parts.items() if part]
+        lines = [f"signature: {self.signature}", *([f"counts: {counts}"] if counts else []), *details]
+        return [f"{self.name} {_number(self.value)}", *(f"  {line}" for line in lines)]
 
 
 def _number(value: float) -> str:
     return f"{value:.2f}" if abs(value) >= 10 else f"{value:.4f}"
 
 
-def _show(value: object) -> str:
+def _formatted(value: object) -> str:
     """Format a value, or a list of values separated by slashes; return "" for nested values."""
     if isinstance(value, list):
-        parts = [_show(item) for item in value]
+        parts = [_formatted(item) for item in value]
         return "" if any(isinstance(item, list | dict) for item in value) else "/".join(parts)
     if isinstance(value, dict):
         return ""
@@ -97,7 +97,7 @@ def _fields(signature: str) -> dict[str, str]:
     return {key: value for key, _, value in pairs}
 
 
-def check_lengths(outputs: Sized, references: Sized, outputs_are: str, references_are: str) -> None:
+def check_lengths(outputs: Sized, references: Sized, outputs_name: str, references_name: str) -> None:
     """Check that there are outputs to score, and as many references.
 
     Raises:
@@ -105,7 +105,7 @@ def check_lengths(outputs: Sized, references: Sized, outputs_are: str, reference
     """
     if len(outputs) != len(references):
         raise RequestError(
-            f"{len(outputs)} {outputs_are} but {len(references)} {references_are}: each needs its own"
+            f"{len(outputs)} {outputs_name} but {len(references)} {references_name}: each needs its own"
         )
     if not len(references):
-        raise RequestError(f"nothing to score: there are no {outputs_are} and no {references_are}")
+        raise RequestError(f"there is nothing to score: no {outputs_name} and no {references_name}")

@@ -24,7 +24,7 @@ from heedful.errors import RequestError
 from heedful.tasks.metrics.score import Score, check_lengths
 from heedful.tasks.metrics.words import words
 
-KINDS = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
+ROUGE_NAMES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 
 References = Sequence[str | Sequence[str]]
 RougeTokenizer = Literal["unicode", "rouge-score"]
@@ -50,15 +50,15 @@ def rouge_scores(
     Raises:
         RequestError: there are no texts, unequal numbers of references, or a text without a reference.
     """
-    each = sentence_rouge(hypotheses, references, stem=stem, tokenizer=tokenizer)
-    n = len(each)
-    most = max(1 if isinstance(texts, str) else len(texts) for texts in references)
-    tok = "" if tokenizer == "rouge-score" else f"tok:{tokenizer}|"
-    how = f"{tok}stem:{'porter' if stem else 'no'}"
-    signature = f"refs:{most}|{how}|agg:mean|version:{version('rouge-score')}"
+    text_scores = sentence_rouge(hypotheses, references, stem=stem, tokenizer=tokenizer)
+    n = len(text_scores)
+    max_references = max(1 if isinstance(texts, str) else len(texts) for texts in references)
+    tokenizer_setting = "" if tokenizer == "rouge-score" else f"tok:{tokenizer}|"
+    settings = f"{tokenizer_setting}stem:{'porter' if stem else 'no'}"
+    signature = f"refs:{max_references}|{settings}|agg:mean|version:{version('rouge-score')}"
     return {
-        name: Score(name, sum(row[name] for row in each) / n, signature, {}, {"sentences": n})
-        for name in KINDS.values()
+        name: Score(name, sum(row[name] for row in text_scores) / n, signature, {}, {"sentences": n})
+        for name in ROUGE_NAMES.values()
     }
 
 
@@ -74,11 +74,16 @@ def sentence_rouge(
     scorer = _scorer(stem, tokenizer)
     scores = []
     for number, (hypothesis, texts) in enumerate(zip(hypotheses, references, strict=True), 1):
-        several = [texts] if isinstance(texts, str) else list(texts)
-        if not several:
+        text_references = [texts] if isinstance(texts, str) else list(texts)
+        if not text_references:
             raise RequestError(f"summary {number} has no reference")
-        rows = [scorer.score(reference, hypothesis) for reference in several]
-        scores.append({name: 100 * max(row[key].fmeasure for row in rows) for key, name in KINDS.items()})
+        rouge_results = [scorer.score(reference, hypothesis) for reference in text_references]
+        scores.append(
+            {
+                name: 100 * max(rouge_result[key].fmeasure for rouge_result in rouge_results)
+                for key, name in ROUGE_NAMES.items()
+            }
+        )
     return scores
 
 
@@ -100,5 +105,5 @@ class _UnicodeWords:
 def _scorer(stem: bool, tokenizer: RougeTokenizer) -> Any:
     from rouge_score.rouge_scorer import RougeScorer  # it imports nltk, which takes a second
 
-    own = _UnicodeWords(stem) if tokenizer == "unicode" else None
-    return RougeScorer(list(KINDS), use_stemmer=stem, tokenizer=own)
+    word_tokenizer = _UnicodeWords(stem) if tokenizer == "unicode" else None
+    return RougeScorer(list(ROUGE_NAMES), use_stemmer=stem, tokenizer=word_tokenizer)

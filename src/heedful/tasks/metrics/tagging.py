@@ -41,7 +41,7 @@ def bio_spans(tags: Sequence[str]) -> list[Span]:
 
 def tagging_scores(
     predictions: Sequence[Sequence[str]],
-    truths: Sequence[Sequence[str]],
+    targets: Sequence[Sequence[str]],
     labels: Sequence[str],
     unseen: Sequence[str] = (),
 ) -> list[Score]:
@@ -49,39 +49,52 @@ def tagging_scores(
 
     Args:
         predictions: the predicted tags of each sentence.
-        truths: the true tags.
+        targets: the true tags.
         labels: all tags that can be predicted, in the order of the confusion matrix.
         unseen: true tags that cannot be predicted.
 
     Raises:
         RequestError: there are no words, or a tag is in neither ``labels`` nor ``unseen``.
     """
-    predicted, right = ([tag for sentence in side for tag in sentence] for side in (predictions, truths))
-    counts = {"words": len(right), "sentences": len(truths), "classes": len(labels) + len(unseen)}
-    words = classification_scores(predicted, right, (*labels, *unseen)).values()
-    spans = span_scores(predictions, truths) if is_bio(labels) else []
+    predicted, expected = (
+        [tag for sentence in sentences for tag in sentence] for sentences in (predictions, targets)
+    )
+    counts = {"words": len(expected), "sentences": len(targets), "classes": len(labels) + len(unseen)}
+    words = classification_scores(predicted, expected, (*labels, *unseen)).values()
+    spans = span_scores(predictions, targets) if is_bio(labels) else []
     return [replace(score, counts=counts) for score in words] + spans
 
 
-def span_scores(predictions: Sequence[Sequence[str]], truths: Sequence[Sequence[str]]) -> list[Score]:
+def span_scores(predictions: Sequence[Sequence[str]], targets: Sequence[Sequence[str]]) -> list[Score]:
     """Compute precision, recall and F1 of whole spans; the details of F1 contain those of each type.
 
     0 / 0 is 0, as in the CoNLL script.
     """
-    tallies = {name: Counter[str]() for name in ("predicted", "wanted", "right")}
-    for own, wanted in zip(predictions, truths, strict=True):
-        predicted, there = set(bio_spans(own)), set(bio_spans(wanted))
-        for name, spans in (("predicted", predicted), ("wanted", there), ("right", predicted & there)):
-            tallies[name].update(kind for kind, _, _ in spans)
-    kinds = sorted({*tallies["predicted"], *tallies["wanted"]})
+    tallies = {name: Counter[str]() for name in ("predicted", "expected", "correct")}
+    for predicted_tags, target_tags in zip(predictions, targets, strict=True):
+        predicted, expected = set(bio_spans(predicted_tags)), set(bio_spans(target_tags))
+        for name, spans in (
+            ("predicted", predicted),
+            ("expected", expected),
+            ("correct", predicted & expected),
+        ):
+            tallies[name].update(type_name for type_name, _, _ in spans)
+    types = sorted({*tallies["predicted"], *tallies["expected"]})
     sums = {name: tally.total() for name, tally in tallies.items()}
-    each = [_rates(*(tallies[name][kind] for name in ("right", "predicted", "wanted"))) for kind in kinds]
-    precision, recall, f1 = _rates(sums["right"], sums["predicted"], sums["wanted"])
+    rates_by_type = [
+        _rates(*(tallies[name][type_name] for name in ("correct", "predicted", "expected")))
+        for type_name in types
+    ]
+    precision, recall, f1 = _rates(sums["correct"], sums["predicted"], sums["expected"])
     columns: JsonObject = {
-        name: [rates[i] for rates in each] for i, name in enumerate(("precision", "recall", "f1"))
+        name: [rates[i] for rates in rates_by_type] for i, name in enumerate(("precision", "recall", "f1"))
     }
-    details = {"classes": kinds, **columns, "support": [tallies["wanted"][kind] for kind in kinds]}
-    signature, counts = "scheme:bio|average:micro|ill-formed:begins", {"spans": sums["wanted"]}
+    details = {
+        "classes": types,
+        **columns,
+        "support": [tallies["expected"][type_name] for type_name in types],
+    }
+    signature, counts = "scheme:bio|average:micro|ill-formed:begins", {"spans": sums["expected"]}
     return [
         Score("span precision", precision, signature, {}, counts),
         Score("span recall", recall, signature, {}, counts),
@@ -89,8 +102,9 @@ def span_scores(predictions: Sequence[Sequence[str]], truths: Sequence[Sequence[
     ]
 
 
-def _rates(right: int, predicted: int, wanted: int) -> tuple[float, float, float]:
+def _rates(correct: int, predicted: int, expected: int) -> tuple[float, float, float]:
     """Return precision, recall and F1."""
     return tuple(
-        a / b if b else 0.0 for a, b in ((right, predicted), (right, wanted), (2 * right, predicted + wanted))
+        a / b if b else 0.0
+        for a, b in ((correct, predicted), (correct, expected), (2 * correct, predicted + expected))
     )  # type: ignore[return-value]

@@ -72,14 +72,14 @@ class Preparation:
     function: Callable[[str], str]
 
 
-AS_GIVEN = Preparation("none", lambda text: text)
+NO_PREPARATION = Preparation("none", lambda text: text)
 
 
 def tokenised_bleu(
     hypotheses: Sequence[str],
     references: References,
     *,
-    preparation: Preparation = AS_GIVEN,
+    preparation: Preparation = NO_PREPARATION,
     lowercase: bool = False,
 ) -> Score:
     """Compute BLEU on tokenised text, as papers before 2018 report it (Moses' multi-bleu).
@@ -101,10 +101,12 @@ def tokenised_bleu(
         RequestError: as in `translation_scores`.
     """
     streams = _streams(hypotheses, references)
-    ready = [preparation.function(text) for text in hypotheses]
-    prepared = [[None if text is None else preparation.function(text) for text in s] for s in streams]
+    prepared_hypotheses = [preparation.function(text) for text in hypotheses]
+    prepared_streams = [
+        [None if text is None else preparation.function(text) for text in stream] for stream in streams
+    ]
     metric = BLEU(lowercase=lowercase, tokenize="none", force=True, smooth_method="none")
-    score = _bleu_score("tokenised BLEU", metric, ready, prepared)
+    score = _bleu_score("tokenised BLEU", metric, prepared_hypotheses, prepared_streams)
     return Score(
         score.name, score.value, f"prep:{preparation.name}|{score.signature}", score.details, score.counts
     )
@@ -125,9 +127,11 @@ def exact_match(hypotheses: Sequence[str], references: References, *, lowercase:
     if lowercase:
         hypotheses, rows = [t.lower() for t in hypotheses], [[t.lower() for t in row] for row in rows]
     equal = sum(text in row for text, row in zip(hypotheses, rows, strict=True))
-    numbers = {len(row) for row in rows}
-    several = "" if numbers == {1} else f"nrefs:{numbers.pop() if len(numbers) == 1 else 'var'}|"
-    signature = f"{several}case:{'lc' if lowercase else 'mixed'}"
+    n_references = {len(row) for row in rows}
+    references_setting = (
+        "" if n_references == {1} else f"nrefs:{n_references.pop() if len(n_references) == 1 else 'var'}|"
+    )
+    signature = f"{references_setting}case:{'lc' if lowercase else 'mixed'}"
     return Score("exact match", equal / len(rows), signature, {}, {"sentences": len(rows), "equal": equal})
 
 
@@ -194,11 +198,11 @@ def reference_notes(references: Iterable[str], language: str | None) -> list[str
             f"set evaluation.language={code} (heedful evaluate RUN --evaluation language={code}), "
             "or read chrF"
         )
-    ended = sum(text.endswith(".") for text in texts)
-    spaced = sum(text.endswith(" .") for text in texts)
-    if spaced * 2 > ended and spaced * 10 >= len(texts):
+    n_with_period = sum(text.endswith(".") for text in texts)
+    n_spaced = sum(text.endswith(" .") for text in texts)
+    if n_spaced * 2 > n_with_period and n_spaced * 10 >= len(texts):
         notes.append(
-            f'the references are tokenised ({spaced:,} of {len(texts):,} end in " ."): their BLEU does not '
+            f'the references are tokenised ({n_spaced:,} of {len(texts):,} end in " ."): their BLEU does not '
             "compare with published scores, which are of plain text"
         )
     return notes

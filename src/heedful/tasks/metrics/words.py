@@ -40,9 +40,9 @@ def language_without_spaces(texts: Iterable[str]) -> str | None:
     Han characters are Chinese (``zh``), or Japanese (``ja``) if there is at least one kana per ten of them.
     None if most letters are of other scripts, or there are no letters.
     """
-    whole = " ".join(texts)
-    counts = {language: len(pattern.findall(whole)) for language, pattern in _LANGUAGES.items()}
+    all_text = " ".join(texts)
+    counts = {language: len(pattern.findall(all_text)) for language, pattern in _LANGUAGES.items()}
     if counts["ja"] * 10 >= counts["zh"]:
         counts["ja"] += counts.pop("zh")
-    most = max(counts, key=lambda language: counts[language])
-    return most if counts[most] * 2 > len(_LETTER.findall(whole)) else None
+    most_frequent = max(counts, key=lambda language: counts[language])
+    return most_frequent if counts[most_frequent] * 2 > len(_LETTER.findall(all_text)) else None

@@ -18,7 +18,7 @@ from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
 from heedful.models.base import Model
 from heedful.objectives.classification import answer_log_probs
-from heedful.tasks.inputs.texts import BUDGET, joined, longest_first, unknown_note
+from heedful.tasks.inputs.texts import BUDGET, group_by_length, join_notes, unknown_note
 from heedful.tasks.prediction import DEFAULT_OPTIONS, Prediction, PredictOptions, TaskInput, as_texts
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -32,11 +32,11 @@ N_SPECIALS = 3
 
 @dataclass(frozen=True)
 class Answer(Prediction):
-    """A prediction cut out of a passage; ``score`` is the log-probability of both its ends.
+    """A predicted span of a passage; ``score`` is the log-probability of its start and end.
 
     Args:
-        start: the first character of the passage that is part of it; None where there is no answer.
-        end: the first one after it.
+        start: its first character in the passage; None if there is no answer.
+        end: the first character after it.
     """
 
     start: int | None = None
@@ -49,7 +49,7 @@ class Windows:
 
     Args:
         longest: the most tokens of a sequence.
-        longest_question: the most of a question; the rest is left out.
+        longest_question: the most tokens of a question; longer ones are truncated.
         stride: how many tokens a window begins after the one before; None: half of a window.
     """
 
@@ -57,22 +57,22 @@ class Windows:
     longest_question: int
     stride: int | None = None
 
-    def of(self, n_question: int, n_passage: int) -> list[tuple[int, int]]:
-        """The first token of each window of a passage, and the first one after it. There is one at least."""
+    def bounds(self, n_question: int, n_passage: int) -> list[tuple[int, int]]:
+        """Return the first token of each window of a passage, and the first one after it (at least one)."""
         size = self.longest - N_SPECIALS - min(n_question, self.longest_question)
         step = min(self.stride or max(1, size // 2), size)
         n = 1 + max(0, -(-(n_passage - size) // step))
         return [(i * step, min(i * step + size, n_passage)) for i in range(n)]
 
-    def hold(self, n_question: int, n_passage: int, answer: tuple[int, int]) -> bool:
-        """Whether a window holds the whole answer; ``answer`` is its first token and its last."""
+    def contain(self, n_question: int, n_passage: int, answer: tuple[int, int]) -> bool:
+        """Return whether a window contains the whole answer, given its first and its last token."""
         first, last = answer
-        return any(a <= first and last < b for a, b in self.of(n_question, n_passage))
+        return any(a <= first and last < b for a, b in self.bounds(n_question, n_passage))
 
 
-def right_answers(given: str | list[str]) -> list[str]:
-    """One or more: a list may hold several, or none, which is an empty one."""
-    return [given] if isinstance(given, str) else given or [""]
+def right_answers(value: str | list[str]) -> list[str]:
+    """Return the right answers of a row, given its column ``answer``; an empty list is an empty answer."""
+    return [value] if isinstance(value, str) else value or [""]
 
 
 def answer_span(row: LocatedRow[Row]) -> Span | str | None:
@@ -93,14 +93,14 @@ def answer_span(row: LocatedRow[Row]) -> Span | str | None:
     if not start.isdecimal():
         raise DataError(f"{row.location}: start must be a whole number, got {start!r}")
     first = int(start)
-    stands = passage[first : first + len(answer)] == answer
-    return (first, first + len(answer)) if stands else "the answer is not where start says"
+    matches = passage[first : first + len(answer)] == answer
+    return (first, first + len(answer)) if matches else "the answer is not where start says"
 
 
 class _Window(NamedTuple):
-    """A question with a window of its passage: the number of the input, ids, and characters of the latter."""
+    """A question with a window of its passage: index of the input, ids, and the window's character ranges."""
 
-    text: int
+    input_index: int
     question: list[int]
     passage: list[int]
     spans: list[Span]
@@ -120,10 +120,10 @@ class _Candidate(NamedTuple):
 class Answerer:
     """Finds the answer to each question in its passage.
 
-    Of every window of a passage the best stretches are taken, whose ends are not before their beginnings; and
-    of all windows the best (each has the probabilities of its own tokens). Where there may be no answer, that
-    is the class token's score, the lowest of all windows; it is the answer unless the best stretch has
-    ``threshold`` more (Devlin et al. 2019, section 4.3).
+    The candidates are the best spans of every window of a passage (each window has the probabilities of its
+    own tokens); the answer is the best candidate. If there may be no answer, no answer has the class token's
+    score, the lowest of all windows, and is chosen unless the best span's score is greater by more than
+    ``threshold`` (Devlin et al. 2019, section 4.3).
 
     Args:
         model: has a head ``answer``; in evaluation mode.
@@ -154,33 +154,35 @@ class Answerer:
     @torch.inference_mode()
     def predict(self, inputs: Sequence[TaskInput]) -> list[Prediction]:
         """Answer the questions: pairs of a question and a passage."""
-        texts = [as_texts(given) for given in inputs]
-        tokens = [[encode_with_spans(self.tokenizer, text) for text in pair] for pair in texts]
+        texts = [as_texts(task_input) for task_input in inputs]
+        tokens = [[spelled(self.tokenizer, text) for text in pair] for pair in texts]
         windows = [window for i, pair in enumerate(tokens) for window in self._windows(i, *pair)]
         candidates: list[list[_Candidate]] = [[] for _ in inputs]
-        nothing: list[list[float]] = [[] for _ in inputs]
-        for group in longest_first({i: window.length for i, window in enumerate(windows)}, self.budget):
-            some = [windows[i] for i in group]
-            for window, log_probs in zip(some, self._log_probs(some), strict=True):
-                candidates[window.text] += self._best(window, log_probs)
-                nothing[window.text].append(log_probs[0].sum().item())
+        null_scores: list[list[float]] = [[] for _ in inputs]
+        for group in group_by_length({i: window.length for i, window in enumerate(windows)}, self.budget):
+            group_windows = [windows[i] for i in group]
+            for window, log_probs in zip(group_windows, self._log_probs(group_windows), strict=True):
+                candidates[window.input_index] += self._best_spans(window, log_probs)
+                null_scores[window.input_index].append(log_probs[0].sum().item())
         self.progress(len(inputs))
         cuts = [max(0, len(question.ids) - self.windows.longest_question) for question, _ in tokens]
         notes = [
-            joined(
-                f"question cut from {len(own[0].ids)} to {len(own[0].ids) - cut} tokens" if cut else None,
-                unknown_note(self.tokenizer, pair, [text.ids for text in own]),
+            join_notes(
+                f"question cut from {len(spelled_pair[0].ids)} to {len(spelled_pair[0].ids) - cut} tokens"
+                if cut
+                else None,
+                unknown_note(self.tokenizer, pair, [text.ids for text in spelled_pair]),
             )
-            for pair, own, cut in zip(texts, tokens, cuts, strict=True)
+            for pair, spelled_pair, cut in zip(texts, tokens, cuts, strict=True)
         ]
-        answers = [self._answer(*parts) for parts in zip(texts, candidates, nothing, notes, strict=True)]
+        answers = [self._answer(*parts) for parts in zip(texts, candidates, null_scores, notes, strict=True)]
         return [replace(answer, cut=cut) for answer, cut in zip(answers, cuts, strict=True)]
 
-    def _windows(self, text: int, question: IdsWithSpans, passage: IdsWithSpans) -> Iterator[_Window]:
-        asked = question.ids
-        for a, b in self.windows.of(len(asked), len(passage.ids)):
-            kept = asked[: self.windows.longest_question]
-            yield _Window(text, kept, passage.ids[a:b], passage.spans[a:b])
+    def _windows(self, input_index: int, question: Spelled, passage: Spelled) -> Iterator[_Window]:
+        question_ids = question.ids
+        for a, b in self.windows.bounds(len(question_ids), len(passage.ids)):
+            truncated = question_ids[: self.windows.longest_question]
+            yield _Window(input_index, truncated, passage.ids[a:b], passage.spans[a:b])
 
     def _log_probs(self, windows: Sequence[_Window]) -> Tensor:
         """``[B, S, 2]``, on the CPU."""
@@ -192,43 +194,49 @@ class Answerer:
         hidden = self.model(batch.inputs)
         return answer_log_probs(hidden, self.model.heads, batch.inputs.layout).cpu()
 
-    def _best(self, window: _Window, log_probs: Tensor) -> list[_Candidate]:
-        """The best stretches of one window."""
+    def _best_spans(self, window: _Window, log_probs: Tensor) -> list[_Candidate]:
+        """Return the best spans of one window."""
         n, first = len(window.passage), len(window.question) + 2
         starts, ends = log_probs[first : first + n].unbind(-1)
-        written = torch.tensor([a < b for a, b in window.spans], dtype=torch.bool)
+        has_characters = torch.tensor([a < b for a, b in window.spans], dtype=torch.bool)
         allowed = torch.ones(n, n, dtype=torch.bool).triu().tril(self.longest_answer - 1)
-        allowed &= written[:, None] & written
+        allowed &= has_characters[:, None] & has_characters
         scores = (starts[:, None] + ends).masked_fill(~allowed, float("-inf")).flatten()
         n_allowed = int(allowed.sum())
         # Several tokens may spell the same characters, so more than n_best may be needed.
-        scores_of: dict[Span, float] = {}
-        values, places = scores.topk(min(n_allowed, 1) if self.n_best == 1 else n_allowed)
-        for value, place in zip(values.tolist(), places.tolist(), strict=True):
-            scores_of.setdefault((window.spans[place // n][0], window.spans[place % n][1]), value)
-            if len(scores_of) == self.n_best:
+        score_of_span: dict[Span, float] = {}
+        best_scores, indices = scores.topk(min(n_allowed, 1) if self.n_best == 1 else n_allowed)
+        for score, index in zip(best_scores.tolist(), indices.tolist(), strict=True):
+            score_of_span.setdefault((window.spans[index // n][0], window.spans[index % n][1]), score)
+            if len(score_of_span) == self.n_best:
                 break
-        return [_Candidate(value, span) for span, value in scores_of.items()]
+        return [_Candidate(score, span) for span, score in score_of_span.items()]
 
     def _answer(
-        self, texts: Sequence[str], candidates: list[_Candidate], nothing: list[float], unknown: str | None
+        self,
+        texts: Sequence[str],
+        candidates: list[_Candidate],
+        null_scores: list[float],
+        unknown_words_note: str | None,
     ) -> Answer:
         question, passage = texts
-        note = joined(None if question.strip() else "the question is empty", unknown)
-        # Neighbouring windows share tokens: the better of two equal stretches counts.
-        ranked = {candidate.span: candidate for candidate in sorted(candidates)}
-        best = sorted(ranked.values(), key=lambda candidate: -candidate.score)
-        if not best:
-            return Answer("", min(nothing), note="the passage is empty")
+        note = join_notes(None if question.strip() else "the question is empty", unknown_words_note)
+        # Neighbouring windows share tokens: of equal spans, the one with the higher score counts.
+        candidate_of_span = {candidate.span: candidate for candidate in sorted(candidates)}
+        ranking = sorted(candidate_of_span.values(), key=lambda candidate: -candidate.score)
+        if not ranking:
+            return Answer("", min(null_scores), note="the passage is empty")
         if self.threshold is not None:
-            none = _Candidate(min(nothing), None)
-            at = sum(candidate.score > none.score + self.threshold for candidate in best)
-            best.insert(at, none)
-        chosen = self._cut(passage, best[0])
-        others: list[Prediction] = [self._cut(passage, candidate) for candidate in best[1 : self.n_best]]
-        return replace(chosen, alternatives=others, note=note)
+            no_answer = _Candidate(min(null_scores), None)
+            rank = sum(candidate.score > no_answer.score + self.threshold for candidate in ranking)
+            ranking.insert(rank, no_answer)
+        best_answer = self._extract(passage, ranking[0])
+        alternatives: list[Prediction] = [
+            self._extract(passage, candidate) for candidate in ranking[1 : self.n_best]
+        ]
+        return replace(best_answer, alternatives=alternatives, note=note)
 
-    def _cut(self, passage: str, candidate: _Candidate) -> Answer:
+    def _extract(self, passage: str, candidate: _Candidate) -> Answer:
         start, end = candidate.span or (None, None)
         text = "" if candidate.span is None else passage[start:end]
         return Answer(text, candidate.score, start=start, end=end)

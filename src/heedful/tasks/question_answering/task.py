@@ -25,10 +25,10 @@ from heedful.objectives.classification import answer_log_probs
 from heedful.objectives.registry import ANSWER as ANSWER_LOSSES
 from heedful.objectives.registry import Losses
 from heedful.recipes import schema
-from heedful.tasks.base import Columns, Rows, TaskInfo
+from heedful.tasks.base import Rows
 from heedful.tasks.inputs.processor import TextProcessor
-from heedful.tasks.inputs.texts import WITH_CLASS, unknown_in
-from heedful.tasks.metrics.answering import answer_scores, is_exact, nearest, token_f1
+from heedful.tasks.inputs.texts import CLASS_TEMPLATE, unknown_notes_by_column
+from heedful.tasks.metrics.answering import answer_scores, best_match, is_exact, token_f1
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.model_input import (
     INPUT,
@@ -52,6 +52,7 @@ from heedful.tasks.question_answering.answering import (
     answer_span,
     right_answers,
 )
+from heedful.tasks.task_info import Columns, TaskInfo
 from heedful.tasks.text_task import EncoderRecipe, TextTask, WholeDataConfig, synthetic_texts
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -143,8 +144,8 @@ class QuestionAnsweringRecipe(EncoderRecipe):
         return True
 
     @property
-    def cutting(self) -> Windows:
-        """How questions and passages become sequences."""
+    def passage_windows(self) -> Windows:
+        """How passages are cut into windows that are read with the question."""
         return Windows(self.model.max_length, self.windows.longest_question, self.windows.stride)
 
     @model_validator(mode="after")
@@ -161,7 +162,7 @@ class QuestionAnsweringRecipe(EncoderRecipe):
 
 
 class _Window(NamedTuple):
-    """A row, a stretch of its passage, and the answer in it: tokens of that stretch, or None."""
+    """The index of a row, a window of its passage, and the answer's first and last token in it, or None."""
 
     row: int
     first: int
@@ -172,8 +173,8 @@ class _Window(NamedTuple):
 class AnswerBatches:
     """Batches of questions with windows of their passages; a sample is a window.
 
-    Windows that hold only a part of the answer, or nothing of it, have no answer: they are left out, unless
-    the model learns that there may be none.
+    Windows that do not contain the whole answer have no answer: they are left out, unless the task has
+    unanswerable questions.
 
     Args:
         store: ids of questions and passages, and marks on the answers.
@@ -182,9 +183,9 @@ class AnswerBatches:
     """
 
     def __init__(self, store: TokenStore, windows: Windows, *, unanswerable: bool) -> None:
-        self.store, self.cutting = store, windows
-        every = [window for row in range(len(store)) for window in self._windows(row)]
-        self.windows = [window for window in every if unanswerable or window.answer]
+        self.store, self.passage_windows = store, windows
+        all_windows = [window for row in range(len(store)) for window in self._windows(row)]
+        self.windows = [window for window in all_windows if unanswerable or window.answer]
         if not self.windows:
             raise DataError(
                 "no window contains a whole answer; raise model.max_length, or lower windows.stride"
@@ -194,38 +195,40 @@ class AnswerBatches:
         self.lengths: Lengths = last - first + questions[rows] + N_SPECIALS
 
     def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
-        """The batch of some windows."""
-        chosen = [self.windows[i] for i in samples]
-        rows = self.store.gather([window.row for window in chosen])
-        questions = [ids[: self.cutting.longest_question] for ids in rows[QUESTION]]
-        passages = [ids[w.first : w.last] for ids, w in zip(rows[PASSAGE], chosen, strict=True)]
-        framed = Batch.with_special_tokens(
+        """Return the batch of these windows."""
+        windows = [self.windows[i] for i in samples]
+        rows = self.store.gather([window.row for window in windows])
+        questions = [ids[: self.passage_windows.longest_question] for ids in rows[QUESTION]]
+        passages = [ids[w.first : w.last] for ids, w in zip(rows[PASSAGE], windows, strict=True)]
+        batch = Batch.with_special_tokens(
             list(zip(questions, passages, strict=True)),
             classify=SPECIALS.classify,
             separate=SPECIALS.separate,
             samples=samples,
         )
-        return framed.answered([_placed(w, len(q)) for w, q in zip(chosen, questions, strict=True)])
+        return batch.answered([_answer_positions(w, len(q)) for w, q in zip(windows, questions, strict=True)])
 
     def _windows(self, row: int) -> Iterator[_Window]:
         ids = self.store[row]
-        marked = np.flatnonzero(ids[ANSWER]).tolist()
-        for first, last in self.cutting.of(len(ids[QUESTION]), len(ids[PASSAGE])):
-            within = marked and first <= marked[0] and marked[-1] < last
-            yield _Window(row, first, last, (marked[0] - first, marked[-1] - first) if within else None)
+        answer_tokens = np.flatnonzero(ids[ANSWER]).tolist()
+        for first, last in self.passage_windows.bounds(len(ids[QUESTION]), len(ids[PASSAGE])):
+            is_inside = answer_tokens and first <= answer_tokens[0] and answer_tokens[-1] < last
+            yield _Window(
+                row, first, last, (answer_tokens[0] - first, answer_tokens[-1] - first) if is_inside else None
+            )
 
 
-def _placed(window: _Window, n_question: int) -> tuple[int, int] | None:
-    """The answer's tokens in the sequence, where the passage begins after the question."""
+def _answer_positions(window: _Window, n_question: int) -> tuple[int, int] | None:
+    """Return the first and last position of the answer in the sequence, or None."""
     if window.answer is None:
         return None
-    begin = n_question + N_SPECIALS - 1
-    return begin + window.answer[0], begin + window.answer[1]
+    passage_start = n_question + N_SPECIALS - 1
+    return passage_start + window.answer[0], passage_start + window.answer[1]
 
 
 # The task -----------------------------------------------------------------------------------------------
 
-_TOO_LONG = "no window holds the whole answer: raise model.max_length or lower windows.stride"
+_NO_WINDOW = "no window holds the whole answer: raise model.max_length or lower windows.stride"
 
 
 class QuestionAnswering(TextTask):
@@ -237,16 +240,16 @@ class QuestionAnswering(TextTask):
         unit="questions",
         evaluating="answering",
         own_data=("table",),
-        shorter="lower model.max_length",
+        memory_advice="lower model.max_length",
         options=("n_best",),
     )
-    answer = ANSWER
+    target_column = ANSWER
     validation_terms: ClassVar = {"loss": ANSWER, "accuracy": "correct"}
 
     recipe: QuestionAnsweringRecipe
 
     @property
-    def texts(self) -> tuple[str, ...]:
+    def text_columns(self) -> tuple[str, ...]:
         """Question and passage."""
         return (QUESTION, PASSAGE)
 
@@ -255,47 +258,47 @@ class QuestionAnswering(TextTask):
         """Question, passage and answer, or several answers."""
         return Columns((QUESTION, PASSAGE, ANSWER), (QUESTION, PASSAGE), lists=(ANSWER, START))
 
-    def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
-        """A layer that computes two logits for a token: begins here, ends here."""
-        return {ANSWER: class_head(self.recipe.model.d_model, 2, self.recipe.model.dropout)}
-
     def processor_with(self, tokenizer: Tokenizer, rows: Rows) -> TextProcessor:
-        """Nothing besides the tokenizer."""
+        """Return the tokenizer alone."""
         return TextProcessor(tokenizer)
 
     def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
-        """The ids of question and passage, and a mark on each of the answer's."""
+        """Yield the ids of question and passage, and for each id of the passage 1 if it is in the answer."""
         recipe = self.recipe
         for row in rows:
             span = answer_span(row)
             if span is None and not recipe.task.unanswerable:
                 span = "there is no answer"
             if not isinstance(span, str):
-                encoded = _encoded(self.processor.text, row, span)
-                if span is None or _is_held(recipe.cutting, encoded.row):
-                    yield encoded
+                encoded_row = _encode(self.processor.text, row, span)
+                if span is None or _fits_a_window(recipe.passage_windows, encoded_row.row):
+                    yield encoded_row
                     continue
-                span = _TOO_LONG
+                span = _NO_WINDOW
             if recipe.data.missing == "error":
                 raise DataError(f"{row.location}: {span} (`missing: drop` leaves such rows out)")
             report.rows += 1
             report.drop(span, row.location)
 
     def limits(self) -> Sequence[ColumnLimit]:
-        """Long passages are read in windows; a question is not."""
+        """Return the limit of questions; long passages are read in windows."""
         return [ColumnLimit(QUESTION, self.recipe.windows.longest_question, "windows.longest_question")]
 
     @property
-    def n_answers(self) -> int:
-        """A token is a part of the answer, or not."""
+    def n_target_ids(self) -> int:
+        """2: a token is a part of the answer, or not."""
         return 2
 
+    def heads(self, sizes: Sequence[int]) -> dict[str, nn.Module]:
+        """Return a layer that computes two logits for each token: the answer starts, or ends, here."""
+        return {ANSWER: class_head(self.recipe.model.d_model, 2, self.recipe.model.dropout)}
+
     def batches(self, store: TokenStore, *, training: bool) -> AnswerBatches:
-        """Windows of the passages."""
-        return AnswerBatches(store, self.recipe.cutting, unanswerable=self.recipe.task.unanswerable)
+        """Return batches of windows of the passages."""
+        return AnswerBatches(store, self.recipe.passage_windows, unanswerable=self.recipe.task.unanswerable)
 
     def synthetic_batch(self, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
-        """Sequences that differ by a token or two in length; the last token is the answer."""
+        """Return sequences that differ by a token or two in length; the last token is the answer."""
         batch = synthetic_texts(sizes[0], n, length, 2)
         return batch.answered([(k - 1, k - 1) for k in batch.inputs.layout.lengths])
 
@@ -307,7 +310,7 @@ class QuestionAnswering(TextTask):
         answerer = Answerer(
             model,
             self.processor.text,
-            windows=self.recipe.cutting,
+            windows=self.recipe.passage_windows,
             longest_answer=answering.longest,
             threshold=answering.threshold if self.recipe.task.unanswerable else None,
             options=options,
@@ -315,15 +318,15 @@ class QuestionAnswering(TextTask):
         return answerer.predict(inputs)
 
     def model_input(
-        self, model: Model, given: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
+        self, model: Model, task_input: TaskInput, options: AnswerOptions, predict: Callable[..., Prediction]
     ) -> ModelInput:
         """Prepare a question and a passage; "no answer" starts and ends at the class token."""
         options.refuse_target(self.recipe.task.kind, "answers are spans of the passage")
-        question, passage = self.texts_in(given)
-        tokenizer, windows = self.processor.text, self.recipe.cutting
-        asked, read = encode_with_spans(tokenizer, question).ids, encode_with_spans(tokenizer, passage)
-        refuse_empty(read.ids)
-        n_windows = len(windows.of(len(asked), len(read.ids)))
+        question, passage = self.texts_in(task_input)
+        tokenizer, windows = self.processor.text, self.recipe.passage_windows
+        question_ids, passage_tokens = spelled(tokenizer, question).ids, spelled(tokenizer, passage)
+        refuse_empty(passage_tokens.ids)
+        n_windows = len(windows.bounds(len(question_ids), len(passage_tokens.ids)))
         if n_windows > 1:
             raise RequestError(
                 f"the passage must fit into one window, got {n_windows} windows; shorten it to the part that "
@@ -331,57 +334,63 @@ class QuestionAnswering(TextTask):
             )
         answer = predict()
         assert isinstance(answer, Answer)
-        asked = asked[: windows.longest_question]
-        batch = WITH_CLASS([(asked, read.ids)])
+        question_ids = question_ids[: windows.longest_question]
+        batch = CLASS_TEMPLATE([(question_ids, passage_tokens.ids)])
         start, end = answer.start, answer.end
-        covering = None if start is None or end is None else read.covering((start, end))
-        ends = (0, 0) if covering is None else tuple(len(asked) + 2 + place for place in covering)
+        answer_tokens = None if start is None or end is None else passage_tokens.covering((start, end))
+        answer_positions = (
+            (0, 0)
+            if answer_tokens is None
+            else tuple(len(question_ids) + 2 + position for position in answer_tokens)
+        )
         ids, layout = ids_in(batch), batch.inputs.layout
         labels = tokenizer.tokens(ids)
         questions = Questions(
             INPUT,
-            ends,
-            torch.tensor(ends),
+            answer_positions,
+            torch.tensor(answer_positions),
             lambda hidden: iter([answer_log_probs(hidden, model.heads, layout.to(hidden.device))[0].mT]),
-            lambda i, place: labels[place],
+            lambda i, position: labels[position],
         )
         return ModelInput(batch, {INPUT: text_axis(tokenizer, ids)}, answer, questions)
 
     def metrics(
         self, model: Model, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> tuple[list[Score], list[str]]:
-        """Exact match and F1."""
+        """Return exact match and F1."""
         answers = [right_answers(row.row[ANSWER]) for row in rows]
         scores = answer_scores([p.text for p in predictions], answers)
-        return scores, unknown_in(self.processor.text, self.texts_of(rows))
+        return scores, unknown_notes_by_column(self.processor.text, self.texts_of(rows))
 
     def records(
         self, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     ) -> Iterator[JsonMapping]:
-        """Question, passage, right answers and the prediction, with its own scores."""
+        """Yield question, passage, right answers and prediction of each row, with its scores."""
         for row, prediction in zip(rows, predictions, strict=True):
-            answers, plain = right_answers(row.row[ANSWER]), prediction.to_dict()
+            answers, record = right_answers(row.row[ANSWER]), prediction.to_dict()
             yield {
                 QUESTION: row.row[QUESTION],
                 PASSAGE: row.row[PASSAGE],
                 ANSWER: answers[0] if len(answers) == 1 else answers,
-                "prediction": plain.pop("text"),
-                **plain,
-                "exact": bool(nearest(is_exact, prediction.text, answers)),
-                "f1": nearest(token_f1, prediction.text, answers),
+                "prediction": record.pop("text"),
+                **record,
+                "exact": bool(best_match(is_exact, prediction.text, answers)),
+                "f1": best_match(token_f1, prediction.text, answers),
             }
 
 
-def _is_held(windows: Windows, row: EncodedRow) -> bool:
-    """Whether a window holds all tokens of the answer."""
-    marked = [i for i, mark in enumerate(row[ANSWER]) if mark]
-    return bool(marked) and windows.hold(len(row[QUESTION]), len(row[PASSAGE]), (marked[0], marked[-1]))
+def _fits_a_window(windows: Windows, row: EncodedRow) -> bool:
+    """Return whether a window contains all tokens of the answer."""
+    answer_tokens = [i for i, mark in enumerate(row[ANSWER]) if mark]
+    return bool(answer_tokens) and windows.contain(
+        len(row[QUESTION]), len(row[PASSAGE]), (answer_tokens[0], answer_tokens[-1])
+    )
 
 
-def _encoded(tokenizer: Tokenizer, row: LocatedRow[Row], span: Span | None) -> Encoded:
-    question, passage = (encode_with_spans(tokenizer, row.row[column]) for column in (QUESTION, PASSAGE))
+def _encode(tokenizer: Tokenizer, row: LocatedRow[Row], span: Span | None) -> Encoded:
+    question, passage = (spelled(tokenizer, row.row[column]) for column in (QUESTION, PASSAGE))
     marks = [0] * len(passage.ids)
-    if span is not None and (covering := passage.covering(span)) is not None:
-        first, last = covering
+    if span is not None and (answer_tokens := passage.covering(span)) is not None:
+        first, last = answer_tokens
         marks[first : last + 1] = [1] * (last + 1 - first)
     return LocatedRow({QUESTION: question.ids, PASSAGE: passage.ids, ANSWER: marks}, row.location)

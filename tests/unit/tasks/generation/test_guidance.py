@@ -11,7 +11,7 @@ from heedful.data.lines import LocatedRow, Location
 from heedful.data.links import ALIGNMENT
 from heedful.data.report import DataReport, Filter, keep
 from heedful.errors import DataError
-from heedful.tasks.generation.guidance import NOT_ALONE, cut_links, encode_linked
+from heedful.tasks.generation.guidance import TOKENS_NOT_BY_WORD, cut_links, encode_linked
 from heedful.tasks.inputs.processor import SOURCE, TARGET, Tokenizers
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
 from heedful.text.tokenizer import NO_WORD
@@ -100,9 +100,9 @@ def test_texts_whose_ids_are_not_those_of_their_words_are_trained_without_links(
     assert row[ALIGNMENT] == []
     assert len(row[SOURCE]) == 4
     assert pairs(other) == [(0, 0)]
-    assert report.noted[NOT_ALONE].examples == [Location("train.en", 1)]
-    assert report.to_dict()["noted"] == {NOT_ALONE: {"count": 1, "examples": ["train.en:1"]}}
-    assert any(NOT_ALONE in line for line in report.lines())
+    assert report.noted[TOKENS_NOT_BY_WORD].examples == [Location("train.en", 1)]
+    assert report.to_dict()["noted"] == {TOKENS_NOT_BY_WORD: {"count": 1, "examples": ["train.en:1"]}}
+    assert any(TOKENS_NOT_BY_WORD in line for line in report.lines())
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 from heedful.nn.attention import kernels
 from heedful.nn.taps import recording
 from heedful.tasks.generation.generator import score_targets
-from heedful.tasks.generation.sequence_formats import TWO_SIDES
+from heedful.tasks.generation.sequence_formats import ENCODER_DECODER
 
 SOURCES, TARGETS = [[7, 8, 9], [], [10, 11, 12, 13]], [[11, 12], [13, 14, 15], []]
 
@@ -17,7 +17,7 @@ SOURCES, TARGETS = [[7, 8, 9], [], [10, 11, 12, 13]], [[11, 12], [13, 14, 15], [
 @torch.no_grad()
 def test_alignments_are_the_weights_of_the_explicit_path(translator, fused_from, monkeypatch):
     monkeypatch.setattr(kernels, "CPU_SDPA_FROM", fused_from)
-    model, batch = translator, TWO_SIDES.collate(SOURCES, TARGETS)
+    model, batch = translator, ENCODER_DECODER.collate(SOURCES, TARGETS)
     with mock.patch.object(kernels, "weighted_sum", wraps=kernels.weighted_sum) as explicitly:
         results = score_targets(model, batch, alignment=True)
     assert not explicitly.called
@@ -33,7 +33,7 @@ def test_alignments_are_the_weights_of_the_explicit_path(translator, fused_from,
 
 
 def test_asking_for_alignments_changes_no_log_probability(translator):
-    model, batch = translator, TWO_SIDES.collate(SOURCES, TARGETS)
+    model, batch = translator, ENCODER_DECODER.collate(SOURCES, TARGETS)
     plain, asked = score_targets(model, batch), score_targets(model, batch, alignment=True)
     assert all(result.alignment is None for result in plain)
     for one, other in zip(plain, asked, strict=True):

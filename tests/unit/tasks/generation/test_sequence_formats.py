@@ -79,7 +79,9 @@ def test_the_loss_is_the_sum_over_what_is_wanted(answers_only):
 
 def test_forced_scores_are_of_the_targets_alone():
     made = model()
-    results = score_targets(made, ConcatenatedFormat(CONTEXT, answers_only=False).scored(SOURCES, TARGETS))
+    results = score_targets(
+        made, ConcatenatedFormat(CONTEXT, answers_only=False).collate_scored(SOURCES, TARGETS)
+    )
     assert [len(r.log_probs) for r in results] == [3, 2, 1]
     logits = made.heads["token"](made(Tokens.of([[START, 7, 8, 9, SEP, 11]])))
     torch.testing.assert_close(results[0].log_probs[1], logits[-1].log_softmax(-1)[12])
@@ -102,7 +104,9 @@ def translator():
 
     def make(decoding, **options):
         pairing = ConcatenatedFormat(CONTEXT)
-        return Translator(model(), Tokenizers(tokenizer, tokenizer), decoding, pairing=pairing, **options)
+        return Translator(
+            model(), Tokenizers(tokenizer, tokenizer), decoding, sequence_format=pairing, **options
+        )
 
     return make
 
@@ -126,7 +130,7 @@ def test_log_probabilities_are_the_models_own(translator):
     (prediction,) = it.predict(["one two three"])
     tokenizer = it.tokenizer
     source, ids = tokenizer.encode("one two three"), tokenizer.encode(prediction.text)
-    wanted = score_targets(it.model, it.pairing.scored([source], [ids]))[0].log_probs
+    wanted = score_targets(it.model, it.sequence_format.collate_scored([source], [ids]))[0].log_probs
     assert prediction.log_probs == pytest.approx(wanted[: len(prediction.log_probs)].tolist(), abs=1e-4)
 
 

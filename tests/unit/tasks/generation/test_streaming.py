@@ -16,7 +16,7 @@ from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.tasks.captioning.task import CaptionProcessor
 from heedful.tasks.generation.sequence_formats import ConcatenatedFormat, ImageAndCaption
-from heedful.tasks.generation.streaming import IncrementalText, Spelling
+from heedful.tasks.generation.streaming import Detokenizer, IncrementalText
 from heedful.tasks.generation.text_generation import Captioner, Translator
 from heedful.tasks.inputs.images import ImageReader
 from heedful.tasks.inputs.processor import Tokenizers
@@ -67,7 +67,11 @@ def translator(decoding, kind="word", moses=None, *, one_text=False):
     if one_text:
         model = build_model(LanguageModelConfig(**sizes, context=99), own.vocab_size)
         return Translator(
-            noisy(model), Tokenizers(own, own), decoding, pairing=ConcatenatedFormat(99), max_source=40
+            noisy(model),
+            Tokenizers(own, own),
+            decoding,
+            sequence_format=ConcatenatedFormat(99),
+            max_source=40,
         )
     model = build_model(TransformerConfig(**sizes), own.vocab_size, own.vocab_size)
     return Translator(noisy(model), Tokenizers(own, own), decoding)
@@ -151,7 +155,7 @@ def test_several_answers_cannot_be_streamed_and_it_is_said_before_any_work():
 
 def test_a_character_is_shown_with_its_last_byte_and_what_is_none_when_that_is_certain():
     own, pieces = tokenizer("byte"), []
-    text = IncrementalText(Spelling(own, str, str), pieces.append)
+    text = IncrementalText(Detokenizer(own, str, str), pieces.append)
     for value in b"a\xc3\xa4\xe2\x82\xac\xe2(\xf0\x9f":
         text(0, value + len(own.specials))
     text.end()
@@ -186,9 +190,9 @@ def characters_read(spelling, ids):
 def spelling_of(how, own):
     if how == "stop strings":
         stops = Stops(own, ("shirt shirt", "eau eau", "weiße Maus Maus"))
-        return Spelling(own, stops.before, stops.certain, is_local=True)
+        return Detokenizer(own, stops.before, stops.certain, is_local=True)
     side = PreprocessingConfig(moses="de" if how == "Moses" else None)
-    return Spelling(own, side.undo, side.stable_prefix, is_local=how == "plain")
+    return Detokenizer(own, side.undo, side.certain, is_local=how == "plain")
 
 
 @pytest.mark.parametrize("how", ["plain", "stop strings", "Moses"])

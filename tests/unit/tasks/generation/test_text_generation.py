@@ -4,14 +4,14 @@ import torch
 
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
 from heedful.models.transformer import TransformerConfig, build
-from heedful.tasks.generation.sequence_formats import TWO_SIDES, EncoderDecoderFormat
+from heedful.tasks.generation.sequence_formats import ENCODER_DECODER, EncoderDecoderFormat
 from heedful.tasks.generation.text_generation import Translator
 from heedful.tasks.inputs.processor import Tokenizers
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
 
 
-def generator(decoding, pairing=TWO_SIDES):
+def generator(decoding, pairing=ENCODER_DECODER):
     tokenizer = train_tokenizer(WordConfig(kind="word"), ["one two three four five"])
     torch.manual_seed(3)
     config = TransformerConfig(

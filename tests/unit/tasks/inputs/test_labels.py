@@ -5,7 +5,7 @@ import torch
 
 from heedful.data.sources import Location
 from heedful.errors import DataError
-from heedful.tasks.inputs.labels import collect_labels, first_labels, label_prediction, number_of
+from heedful.tasks.inputs.labels import collect_labels, first_labels, label_index, label_prediction
 
 
 def labelled(*labels):
@@ -34,9 +34,9 @@ def test_what_cannot_be_learned_is_refused(labels, given, message):
 
 
 def test_a_label_has_the_number_of_its_place():
-    assert [number_of(label, ("b", "a"), Location("f", 1)) for label in "ab"] == [1, 0]
+    assert [label_index(label, ("b", "a"), Location("f", 1)) for label in "ab"] == [1, 0]
     with pytest.raises(DataError, match=r"f:3: the label 'goood' .*'good'"):
-        number_of("goood", ("bad", "good"), Location("f", 3))
+        label_index("goood", ("bad", "good"), Location("f", 3))
 
 
 def test_the_answer_is_the_most_probable_label_and_then_the_next():

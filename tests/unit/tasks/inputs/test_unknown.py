@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.tasks.inputs.texts import is_of_unknown_words, joined, unknown_in, unknown_note, unknown_notes
+from heedful.tasks.inputs.texts import (
+    is_of_unknown_words,
+    join_notes,
+    unknown_note,
+    unknown_notes,
+    unknown_notes_by_column,
+)
 from heedful.text.configuration import ByteConfig, CharacterConfig, PreprocessingConfig, WordConfig
 from heedful.text.tokenizer import EncodedTexts
 from heedful.text.training import train_tokenizer
@@ -48,7 +54,7 @@ def test_a_note_of_unknown_words_alone_is_told_from_others(side):
     for texts in (["unicorn"], ["the zebra"], ["zebra"] * 1_200):
         unknown = note(WORDS, *texts, side=side)
         assert is_of_unknown_words(unknown)
-        assert not is_of_unknown_words(joined("cut from 12 to 4 tokens", unknown))
+        assert not is_of_unknown_words(join_notes("cut from 12 to 4 tokens", unknown))
     assert not is_of_unknown_words("the input is empty")
 
 
@@ -83,15 +89,15 @@ def test_a_data_set_is_counted_side_by_side():
         "3 of 7 target words (42.9%) are unknown to this run (the first: 'a'); "
         "the perplexity counts them as <unk>, whatever they are"
     ]
-    assert unknown_notes("source", EncodedTexts.encode(WORDS, ["the cat"])) == []
-    assert unknown_in(WORDS, [{"text": "the cat", "pair": "cat"}, {"text": "the", "pair": "dog sat"}]) == [
-        "1 of 3 pair words (33.3%) is unknown to this run (the first: 'dog')"
-    ]
-    assert unknown_in(WORDS, []) == []
+    assert unknown_notes("source", EncodedTexts.by(WORDS, ["the cat"])) == []
+    assert unknown_notes_by_column(
+        WORDS, [{"text": "the cat", "pair": "cat"}, {"text": "the", "pair": "dog sat"}]
+    ) == ["1 of 3 pair words (33.3%) is unknown to this run (the first: 'dog')"]
+    assert unknown_notes_by_column(WORDS, []) == []
 
 
 @pytest.mark.parametrize(
     "notes, note", [((None, None), None), (("a", None), "a"), ((None, "b"), "b"), (("a", "b"), "a; b")]
 )
 def test_several_notes_are_told_together(notes, note):
-    assert joined(*notes) == note
+    assert join_notes(*notes) == note

@@ -22,9 +22,9 @@ from heedful.objectives.terms import Several
 from heedful.tasks.masked_language_modelling.masking import (
     BUDGET,
     FOLLOWS,
-    STRANGE,
+    UNRELATED,
+    MaskedBatches,
     MaskFiller,
-    Maskings,
     word_beginnings,
 )
 from heedful.tasks.prediction import PredictOptions
@@ -42,8 +42,8 @@ WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
 
 
 def maskings(pairs=False, **options):
-    signs = SentenceSigns.synthetic(LAST) if pairs else None
-    return Maskings(STREAM, 23, Masking(MASK, FIRST, LAST, **options), signs=signs, seed=3)
+    signs = SentenceSigns.made_up(LAST) if pairs else None
+    return MaskedBatches(STREAM, 23, Masking(MASK, FIRST, LAST, **options), signs=signs, seed=3)
 
 
 def originals(batch):
@@ -141,7 +141,7 @@ class Pairs:
 
     tokenizer: Tokenizer
     ids: np.ndarray
-    made: Maskings
+    made: MaskedBatches
     epochs: list[list[tuple[np.ndarray, np.ndarray, int]]]
 
     @property
@@ -179,7 +179,7 @@ def pairs_of(kind, texts, n_epochs=20):
     tokenizer = train_tokenizer(TypeAdapter(TokenizerConfig).validate_python(config), texts * 2)
     ids = np.array([i for text in texts for i in [*tokenizer.encode(text), SPECIALS.end]])
     last = FIRST + len(ids)
-    made = Maskings(ids, longest, Masking(MASK, FIRST, last), signs=SentenceSigns.of(tokenizer), seed=3)
+    made = MaskedBatches(ids, longest, Masking(MASK, FIRST, last), signs=SentenceSigns.of(tokenizer), seed=3)
     made.windows = replace(made.windows, ids=np.arange(FIRST, last))
     return Pairs(tokenizer, ids, made, [list(pairs_in(made, epoch)) for epoch in range(n_epochs)])
 
@@ -231,7 +231,7 @@ def test_what_follows_is_what_stands_there_and_what_does_not_is_of_another_docum
         if follows == FOLLOWS:
             assert second[0] == first[-1] + 1
         else:
-            assert follows == STRANGE
+            assert follows == UNRELATED
             assert pairs.document(second[0]) != pairs.document(first[-1])
 
 
@@ -246,7 +246,7 @@ def test_strangers_come_from_documents_by_their_lengths(pairs):
     lengths = np.diff(np.concatenate([[0], pairs.ends + 1]))
     mean, variance, seen = np.zeros((3, len(lengths)))
     for first, second, follows in pairs.found:
-        if follows == STRANGE:
+        if follows == UNRELATED:
             shares = lengths.astype(float)
             shares[pairs.document(first[-1])] = 0
             shares /= shares.sum()
@@ -262,7 +262,7 @@ def test_strangers_lie_anywhere_in_the_other_documents(pairs):
     bounds = np.concatenate([[0], pairs.ends + 1])
     shares = []
     for first, second, follows in pairs.found:
-        if follows == STRANGE:
+        if follows == UNRELATED:
             begin, end = bounds[pairs.document(first[-1]) :][:2]
             shares.append((second[0] - end) % len(pairs.ids) / (len(pairs.ids) - (end - begin)))
     n = len(shares)
@@ -271,8 +271,8 @@ def test_strangers_lie_anywhere_in_the_other_documents(pairs):
 
 def test_a_window_begins_with_the_next_sentence_and_is_cut_where_any_begins():
     """In `STREAM` every twentieth token ends a sentence: 21, 41, ... begin one, and 7 the text."""
-    signs = SentenceSigns.synthetic(LAST)
-    made = Maskings(STREAM, 73, Masking(MASK, FIRST, LAST), signs=signs, seed=3)
+    signs = SentenceSigns.made_up(LAST)
+    made = MaskedBatches(STREAM, 73, Masking(MASK, FIRST, LAST), signs=signs, seed=3)
     cuts = Counter()
     begins = [FIRST, *range(21, LAST, 20)]
     for epoch in range(400):
@@ -288,7 +288,7 @@ def test_a_window_begins_with_the_next_sentence_and_is_cut_where_any_begins():
 
 def test_where_no_sentence_begins_a_window_stays_and_is_cut_anywhere():
     stream = np.array([i for i in range(FIRST, FIRST + 20 * 9) if i % 20])
-    made = Maskings(stream, 23, Masking(MASK, FIRST, LAST), signs=SentenceSigns.synthetic(LAST), seed=3)
+    made = MaskedBatches(stream, 23, Masking(MASK, FIRST, LAST), signs=SentenceSigns.made_up(LAST), seed=3)
     cuts = set()
     for epoch in range(60):
         windows = Windows(stream, 20, 3).rows(range(8), epoch)
@@ -303,7 +303,7 @@ def test_where_no_sentence_begins_a_window_stays_and_is_cut_anywhere():
 
 def test_a_text_of_one_document_has_its_strangers_from_anywhere_in_it():
     found = pairs_of("word", texts_of_sentences(1)).found
-    strange = {int(second[0]) for _, second, follows in found if follows == STRANGE}
+    strange = {int(second[0]) for _, second, follows in found if follows == UNRELATED}
     assert len(strange) > 9
 
 
@@ -313,7 +313,7 @@ def test_documents_of_one_sentence_follow_each_other():
     for first, second, follows in found.found:
         assert found.ids[first[-1]] == SPECIALS.end
         assert found.before(second[0]) is None
-        assert follows == STRANGE or second[0] == (first[-1] + 1) % len(found.ids)
+        assert follows == UNRELATED or second[0] == (first[-1] + 1) % len(found.ids)
 
 
 # Objectives ------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import torch
 from heedful.data.batch import Batch
 from heedful.models.language_model import LanguageModelConfig, build
 from heedful.nn.experts import MixtureOfExperts
-from heedful.tasks.metrics.loads import counting
+from heedful.tasks.metrics.loads import count_expert_loads
 
 V = 17
 SMALL = {
@@ -42,7 +42,7 @@ def test_loads_are_the_rows_that_experts_are_called_with(experts):
                 expert.register_forward_hook(
                     lambda part, given, out, at=(i + 1, j): called.update({at: len(out)})
                 )
-    with counting(model) as loads:
+    with count_expert_loads(model) as loads:
         assert loads() == []
         plain = [model(inputs) for inputs in BATCHES]
         found = loads()
@@ -65,6 +65,6 @@ def test_loads_are_the_rows_that_experts_are_called_with(experts):
 @torch.no_grad()
 def test_a_model_without_experts_has_no_loads():
     model = build(LanguageModelConfig.model_validate(SMALL), V)
-    with counting(model) as loads:
+    with count_expert_loads(model) as loads:
         model(BATCHES[0])
     assert loads() == []

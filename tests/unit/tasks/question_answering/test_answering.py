@@ -50,7 +50,7 @@ def every_stretch(model, processor, question, passage, windows, longest_answer):
     """Score and text of each stretch of each window, and the class token's score of each window."""
     asked, read = encode_with_spans(processor.text, question), encode_with_spans(processor.text, passage)
     found, nothing = {}, []
-    for a, b in windows.of(len(asked.ids), len(read.ids)):
+    for a, b in windows.bounds(len(asked.ids), len(read.ids)):
         head = [CLS, *asked.ids[: windows.longest_question], SEP]
         ids = [*head, *read.ids[a:b], SEP]
         segments = torch.tensor([0] * len(head) + [1] * (b - a + 1))
@@ -116,7 +116,7 @@ def test_one_output_for_each_input_whatever_is_empty(model, processor):
 @given(st.integers(0, 30), st.integers(0, 60), st.integers(10, 40), st.none() | st.integers(1, 40))
 def test_windows_cover_the_passage_and_fit(n_question, n_passage, longest, stride):
     windows = Windows(longest, 6, stride)
-    found = windows.of(n_question, n_passage)
+    found = windows.bounds(n_question, n_passage)
     assert found
     assert found[0][0] == 0
     assert found[-1][1] == n_passage

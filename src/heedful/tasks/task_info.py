@@ -1,0 +1,76 @@
+"""Facts about tasks that commands need: words for messages, supported options, and columns."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from heedful.tasks.prediction import TaskInput
+from heedful.typing import JsonMapping
+
+OwnData = Literal["data", "text", "table", "folder"]
+"""A form of a user's own data set: two aligned files, text, a table, a folder of images."""
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """Facts about a task that hold for all its recipes.
+
+    Args:
+        unit: plural noun for what a data set contains: "sentences".
+        evaluating: verb for progress messages of an evaluation: "translating".
+        own_data: forms in which a user's own data set can be evaluated.
+        memory_advice: if memory runs out, how to get shorter sequences.
+        options: names of the fields of `PredictOptions` that the task supports.
+        generates: whether it is evaluated on generated text, which depends on the decoding.
+        unlimited_length: whether models may have no maximum length, so that only ``data.filter`` limits rows.
+        windows: whether it is evaluated in windows that may overlap (``--stride``).
+        fitting: progress message while the processor is fitted.
+        encoding: progress message while rows are encoded.
+    """
+
+    unit: str
+    evaluating: str
+    own_data: tuple[OwnData, ...]
+    memory_advice: str
+    options: tuple[str, ...] = ()
+    generates: bool = False
+    unlimited_length: bool = False
+    windows: bool = False
+    fitting: str = "training the tokenizer"
+    encoding: str = "tokenising the data"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a task's rows.
+
+    Args:
+        required: columns that every row must have; ids are stored under the same names.
+        inputs: keys of an input in JSON lines; most tasks have one.
+        optional_inputs: further keys that an input may have.
+        training: required in training rows only; not used in evaluation.
+        extra: columns that only some recipes of the task use.
+        lists: columns that may have a list instead of a text. Lists in other columns are joined with spaces.
+        single: columns with exactly one value; a longer list is an error.
+        images: columns of images; a path in them is opened.
+        input_lists: whether an input in JSON lines may also be a list of words.
+    """
+
+    required: tuple[str, ...]
+    inputs: tuple[str, ...]
+    optional_inputs: tuple[str, ...] = ()
+    training: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+    lists: tuple[str, ...] = ()
+    single: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+    input_lists: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns that rows may have."""
+        return tuple(dict.fromkeys((*self.required, *self.lists, *self.extra)))
+
+    def input_of(self, row: JsonMapping) -> TaskInput:
+        """Return the input of a row, as `Predictor.predict` takes it: one value, or a tuple of several."""
+        keys = (*self.inputs, *(key for key in self.optional_inputs if key in row))
+        return row[keys[0]] if len(keys) == 1 else tuple(row[key] for key in keys)
