@@ -149,7 +149,7 @@ def _copies(queries: Axis, keys: Axis, own: bool) -> Relation:
         return relation  # patches have unique names
     apart = ~np.eye(*relation.shape, dtype=bool) if own else np.ones_like(relation)
     relation |= _labels(queries.tokens)[:, None] == _labels(keys.tokens)
-    spelled = [_labels(_spelled(axis)) for axis in (queries, keys)]
+    spelled = [_labels(_encode_with_spans(axis)) for axis in (queries, keys)]
     alike = (spelled[0][:, None] == spelled[1]) & (spelled[0] != "")[:, None]
     if own:
         words = _words(keys)
@@ -162,7 +162,7 @@ def _words(axis: Axis) -> NDArray[np.int64]:
     return np.array(axis.words or (NO_WORD,) * len(axis.tokens), dtype=np.int64)
 
 
-def _spelled(axis: Axis) -> list[str]:
+def _encode_with_spans(axis: Axis) -> list[str]:
     """Return the word that each token belongs to; empty if there is none."""
     return [axis.surface[word] if 0 <= word < len(axis.surface) else "" for word in _words(axis)]
 

@@ -98,7 +98,7 @@ class Classification(WholeTextTask):
 
     def target_ids(self, row: LocatedRow[Row]) -> list[int]:
         """Return the number of the label."""
-        return [label_index(row.row[LABEL], self.processor.labels, row.where)]
+        return [label_index(row.row[LABEL], self.processor.labels, row.location)]
 
     @property
     def n_target_ids(self) -> int:

@@ -132,7 +132,7 @@ def cut_notes(rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]
     truncated = Tally()
     for row, prediction in zip(rows, predictions, strict=True):
         if prediction.cut:
-            truncated.add(row.where)
+            truncated.add(row.location)
     return [truncated.line("truncated", "longer than the model reads")] if truncated.count else []
 
 

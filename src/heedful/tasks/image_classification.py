@@ -208,13 +208,13 @@ class ImageClassification(Task):
         processor = self.processor
         for row in rows:
             report.rows += 1
-            label = label_index(row.row[LABEL], processor.labels, row.where)
+            label = label_index(row.row[LABEL], processor.labels, row.location)
             try:
                 pixels: Any = processor.reader.pixels(row.row[IMAGE]).reshape(-1)
             except DataError as error:
                 if not self.drops_unreadable:
                     raise DataError(f"{error} ({DROP_HINT})") from None
-                report.drop("unreadable", row.where)
+                report.drop("unreadable", row.location)
                 continue
             report.kept += 1
             report.classes[row.row[LABEL]] += 1
@@ -305,7 +305,7 @@ class ImageClassification(Task):
         questions = Questions.of_class(model, self.processor.labels, batch, label)
         return ModelInput(batch, {INPUT: patches_axis(config.grid, before, pixels)}, answer, questions)
 
-    def source_from(self, files: Sequence[Path]) -> FolderSource | OwnTable:
+    def source_from(self, files: Sequence[Path]) -> FolderSource | UserTable:
         """Return a folder with one subfolder for each class, or a table with paths and labels."""
         if len(files) != 1:
             raise RequestError(

@@ -154,7 +154,7 @@ class MultilabelClassification(Classification):
     def target_ids(self, row: LocatedRow[Row]) -> list[int]:
         """Return a 0 or 1 for each label."""
         labels = self.processor.labels
-        indices = {label_index(label, labels, row.where) for label in self._labels(row)}
+        indices = {label_index(label, labels, row.location) for label in self._labels(row)}
         return [int(i in indices) for i in range(len(labels))]
 
     @property

@@ -101,9 +101,9 @@ def parse_target(row: LocatedRow[Row]) -> float:
             raise ValueError(text)
         target = float(text)
     except ValueError:
-        raise DataError(f"{row.where}: the label {text!r} is not a number; correct it") from None
+        raise DataError(f"{row.location}: expected a number as label, got {text!r}") from None
     if not math.isfinite(target):
-        raise DataError(f"{row.where}: the label {text!r} is not a finite number; leave the row out")
+        raise DataError(f"{row.location}: the label {text!r} is not a finite number; leave the row out")
     return target
 
 

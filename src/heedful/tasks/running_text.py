@@ -16,7 +16,7 @@ from heedful.recipes import schema
 from heedful.tasks.base import Log, Rows, Task
 from heedful.tasks.inputs.processor import TextProcessor
 from heedful.tasks.pretrained import fill_vectors, load_or_train_tokenizer
-from heedful.text.parts import cut, encode_long
+from heedful.text.parts import encode_long, split_text
 
 
 class Tokenization(schema.Tokenization):
@@ -52,7 +52,7 @@ class RunningTextTask(Task):
 
     def make_processor(self, rows: Rows) -> TextProcessor:
         """Train a tokenizer on all documents, long ones in pieces, or load that of the run to start from."""
-        pieces = (piece for row in rows() for piece in cut(row.row[TEXT]))
+        pieces = (piece for row in rows() for piece in split_text(row.row[TEXT]))
         return TextProcessor(load_or_train_tokenizer(self.recipe, self.recipe.tokenizer, TEXT, pieces))
 
     def new_report(self) -> DataReport:

@@ -237,11 +237,11 @@ class Tagging(TextTask):
             pairs = [words_and_tags(row) for row in block]
             ids = word_ids_of_all(self.processor.text, [words for words, _ in pairs])
             for row, (_, tags), words in zip(block, pairs, ids, strict=True):
-                tag_ids = [label_index(tag, labels, row.where, "tag") + 1 for tag in tags]
+                tag_ids = [label_index(tag, labels, row.location, "tag") + 1 for tag in tags]
                 marks = (
                     [tag_id, *[0] * (len(word) - 1)] for tag_id, word in zip(tag_ids, words, strict=True)
                 )
-                yield LocatedRow({WORDS: list(chain(*words)), TAGS: list(chain(*marks))}, row.where)
+                yield LocatedRow({WORDS: list(chain(*words)), TAGS: list(chain(*marks))}, row.location)
 
     def limits(self) -> Sequence[WordLimit]:
         """Return the limit of words; long rows are read in stretches."""
@@ -413,7 +413,7 @@ class Tagging(TextTask):
             }
 
     def _unknown_tags(self, rows: Sequence[LocatedRow[Row]]) -> UnknownLabels:
-        located_tags = ((tag, row.where) for row in rows for tag in words_and_tags(row)[1])
+        located_tags = ((tag, row.location) for row in rows for tag in words_and_tags(row)[1])
         return UnknownLabels.among(located_tags, self.processor.labels, "tag")
 
 

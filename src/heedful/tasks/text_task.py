@@ -317,7 +317,7 @@ class WholeTextTask(TextTask):
     def encode_rows(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
         """Yield the ids of the texts, and those of the target."""
         for row, ids in encode_columns(dict.fromkeys(self.text_columns, self.processor.text), rows):
-            yield LocatedRow({**ids, LABEL: self.target_ids(row)}, row.where)
+            yield LocatedRow({**ids, LABEL: self.target_ids(row)}, row.location)
 
     @abstractmethod
     def target_ids(self, row: LocatedRow[Row]) -> list[int]:

@@ -465,8 +465,8 @@ class Translation(Seq2SeqTask):
 
     def likelihood(self, model: Model, rows: Sequence[LocatedRow[Row]]) -> tuple[list[Score], list[str]]:
         """Return the perplexity of the references given their sources, expert loads, and notes."""
-        sources = EncodedTexts.by(self.processor.source, [row.row[SOURCE] for row in rows])
-        references = EncodedTexts.by(self.processor.target, [row.row[TARGET] for row in rows])
+        sources = EncodedTexts.encode(self.processor.source, [row.row[SOURCE] for row in rows])
+        references = EncodedTexts.encode(self.processor.target, [row.row[TARGET] for row in rows])
 
         def get_sources(indices: Sequence[int]) -> list[list[int]]:
             return [sources.ids[i][: self.recipe.max_source] for i in indices]

@@ -339,7 +339,7 @@ def test_images_without_a_path_are_one_where_they_are_alike():
         LocatedRow({"image": LazyImage.of(image), "caption": str(n)}, Location("t", n))
         for n, image in enumerate(given, 1)
     ]
-    found = [(row.row["caption"], row.where.line) for row in group_by_image(rows)]
+    found = [(row.row["caption"], row.location.line) for row in group_by_image(rows)]
     assert found == [(["1", "4"], 1), (["2"], 2), (["3", "5"], 3), (["6", "8"], 6), (["7"], 7)]
 
 

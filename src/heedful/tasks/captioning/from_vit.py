@@ -83,7 +83,7 @@ def model_section(section: Tree) -> Tree:
         if mixer.visible.kind != "all":
             raise ValueError("attends to windows of patches, but the encoder of a captioner attends to all")
     if config.positions.kind != "learned":
-        raise ValueError("has no table of positions, and a captioner's encoder has one")
+        raise ValueError("has no learned positions, but the encoder of a captioner requires them")
     sections = {key: setting for key, setting in section.value.items() if key in SETTINGS}
     return Tree({**sections, "kind": Tree("captioner", section.mark)}, section.mark)
 

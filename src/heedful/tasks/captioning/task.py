@@ -232,12 +232,12 @@ class Captioning(Seq2SeqTask):
             except DataError as error:
                 if not self.drops_unreadable:
                     # An image without a name of its own is called by its row.
-                    where = "" if str(image) == str(row.where) else f"{row.where}: "
+                    where = "" if str(image) == str(row.location) else f"{row.location}: "
                     raise DataError(f"{where}{error} ({DROP_HINT})") from None
                 report.rows += 1
                 report.drop("unreadable", row.location)
                 continue
-            yield LocatedRow({IMAGE: pixels, **ids}, row.where)
+            yield LocatedRow({IMAGE: pixels, **ids}, row.location)
 
     def n_ids(self) -> Mapping[str, int]:
         """A byte for each number of an image."""
@@ -312,7 +312,7 @@ class Captioning(Seq2SeqTask):
         check_language(self.recipe.evaluation.language)
         report = DataReport()
         filter = Filter(empty=self.recipe.data.filter.empty)
-        rows_with_captions: list[Any] = list(keep(images, filter, report, beside=(IMAGE,)))
+        rows_with_captions: list[Any] = list(keep(images, filter, report, unchecked_columns=(IMAGE,)))
         return rows_with_captions, report.dropped
 
     @property
@@ -334,7 +334,7 @@ class Captioning(Seq2SeqTask):
             exact_match(texts, references, lowercase=lowercase),
         ]
         images = [row.row[IMAGE] for row in rows for _ in row.row[CAPTION]]
-        captions = EncodedTexts.by(
+        captions = EncodedTexts.encode(
             self.processor.caption, [text for row_captions in references for text in row_captions]
         )
         likelihoods = self._likelihood(model, images, captions)

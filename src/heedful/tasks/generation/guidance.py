@@ -92,7 +92,7 @@ def encode_linked(
         encoded = list(tokenizers.encode(block))
         words = {column: [blank_words(row.row[column]) for row in block] for column in COLUMNS}
         words_of_ids = {
-            column: word_places(
+            column: word_indices_of_ids(
                 getattr(tokenizers, column), words[column], [row.row[column] for row in encoded]
             )
             for column in COLUMNS

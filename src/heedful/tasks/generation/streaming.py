@@ -46,7 +46,7 @@ class Detokenizer:
 
     def text(self, ids: Sequence[int]) -> str:
         """Return the whole text. Bytes that are not UTF-8 become U+FFFD."""
-        utf8 = b"".join(self.tokenizer.spelled(ids, begun=self.begun))
+        utf8 = b"".join(self.tokenizer.token_bytes(ids, is_continuation=self.begun))
         return self.undo(utf8.decode("utf-8", "replace"))
 
     def prediction(self, hypothesis: Hypothesis) -> Prediction:
@@ -84,7 +84,7 @@ class IncrementalText:
         """Add the next token (`heedful.decoding.protocol.OnToken`)."""
         if sentence:
             raise ValueError("only one answer can be streamed at a time")
-        (utf8,) = self.detokenizer.tokenizer.spelled([token], begun=self._begun)
+        (utf8,) = self.detokenizer.tokenizer.token_bytes([token], is_continuation=self._begun)
         self._begun = True
         self._add(self._decoder.decode(utf8))
         if self._size < self._due:

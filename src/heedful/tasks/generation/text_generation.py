@@ -58,7 +58,7 @@ class TextGenerator(Streaming):
         self.device = next(model.parameters()).device
         preprocessing = tokenizer.preprocessing
         self.detokenizer = Detokenizer(
-            tokenizer, preprocessing.undo, preprocessing.certain, is_local=preprocessing.moses is None
+            tokenizer, preprocessing.undo, preprocessing.stable_prefix, is_local=preprocessing.moses is None
         )
         self.width = n_hypotheses(decoding)
 
@@ -87,7 +87,7 @@ class TextGenerator(Streaming):
                 generator.step,
                 end=specials.end,
                 max_lengths=[self._max_length(n) for n in lengths],
-                forbidden=specials.never_written,
+                forbidden=specials.never_generated,
                 source_lengths=None if encoder_input is None else encoder_input.layout.lengths,
                 ordinals=ordinals,
                 on_token=on_token,

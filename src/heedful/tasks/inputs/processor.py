@@ -130,4 +130,4 @@ class Tokenizers(TaskProcessor):
     def encode(self, rows: Iterable[LocatedRow[Row]]) -> Iterator[Encoded]:
         """Yield the ids of both columns of each row, in order."""
         for row, ids in encode_columns({SOURCE: self.source, TARGET: self.target}, rows):
-            yield LocatedRow(ids, row.where)
+            yield LocatedRow(ids, row.location)

@@ -143,7 +143,7 @@ class TemplateLimit:
             return None
         return f"{self._columns_text} has {n_tokens} tokens, more than {self._limit_text}"
 
-    def cut(self, row: EncodedRow) -> EncodedRow:
+    def truncate(self, row: EncodedRow) -> EncodedRow:
         """Return the row with truncated texts; see `truncate`."""
         texts: Any = truncate([row[column] for column in self.columns], self.longest, self.template)
         return {**row, **dict(zip(self.columns, texts, strict=True))}

@@ -65,7 +65,7 @@ class WordLimit:
             return None
         return f"a word has {longest} tokens, more than {self.most} ({self.key})"
 
-    def cut(self, row: EncodedRow) -> EncodedRow:
+    def truncate(self, row: EncodedRow) -> EncodedRow:
         """Return the row with the first tokens of each word."""
         kept_indices = np.flatnonzero(self._offsets(row) < self.most).tolist()
         return {**row, **{column: [row[column][i] for i in kept_indices] for column in (WORDS, TAGS)}}

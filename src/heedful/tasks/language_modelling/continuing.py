@@ -55,7 +55,9 @@ class Stops:
         if not self.texts or not ids:
             return False
         max_tokens = self.max_tokens
-        utf8 = b"".join(self.tokenizer.spelled(ids[-max_tokens:], begun=begun or len(ids) > max_tokens))
+        utf8 = b"".join(
+            self.tokenizer.token_bytes(ids[-max_tokens:], is_continuation=begun or len(ids) > max_tokens)
+        )
         return any(text.encode() in utf8 for text in self.texts)
 
     def before(self, text: str) -> str:
@@ -291,12 +293,12 @@ class Completer(Streaming):
     def _checked_prefix(self, prefix: str) -> str:
         """Return the prefix, after checking that it leaves room for a prompt."""
         if not isinstance(prefix, str) or not is_unicode(prefix):
-            raise RequestError(f"prefix: a text is wanted, not {prefix!r}")
+            raise RequestError(f"prefix: expected a text, got {prefix!r}")
         n_tokens = sum(map(len, encode_long(self.tokenizer, prefix)))
         if n_tokens >= self.context:
             raise RequestError(
-                f"prefix: has {n_tokens:,} tokens, and the model reads {self.context:,} at once, "
-                "those of the prompt among them: make it shorter"
+                f"prefix: must leave room for a prompt within the context of {self.context:,} tokens, got "
+                f"{n_tokens:,} tokens; shorten it"
             )
         return prefix
 

@@ -302,7 +302,7 @@ class LanguageModelling(RunningTextTask):
         scores += loads()
         ends = np.flatnonzero(ids == self.processor.text.specials.end)
         notes = counted_notes(self.processor.text, "", report.columns[TEXT], predicted=True)
-        locations = [str(row.where) for row in documents]
+        locations = [str(row.location) for row in documents]
         return Evaluation(split, scores, notes=notes, records=lambda: _documents(locations, ends, log_probs))
 
 
@@ -359,4 +359,4 @@ def _length(span: Span) -> int:
 
 def _batch(ids: np.ndarray, group: Sequence[Span]) -> Batch:
     starts = np.array([span.begin - 1 for span in group], dtype=np.int64)
-    return Batch.windows(ring(ids, starts, _length(group[0]) + 1))
+    return Batch.windows(circular_sections(ids, starts, _length(group[0]) + 1))

@@ -114,13 +114,16 @@ class MaskedBatches:
         length, size = self.windows.length, len(self.windows.ids)
         if self.sentences is None:
             return [self._stretch(start, length)], FOLLOWS
-        offset = self.sentences.forward(start)
+        offset = self.sentences.distance_to_next(start)
         start = (start + offset) % size if offset < length else start
-        cuts = self.sentences.inside(start, length)
+        cuts = self.sentences.starts_within(start, length)
         cut = int(cuts[draw.below(len(cuts))]) if len(cuts) else 1 + draw.below(length - 1)
         second_start, pair_class = (start + cut) % size, FOLLOWS
         if draw.floats(1)[0] >= 0.5:
-            second_start, pair_class = self.sentences.elsewhere((second_start - 1) % size, draw), UNRELATED
+            second_start, pair_class = (
+                self.sentences.draw_from_other_document((second_start - 1) % size, draw),
+                UNRELATED,
+            )
         return [self._stretch(start, cut), self._stretch(second_start, length - cut)], pair_class
 
     def _stretch(self, start: int, length: int) -> NDArray[np.int64]:

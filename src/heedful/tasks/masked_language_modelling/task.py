@@ -223,7 +223,7 @@ class MaskedLanguageModelling(RunningTextTask):
         recipe, draw = self.recipe, np.random.default_rng(0)
         ids = draw.integers(len(SPECIALS), sizes[0], n * recipe.model.max_length)
         masking = _build_masking(recipe, sizes[0], draw.random(sizes[0]) < 0.7)
-        signs = SentenceSigns.made_up(sizes[0]) if recipe.task.next_sentence else None
+        signs = SentenceSigns.synthetic(sizes[0]) if recipe.task.next_sentence else None
         batches = MaskedBatches(ids, recipe.model.max_length, masking, signs=signs, seed=0)
         return batches(range(n), 0)
 

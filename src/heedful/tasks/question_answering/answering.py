@@ -155,7 +155,7 @@ class Answerer:
     def predict(self, inputs: Sequence[TaskInput]) -> list[Prediction]:
         """Answer the questions: pairs of a question and a passage."""
         texts = [as_texts(task_input) for task_input in inputs]
-        tokens = [[spelled(self.tokenizer, text) for text in pair] for pair in texts]
+        tokens = [[encode_with_spans(self.tokenizer, text) for text in pair] for pair in texts]
         windows = [window for i, pair in enumerate(tokens) for window in self._windows(i, *pair)]
         candidates: list[list[_Candidate]] = [[] for _ in inputs]
         null_scores: list[list[float]] = [[] for _ in inputs]
@@ -178,7 +178,7 @@ class Answerer:
         answers = [self._answer(*parts) for parts in zip(texts, candidates, null_scores, notes, strict=True)]
         return [replace(answer, cut=cut) for answer, cut in zip(answers, cuts, strict=True)]
 
-    def _windows(self, input_index: int, question: Spelled, passage: Spelled) -> Iterator[_Window]:
+    def _windows(self, input_index: int, question: IdsWithSpans, passage: IdsWithSpans) -> Iterator[_Window]:
         question_ids = question.ids
         for a, b in self.windows.bounds(len(question_ids), len(passage.ids)):
             truncated = question_ids[: self.windows.longest_question]

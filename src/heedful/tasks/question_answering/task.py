@@ -324,7 +324,10 @@ class QuestionAnswering(TextTask):
         options.refuse_target(self.recipe.task.kind, "answers are spans of the passage")
         question, passage = self.texts_in(task_input)
         tokenizer, windows = self.processor.text, self.recipe.passage_windows
-        question_ids, passage_tokens = spelled(tokenizer, question).ids, spelled(tokenizer, passage)
+        question_ids, passage_tokens = (
+            encode_with_spans(tokenizer, question).ids,
+            encode_with_spans(tokenizer, passage),
+        )
         refuse_empty(passage_tokens.ids)
         n_windows = len(windows.bounds(len(question_ids), len(passage_tokens.ids)))
         if n_windows > 1:
@@ -388,7 +391,7 @@ def _fits_a_window(windows: Windows, row: EncodedRow) -> bool:
 
 
 def _encode(tokenizer: Tokenizer, row: LocatedRow[Row], span: Span | None) -> Encoded:
-    question, passage = (spelled(tokenizer, row.row[column]) for column in (QUESTION, PASSAGE))
+    question, passage = (encode_with_spans(tokenizer, row.row[column]) for column in (QUESTION, PASSAGE))
     marks = [0] * len(passage.ids)
     if span is not None and (answer_tokens := passage.covering(span)) is not None:
         first, last = answer_tokens

@@ -89,7 +89,7 @@ def test_a_data_set_is_counted_side_by_side():
         "3 of 7 target words (42.9%) are unknown to this run (the first: 'a'); "
         "the perplexity counts them as <unk>, whatever they are"
     ]
-    assert unknown_notes("source", EncodedTexts.by(WORDS, ["the cat"])) == []
+    assert unknown_notes("source", EncodedTexts.encode(WORDS, ["the cat"])) == []
     assert unknown_notes_by_column(
         WORDS, [{"text": "the cat", "pair": "cat"}, {"text": "the", "pair": "dog sat"}]
     ) == ["1 of 3 pair words (33.3%) is unknown to this run (the first: 'dog')"]
