@@ -79,7 +79,7 @@ def _train(folder: Path, language: "Language", quick: bool, device: str) -> "Beg
         device=device,
         callbacks=lambda made: [JsonLines(made.metrics, recipe.training.log_every), Progress()],
     )
-    if trained.result.stopped == "signal":
+    if trained.result.stop_reason == "signal":
         log("stopped; run the same command again to resume")
         raise typer.Exit(130)
     return start

@@ -92,7 +92,7 @@ def train_into(
             *([TensorBoard(made.tensorboard, recipe.training.log_every)] if tensorboard else []),
         ],
     )
-    was_stopped = trained.result.stopped == "signal"
+    was_stopped = trained.result.stop_reason == "signal"
     try:
         if trained.is_first and as_json:
             json_result(_result_record(folder, recipe.training.metric, trained.result))
@@ -112,7 +112,7 @@ def _result_record(folder: Path, metric: str, outcome: "TrainingResult") -> Json
     return {
         "version": 1,
         "run": str(folder),
-        "stopped": outcome.stopped,
+        "stopped": outcome.stop_reason,
         "updates": state.update,
         "epochs": state.epoch,
         "seconds": round(state.seconds, 1),
@@ -124,7 +124,7 @@ def _result_record(folder: Path, metric: str, outcome: "TrainingResult") -> Json
 
 def _log(folder: Path, settings: "TrainingConfig", outcome: "TrainingResult") -> None:
     """Log the result of a training and follow-up commands."""
-    state, stopped = outcome.state, outcome.stopped
+    state, stopped = outcome.state, outcome.stop_reason
     best = state.best[0] if state.best else None
     log(
         nothing_to_do(settings, outcome)
@@ -146,7 +146,7 @@ def nothing_to_do(settings: "TrainingConfig", outcome: "TrainingResult") -> str 
         "epochs": (f"{state.epoch:,} epochs", state.epoch, "max_epochs"),
         "minutes": (f"{state.seconds / 60:.1f} minutes", state.seconds / 60, "max_minutes"),
         "patience": (f"{state.bad_validations} validations without improvement", 0, "patience"),
-    }.get(outcome.stopped)
+    }.get(outcome.stop_reason)
     if reached is None or not outcome.resumed_at or state.update > outcome.resumed_at:
         return None
     words, number, key = reached

@@ -161,7 +161,7 @@ def finished_result(folder: RunFolder, recipe: Recipe) -> TrainingResult | None:
             return None
     except (DamagedError, RequestError):
         return None  # it is mended, or refused, as it is resumed
-    last, _ = checkpoints.latest_good(folder.path)
+    last, _ = checkpoints.latest_intact(folder.path)
     if last is None or last.state.update != card.get("updates") or card.get("stopped") == "signal":
         return None
     stopped = reached_limit(last.state, recipe.training)

@@ -237,7 +237,7 @@ def _refuse_damaged_checkpoints(folder: RunFolder) -> None:
     Raises:
         DamagedError: the newest is damaged.
     """
-    good, damaged = checkpoints.latest_good(folder.path)
+    good, damaged = checkpoints.latest_intact(folder.path)
     if damaged and good is not None:
         raise DamagedError(f"{damaged[0]}; `heedful train {folder.path} --resume` goes on from {good.path}")
     if damaged:

@@ -151,7 +151,7 @@ def time_updates(
         def work() -> None:
             rows = next(order)
             update_weights(
-                module, optimizer, data, settings, rows.tolist(), epoch=0, update=1, rate=RATE, run=Path(run)
+                module, optimizer, data, settings, rows.tolist(), epoch=0, update=1, lr=RATE, run=Path(run)
             )
             tokens.append(_target_tokens(data.lengths[rows]))
 

@@ -28,7 +28,7 @@ from heedful.tasks.registry import task_for
 from heedful.training import checkpoints, distribution
 from heedful.training.callbacks import Callback
 from heedful.training.checkpoints import average, final_weights
-from heedful.training.distribution import launched, with_threads
+from heedful.training.distribution import start_processes, with_threads
 from heedful.training.fast_paths import choose_compile, choose_precision, choose_processes
 from heedful.training.loop import Training, TrainingResult
 from heedful.training.model_with_loss import ModelWithLoss
@@ -127,7 +127,7 @@ def _set_up(
     n_processes = choose_processes(recipe.training, module.model, _n_tokens(recipe, data), place)
     recipe = with_fixed_processes(folder, recipe, n_processes)
     n_threads = torch.get_num_threads()
-    stack.enter_context(launched(n_processes, folder.path, recipe.training.threads))
+    stack.enter_context(start_processes(n_processes, folder.path, recipe.training.threads))
     choose_fast_path(recipe, module, data, place, log)
     if not resume:
         n_parts = distribution.world() * recipe.training.accumulate
@@ -144,7 +144,7 @@ def _keep_the_better(training: Training, result: TrainingResult, log: Log) -> No
     An average helps a training that has settled, and harms one that still learns.
     """
     settings, model = training.settings, training.module.model
-    if settings.average < 2 or not result.state.best or result.stopped == "signal":
+    if settings.average < 2 or not result.state.best or result.stop_reason == "signal":
         return
     assert training.validate is not None
     model.eval()
@@ -268,7 +268,7 @@ def finish(folder: RunFolder, recipe: Recipe, model: nn.Module, result: Training
     """Write the weights that predictions use, then the card that makes the folder a run."""
     facts = {
         "updates": result.state.update,
-        "stopped": result.stopped,
+        "stopped": result.stop_reason,
         "seconds": round(result.state.seconds, 3),
     }
     seal(folder, recipe, model, facts)
