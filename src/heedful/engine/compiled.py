@@ -180,7 +180,7 @@ class CompiledModel:
     @torch.inference_mode()
     def extend(self, tokens: Tokens, state: Hypotheses) -> tuple[Float[Tensor, "T d"], Hypotheses]:
         """Append tokens to every hypothesis; ``tokens.layout`` must come from `Hypotheses.next_layout`."""
-        layout, longest = tokens.layout, tokens.layout.through.max_length
+        layout, longest = tokens.layout, tokens.layout.with_past.max_length
         state.reserve(longest)
         sequences, positions = (x.numpy().astype(np.int32) for x in (layout.sequence, layout.positions))
         state.ancestors[sequences, positions] = state.places[sequences]

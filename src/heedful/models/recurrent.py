@@ -3,7 +3,7 @@
 | preset | from | description | parameters |
 |---|---|---|---|
 | rnn-tiny | – | RNNsearch in miniature | 443,904 + 129 V |
-| rnnsearch | Bahdanau et al. 2014 | bidirectional GRU, additive, maxout | 28,212,000 + 1,741 V |
+| rnnsearch | Bahdanau et al. 2015 | bidirectional GRU, additive, maxout | 28,212,000 + 1,741 V |
 | rnnencdec | Cho et al. 2014 (Bahdanau's sizes) | one fixed context at each step | 16,348,000 + 1,741 V |
 | seq2seq | Sutskever et al. 2014 | 4 layers of LSTM, source reversed | 64,032,000 + 3,001 V |
 | luong | Luong et al. 2015 | the same with general score, input feeding | 71,033,000 + 3,001 V |

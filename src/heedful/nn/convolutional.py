@@ -127,10 +127,10 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: Float[Tensor, "B d_in H W"]) -> Float[Tensor, "B d_out rows columns"]:
         """Apply the block."""
-        first, *rest = zip(self.norms, self.convolutions, strict=True)
-        norm, convolution = first
+        first_layer, *later_layers = zip(self.norms, self.convolutions, strict=True)
+        norm, convolution = first_layer
         activated = functional.relu(norm(x))
         y = convolution(activated)
-        for norm, convolution in rest:
+        for norm, convolution in later_layers:
             y = convolution(functional.relu(norm(y)))
         return self.output(y + (x if self.shortcut is None else self.shortcut(activated)))

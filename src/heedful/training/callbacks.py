@@ -351,8 +351,8 @@ class LossNotice:
             self.first_losses[0]
         ):
             self.log(
-                f"warning: training diverged: the loss ended at {last_mean:,.4g} and began at {initial_loss:,.4g}; "
-                "lower schedule.peak, raise schedule.warmup or set training.clip_norm"
+                f"warning: training diverged: the loss ended at {last_mean:,.4g} and began at "
+                f"{initial_loss:,.4g}; lower schedule.peak, raise schedule.warmup or set training.clip_norm"
             )
 
 

@@ -419,5 +419,5 @@ def select_checkpoints(run: Path, settings: TrainingConfig) -> list[Path]:
 
 
 def final_weights(run: Path, settings: TrainingConfig) -> Weights:
-    """Return the weights of the checkpoints selected by `select_checkpoints`, averaged if there are several."""
+    """Return the weights of `select_checkpoints`, averaged if there are several checkpoints."""
     return average([path / "model.safetensors" for path in select_checkpoints(run, settings)])

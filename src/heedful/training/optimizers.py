@@ -119,7 +119,7 @@ def build_optimizer(
         config: the optimizer and its settings.
         model: the model to train.
         shares: factors of the learning rate, for parameters whose factor is not 1.
-        frozen: parameters that are trained only after some updates. They get their own parameter groups, since
+        frozen: parameters that are trained only after some updates. They get their own parameter groups, as
             torch's fused SGD needs the momenta of all parameters of a group, or of none.
 
     Raises:

@@ -101,7 +101,7 @@ def run(decoder, x, source):
 
 
 def gru(cell, x, c, matrix, s):
-    """Bahdanau et al. 2014, A.1.1 and A.2.2, with Cho's sense of z."""
+    """Bahdanau et al. 2015, A.1.1 and A.2.2, with Cho's sense of z."""
     w = cell.input.weight.split(D_H)
     b = cell.input.bias.split(D_H)
     u_r, u_z = cell.recurrent.weight.split(D_H)
