@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from heedful.data.corpora.phrasebook import Language
     from heedful.explain.alignment import Attention, Weights
     from heedful.explain.error_rates import Rated
-    from heedful.runs.demo import Beginning, Comparison
+    from heedful.runs.demo import Comparison, RunState
     from heedful.runs.run import Run
     from heedful.tasks.prediction import Prediction
 
@@ -56,13 +56,13 @@ def demo(
     _show_next(folder, comparison)
 
 
-def _train(folder: Path, language: "Language", quick: bool, device: str) -> "Beginning":
+def _train(folder: Path, language: "Language", quick: bool, device: str) -> "RunState":
     """Train or resume the demo run unless it is finished; return the state it was in."""
     from heedful.runs import demo as work
     from heedful.training.callbacks import JsonLines, Progress
 
     recipe = work.recipe_of(language, quick)
-    start = work.beginning(folder, recipe)
+    start = work.state_of(folder, recipe)
     if start == "finished":
         log(f"{folder}: already trained; reusing it")
         return start
@@ -198,7 +198,7 @@ def _plain(
     folder: Path,
     language: "Language",
     quick: bool,
-    start: "Beginning",
+    start: "RunState",
     comparison: "Comparison",
     example: _AlignedExample,
 ) -> JsonObject:

@@ -90,20 +90,20 @@ class Comparison:
         """Return the names of the metrics of all runs, in the order of their first appearance."""
         return list(dict.fromkeys(name for run in self.runs for v in run.curve for name in v.metrics))
 
-    def shared_metric(self, wanted: str | None = None) -> str:
-        """Return the metric to plot: ``wanted``, or the one that selects the first run's best checkpoint.
+    def shared_metric(self, metric: str | None = None) -> str:
+        """Return the metric to plot: ``metric``, or the one that selects the first run's best checkpoint.
 
         Raises:
             RequestError: no run has it.
         """
-        known = self.metrics()
-        if wanted is None and self.runs[0].metric not in known:
-            wanted = "loss"
-        name = wanted or self.runs[0].metric
-        if name not in known:
+        metrics = self.metrics()
+        if metric is None and self.runs[0].metric not in metrics:
+            metric = "loss"
+        name = metric or self.runs[0].metric
+        if name not in metrics:
             raise RequestError(
-                f"no run measured {name!r}{nearest(name, known)}"
-                + (f"; there are: {', '.join(known)}" if known else ": nothing is validated yet")
+                f"no run measured {name!r}{nearest(name, metrics)}"
+                + (f"; there are: {', '.join(metrics)}" if metrics else ": nothing is validated yet")
             )
         return name
 
@@ -142,8 +142,10 @@ def compare(paths: Sequence[Path]) -> Comparison:
         raise RequestError(f"{twice[0]}: is there twice")
     runs = [_trained_run(path, name) for path, name in zip(paths, _names(resolved), strict=True)]
     keys = dict.fromkeys(key for run in runs for key in run.settings)
-    values = {key: [run.settings.get(key, ABSENT) for run in runs] for key in keys}
-    different = {key: own for key, own in values.items() if any(value != own[0] for value in own)}
+    values_by_key = {key: [run.settings.get(key, ABSENT) for run in runs] for key in keys}
+    different = {
+        key: values for key, values in values_by_key.items() if any(value != values[0] for value in values)
+    }
     # Settings that only one kind of model has come last.
     order = sorted(different, key=lambda key: ABSENT in different[key])
     return Comparison(runs, {key: different[key] for key in order}, _notes(runs))
@@ -163,22 +165,22 @@ def _trained_run(path: Path, name: str) -> TrainedRun:
     folder = RunFolder(path)
     settings = flattened({key: value for key, value in saved_tree(path).data.items() if key not in OUTSIDE})
     curve: list[Validation] = []
-    best, updates, seconds, ended = None, 0, 0.0, None
+    best, updates, seconds, stop_reason = None, 0, 0.0, None
     for event in _events(folder.metrics):
         updates = event["update"]
         seconds = event.get("elapsed", seconds)
-        ended = event["reason"] if event["event"] == "stopped" else None
+        stop_reason = event["reason"] if event["event"] == "stopped" else None
         if event["event"] == "validated":
             if event["best"]:
                 best = len(curve)
-            known = {key: value for key, value in event["metrics"].items() if value is not None}
-            curve.append(Validation(updates, seconds, known))
+            metrics = {key: value for key, value in event["metrics"].items() if value is not None}
+            curve.append(Validation(updates, seconds, metrics))
     return TrainedRun(
         name,
         settings["task.kind"],
         updates,
         seconds,
-        ended,
+        stop_reason,
         settings.get("training.metric", "loss"),
         best,
         curve,
@@ -192,20 +194,20 @@ def _events(path: Path) -> list[JsonObject]:
     if not path.is_file():
         return []
     try:
-        *whole, _ = read_text(path).split("\n")
-        return [parse_json(line) for line in whole]
+        *lines, _ = read_text(path).split("\n")
+        return [parse_json(line) for line in lines]
     except ValueError as error:
         raise DamagedError(f"{path}: damaged ({error})") from error
 
 
-def flattened(tree: JsonMapping, before: str = "") -> JsonObject:
+def flattened(tree: JsonMapping, prefix: str = "") -> JsonObject:
     """Return ``{"a.b": 1}`` for ``{"a": {"b": 1}}``; lists are values."""
     flat: JsonObject = {}
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
-            flat |= flattened(value, f"{before}{key}.")
+            flat |= flattened(value, f"{prefix}{key}.")
         else:
-            flat[f"{before}{key}"] = value
+            flat[f"{prefix}{key}"] = value
     return flat
 
 

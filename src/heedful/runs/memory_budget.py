@@ -75,14 +75,14 @@ def require_room(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> 
     except ValueError as error:
         raise RequestError(f"model: {error}") from None
     freeze(recipe, model)
-    needed, there = least_memory(recipe, model), machine_memory()
+    needed, available = least_memory(recipe, model), machine_memory()
     if device.type == "cuda":
-        there = torch.cuda.get_device_properties(device).total_memory
-    if there is not None and needed > there:
-        whose = "this machine" if device.type == "cpu" else "the GPU"
+        available = torch.cuda.get_device_properties(device).total_memory
+    if available is not None and needed > available:
+        owner = "this machine" if device.type == "cpu" else "the GPU"
         raise RequestError(
             f"{TOO_LARGE}: its weights, their gradients and the optimizer's state take at least "
-            f"{gibibytes(needed)}, and {whose} has {gibibytes(there)}; {WAY_OUT}"
+            f"{gibibytes(needed)}, and {owner} has {gibibytes(available)}; {WAY_OUT}"
         )
     return model
 
@@ -98,7 +98,7 @@ def least_memory(recipe: Recipe, model: nn.Module) -> int:
     )
 
 
-def too_wide(recipe: Recipe, longest: Longest | None, held: str) -> str:
+def too_wide(recipe: Recipe, longest: Longest | None, content: str) -> str:
     """Return the error message for a micro-batch that does not fit in memory.
 
     The longest row is named first if it is longer than an update.
@@ -106,29 +106,33 @@ def too_wide(recipe: Recipe, longest: Longest | None, held: str) -> str:
     Args:
         recipe: the recipe.
         longest: the longest training row, if known.
-        held: description of the content of the micro-batch.
+        content: description of the content of the micro-batch.
     """
-    info, budget = task_for(recipe).info, recipe.training.tokens_per_update
-    words = (
-        f"the widest micro-batch ({held}) does not fit in memory; lower training.tokens_per_update, raise "
-        f"training.accumulate, or {info.shorter}"
+    task_info, budget = task_for(recipe).info, recipe.training.tokens_per_update
+    message = (
+        f"the widest micro-batch ({content}) does not fit in memory; lower training.tokens_per_update, raise "
+        f"training.accumulate, or {task_info.shorter}"
     )
-    if longest is None or not info.whole_rows:
-        return words
+    if longest is None or not task_info.whole_rows:
+        return message
     if longest.tokens <= budget:
-        return f"{words} ({longest})"
+        return f"{message} ({longest})"
     return (
         f"{longest}, more than training.tokens_per_update ({budget:,}): set data.filter.max_length "
-        f"(data.filter.too_long: truncate cuts such rows, drop leaves them out); {words}"
+        f"(data.filter.too_long: truncate cuts such rows, drop leaves them out); {message}"
     )
 
 
 def rehearse(
-    module: ModelWithLoss, data: PlannedData, n_parts: int, device: torch.device, words: Callable[[str], str]
+    module: ModelWithLoss,
+    data: PlannedData,
+    n_parts: int,
+    device: torch.device,
+    message_for: Callable[[str], str],
 ) -> None:
     """Run the widest micro-batch forward and backward, so that memory runs out before the training or never.
 
-    It is the widest one of the update that is the widest before it is split into ``n_parts``. ``words``
+    It is the widest one of the update that is the widest before it is split into ``n_parts``. ``message_for``
     returns the error message for a description of its content (`too_wide`).
     """
 
@@ -138,8 +142,8 @@ def rehearse(
     part = max(data.split(max(data.epoch(0), key=rectangle).tolist(), n_parts), key=rectangle)
     batch = data.collate(part, 0).to(device)
     # Running statistics are put back; tables that only grew (positions) may stay.
-    kept = {name: value.clone() for name, value in module.model.state_dict().items()}
-    with room_for(words(f"{len(part)} sequences of up to {data.lengths[part].max()} tokens")):
+    saved_state = {name: value.clone() for name, value in module.model.state_dict().items()}
+    with room_for(message_for(f"{len(part)} sequences of up to {data.lengths[part].max()} tokens")):
         module(batch, module.counts(batch))[0].backward()
-    module.model.load_state_dict(kept)
+    module.model.load_state_dict(saved_state)
     module.model.zero_grad(set_to_none=True)

@@ -59,7 +59,7 @@ def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> 
 def _joined(row: LocatedRow[Row], columns: Columns) -> LocatedRow[Row]:
     """Join lists with spaces, in columns in which the task reads one text."""
     lists = [
-        column for column, held in row.row.items() if isinstance(held, list) and column not in columns.lists
+        column for column, cell in row.row.items() if isinstance(cell, list) and column not in columns.lists
     ]
     if not lists:
         return row
@@ -101,8 +101,8 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     Raises:
         DataError: if the data cannot be used, or are not those that the run was started with.
     """
-    before = read_json(folder.data_report) if folder.data_report.exists() else None
-    if before is None:
+    old_report = read_json(folder.data_report) if folder.data_report.exists() else None
+    if old_report is None:
         find_sources(recipe, recipe.folder)
     task = task_for(recipe)
     if task.Processor.files(folder)[-1].exists():
@@ -114,12 +114,12 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
         task.save(folder)
     key, n_ids = task.processor.fingerprint, task.n_ids()
     valid_rows: list[Row] = []
-    done = [folder.cache / "train", folder.cache / "valid", folder.data_report]
-    if all(path.exists() for path in done):
+    prepared_files = [folder.cache / "train", folder.cache / "valid", folder.data_report]
+    if all(path.exists() for path in prepared_files):
         if task.keeps_rows:
             digest = RowDigest()
             valid_rows = [r.row for r in digest.through(rows_of(recipe, recipe.data.valid))]
-            _refuse_others("valid", digest, before)
+            _refuse_others("valid", digest, old_report)
         train, valid = (TokenStore.open(folder.cache / part, key) for part in ("train", "valid"))
         return PreparedData(task, train, valid, valid_rows)
     log(task.info.encoding)
@@ -130,13 +130,13 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
         rows = digest.through(rows_of(recipe, source, training=training))
         if part == "valid" and task.keeps_rows:
             rows = _collecting(rows, valid_rows)
-        kept = task.encode(rows, report)
+        encoded = task.encode(rows, report)
         with _naming(f"data.{part}"):
-            ids = (row.row for row in kept)
+            ids = (row.row for row in encoded)
             columns = task.columns.required + (task.columns.training if training else ())
             stores[part] = TokenStore.build(ids, columns, folder.cache / part, key, n_ids=n_ids)
         try:
-            _refuse_others(part, digest, before)
+            _refuse_others(part, digest, old_report)
         except DataError:
             shutil.rmtree(folder.cache)
             raise

@@ -83,10 +83,10 @@ def begin_folder(folder: RunFolder, recipe: Recipe, resume: bool, device: torch.
     else:
         folder.check_started()
         _prepare_card(folder)
-        before = saved_recipe(folder)
-        _refuse_another_recipe(folder, before, recipe)
+        old_recipe = saved_recipe(folder)
+        _refuse_another_recipe(folder, old_recipe, recipe)
         if recipe.training.processes == "auto" and distribution.world() == 1:
-            recipe = _with_processes(recipe, before.training.processes)
+            recipe = _with_processes(recipe, old_recipe.training.processes)
         folder.started.unlink(missing_ok=True)
     write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
     return recipe
@@ -107,15 +107,15 @@ def _prepare_card(folder: RunFolder) -> None:
         card = folder.require()
     except (RequestError, DamagedError):
         return  # it is missing or damaged, and written at the end
-    kept = {name: entry for name, entry in card["files"].items() if name != folder.weights.name}
-    folder.check_files({"files": kept})
+    unchanged = {name: entry for name, entry in card["files"].items() if name != folder.weights.name}
+    folder.check_files({"files": unchanged})
     card["files"].pop(folder.recipe.name, None)
     write_card(folder.card, card)
 
 
-def _refuse_another_recipe(folder: RunFolder, before: Recipe, recipe: Recipe) -> None:
+def _refuse_another_recipe(folder: RunFolder, old_recipe: Recipe, recipe: Recipe) -> None:
     """Refuse to resume a run with a recipe that would have made another one."""
-    old, new = (r.model_dump(mode="json") for r in (before, recipe))
+    old, new = (r.model_dump(mode="json") for r in (old_recipe, recipe))
     keys = [key for key in dict.fromkeys((*old, *new)) if key not in _MAY_CHANGE]
     changed = [key for key in keys if old.get(key) != new.get(key)]  # another task has other sections
     if old["training"]["metric"] in recipe.decoded_metrics and old["validation"] != new["validation"]:
@@ -157,18 +157,22 @@ def finished_result(folder: RunFolder, recipe: Recipe) -> TrainingResult | None:
     try:
         card = folder.require()
         folder.check_files(card)
-        if folder.recipe.name not in card["files"] or _asked(saved_recipe(folder)) != _asked(recipe):
+        if folder.recipe.name not in card["files"]:
+            return None
+        if _requested_outputs(saved_recipe(folder)) != _requested_outputs(recipe):
             return None
     except (DamagedError, RequestError):
         return None  # it is mended, or refused, as it is resumed
-    last, _ = checkpoints.latest_intact(folder.path)
-    if last is None or last.state.update != card.get("updates") or card.get("stopped") == "signal":
+    newest, _ = checkpoints.latest_intact(folder.path)
+    if newest is None or newest.state.update != card.get("updates") or card.get("stopped") == "signal":
         return None
-    stopped = reached_limit(last.state, recipe.training)
-    return None if stopped is None else TrainingResult(stopped, last.state, last.state.update)
+    stop_reason = reached_limit(newest.state, recipe.training)
+    if stop_reason is None:
+        return None
+    return TrainingResult(stop_reason, newest.state, newest.state.update)
 
 
-def _asked(recipe: Recipe) -> JsonObject:
+def _requested_outputs(recipe: Recipe) -> JsonObject:
     """Return what a recipe asks for, apart from how updates are made, and how many."""
     plain = recipe.model_dump(mode="json")
     plain["training"] = {key: plain["training"][key] for key in _OF_FINAL_WEIGHTS}

@@ -135,15 +135,15 @@ def time_updates(
         log: called with lines about the preparation.
     """
     keep_freed_memory()
-    place, settings = choose_device(device), recipe.training
-    peak = _Peak(place)
-    module = new_module(task_for(recipe), sizes, place).to(place).train()
+    torch_device, settings = choose_device(device), recipe.training
+    peak = _Peak(torch_device)
+    module = new_module(task_for(recipe), sizes, torch_device).to(torch_device).train()
     if prepared is None:
         data, updates = _synthetic_data(recipe, sizes, length, source_length or length)
     else:
         data = prepared.task.training_data(prepared)
         updates = data.epoch(0)
-        rehearse(module, data, settings.accumulate, place, partial(too_wide, recipe, prepared.longest))
+        rehearse(module, data, settings.accumulate, torch_device, partial(too_wide, recipe, prepared.longest))
     optimizer = build_optimizer(recipe.optimizer, module.model, rate_shares(recipe, module.model))
     order, tokens = cycle(updates), list[int]()
     with tempfile.TemporaryDirectory() as run:
@@ -158,10 +158,10 @@ def time_updates(
         for _ in range(WARM_UP):
             work()
         memory = peak.read()  # before there is a compiler, whose memory is not the update's
-        choose_fast_path(recipe, module, data, place, log)
-        seconds = list(_timed(work, place))
+        choose_fast_path(recipe, module, data, torch_device, log)
+        seconds = list(_timed(work, torch_device))
     return Timing(
-        device=place.type,
+        device=torch_device.type,
         precision=module.precision,
         threads=torch.get_num_threads(),
         compiled=module.compiled,
@@ -189,8 +189,8 @@ def _synthetic_data(
     def make(samples: Sequence[int], epoch: int) -> Batch:
         return task.synthetic_batch(sizes, len(samples), length, source_length)
 
-    one = make([0], 0)
-    columns = [side.layout.n_tokens for side in (one.source, one.inputs) if side is not None]
+    example = make([0], 0)
+    columns = [side.layout.n_tokens for side in (example.source, example.inputs) if side is not None]
     samples = np.arange(max(1, settings.tokens_per_update // columns[-1]))
     lengths = np.tile(columns, (len(samples), 1))
     return PlannedData(lengths, make, settings.tokens_per_update, settings.seed), [samples]
@@ -200,8 +200,8 @@ def _timed(work: Callable[[], object], device: torch.device) -> Iterator[float]:
     """Repeat the work: first `WARM_UP` times, then yielding the seconds of each time."""
     for _ in range(WARM_UP):
         work()
-    begun, n = time.perf_counter(), 0
-    while n < FEWEST or time.perf_counter() - begun < (SECONDS if n >= ENOUGH else PATIENCE):
+    loop_start, n = time.perf_counter(), 0
+    while n < FEWEST or time.perf_counter() - loop_start < (SECONDS if n >= ENOUGH else PATIENCE):
         start = time.perf_counter()
         work()
         if device.type == "cuda":

@@ -73,37 +73,37 @@ def train_run(
     task_for(recipe).check_requirements()
     with ExitStack() as stack:
         stack.enter_context(_threads(recipe.training.threads))
-        place = stack.enter_context(distribution.process_group(choose_device(device)))
+        torch_device = stack.enter_context(distribution.process_group(choose_device(device)))
         folder = RunFolder(out)
-        quiet = log if distribution.is_first() else lambda line: None
+        log_once = log if distribution.is_first() else lambda line: None
         if distribution.is_first():
             stack.enter_context(locked_run(folder, resume))
-        ended = finished_result(folder, recipe) if resume else None
-        if ended is not None:
-            return Trained(folder, ended, distribution.is_first())
+        previous_result = finished_result(folder, recipe) if resume else None
+        if previous_result is not None:
+            return Trained(folder, previous_result, distribution.is_first())
         cleans_up = distribution.is_first() and not resume
         with emptied_on_failure(folder.path) if cleans_up else nullcontext():
-            recipe, training = _set_up(recipe, folder, place, stack, resume=resume, log=quiet)
+            recipe, training = _set_up(recipe, folder, torch_device, stack, resume=resume, log=log_once)
             training.callbacks = callbacks(folder)
         result = training.fit(resume=resume)
         if distribution.is_first():
             model = training.module.model
             load_tensors(*final_weights(folder.path, recipe.training), model, "the final weights")
-            _keep_the_better(training, result, quiet)
-            _log_warm_up(recipe, model, quiet)
+            _keep_the_better(training, result, log_once)
+            _log_warm_up(recipe, model, log_once)
             finish(folder, recipe, model, result)
         return Trained(folder, result, distribution.is_first())
 
 
 def _set_up(
-    recipe: Recipe, folder: RunFolder, place: torch.device, stack: ExitStack, *, resume: bool, log: Log
+    recipe: Recipe, folder: RunFolder, device: torch.device, stack: ExitStack, *, resume: bool, log: Log
 ) -> tuple[Recipe, Training]:
     """Prepare data, model and optimizer; whatever does not fit is refused here, before the first update.
 
     Args:
         recipe: validated.
         folder: of the run.
-        place: where the model is trained.
+        device: where the model is trained.
         stack: ends the other processes.
         resume: whether the run goes on from a checkpoint.
         log: reports what is prepared.
@@ -112,9 +112,9 @@ def _set_up(
         The recipe with the number of processes, and the training.
     """
     has_weights = resume and bool(checkpoints.paths(folder.path))
-    check_model(recipe, place, is_new=not has_weights)
+    check_model(recipe, device, is_new=not has_weights)
     if distribution.is_first():
-        recipe = begin_folder(folder, recipe, resume, place)
+        recipe = begin_folder(folder, recipe, resume, device)
         prepared = prepare(recipe, folder, log)
     distribution.barrier()
     if not distribution.is_first():
@@ -122,16 +122,16 @@ def _set_up(
     task = prepared.task
     for note in task.data_notes(prepared):
         log(note)
-    module, data = build_module(task, place, None if has_weights else log), task.training_data(prepared)
+    module, data = build_module(task, device, None if has_weights else log), task.training_data(prepared)
     schedule = _schedule(recipe)
-    n_processes = choose_processes(recipe.training, module.model, _n_tokens(recipe, data), place)
+    n_processes = choose_processes(recipe.training, module.model, _n_tokens(recipe, data), device)
     recipe = with_fixed_processes(folder, recipe, n_processes)
     n_threads = torch.get_num_threads()
     stack.enter_context(start_processes(n_processes, folder.path, recipe.training.threads))
-    choose_fast_path(recipe, module, data, place, log)
+    choose_fast_path(recipe, module, data, device, log)
     if not resume:
         n_parts = distribution.world() * recipe.training.accumulate
-        rehearse(module, data, n_parts, place, partial(too_wide, recipe, prepared.longest))
+        rehearse(module, data, n_parts, device, partial(too_wide, recipe, prepared.longest))
     validate = with_threads(n_threads, task.validator(prepared, module))
     frozen = {p: n for p, n in frozen_tables(recipe, module.model).items() if n is not None}
     optimizer = build_optimizer(recipe.optimizer, module.model, rate_shares(recipe, module.model), frozen)
@@ -202,9 +202,9 @@ def build_module(task: Task, device: torch.device, log: Log | None = None) -> Mo
     recipe = task.recipe
     module = new_module(task, task.processor.sizes, device)
     if log is not None:
-        taken = take_weights(recipe, module.model, partial(task.warm_start.weights, recipe))
+        transfer = take_weights(recipe, module.model, partial(task.warm_start.weights, recipe))
         if recipe.start is not None:
-            log(f"starting from the weights of {recipe.start.run}{taken}")
+            log(f"starting from the weights of {recipe.start.run}{transfer}")
         task.initialise(module.model, log)
     return module.to(device)
 
@@ -231,10 +231,10 @@ def choose_fast_path(
     """Compile where it pays, and tell all that was chosen."""
     if choose_compile(recipe.training, module.model, _n_tokens(recipe, data), device):
         module.compile()
-    how = "compiled (the first updates wait for it)" if module.compiled else "not compiled"
-    together = f"processes: {distribution.world()}, " if distribution.world() > 1 else ""
-    threads = f"threads{' of each' if together else ''}: {torch.get_num_threads()}"
-    log(f"training on {device.type} in {module.precision}, {together}{threads}, {how}")
+    compilation = "compiled (the first updates wait for it)" if module.compiled else "not compiled"
+    processes = f"processes: {distribution.world()}, " if distribution.world() > 1 else ""
+    threads = f"threads{' of each' if processes else ''}: {torch.get_num_threads()}"
+    log(f"training on {device.type} in {module.precision}, {processes}{threads}, {compilation}")
 
 
 def _n_tokens(recipe: Recipe, data: PlannedData) -> int | None:
@@ -245,14 +245,14 @@ def _n_tokens(recipe: Recipe, data: PlannedData) -> int | None:
 
 
 @contextmanager
-def _threads(wanted: int | None) -> Iterator[None]:
+def _threads(n: int | None) -> Iterator[None]:
     """Let torch use so many threads in the context; None: as many as it does."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(wanted or before)
+    n_before = torch.get_num_threads()
+    torch.set_num_threads(n or n_before)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(n_before)
 
 
 def _schedule(recipe: Recipe) -> Schedule:
