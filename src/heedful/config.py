@@ -88,10 +88,10 @@ class CustomSection(Section):
         Raises:
             ValueError: if it is not of the class that is expected in its place.
         """
-        built = build_reference(self.kind, dict(self.model_extra or {}), sizes)
-        if not isinstance(built, self.contract):
-            raise ValueError(f"{self.kind}: expected a {self.contract.__name__}, got {type(built).__name__}")
-        return built
+        part = build_reference(self.kind, dict(self.model_extra or {}), sizes)
+        if not isinstance(part, self.contract):
+            raise ValueError(f"{self.kind}: expected a {self.contract.__name__}, got {type(part).__name__}")
+        return part
 
 
 class ByKind:
@@ -99,35 +99,37 @@ class ByKind:
 
     __name__ = "kind"  # in pydantic's errors
 
-    def __init__(self, default: str, own: bool) -> None:
-        self.default, self.own = default, own
+    def __init__(self, default: str, custom: bool) -> None:
+        self.default, self.custom = default, custom
 
     def __call__(self, value: object) -> str:
         """Return the tag of a map or configuration."""
         kind = value.get("kind", self.default) if isinstance(value, Mapping) else getattr(value, "kind", None)
-        return OWN if self.own and is_reference(kind) else str(kind)
+        return OWN if self.custom and is_reference(kind) else str(kind)
 
 
 OWN = "package.module:Name"
 """Tag of the section of a custom class."""
 
 
-def by_kind(*classes: type[Section], own: type[CustomSection] | None = None) -> Any:
+def by_kind(*classes: type[Section], custom: type[CustomSection] | None = None) -> Any:
     """Return the type of a section of any of these classes; the first is that of a section without ``kind``.
 
     Text in place of a section is its kind: ``norm: rms`` is ``norm: {kind: rms}``.
 
     Args:
         classes: their ``kind`` is a literal.
-        own: the class of a section whose ``kind`` is an import path; None: import paths are not accepted.
+        custom: the class of a section whose ``kind`` is an import path; None: import paths are not accepted.
     """
-    members = [Annotated[each, Tag(get_args(each.model_fields["kind"].annotation)[0])] for each in classes]
-    if own is not None:
-        members.append(Annotated[own, Tag(OWN)])
+    members = [
+        Annotated[section, Tag(get_args(section.model_fields["kind"].annotation)[0])] for section in classes
+    ]
+    if custom is not None:
+        members.append(Annotated[custom, Tag(OWN)])
     if len(members) == 1:  # pydantic 2.10 refuses a discriminator without a union
         return Annotated[members[0], BeforeValidator(as_section)]
     default = str(classes[0].model_fields["kind"].default)
-    tag = Discriminator(ByKind(default, own is not None))
+    tag = Discriminator(ByKind(default, custom is not None))
     return Annotated[Union[tuple(members)], tag, BeforeValidator(as_section)]  # noqa: UP007
 
 

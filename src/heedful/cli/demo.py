@@ -77,7 +77,7 @@ def _train(folder: Path, language: "Language", quick: bool, device: str) -> "Run
         recipe,
         start,
         device=device,
-        callbacks=lambda made: [JsonLines(made.metrics, recipe.training.log_every), Progress()],
+        callbacks=lambda run_folder: [JsonLines(run_folder.metrics, recipe.training.log_every), Progress()],
     )
     if trained.result.stop_reason == "signal":
         log("stopped; run the same command again to resume")
@@ -108,9 +108,11 @@ def _aligned_example(run: "Run", language: "Language", judged: int) -> _AlignedE
     from heedful.tasks.metrics.alignment import Alignment
 
     pairs = judged_pairs(language, judged)
-    seen = teacher_forced(run.model, run.processor, [p.source for p in pairs], [p.target for p in pairs])
+    attentions = teacher_forced(
+        run.model, run.processor, [p.source for p in pairs], [p.target for p in pairs]
+    )
     gold = [Alignment(frozenset(p.alignment), frozenset()) for p in pairs]
-    table = rated(links_of(seen), gold)
+    table = rated(links_of(attentions), gold)
     keep(run, table, len(pairs))  # `heedful explain` shows this head first
     pair = drawn_pair(language)
     prediction = run.predict([pair.source], alignment=True)[0]
@@ -147,13 +149,13 @@ def _show_scores(comparison: "Comparison", quick: bool) -> None:
     """Print one line per system, then the signatures of the metrics."""
     from heedful.runs.demo import MODEL
 
-    first = next(iter(comparison.scores.values()))
-    result(f"{'Test scores':<22}" + "".join(f"{score.name:>7}" for score in first))
+    metrics = next(iter(comparison.scores.values()))
+    result(f"{'Test scores':<22}" + "".join(f"{score.name:>7}" for score in metrics))
     for name, scores in comparison.scores.items():
-        shown = "this model" if name == MODEL else name
-        result(f"  {shown:<20}" + "".join(f"{score.value:>7.1f}" for score in scores))
+        label = "this model" if name == MODEL else name
+        result(f"  {label:<20}" + "".join(f"{score.value:>7.1f}" for score in scores))
     result("")
-    for score in first:
+    for score in metrics:
         result(f"  {score.name}: {score.signature}")
     result("  Baselines: word-by-word dictionary translation in English word order.")
     if quick:

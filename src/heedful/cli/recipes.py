@@ -35,10 +35,10 @@ def recipes(
     lines = columns(
         [COLUMNS, *map(_cells, rows)], right={COLUMNS.index("parameters"), COLUMNS.index("minutes")}
     )
-    for line, described in zip(lines, ["", *(row["description"] for row in rows)], strict=True):
+    for line, description in zip(lines, ["", *(row["description"] for row in rows)], strict=True):
         result(line)
-        if described:
-            result(f"    {described}")
+        if description:
+            result(f"    {description}")
     log("minutes are measured on two CPU cores or one thread; see expected.note of each recipe")
     log("train one:  heedful train NAME      print the merged recipe:  heedful train NAME --print")
 

@@ -37,9 +37,9 @@ def log_probabilities(
 
 
 def _no_distribution(logits: Tensor, rows: list[int], position: int) -> str:
-    found = "NaN" if logits.isnan().any() else "infinity" if (logits > 0).any() else "only -infinity"
+    problem = "NaN" if logits.isnan().any() else "infinity" if (logits > 0).any() else "only -infinity"
     return (
-        f"the model's logits for generated token {position + 1} contain {found} "
+        f"the model's logits for generated token {position + 1} contain {problem} "
         f"(in {len(rows)} of the running hypotheses); its weights or inputs are damaged, "
         "or its training diverged"
     )

@@ -115,14 +115,14 @@ class Request:
             "source lengths": self.source_lengths,
             "ordinals": self.ordinals,
         }
-        for name, each in lists.items():
-            if each is not None and len(each) != n:
-                raise ValueError(f"expected {n} {name}, one per sentence, got {len(each)}")
+        for name, values in lists.items():
+            if values is not None and len(values) != n:
+                raise ValueError(f"expected {n} {name}, one per sentence, got {len(values)}")
         if min(self.max_lengths, default=0) < 0:
             raise ValueError("maximum lengths must not be negative")
-        outside = [i for i in (self.end, *self.forbidden) if not 0 <= i < size]
-        if outside:
-            raise ValueError(f"token ids must be below the vocabulary size {size}, got {outside[0]}")
+        invalid_ids = [i for i in (self.end, *self.forbidden) if not 0 <= i < size]
+        if invalid_ids:
+            raise ValueError(f"token ids must be below the vocabulary size {size}, got {invalid_ids[0]}")
 
     @cached_property
     def banned(self) -> Int[Tensor, " F"]:
@@ -132,12 +132,12 @@ class Request:
 
     def begin(self) -> tuple[list[int], StepOutput]:
         """Return the sentences with a maximum length above 0, and the output for their prefixes."""
-        sentences = [b for b, most in enumerate(self.max_lengths) if most > 0]
+        sentences = [b for b, max_length in enumerate(self.max_lengths) if max_length > 0]
         if len(sentences) in (0, len(self.max_lengths)):
             return sentences, self.first
         logits, state, attention = self.first
-        seen = None if attention is None else attention[sentences]
-        return sentences, StepOutput(logits[sentences], state.keep(sentences), seen)
+        kept_attention = None if attention is None else attention[sentences]
+        return sentences, StepOutput(logits[sentences], state.keep(sentences), kept_attention)
 
 
 @dataclass(frozen=True)

@@ -76,9 +76,9 @@ class Hypotheses:
         parents = np.asarray(rows)
         if len(parents) != self.n:
             raise ValueError(f"expected {self.n} parents, got {len(parents)}; use `keep` to remove sentences")
-        used = self.longest
+        n_used = self.longest
         # In place: the rows of the next step refer to these arrays.
-        self.ancestors[:, :used] = self.ancestors[parents, :used]
+        self.ancestors[:, :n_used] = self.ancestors[parents, :n_used]
         self.positions[:] = self.positions[parents]
         return self
 
@@ -87,15 +87,15 @@ class Hypotheses:
         if width == 1:
             return self
         n, lines = self.n, self.own.lines
-        places = np.empty((n, width), np.int32)
-        places[:, 0] = self.places
-        places[:, 1:] = lines + np.arange(n * (width - 1), dtype=np.int32).reshape(n, width - 1)
-        used = self.longest
+        cache_lines = np.empty((n, width), np.int32)
+        cache_lines[:, 0] = self.places
+        cache_lines[:, 1:] = lines + np.arange(n * (width - 1), dtype=np.int32).reshape(n, width - 1)
+        n_used = self.longest
         return Hypotheses(
-            self.own.grown(lines + n * (width - 1), self.own.capacity, used),
+            self.own.grown(lines + n * (width - 1), self.own.capacity, n_used),
             self.source,
             self.positions.repeat(width),
-            places.reshape(-1),
+            cache_lines.reshape(-1),
             self.ancestors.repeat(width, 0),
             self.sources.repeat(width),
             self.source_lengths.repeat(width),
@@ -116,10 +116,10 @@ class Hypotheses:
         capacity = self.own.capacity
         if length <= capacity:
             return
-        used, capacity = self.longest, max(length, 2 * capacity)
-        self.own = self.own.grown(self.own.lines, capacity, used)
+        n_used, capacity = self.longest, max(length, 2 * capacity)
+        self.own = self.own.grown(self.own.lines, capacity, n_used)
         ancestors = np.zeros((self.n, capacity), np.int32)
-        ancestors[:, :used] = self.ancestors[:, :used]
+        ancestors[:, :n_used] = self.ancestors[:, :n_used]
         self.ancestors, self.rows = ancestors, None
 
 
@@ -168,12 +168,14 @@ class CompiledModel:
         if self._reader is None or self._reader.n_rows < n_rows:
             self._reader = Runner(self.engine, program, max(ROWS, n_rows))
         lines = max((g.stop - g.start for g in groups), default=0)
-        own = KeyValueCaches([c for c in program.caches if not c.of_source], lines, layout.max_length)
+        encoder_caches = KeyValueCaches(
+            [c for c in program.caches if not c.of_source], lines, layout.max_length
+        )
         for group in groups:
             part = layout if len(groups) == 1 else layout.select(range(group.start, group.stop))
             ids = source.ids[starts[group.start] : starts[group.stop]]
-            self._reader.attach(own, memory.part(group), layout.max_length)
-            self._reader.use(_whole(ids, part, own.capacity), linked=True)
+            self._reader.attach(encoder_caches, memory.part(group), layout.max_length)
+            self._reader.use(_whole(ids, part, encoder_caches.capacity), linked=True)
             self._reader.run()
         return memory
 
@@ -258,8 +260,8 @@ def _whole(ids: Tensor, layout: Layout, capacity: int) -> Rows:
     """Return the rows of whole sequences, whose tokens attend to all tokens of their own sequence."""
     sequences, positions = (x.numpy().astype(np.int32) for x in (layout.sequence, layout.within))
     ancestors = np.repeat(_numbers(layout.n_sequences)[:, None], capacity, 1)
-    seen = np.array(layout.lengths, np.int32)[sequences]
-    return Rows(np.ascontiguousarray(ids.numpy()), positions, sequences, sequences, seen, ancestors)
+    n_visible = np.array(layout.lengths, np.int32)[sequences]
+    return Rows(np.ascontiguousarray(ids.numpy()), positions, sequences, sequences, n_visible, ancestors)
 
 
 def _sentences(lengths: tuple[int, ...]) -> Iterator[slice]:

@@ -49,12 +49,12 @@ class Engine:
         table = self._tables.get(id(program))
         if table is None or len(table) < n:
             assert program.embedding is not None
-            joined = program.embedding.positions
-            assert isinstance(joined, Added | Concatenated)
-            most = joined.positions.max_length
-            rows = max(n, 1 << max(8, n.bit_length())) if most is None else max(n, most)
+            encoding = program.embedding.positions
+            assert isinstance(encoding, Added | Concatenated)
+            max_length = encoding.positions.max_length
+            rows = max(n, 1 << max(8, n.bit_length())) if max_length is None else max(n, max_length)
             # A copy: a module may return its own table, and replace it for more positions.
-            table = joined.positions(torch.arange(rows)).detach().float().clone()
+            table = encoding.positions(torch.arange(rows)).detach().float().clone()
             self._tables[id(program)] = table
         return table
 
@@ -124,11 +124,11 @@ class KeyValueCaches:
         self.keys = [torch.empty(lines, s.n_heads, capacity, s.d_k) for s in shapes]
         self.values = [torch.empty(lines, s.n_heads, capacity, s.d_v) for s in shapes]
 
-    def grown(self, lines: int, capacity: int, used: int) -> "KeyValueCaches":
-        """Return a larger cache with the same content in the first ``used`` positions."""
+    def grown(self, lines: int, capacity: int, n_used: int) -> "KeyValueCaches":
+        """Return a larger cache with the same content in the first ``n_used`` positions."""
         larger = KeyValueCaches(self.shapes, lines, capacity)
         for old, new in zip((*self.keys, *self.values), (*larger.keys, *larger.values), strict=True):
-            new[: self.lines, :, :used] = old[:, :, :used]
+            new[: self.lines, :, :n_used] = old[:, :, :n_used]
         return larger
 
     def part(self, lines: slice) -> "KeyValueCaches":
@@ -171,9 +171,9 @@ class Rows:
 
     def part(self, span: slice) -> "Rows":
         """Return some of the rows."""
-        cut = {name: getattr(self, name) for name in _PER_ROW}
-        cut = {name: None if array is None else array[span] for name, array in cut.items()}
-        return Rows(ancestors=self.ancestors, **cut)
+        arrays = {name: getattr(self, name) for name in _PER_ROW}
+        arrays = {name: None if array is None else array[span] for name, array in arrays.items()}
+        return Rows(ancestors=self.ancestors, **arrays)
 
 
 _PER_ROW = ("ids", "positions", "places", "sequences", "seen", "sources", "source_lengths")

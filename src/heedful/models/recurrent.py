@@ -179,7 +179,7 @@ else:
         MultiHeadAttention,
         LocationAwareAttention,
         MultiResolutionAttention,
-        own=CustomScore,
+        custom=CustomScore,
     )
 
 

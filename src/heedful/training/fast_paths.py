@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from heedful.errors import RequestError
-from heedful.hardware import described, identity
+from heedful.hardware import cpu_fields, identity
 from heedful.nn.declarations import claims
 from heedful.training import distribution
 from heedful.training.settings import TrainingConfig
@@ -59,7 +59,7 @@ def _bf16_is_faster_on_cpu() -> bool:
     # torch has no public probe for the CPU; without AMX or AVX-512 bf16, bf16 is emulated and slow.
     if _cpu_has("_is_amx_tile_supported"):
         return True
-    vendor = described().get("vendor_id") or platform.processor()
+    vendor = cpu_fields().get("vendor_id") or platform.processor()
     return _cpu_has("_is_avx512_bf16_supported") and "GenuineIntel" not in vendor
 
 
