@@ -138,20 +138,22 @@ def as_section(value: object) -> object:
     return {"kind": value} if isinstance(value, str) else value
 
 
-def merged(base: object, over: object) -> object:
+def merged(base: object, override: object) -> object:
     """Merge plain data or configurations: maps key by key, anything else replaces what is below it.
 
     Text below a map is its ``kind``. A map whose ``kind`` differs replaces the map below.
     """
-    base, over = _plain(base), _plain(over)
-    if not isinstance(over, Mapping):
-        return over
+    base, override = _plain(base), _plain(override)
+    if not isinstance(override, Mapping):
+        return override
     base = as_section(base)
-    if not isinstance(base, Mapping) or ("kind" in over and over["kind"] != base.get("kind", over["kind"])):
-        return over
+    if not isinstance(base, Mapping) or (
+        "kind" in override and override["kind"] != base.get("kind", override["kind"])
+    ):
+        return override
     return {
         **base,
-        **{key: merged(base[key], value) if key in base else value for key, value in over.items()},
+        **{key: merged(base[key], value) if key in base else value for key, value in override.items()},
     }
 
 

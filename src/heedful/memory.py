@@ -25,11 +25,11 @@ _OUT_OF_MEMORY = ("allocat", "memory", "overflow")
 
 
 @contextmanager
-def room_for(words: str) -> Iterator[None]:
+def memory_errors_as(message: str) -> Iterator[None]:
     """Convert out-of-memory errors to `RequestError`.
 
     Args:
-        words: the message of the error.
+        message: the message of the error.
 
     Raises:
         RequestError: memory is insufficient.
@@ -39,7 +39,7 @@ def room_for(words: str) -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not any(word in str(error).lower() for word in _OUT_OF_MEMORY):
             raise
-        raise RequestError(words) from error
+        raise RequestError(message) from error
 
 
 def machine_memory(root: Path = Path("/")) -> int | None:

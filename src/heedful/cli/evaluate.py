@@ -157,8 +157,8 @@ class AlignmentOptions:
         for option, value in (alignment_values if self.alignments is None else decoding_values).items():
             if value:
                 missing = "requires --alignments GOLD"
-                why = missing if self.alignments is None else "is not supported with --alignments"
-                raise RequestError(f"{option} {why}")
+                problem = missing if self.alignments is None else "is not supported with --alignments"
+                raise RequestError(f"{option} {problem}")
 
     def evaluate(
         self, run: "Run", name: str, source: "SourceConfig", limit: int | None

@@ -86,16 +86,16 @@ class Inputs:
                 if os.path.isfile(text):
                     log(f"heedful: {text!r} is read as a text; to read the lines of this file, use --inputs")
             texts = [from_command_line(text) for text in texts]
-        most = len(run.task.columns.inputs) + len(run.task.columns.optional_inputs)
+        max_texts = len(run.task.columns.inputs) + len(run.task.columns.optional_inputs)
         if self.pair is not None:
-            if most == 1:
+            if max_texts == 1:
                 raise RequestError(f"--pair: task {run.recipe.task.kind} reads a single text; remove --pair")
             if len(texts) > 1:
                 raise RequestError(
                     "--pair: not supported with several inputs; separate the two texts of each by a tab"
                 )
             return [(texts[0], from_command_line(self.pair))]
-        if most == 1:
+        if max_texts == 1:
             return list(texts)
         return [tuple(text.split("\t")) if "\t" in text else text for text in texts]
 
@@ -266,8 +266,8 @@ def _log_unavailable_views(explanation: "Explanation") -> None:
     """Log the views that this run or input does not support, and why."""
     for name, view in VIEWS.items():
         if name not in explanation.views:
-            why = explanation.unavailable.get(name, f"it needs {view.needs}")
-            log(f"heedful: view {name} is not available: {why}")
+            reason = explanation.unavailable.get(name, f"it needs {view.needs}")
+            log(f"heedful: view {name} is not available: {reason}")
 
 
 def _write(explanation: "Explanation", out: Path, tokens: bool, exact: "Sequence[Choice]") -> None:
@@ -306,11 +306,11 @@ def _heads(explanation: "Explanation", choice: "Choice") -> list[tuple[str, int]
     ]
     if not matching:
         name = f"{choice.layer + 1}" if choice.head is None else f"{choice.layer + 1}.{choice.head + 1}"
-        layers = sorted({site_map.layer + 1 for site_map in explanation.maps})
-        heads = sorted({head + 1 for site_map in explanation.maps for head in site_map.heads})
-        shown = f"expected layers {', '.join(map(str, layers))} and heads {', '.join(map(str, heads))}"
+        layer_numbers = sorted({site_map.layer + 1 for site_map in explanation.maps})
+        head_numbers = sorted({head + 1 for site_map in explanation.maps for head in site_map.heads})
+        shown = f"expected layers {', '.join(map(str, layer_numbers))} and heads {', '.join(map(str, head_numbers))}"
         raise RequestError(
-            f"--exact {name}: this head is not shown; {shown if layers else 'no head is shown'}"
+            f"--exact {name}: this head is not shown; {shown if layer_numbers else 'no head is shown'}"
         )
     return matching
 

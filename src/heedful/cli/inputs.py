@@ -266,8 +266,8 @@ class InputFormat:
         if not isinstance(record, dict):
             raise DataError(f"{location}: {self._expected(self.keys[0])}, got {_type_name(record)}")
         for key in (*self.keys, *(key for key in self.optional_keys if key in record)):
-            if why := self._problem(record, key):
-                return Input(record, f"{location}: {why}")
+            if problem := self._problem(record, key):
+                return Input(record, f"{location}: {problem}")
         return Input(record)
 
     def _problem(self, record: JsonMapping, key: str) -> str | None:

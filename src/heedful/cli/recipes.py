@@ -47,13 +47,13 @@ def _row(name: str) -> JsonObject:
     """Return a recipe as described by ``docs/schemas/recipes.schema.json``, without resolving presets."""
     from heedful.recipes.resolve import resolve
 
-    plain = resolve(name, presets=lambda section, preset: {}).data
-    expected = plain.get("expected", {})
+    recipe = resolve(name, presets=lambda section, preset: {}).data
+    expected = recipe.get("expected", {})
     return {
         "name": name,
-        "description": " ".join(plain.get("description", "").split()),
-        "task": plain["task"]["kind"],
-        "data": _data(plain["data"]["train"]),
+        "description": " ".join(recipe.get("description", "").split()),
+        "task": recipe["task"]["kind"],
+        "data": _data(recipe["data"]["train"]),
         "parameters": expected.get("parameters"),
         "minutes": expected.get("minutes"),
         "scores": expected.get("scores", {}),

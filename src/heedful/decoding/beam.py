@@ -255,13 +255,13 @@ class _Search:
         indices = (~continues).argsort(axis=1, kind="stable")[:, :beam]
         if (missing := beam - indices.shape[1]) > 0:
             indices = np.pad(indices, ((0, 0), (0, missing)), constant_values=n_candidates - 1)
-        live = np.arange(beam) < continues.sum(axis=1, keepdims=True)
-        if not (full := live.all()):
-            indices = np.where(live, indices, indices[:, :1])
+        is_live = np.arange(beam) < continues.sum(axis=1, keepdims=True)
+        if not (all_live := is_live.all()):
+            indices = np.where(is_live, indices, indices[:, :1])
         indices = indices + np.arange(0, n * n_candidates, n_candidates)[:, None]
         rows, sums = candidates.rows.take(indices), candidates.sums.take(indices)
         parents = rows + np.arange(0, self.sums.size, self.sums.shape[1])[:, None]
-        self.sums = sums if full else np.where(live, sums, NEVER)
+        self.sums = sums if all_live else np.where(is_live, sums, NEVER)
         self.ids = _append_tokens(self.ids, parents, candidates.ids.take(indices))
         self.log_probs = _append_tokens(self.log_probs, parents, candidates.log_probs.take(indices))
         self.attended = _rows(self.attended, parents)
@@ -273,7 +273,7 @@ class _Search:
         for i, (b, best_sum) in enumerate(zip(self.sentences, self.sums[:, 0].tolist(), strict=True)):
             if not self.results[b].is_settled(best_sum, self.position):
                 remaining.append(i)
-            elif self.position == self.results[b].most:
+            elif self.position == self.results[b].max_length:
                 for row in np.flatnonzero(self.sums[i] > NEVER).tolist():
                     self._collect(i, row, [])
         return remaining

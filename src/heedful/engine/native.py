@@ -128,8 +128,8 @@ class Library:
         Raises:
             ValueError: an instruction or a row exceeds these sizes. Nothing was executed.
         """
-        if wrong := self._run(ctypes.byref(call)):
-            instruction, reason = divmod(wrong, 256)
+        if status := self._run(ctypes.byref(call)):
+            instruction, reason = divmod(status, 256)
             raise ValueError(f"the engine refuses instruction {instruction}: {_REASONS[reason]}")
 
     def rank(
@@ -157,11 +157,11 @@ class Library:
         if k < 1 or size < 1:
             raise ValueError(f"k and the number of tokens must be positive, got {k} and {size}")
         values, ids = np.empty((n, k), np.float32), np.empty((n, k), np.int64)
-        broken = self._rank(
+        status = self._rank(
             logits.ctypes.data, n, size, forbidden.ctypes.data, len(forbidden), k, values.ctypes.data,
             ids.ctypes.data, max(1, min(n_threads, MOST_THREADS)),
         )  # fmt: skip
-        return None if broken else (values, ids)
+        return None if status else (values, ids)
 
 
 def _require(array: np.ndarray, dtype: type, n_axes: int, name: str) -> None:

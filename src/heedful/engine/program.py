@@ -346,8 +346,8 @@ def quantised(
 def _panels(weight: Tensor, precision: str) -> Tensor:
     n_out, n_in = weight.shape
     group_size = {"fp32": 1, "bf16": 2, "int8": 4}[precision]
-    full = functional.pad(weight, (0, -n_in % 4, 0, -n_out % native.PANEL))
-    panels = full.view(-1, native.PANEL, full.shape[1] // group_size, group_size)
+    padded = functional.pad(weight, (0, -n_in % 4, 0, -n_out % native.PANEL))
+    panels = padded.view(-1, native.PANEL, padded.shape[1] // group_size, group_size)
     return panels.transpose(1, 2).contiguous()
 
 

@@ -205,7 +205,7 @@ class Runner:
         self._scores, self._caches = torch.empty(0), (native.Cache * len(program.caches))()
         self._table, self._longest = torch.empty(0), 0
         # Weak references, so that the caches of a batch are freed with its hypotheses.
-        self._rooms: tuple[ref[KeyValueCaches] | None, ...] = ()
+        self._attached: tuple[ref[KeyValueCaches] | None, ...] = ()
         self._rows: Rows | None = None
         self.call = native.Call(
             n_threads=threads,
@@ -221,20 +221,23 @@ class Runner:
             row_scales=self._row_scales.data_ptr(),
         )
 
-    def attach(self, own: KeyValueCaches, source: KeyValueCaches | None, longest: int) -> None:
+    def attach(self, own_caches: KeyValueCaches, source_caches: KeyValueCaches | None, longest: int) -> None:
         """Use these caches at positions below ``longest``; the caller must keep them alive."""
         if longest > self._longest:
             self._table = self.engine.positions(self.program, longest)
             self._code[0].bias, self._code[0].n_bias = self._table.data_ptr(), self._table.nbytes
             self._longest = len(self._table)
-        rooms = (ref(own), ref(source) if source else None)
-        if self._rooms == rooms:
+        references = (ref(own_caches), ref(source_caches) if source_caches else None)
+        if self._attached == references:
             return
-        self._rooms = rooms
-        of_own, of_source = own.caches(), source.caches() if source else iter(())
+        self._attached = references
+        own_entries, source_entries = (
+            own_caches.caches(),
+            source_caches.caches() if source_caches else iter(()),
+        )
         for i, shape in enumerate(self.program.caches):
-            self._caches[i] = next(of_source if shape.of_source else of_own)
-        longest = max(own.capacity, source.capacity if source else 0)
+            self._caches[i] = next(source_entries if shape.of_source else own_entries)
+        longest = max(own_caches.capacity, source_caches.capacity if source_caches else 0)
         width = longest + -longest % native.LANES
         if width > self.call.n_scores:
             self._scores = torch.empty(int(self.call.n_threads), width)

@@ -122,9 +122,9 @@ class AttentiveCache:
 
     def select(self, rows: Int[Tensor, " M"]) -> "AttentiveCache":
         """Return the cache of the hypotheses ``rows``."""
-        pick = lambda part: None if part is None else part.index_select(0, rows)  # noqa: E731
+        select_rows = lambda part: None if part is None else part.index_select(0, rows)  # noqa: E731
         return AttentiveCache(
-            self.state.index_select(1, rows), pick(self.previous_output), pick(self.history)
+            self.state.index_select(1, rows), select_rows(self.previous_output), select_rows(self.history)
         )
 
 

@@ -121,8 +121,8 @@ class Bottleneck(nn.Module):
                 StandardisedConvolution(d_hidden, d_out, 1),
             ]
         )
-        same = stride == 1 and d_in == d_out
-        self.shortcut = None if same else StandardisedConvolution(d_in, d_out, 1, stride)
+        keeps_shape = stride == 1 and d_in == d_out
+        self.shortcut = None if keeps_shape else StandardisedConvolution(d_in, d_out, 1, stride)
         self.output = Tap("residual stream after the block: channels, rows, columns")
 
     def forward(self, x: Float[Tensor, "B d_in H W"]) -> Float[Tensor, "B d_out rows columns"]:

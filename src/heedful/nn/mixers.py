@@ -193,14 +193,14 @@ class _Filter(nn.Module):
         if not self.causal:
             _reject_cache(self, cache)
             return functional.pad(rows, (0, 0, reach // 2, reach - reach // 2)).mT
-        past = None if cache is None else cache.inputs
-        if past is None:
-            past = rows.new_zeros(rows.shape[0], reach, rows.shape[2])
-        rows = torch.cat((past, rows), dim=1)
+        previous = None if cache is None else cache.inputs
+        if previous is None:
+            previous = rows.new_zeros(rows.shape[0], reach, rows.shape[2])
+        rows = torch.cat((previous, rows), dim=1)
         if cache is not None:
             # A sequence of n new tokens ends at column reach + n; padding follows it.
-            last = layout.length_tensor[:, None] + torch.arange(reach, device=x.device)
-            cache.inputs = rows.take_along_dim(last[..., None], dim=1)
+            last_columns = layout.length_tensor[:, None] + torch.arange(reach, device=x.device)
+            cache.inputs = rows.take_along_dim(last_columns[..., None], dim=1)
         return rows.mT
 
 

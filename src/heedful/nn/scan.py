@@ -114,25 +114,25 @@ def scan(step: Step, order: TimeMajor, inputs: tuple[Tensor, ...], carry: Carry)
         last token, in the order of the layout. A sequence without tokens keeps its carry.
     """
     if not order.equal_lengths:
-        carry = _each(carry, lambda c: c.index_select(0, order.rows))
+        carry = _map_tensors(carry, lambda c: c.index_select(0, order.rows))
     finished: list[Carry] = []
     outputs: list[Carry] = []
     running = len(order.rows)
     for inputs_t in zip(*(x.split(list(order.sizes)) for x in inputs), strict=True):
         n = len(inputs_t[0])
         if n < running:
-            finished.append(_each(carry, lambda c, n=n: c[n:]))
-            carry, running = _each(carry, lambda c, n=n: c[:n]), n
+            finished.append(_map_tensors(carry, lambda c, n=n: c[n:]))
+            carry, running = _map_tensors(carry, lambda c, n=n: c[:n]), n
         output, carry = step(inputs_t, carry)
         outputs.append(output)
     carry = _concatenate([carry, *reversed(finished)])
     if not order.equal_lengths:
-        carry = _each(carry, lambda c: c.index_select(0, order.ranks))
+        carry = _map_tensors(carry, lambda c: c.index_select(0, order.ranks))
     return _concatenate(outputs), carry
 
 
-def _each(values: Carry, change: Callable[[Tensor], Tensor]) -> Carry:
-    return tuple(None if value is None else change(value) for value in values)
+def _map_tensors(values: Carry, function: Callable[[Tensor], Tensor]) -> Carry:
+    return tuple(None if value is None else function(value) for value in values)
 
 
 def _concatenate(parts: list[Carry]) -> Carry:

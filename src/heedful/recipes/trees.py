@@ -91,43 +91,45 @@ def dotted(path: Path) -> str:
     return ".".join(str(part) for part in path)
 
 
-def merge(base: Tree, over: Tree) -> Tree:
-    """Merge ``over`` into ``base`` by the rules above. Neither is changed.
+def merge(base: Tree, override: Tree) -> Tree:
+    """Merge ``override`` into ``base`` by the rules above. Neither is changed.
 
     If maps agree on which keys are maps, and on kinds, merging is associative: ``merge(merge(a, b), c)``
     equals ``merge(a, merge(b, c))``. The layers of a recipe are merged from the lowest upwards.
 
     Raises:
-        RequestError: if an index in ``over`` is beyond the end of the list.
+        RequestError: if an index in ``override`` is beyond the end of the list.
     """
-    return _merge(base, over, (), _starts_new)
+    return _merge(base, override, (), _starts_new)
 
 
 def combine(first: Tree, second: Tree) -> Tree:
     """Combine two trees into one layer: as `merge`, but all maps merge, whatever ``kind`` or ``preset``."""
-    return _merge(first, second, (), lambda base, over, path: False)
+    return _merge(first, second, (), lambda base, override, path: False)
 
 
-def _merge(base: Tree, over: Tree, path: Path, new_parts: Callable[[Tree, Tree, Path], bool]) -> Tree:
-    if not isinstance(over.value, dict):
-        return over
-    if isinstance(base.value, list) and _has_indices(over):
-        return _merge_items(base, over, path, new_parts)
+def _merge(base: Tree, override: Tree, path: Path, new_parts: Callable[[Tree, Tree, Path], bool]) -> Tree:
+    if not isinstance(override.value, dict):
+        return override
+    if isinstance(base.value, list) and _has_indices(override):
+        return _merge_items(base, override, path, new_parts)
     if isinstance(base.value, str):
         base = Tree({"kind": base}, base.mark)
-    if not isinstance(base.value, dict) or new_parts(base, over, path):
-        return over
+    if not isinstance(base.value, dict) or new_parts(base, override, path):
+        return override
     merged = dict(base.value)
-    for key, item in over.value.items():
+    for key, item in override.value.items():
         # A number is a key if the map below has text keys.
         name = key if _has_indices(base) else str(key)
         merged[name] = _merge(merged[name], item, (*path, name), new_parts) if name in merged else item
     return Tree(merged, base.mark)
 
 
-def _merge_items(base: Tree, over: Tree, path: Path, new_parts: Callable[[Tree, Tree, Path], bool]) -> Tree:
+def _merge_items(
+    base: Tree, override: Tree, path: Path, new_parts: Callable[[Tree, Tree, Path], bool]
+) -> Tree:
     items = list(base.value)
-    for index, item in over.value.items():
+    for index, item in override.value.items():
         if index >= len(items):
             raise RequestError(
                 f"{item.mark}: {dotted((*path, index))}: index out of range: the list has length {len(items)}"
@@ -141,11 +143,11 @@ def _has_indices(tree: Tree) -> bool:
     return bool(tree.value) and all(isinstance(key, int) for key in tree.value)
 
 
-def _starts_new(base: Tree, over: Tree, path: Path) -> bool:
-    if "preset" in over.value:
+def _starts_new(base: Tree, override: Tree, path: Path) -> bool:
+    if "preset" in override.value:
         return True
-    have_kinds = "kind" in base.value and "kind" in over.value
-    return have_kinds and bool(base.value["kind"].data != over.value["kind"].data)
+    have_kinds = "kind" in base.value and "kind" in override.value
+    return have_kinds and bool(base.value["kind"].data != override.value["kind"].data)
 
 
 def check_indices(tree: Tree) -> None:

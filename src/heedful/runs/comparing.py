@@ -110,14 +110,13 @@ class Comparison:
     def to_dict(self) -> JsonObject:
         """Return the object of ``docs/schemas/comparison.schema.json``; what a run does not have is null."""
         runs = []
-        for number, run in enumerate(self.runs):
-            plain = asdict(run)
-            del plain["settings"], plain["tokenizers"]  # the former is written last
-            plain["settings"] = {
-                key: None if values[number] is ABSENT else values[number]
-                for key, values in self.differences.items()
+        for i, run in enumerate(self.runs):
+            record = asdict(run)
+            del record["settings"], record["tokenizers"]  # the former is written last
+            record["settings"] = {
+                key: None if values[i] is ABSENT else values[i] for key, values in self.differences.items()
             }
-            runs.append(plain)
+            runs.append(record)
         return {"version": 1, "runs": runs, "notes": list(self.notes)}
 
 
@@ -138,17 +137,17 @@ def compare(paths: Sequence[Path]) -> Comparison:
         DamagedError: a file of a run is damaged.
     """
     resolved = [path.resolve() for path in paths]
-    if twice := [path for i, path in enumerate(resolved) if path in resolved[:i]]:
-        raise RequestError(f"{twice[0]}: is there twice")
+    if duplicates := [path for i, path in enumerate(resolved) if path in resolved[:i]]:
+        raise RequestError(f"{duplicates[0]}: is there twice")
     runs = [_trained_run(path, name) for path, name in zip(paths, _names(resolved), strict=True)]
     keys = dict.fromkeys(key for run in runs for key in run.settings)
     values_by_key = {key: [run.settings.get(key, ABSENT) for run in runs] for key in keys}
-    different = {
+    differing = {
         key: values for key, values in values_by_key.items() if any(value != values[0] for value in values)
     }
     # Settings that only one kind of model has come last.
-    order = sorted(different, key=lambda key: ABSENT in different[key])
-    return Comparison(runs, {key: different[key] for key in order}, _notes(runs))
+    order = sorted(differing, key=lambda key: ABSENT in differing[key])
+    return Comparison(runs, {key: differing[key] for key in order}, _notes(runs))
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

@@ -8,7 +8,7 @@ from torch import nn
 
 from heedful.data.report import Longest
 from heedful.errors import RequestError
-from heedful.memory import gibibytes, machine_memory, room_for
+from heedful.memory import gibibytes, machine_memory, memory_errors_as
 from heedful.models.base import Model
 from heedful.models.registry import SIZES
 from heedful.recipes.schema import Recipe
@@ -21,7 +21,7 @@ from heedful.training.optimizers import build_optimizer, fewest_states
 from heedful.training.update import PlannedData
 
 TOO_LARGE = "model: does not fit in memory"
-WAY_OUT = "lower its sizes (`heedful describe` shows what it takes)"
+REMEDY = "lower its sizes (`heedful describe` shows what it takes)"
 
 
 def fewest_sizes(recipe: Recipe) -> tuple[int, ...]:
@@ -41,7 +41,7 @@ def check_model(recipe: Recipe, device: torch.device, *, is_new: bool) -> None:
         RequestError: with the key. Memory is too small, the objective, optimizer or learning rates need
             a part that the model lacks, or pretrained vectors do not suit its embeddings.
     """
-    model = require_room(recipe, fewest_sizes(recipe), device)
+    model = require_memory(recipe, fewest_sizes(recipe), device)
     try:
         task_for(recipe).auxiliary_losses(model)
     except ValueError as error:
@@ -51,7 +51,7 @@ def check_model(recipe: Recipe, device: torch.device, *, is_new: bool) -> None:
         check_vectors(recipe, model)
 
 
-def require_room(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> Model:
+def require_memory(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> Model:
     """Refuse a model whose weights, gradients and optimizer state do not fit on the device.
 
     This is checked before the data are read, with `fewest_sizes`, and again with the sizes that they
@@ -70,7 +70,7 @@ def require_room(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> 
             configuration.
     """
     try:
-        with torch.device("meta"), room_for(f"{TOO_LARGE}; {WAY_OUT}"):
+        with torch.device("meta"), memory_errors_as(f"{TOO_LARGE}; {REMEDY}"):
             model = task_for(recipe).build_model(sizes)
     except ValueError as error:
         raise RequestError(f"model: {error}") from None
@@ -82,7 +82,7 @@ def require_room(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> 
         owner = "this machine" if device.type == "cpu" else "the GPU"
         raise RequestError(
             f"{TOO_LARGE}: its weights, their gradients and the optimizer's state take at least "
-            f"{gibibytes(needed)}, and {owner} has {gibibytes(available)}; {WAY_OUT}"
+            f"{gibibytes(needed)}, and {owner} has {gibibytes(available)}; {REMEDY}"
         )
     return model
 
@@ -143,7 +143,7 @@ def rehearse(
     batch = data.collate(part, 0).to(device)
     # Running statistics are put back; tables that only grew (positions) may stay.
     saved_state = {name: value.clone() for name, value in module.model.state_dict().items()}
-    with room_for(message_for(f"{len(part)} sequences of up to {data.lengths[part].max()} tokens")):
+    with memory_errors_as(message_for(f"{len(part)} sequences of up to {data.lengths[part].max()} tokens")):
         module(batch, module.counts(batch))[0].backward()
     module.model.load_state_dict(saved_state)
     module.model.zero_grad(set_to_none=True)

@@ -68,13 +68,13 @@ def _refuse_columns_that_nobody_reads(tree: Tree, columns: Sequence[str]) -> Non
     task = tree.data["task"]["kind"]
     *others, last = columns
     accepted = f"the task {task} reads {', '.join(others) + ' and ' if others else ''}{last}"
-    wrong = [
+    messages = [
         f"{entry.mark}: {dotted(path)}: no such column{nearest(str(path[-1]), columns)}; {accepted}"
         for path, entry in _columns_of(tree)
         if path[-1] not in columns
     ]
-    if wrong:
-        raise RequestError("\n".join(wrong))
+    if messages:
+        raise RequestError("\n".join(messages))
 
 
 def _columns_of(tree: Tree) -> Iterator[tuple[KeyPath, Tree]]:
@@ -199,20 +199,20 @@ def _refuse_another_family(tree: Tree, inherited: dict[str, Tree], start: Tree) 
     """Refuse a run whose model does not suit the task; else each of its settings would be unknown."""
     model_kind, start_kind = tree.find(("model", "kind")), inherited["model"].find(("kind",))
     task = _task_class(tree)
-    needed = {*kinds_of(task.Recipe, "model"), *task.warm_start.kinds}
+    supported_kinds = {*kinds_of(task.Recipe, "model"), *task.warm_start.kinds}
     if model_kind is None or start_kind is None:
         return
-    if model_kind.data != start_kind.data or model_kind.data in needed:
+    if model_kind.data != start_kind.data or model_kind.data in supported_kinds:
         return
     raise RequestError(
         f"{start.mark}: start.run: the model of {start.value} is of the kind {model_kind.data}, and "
-        f"{tree.data['task']['kind']} needs one of the kind {' or '.join(sorted(needed))}"
+        f"{tree.data['task']['kind']} needs one of the kind {' or '.join(sorted(supported_kinds))}"
     )
 
 
 def _refuse_another_tokenizer(tree: Tree, inherited: dict[str, Tree], start: Tree) -> None:
-    ours, theirs = tree.find(("tokenizer",)), inherited.get("tokenizer")
-    if ours is not None and theirs is not None and ours.data != theirs.data:
+    tokenizer, start_tokenizer = tree.find(("tokenizer",)), inherited.get("tokenizer")
+    if tokenizer is not None and start_tokenizer is not None and tokenizer.data != start_tokenizer.data:
         raise RequestError(
             f"{start.mark}: start.run: the run uses the tokenizer of {start.value}; remove the section "
             "tokenizer, which differs"

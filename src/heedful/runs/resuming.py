@@ -66,10 +66,10 @@ def _refuse_to_overwrite(folder: RunFolder) -> None:
         )
     # What a process leaves that was killed as it began is no reason to refuse.
     files = folder.path.iterdir() if folder.path.exists() else ()
-    strange = [path.name for path in files if path != folder.environment and not is_temporary(path)]
-    if strange:
+    other_files = [path.name for path in files if path != folder.environment and not is_temporary(path)]
+    if other_files:
         raise RequestError(
-            f"{folder.path}: is not empty (it has {sorted(strange)[0]!r}); choose another folder with --out"
+            f"{folder.path}: is not empty (it has {min(other_files)!r}); choose another folder with --out"
         )
 
 
@@ -174,6 +174,6 @@ def finished_result(folder: RunFolder, recipe: Recipe) -> TrainingResult | None:
 
 def _requested_outputs(recipe: Recipe) -> JsonObject:
     """Return what a recipe asks for, apart from how updates are made, and how many."""
-    plain = recipe.model_dump(mode="json")
-    plain["training"] = {key: plain["training"][key] for key in _OF_FINAL_WEIGHTS}
-    return plain
+    settings = recipe.model_dump(mode="json")
+    settings["training"] = {key: settings["training"][key] for key in _OF_FINAL_WEIGHTS}
+    return settings

@@ -17,7 +17,7 @@ from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, Sa
 from heedful.engine.choosing import Inference
 from heedful.errors import DamagedError, RequestError
 from heedful.files import is_unicode
-from heedful.memory import room_for
+from heedful.memory import memory_errors_as
 from heedful.models.base import Model
 from heedful.plugins import allow_plugins
 from heedful.recipes.problems import validate
@@ -154,16 +154,18 @@ class Run:
         beam, n_best = at_least_one("beam", beam), at_least_one("n_best", n_best)
         supported = self.task.info.options
         # Some tasks have several answers without a search.
-        of_search, of_task = (None, n_best) if "n_best" in supported else (n_best, None)
-        settings = with_beam(decoding_of(decoding, self.recipe.decoding), beam, of_search)
+        search_n_best, task_n_best = (None, n_best) if "n_best" in supported else (n_best, None)
+        settings = with_beam(decoding_of(decoding, self.recipe.decoding), beam, search_n_best)
         option_names = [name for name, value in options.items() if value is not None]
-        if strange := [name for name in option_names if name not in supported]:
-            raise RequestError(f"{strange[0]}: a run of the task {self.recipe.task.kind} has no such option")
+        if unsupported := [name for name in option_names if name not in supported]:
+            raise RequestError(
+                f"{unsupported[0]}: a run of the task {self.recipe.task.kind} has no such option"
+            )
         return self.task.predictor(
             self.model,
             settings,
             self.inference(precision),
-            PredictOptions(of_task, alignment=alignment, progress=progress, **options),
+            PredictOptions(task_n_best, alignment=alignment, progress=progress, **options),
         )
 
     def stream(self, text: TaskInput, *, first: int = 0, **options: Unpack[RunOptions]) -> Pieces:
@@ -221,7 +223,7 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins
     recipe = saved_recipe(folder)
     task = task_for(recipe)
     task.load(folder)
-    with room_for(f"{folder.recipe}: the model does not fit in memory"):
+    with memory_errors_as(f"{folder.recipe}: the model does not fit in memory"):
         model = task.build_model()
     if unfinished:
         _refuse_damaged_checkpoints(folder)
@@ -237,9 +239,9 @@ def _refuse_damaged_checkpoints(folder: RunFolder) -> None:
     Raises:
         DamagedError: the newest is damaged.
     """
-    good, damaged = checkpoints.latest_intact(folder.path)
-    if damaged and good is not None:
-        raise DamagedError(f"{damaged[0]}; `heedful train {folder.path} --resume` goes on from {good.path}")
+    intact, damaged = checkpoints.latest_intact(folder.path)
+    if damaged and intact is not None:
+        raise DamagedError(f"{damaged[0]}; `heedful train {folder.path} --resume` goes on from {intact.path}")
     if damaged:
         raise DamagedError(f"{damaged[0]}; there is no other good checkpoint")
 
@@ -357,9 +359,9 @@ def with_beam(decoding: DecodingConfig | None, beam: int | None, n_best: int | N
         changes = {"kind": "beam", "beam": beam, "n_best": n_best}
         if decoding.kind == "greedy":
             changes["beam"] = beam or n_best
-    plain = decoding.model_dump(mode="json")
-    plain |= {key: value for key, value in changes.items() if value is not None}
-    return decoding_from(Tree.of({"decoding": plain}, Mark("the request")))
+    settings = decoding.model_dump(mode="json")
+    settings |= {key: value for key, value in changes.items() if value is not None}
+    return decoding_from(Tree.of({"decoding": settings}, Mark("the request")))
 
 
 def streaming(predictor: Predictor, task: str) -> Streaming:

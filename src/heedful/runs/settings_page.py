@@ -122,7 +122,7 @@ def meanings(config: type[Config]) -> dict[str, str]:
 def _arguments(doc: str) -> dict[str, str]:
     block = doc.partition("\nArgs:\n")[2].partition("\n\n")[0]
     entries = re.findall(r"^ {4}(\w[\w, ]*): (.+(?:\n {8}.+)*)", block, re.MULTILINE)
-    return {key: " ".join(words.split()) for keys, words in entries for key in keys.split(", ")}
+    return {key: " ".join(description.split()) for keys, description in entries for key in keys.split(", ")}
 
 
 def page() -> str:
@@ -133,7 +133,9 @@ def page() -> str:
 
 def _recipe() -> str:
     """Return the table of the sections of recipes."""
-    descriptions = {key: words for task in TASKS.values() for key, words in meanings(task.Recipe).items()}
+    descriptions = {
+        key: description for task in TASKS.values() for key, description in meanings(task.Recipe).items()
+    }
     lines = []
     for key in ("description", "root", *SECTIONS):
         task_names = [task_name for task_name, task in TASKS.items() if key in task.Recipe.model_fields]
@@ -154,11 +156,13 @@ def _section(section: str, all_tables: Sequence[Table]) -> str:
 
 def _described(table: Table, section: str, all_tables: Sequence[Table]) -> str:
     """Return the heading of a class, its docstring, and its keys."""
-    words = inspect.cleandoc(table.config.__doc__ or "").partition("\nArgs:\n")[0].strip().replace("``", "`")
+    description = (
+        inspect.cleandoc(table.config.__doc__ or "").partition("\nArgs:\n")[0].strip().replace("``", "`")
+    )
     parts = [f"### {table.title}\n"] if table.title != section else []
     if (tasks := _task_list(table.tasks)) and tasks not in table.title:
         parts.append(f"Tasks: {tasks}.\n")
-    parts.append(f"{words}\n")
+    parts.append(f"{description}\n")
     if sections := getattr(table.config, "default_sections", {}):
         parts.append(
             f"Defaults of its sections: `{_flow(sections)}`. A section of another kind has the defaults of "
@@ -243,9 +247,9 @@ def _task_list(tasks: Sequence[str]) -> str:
     return "" if len(tasks) == len(TASKS) else ", ".join(tasks)
 
 
-def _cell(words: str) -> str:
+def _cell(text: str) -> str:
     """Return text of a docstring as Markdown, for a table."""
-    return words.replace("``", "`").replace("|", r"\|")
+    return text.replace("``", "`").replace("|", r"\|")
 
 
 def anchor(title: str) -> str:

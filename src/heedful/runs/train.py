@@ -15,10 +15,10 @@ from heedful.artifacts.environment import choose_device
 from heedful.artifacts.run_folder import FORMAT, RunFolder, emptied_on_failure, write_card
 from heedful.artifacts.weights import load_tensors, save_weights
 from heedful.errors import RequestError
-from heedful.memory import keep_freed_memory, room_for
+from heedful.memory import keep_freed_memory, memory_errors_as
 from heedful.nn.norms import PowerNorm
 from heedful.recipes.schema import Recipe
-from heedful.runs.memory_budget import TOO_LARGE, WAY_OUT, check_model, rehearse, require_room, too_wide
+from heedful.runs.memory_budget import REMEDY, TOO_LARGE, check_model, rehearse, require_memory, too_wide
 from heedful.runs.prepare import prepare
 from heedful.runs.resuming import begin_folder, finished_result, locked_run, with_fixed_processes
 from heedful.runs.warm_start import freeze, rate_shares, take_weights
@@ -212,10 +212,10 @@ def build_module(task: Task, device: torch.device, log: Log | None = None) -> Mo
 def new_module(task: Task, sizes: Sequence[int], device: torch.device) -> ModelWithLoss:
     """Build the freshly initialised model and its objective, for ``device``, to which it is not moved yet."""
     recipe = task.recipe
-    require_room(recipe, sizes, device)
+    require_memory(recipe, sizes, device)
     torch.manual_seed(seed_of(recipe.training.seed, 0))
     try:
-        with room_for(f"{TOO_LARGE}; {WAY_OUT}"):
+        with memory_errors_as(f"{TOO_LARGE}; {REMEDY}"):
             model = task.build_model(sizes)
         freeze(recipe, model)
         auxiliary = task.auxiliary_losses(model)

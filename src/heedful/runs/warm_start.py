@@ -65,11 +65,15 @@ def take_weights(recipe: Recipe, model: nn.Module, map_weights: MapWeights = Map
     mapped, (parameters, tied) = map_weights(run_tensors), named_tensors(model)
     _refuse_frozen_new_parts(start, mapped)
     tensors = {**mapped.tensors, **dict(_other_grids(mapped.tensors, model))}
-    fresh = {name for name in parameters if name.startswith(HEADS) and _differs(tensors, name, parameters)}
-    fresh |= {name for name in parameters if name.startswith(mapped.new_parts)}
-    wrong = [name for name in parameters if name not in fresh and _differs(tensors, name, parameters)]
-    if wrong:
-        name = wrong[0]
+    new_names = {
+        name for name in parameters if name.startswith(HEADS) and _differs(tensors, name, parameters)
+    }
+    new_names |= {name for name in parameters if name.startswith(mapped.new_parts)}
+    mismatched = [
+        name for name in parameters if name not in new_names and _differs(tensors, name, parameters)
+    ]
+    if mismatched:
+        name = mismatched[0]
         actual = "has none" if name not in tensors else f"has {_size(tensors[name])}"
         raise RequestError(
             f"start.run: the model of {folder.path} does not fit: of {name}, {_size(parameters[name])} here, "
@@ -77,11 +81,11 @@ def take_weights(recipe: Recipe, model: nn.Module, map_weights: MapWeights = Map
         )
     with torch.no_grad():
         for name, tensor in parameters.items():
-            if name not in fresh:
+            if name not in new_names:
                 tensor.copy_(tensors[name])
     heads = sorted(_heads(tensors) - _heads([*parameters, *tied]))
     return TransferReport(
-        sorted({_part(name) for name in fresh}), [*mapped.left, *_unused(tensors, model), *heads]
+        sorted({_part(name) for name in new_names}), [*mapped.left, *_unused(tensors, model), *heads]
     )
 
 

@@ -81,8 +81,10 @@ class CompressedCache:
 
     def select(self, rows: Int[Tensor, " M"]) -> "CompressedCache":
         """Return the cache of the hypotheses ``rows``."""
-        pick = lambda x: None if x is None else x.index_select(0, rows)  # noqa: E731
-        return CompressedCache(self.memory.select(rows), pick(self.tail_keys), pick(self.tail_values))
+        select_rows = lambda x: None if x is None else x.index_select(0, rows)  # noqa: E731
+        return CompressedCache(
+            self.memory.select(rows), select_rows(self.tail_keys), select_rows(self.tail_values)
+        )
 
 
 class MemoryCompressedAttention(MultiHead):

@@ -125,10 +125,10 @@ def slopes_of(n_heads: int) -> tuple[float, ...]:
     For other n, return the slopes of the largest power of two below n, followed by every other slope of the
     next power of two, from its first, until there are n.
     """
-    below = 1 << (n_heads.bit_length() - 1)
-    if below == n_heads:
+    power_of_two = 1 << (n_heads.bit_length() - 1)
+    if power_of_two == n_heads:
         return tuple(2.0 ** (-8.0 * (h + 1) / n_heads) for h in range(n_heads))
-    return slopes_of(below) + slopes_of(2 * below)[0::2][: n_heads - below]
+    return slopes_of(power_of_two) + slopes_of(2 * power_of_two)[0::2][: n_heads - power_of_two]
 
 
 def _column_positions(layout: Layout) -> Tensor:
