@@ -308,9 +308,12 @@ def _heads(explanation: "Explanation", choice: "Choice") -> list[tuple[str, int]
         name = f"{choice.layer + 1}" if choice.head is None else f"{choice.layer + 1}.{choice.head + 1}"
         layer_numbers = sorted({site_map.layer + 1 for site_map in explanation.maps})
         head_numbers = sorted({head + 1 for site_map in explanation.maps for head in site_map.heads})
-        shown = f"expected layers {', '.join(map(str, layer_numbers))} and heads {', '.join(map(str, head_numbers))}"
+        available = (
+            f"expected layers {', '.join(map(str, layer_numbers))} "
+            f"and heads {', '.join(map(str, head_numbers))}"
+        )
         raise RequestError(
-            f"--exact {name}: this head is not shown; {shown if layer_numbers else 'no head is shown'}"
+            f"--exact {name}: this head is not shown; {available if layer_numbers else 'no head is shown'}"
         )
     return matching
 
