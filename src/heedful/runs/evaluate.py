@@ -94,7 +94,7 @@ def evaluate(
 
     Raises:
         DataError: there is nothing to score.
-        RequestError: the run cannot be scored so.
+        RequestError: the run does not support the options.
     """
     if options.stride is not None and not run.task.info.windows:
         raise RequestError(

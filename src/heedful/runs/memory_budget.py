@@ -1,4 +1,4 @@
-"""Check that a model, before any work is done, and the widest micro-batch fit in memory."""
+"""Check before training that the model and the widest micro-batch fit in memory."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""From a recipe to a trained run: the one function behind ``heedful train``."""
+"""Train a recipe into a run (``heedful train``)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -40,7 +40,7 @@ from heedful.typing import JsonMapping
 
 @dataclass(frozen=True)
 class Trained:
-    """How a training ended, and where the run is; ``is_first`` in the process that reports it."""
+    """Result of a training, and the run's folder; ``is_first`` is true in the process that reports it."""
 
     folder: RunFolder
     result: TrainingResult
@@ -61,10 +61,10 @@ def train_run(
     Args:
         recipe: validated.
         out: the run's folder; must not hold a run, unless it is resumed.
-        resume: continue from the newest good checkpoint in ``out``, on the same CPU bit for bit; a finished
+        resume: continue from the newest intact checkpoint in ``out``, on the same CPU bit for bit; a finished
             run is left as it is.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        callbacks: made once the folder exists; observe the training.
+        callbacks: returns the callbacks of the training; called once the folder exists.
         log: called with lines about the preparation.
     """
     keep_freed_memory()
@@ -89,7 +89,7 @@ def train_run(
         if distribution.is_first():
             model = training.module.model
             load_tensors(*final_weights(folder.path, recipe.training), model, "the final weights")
-            _keep_the_better(training, result, log_once)
+            _keep_better_weights(training, result, log_once)
             _log_warm_up(recipe, model, log_once)
             finish(folder, recipe, model, result)
         return Trained(folder, result, distribution.is_first())
@@ -98,15 +98,15 @@ def train_run(
 def _set_up(
     recipe: Recipe, folder: RunFolder, device: torch.device, stack: ExitStack, *, resume: bool, log: Log
 ) -> tuple[Recipe, Training]:
-    """Prepare data, model and optimizer; whatever does not fit is refused here, before the first update.
+    """Prepare data, model and optimizer; refuse whatever does not fit, before the first update.
 
     Args:
         recipe: validated.
-        folder: of the run.
+        folder: the run's folder.
         device: where the model is trained.
-        stack: ends the other processes.
-        resume: whether the run goes on from a checkpoint.
-        log: reports what is prepared.
+        stack: receives the context of the other processes.
+        resume: whether the run continues.
+        log: called with lines about the preparation.
 
     Returns:
         The recipe with the number of processes, and the training.
@@ -138,10 +138,10 @@ def _set_up(
     return recipe, Training(module, data, optimizer, schedule, recipe.training, folder.path, validate, frozen)
 
 
-def _keep_the_better(training: Training, result: TrainingResult, log: Log) -> None:
-    """Validate a model that holds an average of checkpoints; a better single one replaces it.
+def _keep_better_weights(training: Training, result: TrainingResult, log: Log) -> None:
+    """Validate a model with averaged weights; replace them by the best checkpoint if that is better.
 
-    An average helps a training that has settled, and harms one that still learns.
+    Averaging helps a training that has converged, and harms one that still improves.
     """
     settings, model = training.settings, training.module.model
     if settings.average < 2 or not result.state.best or result.stop_reason == "signal":
@@ -165,7 +165,7 @@ def _check_warm_up(recipe: Recipe) -> None:
     """Check that power normalisation leaves its warm-up; recipes check it for a number of updates.
 
     Raises:
-        RequestError: patience may end the training before.
+        RequestError: patience may end the training before that.
     """
     batches = recipe.batches_within_warm_up(recipe.training.fewest_updates)
     if batches is not None and recipe.norm_warmup is not None:
@@ -194,10 +194,10 @@ def build_module(task: Task, device: torch.device, log: Log | None = None) -> Mo
     """Build the model with its first weights, and its objective.
 
     Args:
-        task: with its processor.
+        task: the task, with its processor.
         device: where the model is trained.
-        log: reports what the recipe starts from (another run, pretrained vectors). Without it, for a resumed
-            run, whose checkpoint has the weights, nothing of that is read.
+        log: called with a line about what the recipe starts from (another run, pretrained vectors). None: do
+            not read these, because a checkpoint has the weights.
     """
     recipe = task.recipe
     module = new_module(task, task.processor.sizes, device)
@@ -210,7 +210,7 @@ def build_module(task: Task, device: torch.device, log: Log | None = None) -> Mo
 
 
 def new_module(task: Task, sizes: Sequence[int], device: torch.device) -> ModelWithLoss:
-    """Build the freshly initialised model and its objective, for ``device``, to which it is not moved yet."""
+    """Build the newly initialised model and its objective, for ``device``, without moving it there."""
     recipe = task.recipe
     require_memory(recipe, sizes, device)
     torch.manual_seed(seed_of(recipe.training.seed, 0))
@@ -228,7 +228,7 @@ def new_module(task: Task, sizes: Sequence[int], device: torch.device) -> ModelW
 def choose_fast_path(
     recipe: Recipe, module: ModelWithLoss, data: PlannedData, device: torch.device, log: Log
 ) -> None:
-    """Compile where it pays, and tell all that was chosen."""
+    """Compile the model if that saves time, and log the choices."""
     if choose_compile(recipe.training, module.model, _n_tokens(recipe, data), device):
         module.compile()
     compilation = "compiled (the first updates wait for it)" if module.compiled else "not compiled"
@@ -238,7 +238,7 @@ def choose_fast_path(
 
 
 def _n_tokens(recipe: Recipe, data: PlannedData) -> int | None:
-    """How many tokens the whole training reads at most; None: nothing in the recipe limits them."""
+    """Return the most tokens that the training reads; None if the recipe does not limit them."""
     settings, lengths = recipe.training, data.lengths
     columns = lengths.shape[1] if lengths.ndim > 1 else 1
     return settings.n_tokens(int(lengths.sum()), settings.tokens_per_update * columns)
@@ -246,7 +246,7 @@ def _n_tokens(recipe: Recipe, data: PlannedData) -> int | None:
 
 @contextmanager
 def _threads(n: int | None) -> Iterator[None]:
-    """Let torch use so many threads in the context; None: as many as it does."""
+    """Set the number of torch's threads within the context; None: leave it unchanged."""
     n_before = torch.get_num_threads()
     torch.set_num_threads(n or n_before)
     try:
@@ -281,9 +281,9 @@ def seal(folder: RunFolder, recipe: Recipe, model: nn.Module, facts: JsonMapping
         folder: has the recipe and the processor.
         recipe: the same.
         model: with the weights that predictions use.
-        facts: for the card, about how they came to be.
+        facts: entries of the card about the training.
     """
-    # Between new weights and new card there must be no old card: it would call the weights damaged.
+    # Remove the old card first: its hash would not match the new weights.
     folder.card.unlink(missing_ok=True)
     save_weights(folder.weights, model)
     files = [folder.recipe, *task_for(recipe).Processor.files(folder), folder.weights]

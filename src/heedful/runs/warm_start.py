@@ -1,4 +1,4 @@
-"""Starting from another run: copy its weights, freeze parameters, scale learning rates by layer."""
+"""Start from another run: copy its weights, freeze parameters, scale learning rates by layer."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping

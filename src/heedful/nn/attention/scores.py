@@ -36,8 +36,8 @@ class ScoreFunction(nn.Module, ABC):
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
-        # What a base class says of its formula is not true of a subclass with another one, for which fast
-        # kernels would then never call `forward`.
+        # Do not inherit properties of the formula if a subclass overrides `forward`: fast kernels would use
+        # the formula of the base class.
         if "forward" in vars(cls):
             for name in ("product_scale", "is_rotation_invariant"):
                 if name not in vars(cls):
