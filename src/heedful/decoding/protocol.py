@@ -87,7 +87,7 @@ class Request:
     Decoding updates the state in place, so a request can be decoded only once.
 
     Args:
-        first: output for the prefixes, with a state of width 1 (N = B); a coverage penalty requires
+        prefix_output: output for the prefixes, with a state of width 1 (N = B); a coverage penalty requires
             attention here and in every step.
         step: continues hypotheses.
         end: end token, which finishes a hypothesis.
@@ -98,7 +98,7 @@ class Request:
         on_token: called with every token as soon as it is chosen; requires one hypothesis per sentence.
     """
 
-    first: StepOutput
+    prefix_output: StepOutput
     step: StepFunction
     _: KW_ONLY
     end: int
@@ -109,7 +109,7 @@ class Request:
     on_token: OnToken | None = None
 
     def __post_init__(self) -> None:
-        n, size = self.first.logits.shape
+        n, size = self.prefix_output.logits.shape
         lists = {
             "maximum lengths": self.max_lengths,
             "source lengths": self.source_lengths,
@@ -128,14 +128,14 @@ class Request:
     def banned(self) -> Int[Tensor, " F"]:
         """Unique forbidden tokens, on the device of the logits."""
         ids = sorted(set(self.forbidden))
-        return torch.tensor(ids, dtype=torch.int64, device=self.first.logits.device)
+        return torch.tensor(ids, dtype=torch.int64, device=self.prefix_output.logits.device)
 
     def begin(self) -> tuple[list[int], StepOutput]:
         """Return the sentences with a maximum length above 0, and the output for their prefixes."""
         sentences = [b for b, max_length in enumerate(self.max_lengths) if max_length > 0]
         if len(sentences) in (0, len(self.max_lengths)):
-            return sentences, self.first
-        logits, state, attention = self.first
+            return sentences, self.prefix_output
+        logits, state, attention = self.prefix_output
         kept_attention = None if attention is None else attention[sentences]
         return sentences, StepOutput(logits[sentences], state.keep(sentences), kept_attention)
 

@@ -27,7 +27,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from heedful.nn.attention.recurrent import (
-    Attended,
+    AttentionResult,
     Encoded,
     FixedContext,
     RecurrentAttention,
@@ -44,11 +44,11 @@ from heedful.nn.taps import Tap
 AnyAttention = RecurrentAttention | MultiHeadAdditiveAttention | FixedContext
 
 
-class Stepped(NamedTuple):
+class StepResult(NamedTuple):
     """Result of one decoder step: the inputs of the readout, and the new state."""
 
     query: Float[Tensor, "N d_hidden"]
-    attended: Attended
+    attended: AttentionResult
     state: States
 
 
@@ -70,11 +70,11 @@ class AttendThenUpdate(nn.Module):
         state: States,
         memory: SourceMemory,
         history: Tensor | None,
-    ) -> Stepped:
+    ) -> StepResult:
         """Run one step."""
         query = self.cell.output(state)
         attended = self.attention(query, memory, history)
-        return Stepped(query, attended, self.cell(projected + self.context(attended.context), state))
+        return StepResult(query, attended, self.cell(projected + self.context(attended.context), state))
 
 
 class UpdateThenAttend(nn.Module):
@@ -91,11 +91,11 @@ class UpdateThenAttend(nn.Module):
         state: States,
         memory: SourceMemory,
         history: Tensor | None,
-    ) -> Stepped:
+    ) -> StepResult:
         """Run one step."""
         state = self.cell(projected, state)
         query = self.cell.output(state)
-        return Stepped(query, self.attention(query, memory, history), state)
+        return StepResult(query, self.attention(query, memory, history), state)
 
 
 def _gate_input(d_in: int, cell: AnyCell) -> nn.Linear:

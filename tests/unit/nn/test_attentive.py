@@ -4,7 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.nn.attention.recurrent import Annotations, Attended, Encoded, FixedContext, RecurrentAttention
+from heedful.nn.attention.recurrent import (
+    Annotations,
+    AttentionResult,
+    Encoded,
+    FixedContext,
+    RecurrentAttention,
+)
 from heedful.nn.attention.recurrent_heads import MultiHeadAdditiveAttention
 from heedful.nn.attention.scores import AdditiveScore, BilinearScore, CosineScore, DotScore, ScaledDotScore
 from heedful.nn.attentive import AttendThenUpdate, AttentiveDecoder, FixedContextDecoder, UpdateThenAttend
@@ -61,7 +67,7 @@ class Covered(RecurrentAttention):
             width = len(query) // len(memory.keys)
             scores = scores.masked_fill(memory.masked[:, 0].repeat_interleave(width, 0), -1e9)
         weights = scores.softmax(-1)
-        return Attended(self.weighted_sum(weights, memory), weights, history + 3 * weights)
+        return AttentionResult(self.weighted_sum(weights, memory), weights, history + 3 * weights)
 
 
 def covered() -> AttentiveDecoder:
