@@ -21,19 +21,19 @@ class Hypotheses:
     """N hypotheses, ``width`` per sentence. A state must not be used after it was passed to another step.
 
     Args:
-        own: keys and values of their tokens.
-        source: keys and values of the sources, one line per source.
+        own_caches: keys and values of their tokens.
+        source_caches: keys and values of the sources, one line per source.
         positions: number of tokens of each hypothesis.
-        places: the cache line that each hypothesis writes.
+        cache_lines: the cache line that each hypothesis writes.
         ancestors: ``[N, capacity]``: the cache line that holds each position.
         sources, source_lengths: the source line that each hypothesis reads, and its length.
         width: number of hypotheses per sentence.
     """
 
-    own: KeyValueCaches
-    source: KeyValueCaches | None
+    own_caches: KeyValueCaches
+    source_caches: KeyValueCaches | None
     positions: Numbers
-    places: Numbers
+    cache_lines: Numbers
     ancestors: Int32[np.ndarray, "N C"]
     sources: Numbers
     source_lengths: Numbers
@@ -86,14 +86,14 @@ class Hypotheses:
         """Repeat every hypothesis ``width`` times in succession; all but the first get new cache lines."""
         if width == 1:
             return self
-        n, lines = self.n, self.own.lines
+        n, lines = self.n, self.own_caches.lines
         cache_lines = np.empty((n, width), np.int32)
-        cache_lines[:, 0] = self.places
+        cache_lines[:, 0] = self.cache_lines
         cache_lines[:, 1:] = lines + np.arange(n * (width - 1), dtype=np.int32).reshape(n, width - 1)
         n_used = self.longest
         return Hypotheses(
-            self.own.grown(lines + n * (width - 1), self.own.capacity, n_used),
-            self.source,
+            self.own_caches.grown(lines + n * (width - 1), self.own_caches.capacity, n_used),
+            self.source_caches,
             self.positions.repeat(width),
             cache_lines.reshape(-1),
             self.ancestors.repeat(width, 0),
@@ -107,17 +107,17 @@ class Hypotheses:
         rows = np.asarray(sentences, np.int64)[:, None] * self.width + np.arange(self.width)
         rows = rows.reshape(-1)
         return Hypotheses(
-            self.own, self.source, self.positions[rows], self.places[rows], self.ancestors[rows],
-            self.sources[rows], self.source_lengths[rows], self.width,
+            self.own_caches, self.source_caches, self.positions[rows], self.cache_lines[rows],
+            self.ancestors[rows], self.sources[rows], self.source_lengths[rows], self.width,
         )  # fmt: skip
 
     def reserve(self, length: int) -> None:
         """Grow the caches, if needed, so that positions below ``length`` can be written."""
-        capacity = self.own.capacity
+        capacity = self.own_caches.capacity
         if length <= capacity:
             return
         n_used, capacity = self.longest, max(length, 2 * capacity)
-        self.own = self.own.grown(self.own.lines, capacity, n_used)
+        self.own_caches = self.own_caches.grown(self.own_caches.lines, capacity, n_used)
         ancestors = np.zeros((self.n, capacity), np.int32)
         ancestors[:, :n_used] = self.ancestors[:, :n_used]
         self.ancestors, self.rows = ancestors, None
@@ -148,7 +148,7 @@ class CompiledModel:
         n = source if isinstance(source, int) else source.layout.n_sequences
         lengths = [0] * n if isinstance(source, int) else list(source.layout.lengths)
         return Hypotheses(
-            KeyValueCaches(self.engine.own_caches, n, FIRST_CAPACITY),
+            KeyValueCaches(self.engine.own_cache_shapes, n, FIRST_CAPACITY),
             memory,
             np.zeros(n, np.int32),
             _numbers(n),
@@ -161,7 +161,7 @@ class CompiledModel:
         """Encode the sources; return keys and values for every cross-attention layer, a line per source."""
         program, layout = self.engine.encoder, source.layout
         assert program is not None
-        memory = KeyValueCaches(self.engine.source_caches, layout.n_sequences, layout.max_length)
+        memory = KeyValueCaches(self.engine.source_cache_shapes, layout.n_sequences, layout.max_length)
         groups = list(_sentences(layout.lengths))
         starts = [0, *accumulate(layout.lengths)]
         n_rows = max((starts[g.stop] - starts[g.start] for g in groups), default=0)
@@ -185,18 +185,18 @@ class CompiledModel:
         layout, longest = tokens.layout, tokens.layout.with_past.max_length
         state.reserve(longest)
         sequences, positions = (x.numpy().astype(np.int32) for x in (layout.sequence, layout.positions))
-        state.ancestors[sequences, positions] = state.places[sequences]
+        state.ancestors[sequences, positions] = state.cache_lines[sequences]
         rows = Rows(
             np.ascontiguousarray(tokens.ids.numpy()),
             positions,
-            state.places[sequences],
+            state.cache_lines[sequences],
             sequences,
             positions + 1,
             state.ancestors,
             state.sources[sequences],
             state.source_lengths[sequences],
         )
-        self._runner.attach(state.own, state.source, longest)
+        self._runner.attach(state.own_caches, state.source_caches, longest)
         x = self._runner.buffer("x")
         hidden = x.new_empty(layout.n_tokens, x.shape[1])
         for span in _spans(layout.n_tokens):
@@ -229,8 +229,8 @@ class CompiledModel:
         longest = state.longest + 1
         state.reserve(longest)
         rows = _single(ids, state)
-        state.ancestors[rows.sequences, state.positions] = state.places
-        self._runner.attach(state.own, state.source, longest)
+        state.ancestors[rows.sequences, state.positions] = state.cache_lines
+        self._runner.attach(state.own_caches, state.source_caches, longest)
         self._runner.use(rows, linked=False)
         self._runner.run()
         state.advance(1)
@@ -243,7 +243,7 @@ def _single(ids: Tensor, state: Hypotheses) -> Rows:
         state.rows = Rows(
             ids.numpy().copy(),
             state.positions,
-            state.places,
+            state.cache_lines,
             _numbers(state.n),
             state.positions + 1,
             state.ancestors,
@@ -252,7 +252,7 @@ def _single(ids: Tensor, state: Hypotheses) -> Rows:
         )
     else:
         state.rows.ids[:] = ids.numpy()
-        np.add(state.positions, 1, out=state.rows.seen)
+        np.add(state.positions, 1, out=state.rows.n_visible)
     return state.rows
 
 

@@ -97,7 +97,10 @@ class Call(Structure):
         ("n_lines", c_int64),
         ("caches", c_void_p),
         ("n_caches", c_int64),
-        *((name, c_void_p) for name in ("ids", "positions", "places", "sequences", "seen", "ancestors")),
+        *(
+            (name, c_void_p)
+            for name in ("ids", "positions", "cache_lines", "sequences", "n_visible", "ancestors")
+        ),
         *((name, c_int64) for name in ("n_sequences", "n_ancestors")),
         *((name, c_void_p) for name in ("sources", "source_lengths")),
         ("most_threads", c_int64),

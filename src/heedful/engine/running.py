@@ -59,13 +59,13 @@ class Engine:
         return table
 
     @property
-    def own_caches(self) -> list[CacheShape]:
-        """Return the caches of the decoder for its own tokens, one per layer."""
+    def own_cache_shapes(self) -> list[CacheShape]:
+        """Return the shapes of the caches of the decoder for its own tokens, one per layer."""
         return [shape for shape in self.decoder.caches if not shape.of_source]
 
     @property
-    def source_caches(self) -> list[CacheShape]:
-        """Return the caches that the decoder reads of the source, one per layer."""
+    def source_cache_shapes(self) -> list[CacheShape]:
+        """Return the shapes of the caches of the source that the decoder reads, one per layer."""
         return [shape for shape in self.decoder.caches if shape.of_source]
 
 
@@ -153,18 +153,18 @@ class Rows:
     Args:
         ids: token ids, int64.
         positions: positions of the tokens in their sequences.
-        places: the cache line that each row writes.
+        cache_lines: the cache line that each row writes.
         sequences: the line of ``ancestors`` that each row reads.
-        seen: number of visible positions of its own sequence.
+        n_visible: number of visible positions of its own sequence.
         ancestors: ``[sequences, capacity]``: the cache line that holds each position.
         sources, source_lengths: the line of the source caches that each row reads, and its length.
     """
 
     ids: np.ndarray
     positions: Numbers
-    places: Numbers
+    cache_lines: Numbers
     sequences: Numbers
-    seen: Numbers
+    n_visible: Numbers
     ancestors: Int32[np.ndarray, "N C"]
     sources: Numbers | None = None
     source_lengths: Numbers | None = None
@@ -176,7 +176,7 @@ class Rows:
         return Rows(ancestors=self.ancestors, **arrays)
 
 
-_PER_ROW = ("ids", "positions", "places", "sequences", "seen", "sources", "source_lengths")
+_PER_ROW = ("ids", "positions", "cache_lines", "sequences", "n_visible", "sources", "source_lengths")
 
 
 class Runner:
