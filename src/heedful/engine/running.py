@@ -231,10 +231,8 @@ class Runner:
         if self._attached == references:
             return
         self._attached = references
-        own_entries, source_entries = (
-            own_caches.caches(),
-            source_caches.caches() if source_caches else iter(()),
-        )
+        own_entries = own_caches.caches()
+        source_entries = source_caches.caches() if source_caches else iter(())
         for i, shape in enumerate(self.program.caches):
             self._caches[i] = next(source_entries if shape.of_source else own_entries)
         longest = max(own_caches.capacity, source_caches.capacity if source_caches else 0)

@@ -114,16 +114,16 @@ def compare(run: Run, language: Language, limit: int | None = None) -> Compariso
     evaluation = evaluate(run, "test", source, EvaluationOptions(limit=limit))
     rows = [*evaluation.rows()]
     training = phrasebook(language, "train", source.seed)
-    scores = {MODEL: _chosen(evaluation.scores)}
+    scores = {MODEL: _main_scores(evaluation.scores)}
     baselines = {"phrase by phrase": monotone(training), "word by word": word_by_word(training)}
     for name, translate in baselines.items():
         translations = [translate(row["source"]) for row in rows]
         baseline_scores = translation_scores(translations, [row["reference"] for row in rows])
-        scores[name] = _chosen(baseline_scores.values())
+        scores[name] = _main_scores(baseline_scores.values())
     return Comparison(rows, scores)
 
 
-def _chosen(scores: Iterable[Score]) -> list[Score]:
+def _main_scores(scores: Iterable[Score]) -> list[Score]:
     return [score for score in scores if score.name in METRICS]
 
 

@@ -150,11 +150,11 @@ def _section(section: str, all_tables: Sequence[Table]) -> str:
     if bare := [table for table in section_tables if not table.config.model_fields]:
         tasks = [task for table in bare for task in table.tasks]
         parts.append(f"There is nothing to choose for {_task_list(sorted(tasks, key=[*TASKS].index))}.\n")
-    parts += [_described(table, section, all_tables) for table in section_tables if table not in bare]
+    parts += [_table_section(table, section, all_tables) for table in section_tables if table not in bare]
     return "\n".join(parts)
 
 
-def _described(table: Table, section: str, all_tables: Sequence[Table]) -> str:
+def _table_section(table: Table, section: str, all_tables: Sequence[Table]) -> str:
     """Return the heading of a class, its docstring, and its keys."""
     description = (
         inspect.cleandoc(table.config.__doc__ or "").partition("\nArgs:\n")[0].strip().replace("``", "`")
@@ -177,7 +177,7 @@ def rows(config: type[Config], all_tables: Sequence[Table]) -> Iterator[tuple[st
     """Yield key, values, default and description of each line; values link to the tables ``all_tables``."""
     schema, descriptions = config.model_json_schema(), meanings(config)
     sections = getattr(config, "default_sections", {})
-    links = {table.config.__name__: table for table in all_tables if table.config in _inside(config)}
+    links = {table.config.__name__: table for table in all_tables if table.config in _nested_configs(config)}
     for key, value in schema["properties"].items():
         if key != discriminator(config):
             property_schema = {"default": sections[key]} if key in sections else value
@@ -185,7 +185,7 @@ def rows(config: type[Config], all_tables: Sequence[Table]) -> Iterator[tuple[st
             yield f"`{key}`", values(value, links), default, _cell(descriptions.get(key, ""))
 
 
-def _inside(config: type[Config]) -> set[type[Config]]:
+def _nested_configs(config: type[Config]) -> set[type[Config]]:
     return {nested for field in config.model_fields.values() for nested in configs(field.annotation)}
 
 

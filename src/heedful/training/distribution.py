@@ -58,7 +58,7 @@ def process_group(device: torch.device | str = "cpu") -> Iterator[torch.device]:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
     if STORE in os.environ:
-        _end_with(int(os.environ[PARENT]))
+        _end_with_parent(int(os.environ[PARENT]))
         rank, store = int(os.environ["RANK"]), Path(os.environ[STORE])
         ready_file(store, rank).touch()
         with join_group(rank, int(os.environ["WORLD_SIZE"]), store):
@@ -88,7 +88,7 @@ def ready_file(store: Path, rank: int) -> Path:
     return store.with_name(f"ready-{rank}")
 
 
-def _end_with(parent: int) -> None:
+def _end_with_parent(parent: int) -> None:
     """Make the system kill this process when its parent ends (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -294,7 +294,9 @@ def _explain_failures(started: list[subprocess.Popen[bytes]], folder: Path) -> I
     except RuntimeError as error:
         # The failing process closes its connections before it ends, so others may end before it.
         deadline = time.monotonic() + (_FAILURE_LIMIT if _CONNECTION in str(error) else 1.0)
-        while time.monotonic() < deadline and not any(is_cause for is_cause, _ in _ended(started, folder)):
+        while time.monotonic() < deadline and not any(
+            is_cause for is_cause, _ in _ended_processes(started, folder)
+        ):
             time.sleep(0.01)
         _require_alive(started, folder)
         raise
@@ -302,11 +304,11 @@ def _explain_failures(started: list[subprocess.Popen[bytes]], folder: Path) -> I
 
 def _require_alive(started: list[subprocess.Popen[bytes]], folder: Path) -> None:
     """Raise `WorkError` if a process has ended; of several, name one that failed by itself."""
-    for _, message in sorted(_ended(started, folder), key=lambda failure: not failure[0]):
+    for _, message in sorted(_ended_processes(started, folder), key=lambda failure: not failure[0]):
         raise WorkError(f"{message}; continue with --resume") from None
 
 
-def _ended(started: list[subprocess.Popen[bytes]], folder: Path) -> list[tuple[bool, str]]:
+def _ended_processes(started: list[subprocess.Popen[bytes]], folder: Path) -> list[tuple[bool, str]]:
     """Return for each ended process whether it failed by itself (no lost connection), and a message."""
     ended = []
     for rank, process in enumerate(started, 1):
