@@ -206,7 +206,7 @@ def _training(recipe: str) -> tuple[int, Callable[[], Any]]:
     def work() -> None:
         update_weights(
             forward, optimizer, data, read.training, samples,
-            epoch=0, update=1, rate=1e-6, run=Path("bad-batch-of-the-bench"),
+            epoch=0, update=1, lr=1e-6, run=Path("bad-batch-of-the-bench"),
         )  # fmt: skip
 
     return int(lengths[:, -1].sum()), work

@@ -128,14 +128,14 @@ def _train(
 ) -> Work:
     from heedful.objectives.cross_entropy import NextToken
     from heedful.training.model_with_loss import ModelWithLoss
-    from heedful.training.optimizers import AdamWConfig, build_optimizer, set_rate
+    from heedful.training.optimizers import AdamWConfig, build_optimizer, set_lr
 
     torch.manual_seed(0)
     step = ModelWithLoss(model.to(device).train(), NextToken(smoothing), precision)
     if compiled:
         step.compile()
     optimizer = build_optimizer(AdamWConfig(beta2=0.98, weight_decay=0.01), model)
-    set_rate(optimizer, 1e-4)
+    set_lr(optimizer, 1e-4)
     batches = [batch.to(device) for batch in batches]
 
     def work(number: int) -> None:

@@ -54,7 +54,7 @@ def characters(text: Text, seed: int, means: Means = MUON) -> Course:
         build_optimizer,
         clip,
         gradient_norm,
-        set_rate,
+        set_lr,
     )
 
     torch.manual_seed(seed)
@@ -81,7 +81,7 @@ def characters(text: Text, seed: int, means: Means = MUON) -> Course:
         loss, _ = step(batch, step.counts(batch))
         loss.backward()
         clip(parameters, 1.0, gradient_norm(parameters))
-        set_rate(optimizer, _rate(means, update))
+        set_lr(optimizer, _rate(means, update))
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     seconds = time.perf_counter() - begin

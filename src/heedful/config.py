@@ -88,10 +88,10 @@ class CustomSection(Section):
         Raises:
             ValueError: if it is not of the class that is expected in its place.
         """
-        built = build_reference(self.kind, dict(self.model_extra or {}), sizes)
-        if not isinstance(built, self.contract):
-            raise ValueError(f"{self.kind}: expected a {self.contract.__name__}, got {type(built).__name__}")
-        return built
+        part = build_reference(self.kind, dict(self.model_extra or {}), sizes)
+        if not isinstance(part, self.contract):
+            raise ValueError(f"{self.kind}: expected a {self.contract.__name__}, got {type(part).__name__}")
+        return part
 
 
 class ByKind:
@@ -99,35 +99,37 @@ class ByKind:
 
     __name__ = "kind"  # in pydantic's errors
 
-    def __init__(self, default: str, own: bool) -> None:
-        self.default, self.own = default, own
+    def __init__(self, default: str, custom: bool) -> None:
+        self.default, self.custom = default, custom
 
     def __call__(self, value: object) -> str:
         """Return the tag of a map or configuration."""
         kind = value.get("kind", self.default) if isinstance(value, Mapping) else getattr(value, "kind", None)
-        return OWN if self.own and is_reference(kind) else str(kind)
+        return OWN if self.custom and is_reference(kind) else str(kind)
 
 
 OWN = "package.module:Name"
 """Tag of the section of a custom class."""
 
 
-def by_kind(*classes: type[Section], own: type[CustomSection] | None = None) -> Any:
+def by_kind(*classes: type[Section], custom: type[CustomSection] | None = None) -> Any:
     """Return the type of a section of any of these classes; the first is that of a section without ``kind``.
 
     Text in place of a section is its kind: ``norm: rms`` is ``norm: {kind: rms}``.
 
     Args:
         classes: their ``kind`` is a literal.
-        own: the class of a section whose ``kind`` is an import path; None: import paths are not accepted.
+        custom: the class of a section whose ``kind`` is an import path; None: import paths are not accepted.
     """
-    members = [Annotated[each, Tag(get_args(each.model_fields["kind"].annotation)[0])] for each in classes]
-    if own is not None:
-        members.append(Annotated[own, Tag(OWN)])
+    members = [
+        Annotated[section, Tag(get_args(section.model_fields["kind"].annotation)[0])] for section in classes
+    ]
+    if custom is not None:
+        members.append(Annotated[custom, Tag(OWN)])
     if len(members) == 1:  # pydantic 2.10 refuses a discriminator without a union
         return Annotated[members[0], BeforeValidator(as_section)]
     default = str(classes[0].model_fields["kind"].default)
-    tag = Discriminator(ByKind(default, own is not None))
+    tag = Discriminator(ByKind(default, custom is not None))
     return Annotated[Union[tuple(members)], tag, BeforeValidator(as_section)]  # noqa: UP007
 
 
@@ -136,20 +138,22 @@ def as_section(value: object) -> object:
     return {"kind": value} if isinstance(value, str) else value
 
 
-def merged(base: object, over: object) -> object:
+def merged(base: object, override: object) -> object:
     """Merge plain data or configurations: maps key by key, anything else replaces what is below it.
 
     Text below a map is its ``kind``. A map whose ``kind`` differs replaces the map below.
     """
-    base, over = _plain(base), _plain(over)
-    if not isinstance(over, Mapping):
-        return over
+    base, override = _plain(base), _plain(override)
+    if not isinstance(override, Mapping):
+        return override
     base = as_section(base)
-    if not isinstance(base, Mapping) or ("kind" in over and over["kind"] != base.get("kind", over["kind"])):
-        return over
+    if not isinstance(base, Mapping) or (
+        "kind" in override and override["kind"] != base.get("kind", override["kind"])
+    ):
+        return override
     return {
         **base,
-        **{key: merged(base[key], value) if key in base else value for key, value in over.items()},
+        **{key: merged(base[key], value) if key in base else value for key, value in override.items()},
     }
 
 

@@ -42,7 +42,7 @@ _CONTROLS = re.compile(
 
 def escaped(text: str) -> str:
     r"""Escape terminal control characters as in JSON (``\u001b``), except tabs and newlines."""
-    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

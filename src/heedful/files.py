@@ -163,8 +163,8 @@ def parse_json(text: str | bytes) -> Any:
 
 def json_sha256(value: object) -> str:
     """Return the SHA-256 of a JSON value, in hexadecimal, independent of spacing and key order."""
-    written = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(written.encode()).hexdigest()
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def stamped(record: JsonMapping) -> JsonObject:

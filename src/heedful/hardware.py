@@ -10,7 +10,7 @@ _MODEL = (
 _FEATURES = ("flags", "Features", "features", "isa")
 
 
-def described() -> dict[str, str]:
+def cpu_fields() -> dict[str, str]:
     """Return the fields of the first processor in ``/proc/cpuinfo``; empty on other systems than Linux."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
@@ -26,7 +26,7 @@ def identity() -> str:
     It contains the processor model and instruction sets; if the system does not list these, it also contains
     the machine name, so that compiled code is not shared with other machines.
     """
-    processor = described()
+    processor = cpu_fields()
     parts = [
         platform.machine(),
         platform.processor(),

@@ -25,11 +25,11 @@ _OUT_OF_MEMORY = ("allocat", "memory", "overflow")
 
 
 @contextmanager
-def room_for(words: str) -> Iterator[None]:
+def memory_errors_as(message: str) -> Iterator[None]:
     """Convert out-of-memory errors to `RequestError`.
 
     Args:
-        words: the message of the error.
+        message: the message of the error.
 
     Raises:
         RequestError: memory is insufficient.
@@ -39,7 +39,7 @@ def room_for(words: str) -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not any(word in str(error).lower() for word in _OUT_OF_MEMORY):
             raise
-        raise RequestError(words) from error
+        raise RequestError(message) from error
 
 
 def machine_memory(root: Path = Path("/")) -> int | None:
@@ -106,12 +106,12 @@ def keep_freed_memory() -> bool:
         return False
     try:
         libc = ctypes.CDLL(None)
-        kept = libc.mallopt(_MMAP_THRESHOLD, _UNLIMITED) and libc.mallopt(_TRIM_THRESHOLD, _UNLIMITED)
+        is_supported = libc.mallopt(_MMAP_THRESHOLD, _UNLIMITED) and libc.mallopt(_TRIM_THRESHOLD, _UNLIMITED)
     except (AttributeError, OSError):  # another C library
         return False
-    if kept and "THP_MEM_ALLOC_ENABLE" not in os.environ:
+    if is_supported and "THP_MEM_ALLOC_ENABLE" not in os.environ:
         _extend_heap(libc)
-    return bool(kept)
+    return bool(is_supported)
 
 
 def _extend_heap(libc: ctypes.CDLL) -> None:
@@ -131,10 +131,10 @@ def _extend_heap(libc: ctypes.CDLL) -> None:
     start = libc.sbrk(0)
     # The block becomes the free end of the heap. Linux refuses a request for all memory of the machine.
     libc.free(libc.malloc(size // 8 * 7))
-    first = -(-start // _LARGE_PAGE) * _LARGE_PAGE
-    n_bytes = libc.sbrk(0) - first
+    first_page = -(-start // _LARGE_PAGE) * _LARGE_PAGE
+    n_bytes = libc.sbrk(0) - first_page
     if n_bytes > 0:
-        libc.madvise(first, n_bytes, _MADV_HUGEPAGE)
+        libc.madvise(first_page, n_bytes, _MADV_HUGEPAGE)
 
 
 def _counts_untouched_pages() -> bool:

@@ -64,13 +64,13 @@ def load_reference(reference: str) -> Any:
             f"trust it, add --plugin {package}, or plugins=[{package!r}] in Python"
         )
     try:
-        loaded = importlib.import_module(module)
+        imported = importlib.import_module(module)
     except ImportError as error:
         raise ValueError(f"{reference}: cannot import {module}: {error}") from None
-    if not hasattr(loaded, name):
-        public = [each for each in vars(loaded) if not each.startswith("_")]
+    if not hasattr(imported, name):
+        public = [public_name for public_name in vars(imported) if not public_name.startswith("_")]
         raise ValueError(f"{reference}: the module {module} has no {name!r}{nearest(name, public)}")
-    return getattr(loaded, name)
+    return getattr(imported, name)
 
 
 @cache
@@ -95,15 +95,21 @@ def settings_of(reference: str, sizes: Iterable[str]) -> dict[str, inspect.Param
     for parameter in parameters.values():
         if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             raise ValueError(f"{reference}: its parameter {parameter.name!r} cannot be passed by name")
-    known = {*sizes}
-    return {name: each for name, each in parameters.items() if each.kind in by_name and name not in known}
+    size_names = {*sizes}
+    return {
+        name: parameter
+        for name, parameter in parameters.items()
+        if parameter.kind in by_name and name not in size_names
+    }
 
 
 def build_reference(reference: str, settings: Mapping[str, object], sizes: Mapping[str, object]) -> object:
     """Call a class or function with the settings of a recipe, and with the sizes that its parameters name."""
-    made = load_reference(reference)
-    wanted = {name: value for name, value in sizes.items() if name in inspect.signature(made).parameters}
-    return made(**wanted, **settings)
+    target = load_reference(reference)
+    needed_sizes = {
+        name: value for name, value in sizes.items() if name in inspect.signature(target).parameters
+    }
+    return target(**needed_sizes, **settings)
 
 
 def check_settings(reference: str, settings: Iterable[str], sizes: Iterable[str]) -> None:
@@ -112,11 +118,13 @@ def check_settings(reference: str, settings: Iterable[str], sizes: Iterable[str]
     Raises:
         ValueError: names the first key that does not fit.
     """
-    parameters, given = settings_of(reference, sizes), {*settings}
-    for key in given:
+    parameters, given_settings = settings_of(reference, sizes), {*settings}
+    for key in given_settings:
         if key not in parameters:
-            known = f"; its settings are {', '.join(parameters)}" if parameters else "; it has no settings"
-            raise ValueError(f"{reference} has no setting {key!r}{nearest(key, parameters) or known}")
+            available = (
+                f"; its settings are {', '.join(parameters)}" if parameters else "; it has no settings"
+            )
+            raise ValueError(f"{reference} has no setting {key!r}{nearest(key, parameters) or available}")
     for name, parameter in parameters.items():
-        if parameter.default is inspect.Parameter.empty and name not in given:
+        if parameter.default is inspect.Parameter.empty and name not in given_settings:
             raise ValueError(f"{reference} requires the setting {name!r}")

@@ -63,7 +63,7 @@ from heedful.nn.recurrent import (
 from heedful.nn.state import KeyValueCache
 from heedful.objectives.classification import SequenceClass
 from heedful.objectives.cross_entropy import MaskedToken, NextToken, SpanBoundary
-from heedful.objectives.terms import Several
+from heedful.objectives.terms import CombinedObjective
 from heedful.recipes.schema import ClassObjectiveConfig, ObjectiveConfig, TokenObjectiveConfig
 from heedful.tasks.masked_language_modelling.task import ObjectiveConfig as MaskedTokenObjectiveConfig
 from heedful.tasks.question_answering.task import ObjectiveConfig as AnswerObjectiveConfig
@@ -1294,7 +1294,9 @@ OBJECTIVES: dict[str, Minimised] = {
     "chunks": Minimised(lambda: NextToken(0.2, chunk=2), _token_head, _forced),
     "smoothed class": Minimised(lambda: SequenceClass(0.2), _class_heads, _labelled_texts),
     "masked": Minimised(
-        lambda: Several(MaskedToken(), SpanBoundary(), SequenceClass(head="next")), _masked_heads, _masked
+        lambda: CombinedObjective(MaskedToken(), SpanBoundary(), SequenceClass(head="next")),
+        _masked_heads,
+        _masked,
     ),
 }
 every_objective = pytest.mark.parametrize("name", OBJECTIVES)

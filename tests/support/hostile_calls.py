@@ -25,7 +25,7 @@ from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 
 V, LINES, CAPACITY, SOURCE_LINES, SOURCE_CAPACITY, SEQUENCES = 37, 5, 23, 3, 19, 7
-ROWS = ("ids", "positions", "places", "sequences", "seen", "ancestors", "sources", "source_lengths")
+ROWS = ("ids", "positions", "cache_lines", "sequences", "n_visible", "ancestors", "sources", "source_lengths")
 WEIGHTS = ("weights", "bias", "scales", "sums")
 SIZES = ("n_weights", "n_bias", "n_scales", "n_sums")
 NUMBERS = [-(2**31), -1000, -2, -1, 0, 1, 2, 3, 7, 16, 31, 32, 255, 256, 4099, 2**20, 2**24, 2**31 - 1]
@@ -85,8 +85,8 @@ def made(engine: Engine, n: int, n_threads: int = 1) -> Made:
     draw = np.random.default_rng(n)
     small = lambda high, *shape: draw.integers(0, high, shape, dtype=np.int32)  # noqa: E731
     own, source = (
-        KeyValueCaches(engine.own_caches, LINES, CAPACITY),
-        KeyValueCaches(engine.source_caches, SOURCE_LINES, SOURCE_CAPACITY),
+        KeyValueCaches(engine.own_cache_shapes, LINES, CAPACITY),
+        KeyValueCaches(engine.source_cache_shapes, SOURCE_LINES, SOURCE_CAPACITY),
     )
     for tensor in (*own.keys, *own.values, *source.keys, *source.values):
         tensor.normal_()

@@ -10,7 +10,7 @@ import torch
 
 from heedful import __version__
 from heedful.errors import RequestError
-from heedful.hardware import described
+from heedful.hardware import cpu_fields
 from heedful.typing import JsonObject
 
 PACKAGES = ("torch", "tokenizers", "numpy", "safetensors", "sacrebleu", "sacremoses", "pydantic", "pillow")
@@ -45,7 +45,7 @@ def environment(device: torch.device) -> JsonObject:
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
         "platform": platform.platform(),
-        "processor": described().get("model name") or platform.processor(),
+        "processor": cpu_fields().get("model name") or platform.processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",

@@ -41,14 +41,14 @@ def compare(
         raise RequestError("compare: expected at least two runs")
     check_out(out, SUFFIXES)
     comparison = read(runs)
-    shown = comparison.shared_metric(metric) if metric or comparison.metrics() else None
+    plotted_metric = comparison.shared_metric(metric) if metric or comparison.metrics() else None
     if out is not None:
-        _draw(comparison, shown, out)
+        _draw(comparison, plotted_metric, out)
         log(f"wrote {out}")
     if as_json:
         json_result(comparison.to_dict())
         return
-    for line in _table_lines(comparison, shown):
+    for line in _table_lines(comparison, plotted_metric):
         result(line)
     for note in comparison.notes:
         log(f"note: {note}")
@@ -57,10 +57,10 @@ def compare(
 def _table_lines(comparison: "Comparison", metric: str | None) -> Iterator[str]:
     """Yield the lines of three tables: results, settings that differ, learning curve."""
     names = [run.name for run in comparison.runs]
-    measured = comparison.metrics()
-    head = ("run", "updates", "minutes", "stopped by", "best at", *measured)
+    metrics = comparison.metrics()
+    head = ("run", "updates", "minutes", "stopped by", "best at", *metrics)
     yield from columns(
-        [head, *(_result_row(run, measured) for run in comparison.runs)], right={1, 2, *range(4, len(head))}
+        [head, *(_result_row(run, metrics) for run in comparison.runs)], right={1, 2, *range(4, len(head))}
     )
     yield ""
     if comparison.differences:
@@ -91,9 +91,12 @@ def _curve_rows(comparison: "Comparison", metric: str) -> list[list[str]]:
     curves = [{v.update: v.metrics.get(metric) for v in run.curve} for run in comparison.runs]
     updates = sorted({update for curve in curves for update in curve})
     step = -(-len(updates) // MOST)
-    kept = updates[::-1][::step][::-1] if updates else []
+    shown_updates = updates[::-1][::step][::-1] if updates else []
     head = [f"{metric} after update", *(run.name for run in comparison.runs)]
-    return [head, *([f"{update:,}", *(_number(curve.get(update)) for curve in curves)] for update in kept)]
+    return [
+        head,
+        *([f"{update:,}", *(_number(curve.get(update)) for curve in curves)] for update in shown_updates),
+    ]
 
 
 def _number(value: float | None) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from heedful.data.corpora.phrasebook import Language
     from heedful.explain.alignment import Attention, Weights
     from heedful.explain.error_rates import Rated
-    from heedful.runs.demo import Beginning, Comparison
+    from heedful.runs.demo import Comparison, RunState
     from heedful.runs.run import Run
     from heedful.tasks.prediction import Prediction
 
@@ -56,13 +56,13 @@ def demo(
     _show_next(folder, comparison)
 
 
-def _train(folder: Path, language: "Language", quick: bool, device: str) -> "Beginning":
+def _train(folder: Path, language: "Language", quick: bool, device: str) -> "RunState":
     """Train or resume the demo run unless it is finished; return the state it was in."""
     from heedful.runs import demo as work
     from heedful.training.callbacks import JsonLines, Progress
 
     recipe = work.recipe_of(language, quick)
-    start = work.beginning(folder, recipe)
+    start = work.state_of(folder, recipe)
     if start == "finished":
         log(f"{folder}: already trained; reusing it")
         return start
@@ -77,9 +77,9 @@ def _train(folder: Path, language: "Language", quick: bool, device: str) -> "Beg
         recipe,
         start,
         device=device,
-        callbacks=lambda made: [JsonLines(made.metrics, recipe.training.log_every), Progress()],
+        callbacks=lambda run_folder: [JsonLines(run_folder.metrics, recipe.training.log_every), Progress()],
     )
-    if trained.result.stopped == "signal":
+    if trained.result.stop_reason == "signal":
         log("stopped; run the same command again to resume")
         raise typer.Exit(130)
     return start
@@ -108,9 +108,11 @@ def _aligned_example(run: "Run", language: "Language", judged: int) -> _AlignedE
     from heedful.tasks.metrics.alignment import Alignment
 
     pairs = judged_pairs(language, judged)
-    seen = teacher_forced(run.model, run.processor, [p.source for p in pairs], [p.target for p in pairs])
+    attentions = teacher_forced(
+        run.model, run.processor, [p.source for p in pairs], [p.target for p in pairs]
+    )
     gold = [Alignment(frozenset(p.alignment), frozenset()) for p in pairs]
-    table = rated(links_of(seen), gold)
+    table = rated(links_of(attentions), gold)
     keep(run, table, len(pairs))  # `heedful explain` shows this head first
     pair = drawn_pair(language)
     prediction = run.predict([pair.source], alignment=True)[0]
@@ -147,13 +149,13 @@ def _show_scores(comparison: "Comparison", quick: bool) -> None:
     """Print one line per system, then the signatures of the metrics."""
     from heedful.runs.demo import MODEL
 
-    first = next(iter(comparison.scores.values()))
-    result(f"{'Test scores':<22}" + "".join(f"{score.name:>7}" for score in first))
+    metrics = next(iter(comparison.scores.values()))
+    result(f"{'Test scores':<22}" + "".join(f"{score.name:>7}" for score in metrics))
     for name, scores in comparison.scores.items():
-        shown = "this model" if name == MODEL else name
-        result(f"  {shown:<20}" + "".join(f"{score.value:>7.1f}" for score in scores))
+        label = "this model" if name == MODEL else name
+        result(f"  {label:<20}" + "".join(f"{score.value:>7.1f}" for score in scores))
     result("")
-    for score in first:
+    for score in metrics:
         result(f"  {score.name}: {score.signature}")
     result("  Baselines: word-by-word dictionary translation in English word order.")
     if quick:
@@ -198,7 +200,7 @@ def _plain(
     folder: Path,
     language: "Language",
     quick: bool,
-    start: "Beginning",
+    start: "RunState",
     comparison: "Comparison",
     example: _AlignedExample,
 ) -> JsonObject:

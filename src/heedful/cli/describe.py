@@ -46,17 +46,17 @@ def describe(
     changes = overrides or []
     if time:
         extent = Extent(length, source_length, batch)
-        described = summary.timed(what, extent, changes, device=device, log=log)
+        model_description = summary.timed(what, extent, changes, device=device, log=log)
     else:
-        described = summary.describe(
+        model_description = summary.describe(
             what, length=length, source_length=source_length, tokens=batch, overrides=changes
         )
     if as_json:
-        json_result(described.to_dict())
+        json_result(model_description.to_dict())
     elif sys.stdout.isatty():
-        _show(described)
+        _show(model_description)
     else:
-        result(str(described))
+        result(str(model_description))
 
 
 def _show(summary: "ModelSummary") -> None:

@@ -65,15 +65,16 @@ class Sources:
         Raises:
             RequestError: more than one data option is given.
         """
-        forms: dict[OwnData, Sequence[Path] | None] = {"data": self.data, "text": self.text}
-        forms |= {"table": [self.table] if self.table else None}
-        forms |= {"folder": [self.folder] if self.folder else None}
-        given = {form: files for form, files in forms.items() if files}
-        if len(given) > 1:
+        by_option: dict[OwnData, Sequence[Path] | None] = {"data": self.data, "text": self.text}
+        by_option |= {"table": [self.table] if self.table else None}
+        by_option |= {"folder": [self.folder] if self.folder else None}
+        files_by_option = {option: files for option, files in by_option.items() if files}
+        if len(files_by_option) > 1:
             raise RequestError(
-                f"{' and '.join(f'--{form}' for form in given)}: expected only one of these options"
+                f"{' and '.join(f'--{option}' for option in files_by_option)}: "
+                "expected only one of these options"
             )
-        return given
+        return files_by_option
 
     def chosen(self, run: "Run") -> "dict[str, SourceConfig]":
         """Return the selected data sets by name.
@@ -84,15 +85,15 @@ class Sources:
         from heedful.data.lines import find
         from heedful.runs.evaluate import as_options, chosen_splits
 
-        given = self.files()
-        for form, files in given.items():
-            if form not in run.task.info.own_data:
-                task, own = run.recipe.task.kind, as_options(run.task.info.own_data)
-                raise RequestError(f"--{form}: not supported for task {task}; use {own}")
-            if form in ("data", "table"):  # the others may be folders
+        files_by_option = self.files()
+        for option, files in files_by_option.items():
+            if option not in run.task.info.own_data:
+                task, supported = run.recipe.task.kind, as_options(run.task.info.own_data)
+                raise RequestError(f"--{option}: not supported for task {task}; use {supported}")
+            if option in ("data", "table"):  # the others may be folders
                 for file in files:
                     find(str(file), Path())
-        return chosen_splits(run, self.split, next(iter(given.values()), None))
+        return chosen_splits(run, self.split, next(iter(files_by_option.values()), None))
 
 
 @dataclass(frozen=True)
@@ -139,25 +140,25 @@ class AlignmentOptions:
 
         Alignment scoring uses neither decoding nor windows.
         """
-        own = {
+        alignment_values = {
             "--first-word": self.first_word,
             "--dev": self.dev,
             "--head": self.head,
             "--links": self.links != "target",
             "--step": self.step,
         }
-        decoded = {
+        decoding_values = {
             "--beam": decoding.beam,
             "--decoding": decoding.decoding,
             "--stride": extent.stride,
             "--evaluation": extent.evaluation,
             "--precision": decoding.precision != "auto",
         }
-        for option, value in (own if self.alignments is None else decoded).items():
+        for option, value in (alignment_values if self.alignments is None else decoding_values).items():
             if value:
                 missing = "requires --alignments GOLD"
-                why = missing if self.alignments is None else "is not supported with --alignments"
-                raise RequestError(f"{option} {why}")
+                problem = missing if self.alignments is None else "is not supported with --alignments"
+                raise RequestError(f"{option} {problem}")
 
     def evaluate(
         self, run: "Run", name: str, source: "SourceConfig", limit: int | None
@@ -185,10 +186,10 @@ class AlignmentOptions:
         """Store the selected head in the run; ``explain`` shows it first."""
         from heedful.explain.best_head import keep
 
-        shown = keep(run, evaluation.table, evaluation.judged)
-        if shown is not None:
-            state = "now" if shown.choice == evaluation.chosen.choice else "still"
-            log(f"heedful explain {state} shows {shown.choice} first: {shown.why}")
+        best_head = keep(run, evaluation.table, evaluation.judged)
+        if best_head is not None:
+            state = "now" if best_head.choice == evaluation.chosen.choice else "still"
+            log(f"heedful explain {state} shows {best_head.choice} first: {best_head.why}")
 
 
 @dataclass(frozen=True)
@@ -234,35 +235,37 @@ def evaluate(
 
     sources.files()  # refuse several data options before the run is loaded
     alignment_options.check(decoding, extent)
-    loaded = load(run, device=device)
+    loaded_run = load(run, device=device)
     if extent.evaluation:
-        loaded = with_evaluation(loaded, extent.evaluation)
+        loaded_run = with_evaluation(loaded_run, extent.evaluation)
     if alignment_options.alignments is None:
-        evaluations = _score_predictions(loaded, sources, extent, decoding, shown=not as_json)
+        evaluations = _score_predictions(loaded_run, sources, extent, decoding, prints=not as_json)
     else:
-        evaluations = [_score_alignments(loaded, sources, extent, alignment_options, shown=not as_json)]
+        evaluations = [_score_alignments(loaded_run, sources, extent, alignment_options, prints=not as_json)]
     if as_json:
-        json_result({"version": 1, "run": str(run), "splits": [each.to_dict() for each in evaluations]})
+        json_result(
+            {"version": 1, "run": str(run), "splits": [evaluation.to_dict() for evaluation in evaluations]}
+        )
 
 
 def _score_alignments(
-    run: "Run", sources: Sources, extent: Extent, alignment_options: AlignmentOptions, *, shown: bool
+    run: "Run", sources: Sources, extent: Extent, alignment_options: AlignmentOptions, *, prints: bool
 ) -> "Evaluation":
     """Score attention on one data set, print a table of all heads and write the links of the selected one."""
-    chosen = sources.chosen(run)
-    if len(chosen) > 1:
-        known = ", ".join(chosen)
+    sources_by_name = sources.chosen(run)
+    if len(sources_by_name) > 1:
+        names = ", ".join(sources_by_name)
         raise RequestError(
-            f"--alignments: expected one data set; give --data, or --split with one of {known}"
+            f"--alignments: expected one data set; give --data, or --split with one of {names}"
         )
-    ((name, source),) = chosen.items()
+    ((name, source),) = sources_by_name.items()
     with _to(extent.output) as write:
         log(f"{name}: computing attention")
         evaluation = alignment_options.evaluate(run, name, source, extent.limit)
         write(evaluation.pharaoh())
     if alignment_options.head is None:
         alignment_options.save_best_head(run, evaluation)
-    if shown:
+    if prints:
         for line in evaluation.lines():
             result(line)
         result(f"* marks the reported head: {evaluation.chosen.choice}")
@@ -271,27 +274,27 @@ def _score_alignments(
 
 
 def _score_predictions(
-    run: "Run", sources: Sources, extent: Extent, decoding: Decoding, *, shown: bool
+    run: "Run", sources: Sources, extent: Extent, decoding: Decoding, *, prints: bool
 ) -> "list[Evaluation]":
     """Score each data set, print its scores and write its rows."""
     from heedful.runs.evaluate import evaluate as score
     from heedful.tasks.evaluation import EvaluationOptions
 
-    chosen = sources.chosen(run)
-    how = EvaluationOptions(
+    sources_by_name = sources.chosen(run)
+    evaluation_options = EvaluationOptions(
         decoding.settings(run.recipe.decoding), extent.limit, extent.stride, precision=decoding.precision
     )
     if run.task.info.generates:
-        log(f"heedful: decoding in {run.inference(decoding.precision).chosen}")
+        log(f"heedful: decoding in {run.inference(decoding.precision).description}")
     evaluations = []
     with _to(extent.output) as write:
-        for name, source in chosen.items():
+        for name, source in sources_by_name.items():
             log(f"{name}: {run.task.info.evaluating}")
-            evaluation = score(run, name, source, how)
+            evaluation = score(run, name, source, evaluation_options)
             evaluations.append(evaluation)
             for note in evaluation.notes:
                 log(f"heedful: {name}: {note}")
-            if shown:
+            if prints:
                 _show(name, run.task.info.unit, evaluation.scores)
             write(json_text({"split": name, **row}, allow_nan=False) for row in evaluation.rows())
     return evaluations

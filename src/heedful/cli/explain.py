@@ -86,30 +86,30 @@ class Inputs:
                 if os.path.isfile(text):
                     log(f"heedful: {text!r} is read as a text; to read the lines of this file, use --inputs")
             texts = [from_command_line(text) for text in texts]
-        most = len(run.task.columns.inputs) + len(run.task.columns.optional_inputs)
+        max_texts = len(run.task.columns.inputs) + len(run.task.columns.optional_inputs)
         if self.pair is not None:
-            if most == 1:
+            if max_texts == 1:
                 raise RequestError(f"--pair: task {run.recipe.task.kind} reads a single text; remove --pair")
             if len(texts) > 1:
                 raise RequestError(
                     "--pair: not supported with several inputs; separate the two texts of each by a tab"
                 )
             return [(texts[0], from_command_line(self.pair))]
-        if most == 1:
+        if max_texts == 1:
             return list(texts)
         return [tuple(text.split("\t")) if "\t" in text else text for text in texts]
 
     def _texts(self) -> list[str]:
-        given = self.input or []
-        if self.inputs == "-" and "-" in given:
+        arguments = self.input or []
+        if self.inputs == "-" and "-" in arguments:
             raise RequestError("--inputs -: INPUT already reads standard input")
-        texts = [Source.of(text).text() if text == "-" else text for text in given]
+        texts = [Source.of(text).text() if text == "-" else text for text in arguments]
         if self.inputs is not None:
             texts += [line for line in Source.of(self.inputs).lines() if line.strip()]
         if not texts:
             file = self.inputs
-            what = f"{file}: contains no input" if file else "no input: give INPUT or --inputs FILE"
-            raise RequestError(what)
+            problem = f"{file}: contains no input" if file else "no input: give INPUT or --inputs FILE"
+            raise RequestError(problem)
         return texts
 
 
@@ -151,7 +151,7 @@ class Attention:
         # A model without attention can still have the requested views.
         if self.views and not kinds and not find_sites(run.model):
             kinds = []
-        layers, heads = ([n - 1 for n in given] if given else None for given in (self.layer, self.head))
+        layers, heads = ([n - 1 for n in numbers] if numbers else None for numbers in (self.layer, self.head))
         return Selection(layers, heads, kinds)
 
 
@@ -223,128 +223,141 @@ def explain(
     memory, exact = form.check(attention.views)
     from heedful.runs.run import load
 
-    seen = _seen(load(run, device=device), inputs, attention, answer, memory)
+    explanation = _explain_first(load(run, device=device), inputs, attention, answer, memory)
     if ALL in attention.views:
-        _log_unavailable_views(seen)
+        _log_unavailable_views(explanation)
     if form.out is not None:
-        _write(seen, form.out, form.tokens, exact)
+        _write(explanation, form.out, form.tokens, exact)
         log(f"wrote {form.out}")
     if form.as_json:
         from heedful.explain.jsonable import pieces
 
-        result_in_pieces(pieces(seen))
+        result_in_pieces(pieces(explanation))
     else:
-        _show(seen, form.tokens)
+        _show(explanation, form.tokens)
 
 
-def _seen(run: "Run", inputs: Inputs, attention: Attention, answer: Answer, memory: int) -> "Explanation":
+def _explain_first(
+    run: "Run", inputs: Inputs, attention: Attention, answer: Answer, memory: int
+) -> "Explanation":
     """Explain the first input; attention maps use at most `memory` bytes."""
     from heedful.explain.capture import explain_input
     from heedful.tasks.model_input import AnswerOptions
 
     maps = attention.maps(run)
-    first, *others = inputs.read(run)
-    if others:
-        log(f"heedful: explaining {1 + len(others):,} inputs")
+    first_input, *other_inputs = inputs.read(run)
+    if other_inputs:
+        log(f"heedful: explaining {1 + len(other_inputs):,} inputs")
     decoding = changed_decoding(run.recipe.decoding, answer.decoding)
     target = None if inputs.target is None else from_command_line(inputs.target)
     answer_options = AnswerOptions(decoding, target, answer.alternative)
     return explain_input(
-        run, first, maps=maps, options=answer_options, views=attention.views, others=others, limit=memory
+        run,
+        first_input,
+        maps=maps,
+        options=answer_options,
+        views=attention.views,
+        others=other_inputs,
+        limit=memory,
     )
 
 
-def _log_unavailable_views(seen: "Explanation") -> None:
+def _log_unavailable_views(explanation: "Explanation") -> None:
     """Log the views that this run or input does not support, and why."""
     for name, view in VIEWS.items():
-        if name not in seen.views:
-            why = seen.unavailable.get(name, f"it needs {view.needs}")
-            log(f"heedful: view {name} is not available: {why}")
+        if name not in explanation.views:
+            reason = explanation.unavailable.get(name, f"it needs {view.needs}")
+            log(f"heedful: view {name} is not available: {reason}")
 
 
-def _write(seen: "Explanation", out: Path, tokens: bool, exact: "Sequence[Choice]") -> None:
+def _write(explanation: "Explanation", out: Path, tokens: bool, exact: "Sequence[Choice]") -> None:
     """Write the explanation in the format given by the suffix of `out`."""
     if out.suffix.lower() in IMAGES:
         from heedful.explain.heat_map import figure_of, save
 
-        save(figure_of(seen, tokens=tokens), out)
+        save(figure_of(explanation, tokens=tokens), out)
         return
     if out.suffix.lower() == PAGE:
         from heedful.explain.page import page
 
-        text: Iterable[str] = [page(seen, exact=[head for choice in exact for head in _heads(seen, choice)])]
+        text: Iterable[str] = [
+            page(explanation, exact=[head for choice in exact for head in _heads(explanation, choice)])
+        ]
     else:
         from heedful.explain.jsonable import pieces
 
-        text = chain(pieces(seen), "\n")
+        text = chain(pieces(explanation), "\n")
     with whole_file(out) as file:
         file.writelines(text)
 
 
-def _heads(seen: "Explanation", choice: "Choice") -> list[tuple[str, int]]:
+def _heads(explanation: "Explanation", choice: "Choice") -> list[tuple[str, int]]:
     """Return (tap, head) pairs of the chosen layer: the chosen head, or all captured heads.
 
     Raises:
         RequestError: no such head was captured.
     """
-    chosen = [
-        (each.tap, head)
-        for each in seen.maps
-        if each.layer == choice.layer
-        for head in each.heads
+    matching = [
+        (site_map.tap, head)
+        for site_map in explanation.maps
+        if site_map.layer == choice.layer
+        for head in site_map.heads
         if choice.head in (None, head)
     ]
-    if not chosen:
+    if not matching:
         name = f"{choice.layer + 1}" if choice.head is None else f"{choice.layer + 1}.{choice.head + 1}"
-        layers = sorted({each.layer + 1 for each in seen.maps})
-        heads = sorted({head + 1 for each in seen.maps for head in each.heads})
-        shown = f"expected layers {', '.join(map(str, layers))} and heads {', '.join(map(str, heads))}"
-        raise RequestError(
-            f"--exact {name}: this head is not shown; {shown if layers else 'no head is shown'}"
+        layer_numbers = sorted({site_map.layer + 1 for site_map in explanation.maps})
+        head_numbers = sorted({head + 1 for site_map in explanation.maps for head in site_map.heads})
+        available = (
+            f"expected layers {', '.join(map(str, layer_numbers))} "
+            f"and heads {', '.join(map(str, head_numbers))}"
         )
-    return chosen
+        raise RequestError(
+            f"--exact {name}: this head is not shown; {available if layer_numbers else 'no head is shown'}"
+        )
+    return matching
 
 
-def _show(seen: "Explanation", tokens: bool) -> None:
+def _show(explanation: "Explanation", tokens: bool) -> None:
     """Print the answer, the strongest links and the requested views."""
-    result(f"{seen.task}: {one_line(seen.text)}")
-    if note := seen.answer.get("note"):
+    result(f"{explanation.task}: {one_line(explanation.text)}")
+    if note := explanation.answer.get("note"):
         result(f"  ({note})")
-    if (follows := seen.answer.get("follows")) is not None:
+    if (follows := explanation.answer.get("follows")) is not None:
         result(f"  (probability that the second text follows the first: {follows:.2f})")
     result("")
-    if seen.maps:
-        _show_maps(seen, tokens)
-    for name, values in seen.views.items():
-        for line in view_module(name).lines(seen, values):
+    if explanation.maps:
+        _show_maps(explanation, tokens)
+    for name, values in explanation.views.items():
+        for line in view_module(name).lines(explanation, values):
             result(one_line(line))
         result("")
 
 
-def _show_maps(seen: "Explanation", tokens: bool) -> None:
+def _show_maps(explanation: "Explanation", tokens: bool) -> None:
     from heedful.explain.summary import alignment_of, mean_of
 
-    shown = mean_of(seen)
-    is_translation = set(seen.axes) >= {"source", "target"} and shown.keys.grid is None
-    is_alignment = is_translation and shown.queries is seen.axes["target"]
-    alignment = alignment_of(seen) if is_alignment else None
-    shown = shown if tokens else shown.in_words()
-    result(f"{shown.title}\n")
-    if is_alignment and max(shown.weights.shape) <= WIDEST:
-        _show_alignment(shown)
+    matrix = mean_of(explanation)
+    is_translation = set(explanation.axes) >= {"source", "target"} and matrix.keys.grid is None
+    is_alignment = is_translation and matrix.queries is explanation.axes["target"]
+    alignment = alignment_of(explanation) if is_alignment else None
+    matrix = matrix if tokens else matrix.in_words()
+    result(f"{matrix.title}\n")
+    if is_alignment and max(matrix.weights.shape) <= WIDEST:
+        _show_alignment(matrix)
     else:
         from heedful.explain.terminal import link_lines
 
-        for line in link_lines(shown.strongest()):
+        for line in link_lines(matrix.strongest()):
             result(line)
     if alignment is not None:
         result(f"\nword alignment: {alignment}")
     result("")
 
 
-def _show_alignment(shown: "AttentionMatrix") -> None:
+def _show_alignment(matrix: "AttentionMatrix") -> None:
     from heedful.explain.terminal import choose_style, heat_map
 
     width = terminal_width()
     style = choose_style(sys.stdout)
-    result(heat_map(shown.keys.tokens, shown.queries.tokens, shown.weights, style=style, width=width))
+    result(heat_map(matrix.keys.tokens, matrix.queries.tokens, matrix.weights, style=style, width=width))

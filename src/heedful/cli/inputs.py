@@ -82,7 +82,7 @@ class Source:
         """Return the whole text without the last line end."""
         return "\n".join(self.lines())
 
-    def joined(self) -> "Source":
+    def as_one_line(self) -> "Source":
         """Return a source with the whole text as one line."""
         return replace(self, raw=[f"{self.text()}\n".encode()])
 
@@ -152,11 +152,11 @@ class Piped:
             return False
         chunk = os.read(self._descriptor, 1 << 16)
         self._ended = not chunk
-        *complete, rest = chunk.split(b"\n")
+        *complete, partial = chunk.split(b"\n")
         for part in complete:
             self._lines.append(b"".join([*self._partial, part, b"\n"]))
             self._partial = []
-        self._partial.append(rest)
+        self._partial.append(partial)
         if self._ended and any(self._partial):
             self._lines.append(b"".join(self._partial))
         return True
@@ -191,13 +191,13 @@ class InputFormat:
 
     Args:
         keys: required keys.
-        more: optional keys.
-        listed: whether JSON may give a list of strings instead of a string.
+        optional_keys: optional keys.
+        accepts_list: whether JSON may give a list of strings instead of a string.
     """
 
     keys: tuple[str, ...]
-    more: tuple[str, ...] = ()
-    listed: bool = False
+    optional_keys: tuple[str, ...] = ()
+    accepts_list: bool = False
 
     @classmethod
     def by(cls, run: "Run") -> "InputFormat":
@@ -242,13 +242,13 @@ class InputFormat:
         return parsed
 
     def _in_fields(self, line: str, location: "Location") -> Input:
-        every = (*self.keys, *self.more)
-        texts = line.split("\t") if len(every) > 1 else [line]
-        if len(self.keys) <= len(texts) <= len(every):
-            return Input(dict(zip(every, texts, strict=False)))
-        expected = f"{len(self.keys)} or {len(every)}" if self.more else str(len(self.keys))
+        keys = (*self.keys, *self.optional_keys)
+        texts = line.split("\t") if len(keys) > 1 else [line]
+        if len(self.keys) <= len(texts) <= len(keys):
+            return Input(dict(zip(keys, texts, strict=False)))
+        expected = f"{len(self.keys)} or {len(keys)}" if self.optional_keys else str(len(self.keys))
         raise DataError(
-            f"{location}: expected {expected} texts separated by tabs ({', '.join(every)}), got {len(texts)}"
+            f"{location}: expected {expected} texts separated by tabs ({', '.join(keys)}), got {len(texts)}"
         )
 
     def _in_object(self, line: str, location: "Location") -> Input:
@@ -265,9 +265,9 @@ class InputFormat:
             raise DataError(f"{location}: not JSON ({reason}); {hint}") from None
         if not isinstance(record, dict):
             raise DataError(f"{location}: {self._expected(self.keys[0])}, got {_type_name(record)}")
-        for key in (*self.keys, *(key for key in self.more if key in record)):
-            if why := self._problem(record, key):
-                return Input(record, f"{location}: {why}")
+        for key in (*self.keys, *(key for key in self.optional_keys if key in record)):
+            if problem := self._problem(record, key):
+                return Input(record, f"{location}: {problem}")
         return Input(record)
 
     def _problem(self, record: JsonMapping, key: str) -> str | None:
@@ -275,7 +275,7 @@ class InputFormat:
         if key not in record:
             return f"{self._expected(key)}, got no such key{nearest(key, record)}"
         value = record[key]
-        is_list = self.listed and isinstance(value, list)
+        is_list = self.accepts_list and isinstance(value, list)
         for text in value if is_list else [value]:
             if not isinstance(text, str):
                 return f"{self._expected(key)}, got {_type_name(text)}{' in the list' * is_list}"
@@ -284,7 +284,7 @@ class InputFormat:
         return None
 
     def _expected(self, key: str) -> str:
-        return f'expected an object with a string{" or a list of strings" * self.listed} under "{key}"'
+        return f'expected an object with a string{" or a list of strings" * self.accepts_list} under "{key}"'
 
 
 def _type_name(value: object) -> str:
@@ -315,25 +315,25 @@ def _parse(line: str) -> object:
     return value
 
 
-def _constant(written: str) -> None:
+def _constant(literal: str) -> None:
     """Reject NaN and infinities, which Python's parser accepts."""
-    raise ValueError(f"{written} is not a JSON number")
+    raise ValueError(f"{literal} is not a JSON number")
 
 
-def _float(written: str) -> float:
-    if not math.isfinite(number := float(written)):
-        raise _ValueRefusedError(f"value out of range: {_short(written)}")
+def _float(literal: str) -> float:
+    if not math.isfinite(number := float(literal)):
+        raise _ValueRefusedError(f"value out of range: {_short(literal)}")
     return number
 
 
-def _integer(written: str) -> int:
+def _integer(literal: str) -> int:
     try:
-        return int(written)
+        return int(literal)
     except ValueError:  # more digits than Python converts
-        most = sys.get_int_max_str_digits()
-        digits = len(written.removeprefix("-"))
-        why = f"integers must have at most {most:,} digits, got {digits:,}"
-        raise _ValueRefusedError(f"value out of range: {why}") from None
+        max_digits = sys.get_int_max_str_digits()
+        digits = len(literal.removeprefix("-"))
+        reason = f"integers must have at most {max_digits:,} digits, got {digits:,}"
+        raise _ValueRefusedError(f"value out of range: {reason}") from None
 
 
 def _unique(pairs: list[tuple[str, object]]) -> JsonObject:
@@ -353,7 +353,11 @@ def _short(text: str) -> str:
 def _depth(value: object) -> int:
     """Return the nesting depth of lists and objects."""
     depth, level = 0, [value]
-    while level := [each for each in level if isinstance(each, list | dict)]:
+    while level := [container for container in level if isinstance(container, list | dict)]:
         depth += 1
-        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+        level = [
+            child
+            for container in level
+            for child in (container.values() if isinstance(container, dict) else container)
+        ]
     return depth

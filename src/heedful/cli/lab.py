@@ -43,10 +43,10 @@ def lab(
 
     if every and names:
         raise RequestError("--all runs every experiment; remove the names")
-    chosen = (
+    selected = (
         list(experiments().values()) if every else [experiment(name) for name in dict.fromkeys(names or [])]
     )
-    if not chosen:
+    if not selected:
         if out is not None or control or short:
             raise RequestError("no experiment given: expected names or --all; heedful lab lists the names")
         _list(list(experiments().values()), as_json)
@@ -56,9 +56,9 @@ def lab(
 
         check_folder(out)
     results = []
-    for each in chosen:
+    for chosen_experiment in selected:
         for of_control in (False, True) if control or out is not None else (False,):
-            outcome = perform(each, "short" if short else "long", control=of_control)
+            outcome = perform(chosen_experiment, "short" if short else "long", control=of_control)
             results.append(outcome)
             _show(outcome, full=not (every or as_json), to_stderr=as_json)
     if out is not None:
@@ -67,9 +67,9 @@ def lab(
 
         log(f"open in a browser: {write_gallery(results, out, parts())}")
     if as_json:
-        json_result(as_dict(chosen, results))
-    if others := [outcome.name for outcome in results if not outcome.as_expected]:
-        raise WorkError(f"unexpected verdict: {', '.join(others)}")
+        json_result(as_dict(selected, results))
+    if unexpected := [outcome.name for outcome in results if not outcome.as_expected]:
+        raise WorkError(f"unexpected verdict: {', '.join(unexpected)}")
 
 
 def _list(experiments: "list[Experiment]", as_json: bool) -> None:

@@ -21,7 +21,7 @@ from heedful.cli.describe import describe
 from heedful.cli.evaluate import evaluate
 from heedful.cli.explain import EPILOG, explain
 from heedful.cli.lab import lab
-from heedful.cli.options import grouped
+from heedful.cli.options import expand_option_groups
 from heedful.cli.output import STANDARD_ERROR, OutputClosedError, log, open_streams
 from heedful.cli.predict import predict
 from heedful.cli.recipes import recipes
@@ -53,7 +53,9 @@ for name, verb, short_help in (
     ("import", import_, "Convert a Hugging Face transformers model to a run."),
     ("export", export, "Export a run for Hugging Face transformers."),
 ):
-    app.command(name, short_help=short_help, epilog=EPILOG if verb is explain else None)(grouped(verb))
+    app.command(name, short_help=short_help, epilog=EPILOG if verb is explain else None)(
+        expand_option_groups(verb)
+    )
 
 
 def _version(requested: bool) -> None:
@@ -118,10 +120,10 @@ def _imports(frame: FrameType | None) -> bool:
     """Return whether the outermost running import was started by a command, before it did any work."""
     importer = ""
     while frame is not None:
-        before = frame.f_back
-        if before is not None and frame.f_globals.get("__name__") == "importlib._bootstrap":
-            importer = before.f_globals.get("__name__", "")
-        frame = before
+        caller = frame.f_back
+        if caller is not None and frame.f_globals.get("__name__") == "importlib._bootstrap":
+            importer = caller.f_globals.get("__name__", "")
+        frame = caller
     return importer.startswith("heedful.cli.")
 
 
@@ -134,23 +136,23 @@ def _run(arguments: list[str]) -> None:
 def _plugins_first(arguments: list[str]) -> list[str]:
     """Move ``--plugin PACKAGE``, an option of all commands, before the command."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    first: list[str] = []
-    rest: list[str] = []
-    given = iter(arguments[:end])
-    for each in given:
-        if each == "--plugin":
-            first += [each, *([value] if (value := next(given, None)) is not None else [])]
+    plugin_options: list[str] = []
+    other_arguments: list[str] = []
+    remaining = iter(arguments[:end])
+    for argument in remaining:
+        if argument == "--plugin":
+            plugin_options += [argument, *([value] if (value := next(remaining, None)) is not None else [])]
         else:
-            (first if each.startswith("--plugin=") else rest).append(each)
-    return [*first, *rest, *arguments[end:]]
+            (plugin_options if argument.startswith("--plugin=") else other_arguments).append(argument)
+    return [*plugin_options, *other_arguments, *arguments[end:]]
 
 
 def _status_of(work: Callable[[], None]) -> int:
     """Call `work` and return the exit status; report an expected failure as one message."""
     try:
         work()
-    except typer.Exit as leave:
-        return leave.exit_code
+    except typer.Exit as exit_request:
+        return exit_request.exit_code
     except OutputClosedError:
         return 0  # closing the pipe early is legitimate, as in `heedful ... | head`
     except HeedfulError as error:
@@ -158,9 +160,9 @@ def _status_of(work: Callable[[], None]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return _failed("interrupted", 130)
     except _ClickException as error:
-        shown = StringIO()
-        error.show(shown)
-        log(shown.getvalue().removesuffix("\n"))
+        message = StringIO()
+        error.show(message)
+        log(message.getvalue().removesuffix("\n"))
         return error.exit_code
     except OSError as error:
         if error.filename is None and error.errno not in (*_FULL, errno.EPIPE):
@@ -179,7 +181,7 @@ def _os_error_message(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
 
 
-def _warn(message: Warning | str, category: type[Warning], *place: object) -> None:
+def _warn(message: Warning | str, category: type[Warning], *location: object) -> None:
     """Log a warning without its code location; ignore deprecations, which users cannot act on."""
     if not issubclass(category, DeprecationWarning | PendingDeprecationWarning | FutureWarning):
         log(f"heedful: warning: {message}")

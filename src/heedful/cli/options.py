@@ -38,11 +38,11 @@ class Decoding:
     decoding: DecodingOverrides = None
     precision: Precision = "auto"
 
-    def settings(self, own: "DecodingConfig | None") -> "DecodingConfig | None":
-        """Return the recipe's decoding settings `own` with the overrides applied."""
+    def settings(self, recipe_decoding: "DecodingConfig | None") -> "DecodingConfig | None":
+        """Return the recipe's decoding settings `recipe_decoding` with the overrides applied."""
         from heedful.runs.run import with_beam
 
-        return with_beam(changed_decoding(own, self.decoding), self.beam, None)
+        return with_beam(changed_decoding(recipe_decoding, self.decoding), self.beam, None)
 
 
 def from_command_line(text: str) -> str:
@@ -65,29 +65,31 @@ def changed_decoding(base: "DecodingConfig | None", overrides: list[str] | None)
     from heedful.recipes.trees import COMMAND_LINE, Mark, Tree, merge
     from heedful.runs.run import decoding_from
 
-    own = Tree.of({"decoding": base.model_dump(mode="json")}, Mark("the run's recipe"))
-    over = overrides_tree([f"decoding.{text}" for text in overrides])
-    assert over.mark == Mark(COMMAND_LINE)
-    return decoding_from(merge(own, over))
+    base_tree = Tree.of({"decoding": base.model_dump(mode="json")}, Mark("the run's recipe"))
+    override_tree = overrides_tree([f"decoding.{text}" for text in overrides])
+    assert override_tree.mark == Mark(COMMAND_LINE)
+    return decoding_from(merge(base_tree, override_tree))
 
 
-def grouped(verb: Callable[..., None]) -> Callable[..., None]:
-    """Return `verb` for typer, with each option group expanded to one option per field."""
-    original = inspect.signature(verb, eval_str=True).parameters
-    annotations: JsonObject = {name: each.annotation for name, each in original.items()}
-    groups: JsonObject = {name: each for name, each in annotations.items() if is_dataclass(each)}
+def expand_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Return `command` for typer, with each option group expanded to one option per field."""
+    original = inspect.signature(command, eval_str=True).parameters
+    annotations: JsonObject = {name: parameter.annotation for name, parameter in original.items()}
+    groups: JsonObject = {
+        name: annotation for name, annotation in annotations.items() if is_dataclass(annotation)
+    }
 
-    @wraps(verb)
+    @wraps(command)
     def flat(**values: object) -> None:
         instances = {
-            name: group(**{each.name: values.pop(each.name) for each in fields(group)})
+            name: group(**{field.name: values.pop(field.name) for field in fields(group)})
             for name, group in groups.items()
         }
-        verb(**instances, **values)
+        command(**instances, **values)
 
-    parameters = [one for each in original.values() for one in _expand(each, groups)]
+    parameters = [option for parameter in original.values() for option in _expand(parameter, groups)]
     flat.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    flat.__annotations__ = {each.name: each.annotation for each in parameters}
+    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return flat
 
 
@@ -98,6 +100,6 @@ def _expand(parameter: Parameter, groups: JsonObject) -> Iterator[Parameter]:
         return
     group = groups[parameter.name]
     hints = get_type_hints(group, include_extras=True)
-    for each in fields(group):
-        default = Parameter.empty if each.default is MISSING else each.default
-        yield Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[each.name])
+    for field in fields(group):
+        default = Parameter.empty if field.default is MISSING else field.default
+        yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[field.name])

@@ -91,8 +91,10 @@ def whole_file(path: Path) -> Iterator[IO[str]]:
             temporary = stack.enter_context(files.replacing(path))
             file = stack.enter_context(open(temporary, "w", encoding="utf-8", newline="\n"))
         except (WorkError, OSError) as error:
-            why = error if isinstance(error, WorkError) else f"{path}: cannot be written ({error.strerror})"
-            raise RequestError(str(why)) from None
+            reason = (
+                error if isinstance(error, WorkError) else f"{path}: cannot be written ({error.strerror})"
+            )
+            raise RequestError(str(reason)) from None
         yield file
 
 

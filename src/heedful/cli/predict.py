@@ -127,11 +127,15 @@ class DecodingOptions:
         for name in ("max_new_tokens", "stop", "prefix", "gap"):
             if getattr(self, name) and name not in run.task.info.options:
                 task, option = run.recipe.task.kind, f"--{name.replace('_', '-')}"
-                others = " and ".join(key for key, task in TASKS.items() if name in task.info.options)
+                supporting_tasks = " and ".join(
+                    key for key, task in TASKS.items() if name in task.info.options
+                )
                 remedy = ""
                 if name == "max_new_tokens" and run.recipe.decoding is not None:
                     remedy = f"; set --decoding max_length.cap={self.max_new_tokens}"
-                raise RequestError(f"{option}: not supported for task {task}, only for {others}{remedy}")
+                raise RequestError(
+                    f"{option}: not supported for task {task}, only for {supporting_tasks}{remedy}"
+                )
 
     def predictor(self, run: "Run", precision: str) -> Predictor:
         """Return the predictor with these options."""
@@ -149,7 +153,7 @@ class DecodingOptions:
             gap=None if self.gap is None else from_command_line(self.gap),
         )
         if decoding is not None:
-            log(f"heedful: decoding in {run.inference(precision).chosen}")
+            log(f"heedful: decoding in {run.inference(precision).description}")
         return predictor
 
 
@@ -183,25 +187,25 @@ def predict(
         raise RequestError("--stream and --whole require plain text; remove --jsonl")
     source = inputs.source(run)
     if plain.whole:
-        source = source.joined()
+        source = source.as_one_line()
     from heedful.runs.run import load, streaming
 
-    loaded = load(run, device=device)
-    predictor = task.predictor(loaded, precision)
-    parsed = inputs.read(source, loaded)
+    loaded_run = load(run, device=device)
+    predictor = task.predictor(loaded_run, precision)
+    parsed = inputs.read(source, loaded_run)
     if plain.stream:
-        answers = _streamed(loaded, streaming(predictor, loaded.recipe.task.kind), parsed)
+        answers = _streamed(loaded_run, streaming(predictor, loaded_run.recipe.task.kind), parsed)
     else:
-        answers = _answers(loaded, predictor, source.blocks(parsed))
-    columns = {*loaded.task.columns.inputs, *loaded.task.columns.required}
+        answers = _answers(loaded_run, predictor, source.blocks(parsed))
+    columns = {*loaded_run.task.columns.inputs, *loaded_run.task.columns.required}
     n, failed, notes = 0, 0, NoteLog()
-    for given, prediction in answers:
+    for parsed_input, prediction in answers:
         if inputs.structured:
-            json_result(_answer_record(given, prediction, columns))
+            json_result(_answer_record(parsed_input, prediction, columns))
         else:
             result("" if plain.stream else one_line(prediction.text))
         n, failed = n + 1, failed + bool(prediction.error)
-        notes.add(prediction, given.record.get(loaded.task.columns.inputs[0]))
+        notes.add(prediction, parsed_input.record.get(loaded_run.task.columns.inputs[0]))
     notes.summarize()
     if failed:
         raise WorkError(f"{failed} of {n} inputs could not be read")
@@ -214,14 +218,16 @@ def _answers(
 
     Invalid inputs are replaced by empty ones, so that the others keep their ordinals.
     """
-    first, columns = 0, run.task.columns
+    n_answered, columns = 0, run.task.columns
     empty = dict.fromkeys(columns.inputs, "")
     for block in blocks:
-        batch = [columns.input_of(empty if given.error else given.record) for given in block]
-        predictions = predictor.predict(batch, first=first)
-        for given, prediction in zip(block, predictions, strict=True):
-            yield given, Prediction("", error=given.error) if given.error else prediction
-        first += len(block)
+        batch = [
+            columns.input_of(empty if parsed_input.error else parsed_input.record) for parsed_input in block
+        ]
+        predictions = predictor.predict(batch, first=n_answered)
+        for parsed_input, prediction in zip(block, predictions, strict=True):
+            yield parsed_input, Prediction("", error=parsed_input.error) if parsed_input.error else prediction
+        n_answered += len(block)
 
 
 def _streamed(
@@ -229,30 +235,30 @@ def _streamed(
 ) -> Iterator[tuple[Input, Prediction]]:
     """Print each answer while it is generated, then yield its input and the answer or the error."""
     key = run.task.columns.inputs[0]
-    for ordinal, given in enumerate(inputs):
-        prediction = Prediction("", error=given.error)
-        if not given.error:
+    for ordinal, parsed_input in enumerate(inputs):
+        prediction = Prediction("", error=parsed_input.error)
+        if not parsed_input.error:
             try:
-                pieces = predictor.stream(given.record[key], ordinal=ordinal)
+                pieces = predictor.stream(parsed_input.record[key], ordinal=ordinal)
                 while True:
                     write_result(next(pieces))
             except StopIteration as end:
                 prediction = end.value
             except DataError as error:
                 prediction = Prediction("", error=str(error))
-        yield given, prediction
+        yield parsed_input, prediction
 
 
-def _answer_record(given: Input, prediction: Prediction, columns: set[str]) -> JsonObject:
+def _answer_record(parsed_input: Input, prediction: Prediction, columns: set[str]) -> JsonObject:
     """Merge the answer with the input's other keys; keys that clash with the answer go under ``input``.
 
     The task's ``columns`` also go under ``input`` if the input could not be read.
     """
     answer = {**prediction.to_dict(), "version": 1}
-    kept = {"version", "input", *prediction.keys(), *(columns if given.error else ())}
-    nested = {key: value for key, value in given.record.items() if key in kept}
-    other = {key: value for key, value in given.record.items() if key not in kept}
-    return {**other, **({"input": nested} if nested else {}), **answer}
+    nested_keys = {"version", "input", *prediction.keys(), *(columns if parsed_input.error else ())}
+    nested = {key: value for key, value in parsed_input.record.items() if key in nested_keys}
+    passed_through = {key: value for key, value in parsed_input.record.items() if key not in nested_keys}
+    return {**passed_through, **({"input": nested} if nested else {}), **answer}
 
 
 class NoteLog:
@@ -265,21 +271,21 @@ class NoteLog:
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
 
-    def add(self, prediction: Prediction, given: Any) -> None:
-        """Log the note or error of one prediction; ``given`` is its input."""
+    def add(self, prediction: Prediction, input_text: Any) -> None:
+        """Log the note or error of one prediction; ``input_text`` is its input."""
         from heedful.tasks.inputs.texts import is_of_unknown_words
 
         if prediction.error:
             log(f"heedful: {prediction.error}")
         elif prediction.note:
-            sort = "unknown words" if is_of_unknown_words(prediction.note) else "a note"
-            self._counts[sort] += 1
-            if self._counts[sort] <= FIRST:
-                log(f"heedful: {prediction.note}: {given[:60]!r}{'…' * (len(given) > 60)}")
+            kind = "unknown words" if is_of_unknown_words(prediction.note) else "a note"
+            self._counts[kind] += 1
+            if self._counts[kind] <= FIRST:
+                log(f"heedful: {prediction.note}: {input_text[:60]!r}{'…' * (len(input_text) > 60)}")
 
     def summarize(self) -> None:
         """Log how many further notes of each sort there were."""
-        for sort, n in self._counts.items():
+        for kind, n in self._counts.items():
             if n > FIRST:
-                more = f"{n - FIRST:,} more input{'s' if n > FIRST + 1 else ''}"
-                log(f"heedful: … and {more} with {sort} (use --jsonl to get the note of every answer)")
+                further = f"{n - FIRST:,} more input{'s' if n > FIRST + 1 else ''}"
+                log(f"heedful: … and {further} with {kind} (use --jsonl to get the note of every answer)")

@@ -35,10 +35,10 @@ def recipes(
     lines = columns(
         [COLUMNS, *map(_cells, rows)], right={COLUMNS.index("parameters"), COLUMNS.index("minutes")}
     )
-    for line, described in zip(lines, ["", *(row["description"] for row in rows)], strict=True):
+    for line, description in zip(lines, ["", *(row["description"] for row in rows)], strict=True):
         result(line)
-        if described:
-            result(f"    {described}")
+        if description:
+            result(f"    {description}")
     log("minutes are measured on two CPU cores or one thread; see expected.note of each recipe")
     log("train one:  heedful train NAME      print the merged recipe:  heedful train NAME --print")
 
@@ -47,13 +47,13 @@ def _row(name: str) -> JsonObject:
     """Return a recipe as described by ``docs/schemas/recipes.schema.json``, without resolving presets."""
     from heedful.recipes.resolve import resolve
 
-    plain = resolve(name, presets=lambda section, preset: {}).data
-    expected = plain.get("expected", {})
+    recipe = resolve(name, presets=lambda section, preset: {}).data
+    expected = recipe.get("expected", {})
     return {
         "name": name,
-        "description": " ".join(plain.get("description", "").split()),
-        "task": plain["task"]["kind"],
-        "data": _data(plain["data"]["train"]),
+        "description": " ".join(recipe.get("description", "").split()),
+        "task": recipe["task"]["kind"],
+        "data": _data(recipe["data"]["train"]),
         "parameters": expected.get("parameters"),
         "minutes": expected.get("minutes"),
         "scores": expected.get("scores", {}),

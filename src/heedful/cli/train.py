@@ -84,15 +84,15 @@ def train_into(
         resume=resume,
         device=device,
         log=log,
-        callbacks=lambda made: [
-            JsonLines(made.metrics, recipe.training.log_every),
+        callbacks=lambda run_folder: [
+            JsonLines(run_folder.metrics, recipe.training.log_every),
             Progress(),
             ContentionNotice(log, recipe.training.tokens_per_update),
             LossNotice(log),
-            *([TensorBoard(made.tensorboard, recipe.training.log_every)] if tensorboard else []),
+            *([TensorBoard(run_folder.tensorboard, recipe.training.log_every)] if tensorboard else []),
         ],
     )
-    was_stopped = trained.result.stopped == "signal"
+    was_stopped = trained.result.stop_reason == "signal"
     try:
         if trained.is_first and as_json:
             json_result(_result_record(folder, recipe.training.metric, trained.result))
@@ -112,7 +112,7 @@ def _result_record(folder: Path, metric: str, outcome: "TrainingResult") -> Json
     return {
         "version": 1,
         "run": str(folder),
-        "stopped": outcome.stopped,
+        "stopped": outcome.stop_reason,
         "updates": state.update,
         "epochs": state.epoch,
         "seconds": round(state.seconds, 1),
@@ -124,15 +124,15 @@ def _result_record(folder: Path, metric: str, outcome: "TrainingResult") -> Json
 
 def _log(folder: Path, settings: "TrainingConfig", outcome: "TrainingResult") -> None:
     """Log the result of a training and follow-up commands."""
-    state, stopped = outcome.state, outcome.stopped
+    state, reason = outcome.state, outcome.stop_reason
     best = state.best[0] if state.best else None
     log(
         nothing_to_do(settings, outcome)
-        or f"stopped after {state.update:,} updates ({_REASONS[stopped]}), {state.seconds / 60:.1f} minutes"
+        or f"stopped after {state.update:,} updates ({_REASONS[reason]}), {state.seconds / 60:.1f} minutes"
     )
     if best is not None:
         log(f"best {settings.metric}: {best.metric:.4f} at update {best.update:,}")
-    if stopped == "signal":
+    if reason == "signal":
         log(f"resume:      heedful train {folder} --resume")
     log(f"predict:     heedful predict {folder}")
     log(f"evaluate:    heedful evaluate {folder}")
@@ -141,16 +141,16 @@ def _log(folder: Path, settings: "TrainingConfig", outcome: "TrainingResult") ->
 def nothing_to_do(settings: "TrainingConfig", outcome: "TrainingResult") -> str | None:
     """Return the message for a resumed run that was already finished; None if it made updates."""
     state = outcome.state
-    reached = {
+    limits = {
         "updates": (f"{state.update:,} updates", state.update, "max_updates"),
         "epochs": (f"{state.epoch:,} epochs", state.epoch, "max_epochs"),
         "minutes": (f"{state.seconds / 60:.1f} minutes", state.seconds / 60, "max_minutes"),
         "patience": (f"{state.bad_validations} validations without improvement", 0, "patience"),
-    }.get(outcome.stopped)
-    if reached is None or not outcome.resumed_at or state.update > outcome.resumed_at:
+    }.get(outcome.stop_reason)
+    if limits is None or not outcome.resumed_at or state.update > outcome.resumed_at:
         return None
-    words, number, key = reached
+    amount, reached_value, key = limits
     limit = getattr(settings, key)
-    too_few = key in {"max_updates", "max_epochs"} and number > limit
+    too_few = key in {"max_updates", "max_epochs"} and reached_value > limit
     remedy = "nothing to do" if too_few else f"nothing to do; raise training.{key} to continue"
-    return f"the run already has {words}, and training.{key} is {limit:,}: {remedy}"
+    return f"the run already has {amount}, and training.{key} is {limit:,}: {remedy}"

@@ -88,7 +88,7 @@ def beam_search(request: Request, config: BeamConfig) -> list[list[Hypothesis]]:
         raise ValueError("a coverage penalty requires source_lengths for all sentences")
     search = _Search(request, config)
     search.run()
-    return [each.hypotheses() for each in search.results]
+    return [result.hypotheses() for result in search.results]
 
 
 @dataclass
@@ -96,7 +96,7 @@ class _SentenceResult:
     """Best ``n_best`` hypotheses of one sentence so far, best first."""
 
     config: BeamConfig
-    most: int
+    max_length: int
     finished: list[Hypothesis] = field(default_factory=list)
     unfinished: list[Hypothesis] = field(default_factory=list)
 
@@ -113,7 +113,7 @@ class _SentenceResult:
         )
         del group[self.config.n_best :]
 
-    def settled(self, best_sum: float, position: int) -> bool:
+    def is_settled(self, best_sum: float, position: int) -> bool:
         """Return whether no running hypothesis can change the result; ``best_sum`` is the best of them.
 
         Its score is at most ``best_sum`` over the largest divisor, because further log-probabilities and the
@@ -123,20 +123,20 @@ class _SentenceResult:
             if not self.finished:
                 raise no_token_left(position - 1)
             return True
-        if position == self.most or (self.config.beam == 1 and self.finished):
+        if position == self.max_length or (self.config.beam == 1 and self.finished):
             return True
         if len(self.finished) < self.config.n_best:
             return False
-        return self.finished[-1].score >= best_sum / self.config.length_penalty.divisor(self.most)
+        return self.finished[-1].score >= best_sum / self.config.length_penalty.divisor(self.max_length)
 
     def hypotheses(self) -> list[Hypothesis]:
         """Return the result; the empty hypothesis if the maximum length is 0."""
-        if self.most == 0:
+        if self.max_length == 0:
             return [Hypothesis((), (), False, 0.0)]
-        every = self.finished + self.unfinished
+        all_hypotheses = self.finished + self.unfinished
         if self.config.unfinished == "keep":
-            every.sort(key=lambda h: -h.score)  # stable: finished ones first among equal scores
-        return every[: self.config.n_best]
+            all_hypotheses.sort(key=lambda h: -h.score)  # stable: finished ones first among equal scores
+        return all_hypotheses[: self.config.n_best]
 
 
 class Candidates(NamedTuple):
@@ -174,7 +174,7 @@ class _Search:
 
     def __init__(self, request: Request, config: BeamConfig) -> None:
         self.request, self.config = request, config
-        self.results = [_SentenceResult(config, most) for most in request.max_lengths]
+        self.results = [_SentenceResult(config, max_length) for max_length in request.max_lengths]
         self.sentences, self.output = request.begin()
         lengths = request.source_lengths if config.coverage else None
         self.source_lengths = [0 if lengths is None else lengths[b] for b in self.sentences]
@@ -197,14 +197,14 @@ class _Search:
             candidates = self._candidates()
             self._collect_finished(candidates)
             parents = self._extend(candidates)
-            still = self._still_running()
+            remaining = self._still_running()
             if self.request.on_token is not None:
                 for b, token in zip(self.sentences, self.ids[:, 0, -1].tolist(), strict=True):
                     if not self.results[b].finished:  # otherwise the end token was chosen
                         self.request.on_token(b, token)
-            if not still:
+            if not remaining:
                 return
-            self._advance(parents, still)
+            self._advance(parents, remaining)
 
     def _add_attention(self) -> None:
         """Add the attention weights of one more token; weights of padding are ignored."""
@@ -216,8 +216,8 @@ class _Search:
             )
         if attention.shape[1] < longest:
             raise ValueError(f"attention must cover {longest} source positions, got {attention.shape[1]}")
-        more = attention[:, :longest].cpu().double().numpy().reshape(*self.sums.shape, longest)
-        self.attended = self.attended[:, :, :longest] + more
+        weights = attention[:, :longest].cpu().double().numpy().reshape(*self.sums.shape, longest)
+        self.attended = self.attended[:, :, :longest] + weights
 
     def _candidates(self) -> Candidates:
         """Return the best ``2 * beam`` continuations of each sentence (or all, if fewer).
@@ -255,38 +255,38 @@ class _Search:
         indices = (~continues).argsort(axis=1, kind="stable")[:, :beam]
         if (missing := beam - indices.shape[1]) > 0:
             indices = np.pad(indices, ((0, 0), (0, missing)), constant_values=n_candidates - 1)
-        live = np.arange(beam) < continues.sum(axis=1, keepdims=True)
-        if not (full := live.all()):
-            indices = np.where(live, indices, indices[:, :1])
+        is_live = np.arange(beam) < continues.sum(axis=1, keepdims=True)
+        if not (all_live := is_live.all()):
+            indices = np.where(is_live, indices, indices[:, :1])
         indices = indices + np.arange(0, n * n_candidates, n_candidates)[:, None]
         rows, sums = candidates.rows.take(indices), candidates.sums.take(indices)
         parents = rows + np.arange(0, self.sums.size, self.sums.shape[1])[:, None]
-        self.sums = sums if full else np.where(live, sums, NEVER)
-        self.ids = _continued(self.ids, parents, candidates.ids.take(indices))
-        self.log_probs = _continued(self.log_probs, parents, candidates.log_probs.take(indices))
+        self.sums = sums if all_live else np.where(is_live, sums, NEVER)
+        self.ids = _append_tokens(self.ids, parents, candidates.ids.take(indices))
+        self.log_probs = _append_tokens(self.log_probs, parents, candidates.log_probs.take(indices))
         self.attended = _rows(self.attended, parents)
         return rows
 
     def _still_running(self) -> list[int]:
         """Return the indices within ``sentences`` of those to continue; complete the others."""
-        still = []
+        remaining = []
         for i, (b, best_sum) in enumerate(zip(self.sentences, self.sums[:, 0].tolist(), strict=True)):
-            if not self.results[b].settled(best_sum, self.position):
-                still.append(i)
-            elif self.position == self.results[b].most:
+            if not self.results[b].is_settled(best_sum, self.position):
+                remaining.append(i)
+            elif self.position == self.results[b].max_length:
                 for row in np.flatnonzero(self.sums[i] > NEVER).tolist():
                     self._collect(i, row, [])
-        return still
+        return remaining
 
-    def _advance(self, parents: Int[np.ndarray, "A W"], still: list[int]) -> None:
+    def _advance(self, parents: Int[np.ndarray, "A W"], remaining: list[int]) -> None:
         """Remove finished sentences, and pass the last token of every other hypothesis to the model."""
         state, device = self.output.state, self.output.logits.device
-        if len(still) < len(self.sentences):
-            state, parents = state.keep(still), parents[still]
-            self.sentences = [self.sentences[i] for i in still]
-            self.source_lengths = [self.source_lengths[i] for i in still]
-            self.sums, self.ids = self.sums[still], self.ids[still]
-            self.log_probs, self.attended = self.log_probs[still], self.attended[still]
+        if len(remaining) < len(self.sentences):
+            state, parents = state.keep(remaining), parents[remaining]
+            self.sentences = [self.sentences[i] for i in remaining]
+            self.source_lengths = [self.source_lengths[i] for i in remaining]
+            self.sums, self.ids = self.sums[remaining], self.ids[remaining]
+            self.log_probs, self.attended = self.log_probs[remaining], self.attended[remaining]
         n, width = parents.shape
         tokens = torch.from_numpy(self.ids[:, :, -1].reshape(-1)).to(device)
         rows = None
@@ -300,11 +300,11 @@ class _Search:
         self.output = self.request.step(tokens, state, rows)
 
 
-def _continued(
-    past: Shaped[np.ndarray, "A W t"], parents: Int[np.ndarray, "A W2"], new: Shaped[np.ndarray, "A W2"]
+def _append_tokens(
+    previous: Shaped[np.ndarray, "A W t"], parents: Int[np.ndarray, "A W2"], new: Shaped[np.ndarray, "A W2"]
 ) -> Shaped[np.ndarray, "A W2 t2"]:
-    """Append ``new`` to the rows ``parents`` of ``past`` (indices over all sentences)."""
-    return np.concatenate([_rows(past, parents), new[:, :, None]], axis=2)
+    """Append ``new`` to the rows ``parents`` of ``previous`` (indices over all sentences)."""
+    return np.concatenate([_rows(previous, parents), new[:, :, None]], axis=2)
 
 
 def _rows(x: Shaped[np.ndarray, "A W t"], rows: Int[np.ndarray, "A W2"]) -> Shaped[np.ndarray, "A W2 t"]:

@@ -83,12 +83,12 @@ def generate(request: Request, choose: Choose, n: int = 1) -> list[list[Hypothes
     while sentences:
         ids, log_probs = choose(logits, request.banned, sentences, position)
         _record(request, drafts, sentences, ids, log_probs)
-        still = [i for i, b in enumerate(sentences) if any(d.running for d in drafts[b])]
-        if not still:
+        running = [i for i, b in enumerate(sentences) if any(d.running for d in drafts[b])]
+        if not running:
             break
-        if len(still) < len(sentences):
-            ids, state = ids.reshape(-1, n)[still].reshape(-1), state.keep(still)
-            sentences = [sentences[i] for i in still]
+        if len(running) < len(sentences):
+            ids, state = ids.reshape(-1, n)[running].reshape(-1), state.keep(running)
+            sentences = [sentences[i] for i in running]
         logits, state, _ = request.step(torch.from_numpy(ids).to(logits.device), state, None)
         position += 1
     return [

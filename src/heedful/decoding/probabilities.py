@@ -30,16 +30,16 @@ def log_probabilities(
     """
     log_probs = torch.log_softmax(logits, -1, dtype=torch.float32)
     # Invalid rows are NaN everywhere, so checking one column suffices.
-    broken = log_probs[:, 0].isnan().nonzero().flatten().tolist()
-    if broken:
-        raise WorkError(_no_distribution(logits[broken[0]], broken, position))
+    invalid_rows = log_probs[:, 0].isnan().nonzero().flatten().tolist()
+    if invalid_rows:
+        raise WorkError(_no_distribution(logits[invalid_rows[0]], invalid_rows, position))
     return log_probs.index_fill_(1, forbidden, float("-inf"))
 
 
 def _no_distribution(logits: Tensor, rows: list[int], position: int) -> str:
-    found = "NaN" if logits.isnan().any() else "infinity" if (logits > 0).any() else "only -infinity"
+    problem = "NaN" if logits.isnan().any() else "infinity" if (logits > 0).any() else "only -infinity"
     return (
-        f"the model's logits for generated token {position + 1} contain {found} "
+        f"the model's logits for generated token {position + 1} contain {problem} "
         f"(in {len(rows)} of the running hypotheses); its weights or inputs are damaged, "
         "or its training diverged"
     )
@@ -86,8 +86,8 @@ def ranked(
     k = min(k, logits.shape[1])
     native = library() if logits.device.type == "cpu" and logits.dtype == torch.float32 else None
     if native is not None and 1 <= k <= NATIVE_MOST and logits.is_contiguous():
-        threads = torch.get_num_threads()
-        ranked = native.rank(logits.detach().numpy(), forbidden.numpy(), k, threads)
+        n_threads = torch.get_num_threads()
+        ranked = native.rank(logits.detach().numpy(), forbidden.numpy(), k, n_threads)
         if ranked is not None:
             return ranked
     values, ids = best(log_probabilities(logits, forbidden, position), k)

@@ -87,7 +87,7 @@ class Request:
     Decoding updates the state in place, so a request can be decoded only once.
 
     Args:
-        first: output for the prefixes, with a state of width 1 (N = B); a coverage penalty requires
+        prefix_output: output for the prefixes, with a state of width 1 (N = B); a coverage penalty requires
             attention here and in every step.
         step: continues hypotheses.
         end: end token, which finishes a hypothesis.
@@ -98,7 +98,7 @@ class Request:
         on_token: called with every token as soon as it is chosen; requires one hypothesis per sentence.
     """
 
-    first: StepOutput
+    prefix_output: StepOutput
     step: StepFunction
     _: KW_ONLY
     end: int
@@ -109,35 +109,35 @@ class Request:
     on_token: OnToken | None = None
 
     def __post_init__(self) -> None:
-        n, size = self.first.logits.shape
+        n, size = self.prefix_output.logits.shape
         lists = {
             "maximum lengths": self.max_lengths,
             "source lengths": self.source_lengths,
             "ordinals": self.ordinals,
         }
-        for name, each in lists.items():
-            if each is not None and len(each) != n:
-                raise ValueError(f"expected {n} {name}, one per sentence, got {len(each)}")
+        for name, values in lists.items():
+            if values is not None and len(values) != n:
+                raise ValueError(f"expected {n} {name}, one per sentence, got {len(values)}")
         if min(self.max_lengths, default=0) < 0:
             raise ValueError("maximum lengths must not be negative")
-        outside = [i for i in (self.end, *self.forbidden) if not 0 <= i < size]
-        if outside:
-            raise ValueError(f"token ids must be below the vocabulary size {size}, got {outside[0]}")
+        invalid_ids = [i for i in (self.end, *self.forbidden) if not 0 <= i < size]
+        if invalid_ids:
+            raise ValueError(f"token ids must be below the vocabulary size {size}, got {invalid_ids[0]}")
 
     @cached_property
     def banned(self) -> Int[Tensor, " F"]:
         """Unique forbidden tokens, on the device of the logits."""
         ids = sorted(set(self.forbidden))
-        return torch.tensor(ids, dtype=torch.int64, device=self.first.logits.device)
+        return torch.tensor(ids, dtype=torch.int64, device=self.prefix_output.logits.device)
 
     def begin(self) -> tuple[list[int], StepOutput]:
         """Return the sentences with a maximum length above 0, and the output for their prefixes."""
-        sentences = [b for b, most in enumerate(self.max_lengths) if most > 0]
+        sentences = [b for b, max_length in enumerate(self.max_lengths) if max_length > 0]
         if len(sentences) in (0, len(self.max_lengths)):
-            return sentences, self.first
-        logits, state, attention = self.first
-        seen = None if attention is None else attention[sentences]
-        return sentences, StepOutput(logits[sentences], state.keep(sentences), seen)
+            return sentences, self.prefix_output
+        logits, state, attention = self.prefix_output
+        kept_attention = None if attention is None else attention[sentences]
+        return sentences, StepOutput(logits[sentences], state.keep(sentences), kept_attention)
 
 
 @dataclass(frozen=True)

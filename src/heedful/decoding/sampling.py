@@ -62,9 +62,9 @@ def sample(request: Request, config: SampleConfig) -> list[list[Hypothesis]]:
         raise ValueError(f"on_token requires n=1, got {config.n}")
     if config.temperature == 0:
         return generate(request, most_probable, config.n)
-    n_sentences, most = len(request.max_lengths), max(request.max_lengths, default=0)
+    n_sentences, longest = len(request.max_lengths), max(request.max_lengths, default=0)
     ordinals = range(n_sentences) if request.ordinals is None else request.ordinals
-    noise = uniforms(config.seed, ordinals, config.n, most)
+    noise = uniforms(config.seed, ordinals, config.n, longest)
 
     def choose(logits: Tensor, forbidden: Tensor, sentences: Sequence[int], position: int) -> Chosen:
         log_probs = log_probabilities(logits, forbidden, position)
@@ -76,8 +76,8 @@ def sample(request: Request, config: SampleConfig) -> list[list[Hypothesis]]:
         if config.min_p > 0:
             weights = keep_min_p(weights, config.min_p)
         ids = draw(weights, noise[list(sentences), :, position].flatten())
-        chosen = log_probs.gather(1, ids[:, None]).flatten().clamp(max=0.0)
-        return ids.cpu().numpy(), chosen.cpu().numpy()
+        token_log_probs = log_probs.gather(1, ids[:, None]).flatten().clamp(max=0.0)
+        return ids.cpu().numpy(), token_log_probs.cpu().numpy()
 
     return generate(request, choose, config.n)
 
@@ -101,8 +101,8 @@ def keep_top_p(weights: Float[Tensor, "N V"], p: float) -> Float[Tensor, "N V"]:
     """
     ordered, ids = weights.sort(dim=1, descending=True, stable=True)
     probabilities = ordered.softmax(dim=1)
-    before = probabilities.cumsum(dim=1) - probabilities
-    drop = before >= p
+    preceding = probabilities.cumsum(dim=1) - probabilities
+    drop = preceding >= p
     drop[:, 0] = False
     return torch.empty_like(weights).scatter_(1, ids, ordered.masked_fill(drop, _NEVER))
 

@@ -29,12 +29,12 @@ Result = TypeVar("Result")
 Precision = Literal["auto", "fp32", "bf16", "int8"]
 
 
-def checked(precision: str) -> Precision:
+def check_precision(precision: str) -> Precision:
     """Return the precision of this name; raise `RequestError` if it is unknown."""
-    known = get_args(Precision)
-    if precision not in known:
+    names = get_args(Precision)
+    if precision not in names:
         raise RequestError(
-            f"unknown precision {precision!r}{nearest(precision, known)}; expected one of {', '.join(known)}"
+            f"unknown precision {precision!r}{nearest(precision, names)}; take one of {', '.join(names)}"
         )
     return cast(Precision, precision)
 
@@ -54,8 +54,8 @@ class Inference:
     """
 
     def __init__(self, model: nn.Module, precision: str = "auto") -> None:
-        self.model, self.precision = model, checked(precision)
-        self._own = local()
+        self.model, self.precision = model, check_precision(precision)
+        self._thread_local = local()
         self._process = os.getpid()
         self._compiling = Lock()
         self._engine: Engine | None = None
@@ -67,7 +67,7 @@ class Inference:
         """Return the engine of the current model, or None. Only one thread compiles at a time."""
         if self._process != os.getpid():
             # After a fork, the threads that held the lock or ran the engine do not exist.
-            self._compiling, self._own, self._process = Lock(), local(), os.getpid()
+            self._compiling, self._thread_local, self._process = Lock(), local(), os.getpid()
         with self._compiling:
             self._compile_locked()
             return self._engine
@@ -94,7 +94,7 @@ class Inference:
                 ) from None
 
     @property
-    def chosen(self) -> str:
+    def description(self) -> str:
         """Describe the choice: precision and path, and why the engine is not used."""
         if self._engine is not None:
             return f"{self._engine.precision} on the native engine"
@@ -115,9 +115,9 @@ class Inference:
         """
         engine = None if observer(self.model) else self._compile()
         if engine is not None and not attention:
-            if getattr(self._own, "engine", None) is not engine:
-                self._own.engine, self._own.model = engine, CompiledModel(engine)
-            return self._own.model
+            if getattr(self._thread_local, "engine", None) is not engine:
+                self._thread_local.engine, self._thread_local.model = engine, CompiledModel(engine)
+            return self._thread_local.model
         if self.precision == "int8":
             raise RequestError(
                 "precision int8 does not support coverage penalties, hooks and taps; use fp32 or bf16"
@@ -148,15 +148,15 @@ class Autocast(nn.Module):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            found = getattr(super().__getattr__("model"), name)
-        if isinstance(found, nn.Module):
-            return Autocast(found, self.device)
-        return self._under_autocast(found) if name in _COMPUTES else found
+            attribute = getattr(super().__getattr__("model"), name)
+        if isinstance(attribute, nn.Module):
+            return Autocast(attribute, self.device)
+        return self._under_autocast(attribute) if name in _COMPUTES else attribute
 
     def _under_autocast(self, function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-        def call(*arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+        def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
             with torch.autocast(self.device, torch.bfloat16):
-                return function(*arguments, **named)
+                return function(*args, **kwargs)
 
         return call
 

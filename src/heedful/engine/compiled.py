@@ -21,19 +21,19 @@ class Hypotheses:
     """N hypotheses, ``width`` per sentence. A state must not be used after it was passed to another step.
 
     Args:
-        own: keys and values of their tokens.
-        source: keys and values of the sources, one line per source.
+        own_caches: keys and values of their tokens.
+        source_caches: keys and values of the sources, one line per source.
         positions: number of tokens of each hypothesis.
-        places: the cache line that each hypothesis writes.
+        cache_lines: the cache line that each hypothesis writes.
         ancestors: ``[N, capacity]``: the cache line that holds each position.
         sources, source_lengths: the source line that each hypothesis reads, and its length.
         width: number of hypotheses per sentence.
     """
 
-    own: KeyValueCaches
-    source: KeyValueCaches | None
+    own_caches: KeyValueCaches
+    source_caches: KeyValueCaches | None
     positions: Numbers
-    places: Numbers
+    cache_lines: Numbers
     ancestors: Int32[np.ndarray, "N C"]
     sources: Numbers
     source_lengths: Numbers
@@ -76,9 +76,9 @@ class Hypotheses:
         parents = np.asarray(rows)
         if len(parents) != self.n:
             raise ValueError(f"expected {self.n} parents, got {len(parents)}; use `keep` to remove sentences")
-        used = self.longest
+        n_used = self.longest
         # In place: the rows of the next step refer to these arrays.
-        self.ancestors[:, :used] = self.ancestors[parents, :used]
+        self.ancestors[:, :n_used] = self.ancestors[parents, :n_used]
         self.positions[:] = self.positions[parents]
         return self
 
@@ -86,16 +86,16 @@ class Hypotheses:
         """Repeat every hypothesis ``width`` times in succession; all but the first get new cache lines."""
         if width == 1:
             return self
-        n, lines = self.n, self.own.lines
-        places = np.empty((n, width), np.int32)
-        places[:, 0] = self.places
-        places[:, 1:] = lines + np.arange(n * (width - 1), dtype=np.int32).reshape(n, width - 1)
-        used = self.longest
+        n, lines = self.n, self.own_caches.lines
+        cache_lines = np.empty((n, width), np.int32)
+        cache_lines[:, 0] = self.cache_lines
+        cache_lines[:, 1:] = lines + np.arange(n * (width - 1), dtype=np.int32).reshape(n, width - 1)
+        n_used = self.longest
         return Hypotheses(
-            self.own.grown(lines + n * (width - 1), self.own.capacity, used),
-            self.source,
+            self.own_caches.grown(lines + n * (width - 1), self.own_caches.capacity, n_used),
+            self.source_caches,
             self.positions.repeat(width),
-            places.reshape(-1),
+            cache_lines.reshape(-1),
             self.ancestors.repeat(width, 0),
             self.sources.repeat(width),
             self.source_lengths.repeat(width),
@@ -107,19 +107,19 @@ class Hypotheses:
         rows = np.asarray(sentences, np.int64)[:, None] * self.width + np.arange(self.width)
         rows = rows.reshape(-1)
         return Hypotheses(
-            self.own, self.source, self.positions[rows], self.places[rows], self.ancestors[rows],
-            self.sources[rows], self.source_lengths[rows], self.width,
+            self.own_caches, self.source_caches, self.positions[rows], self.cache_lines[rows],
+            self.ancestors[rows], self.sources[rows], self.source_lengths[rows], self.width,
         )  # fmt: skip
 
     def reserve(self, length: int) -> None:
         """Grow the caches, if needed, so that positions below ``length`` can be written."""
-        capacity = self.own.capacity
+        capacity = self.own_caches.capacity
         if length <= capacity:
             return
-        used, capacity = self.longest, max(length, 2 * capacity)
-        self.own = self.own.grown(self.own.lines, capacity, used)
+        n_used, capacity = self.longest, max(length, 2 * capacity)
+        self.own_caches = self.own_caches.grown(self.own_caches.lines, capacity, n_used)
         ancestors = np.zeros((self.n, capacity), np.int32)
-        ancestors[:, :used] = self.ancestors[:, :used]
+        ancestors[:, :n_used] = self.ancestors[:, :n_used]
         self.ancestors, self.rows = ancestors, None
 
 
@@ -148,7 +148,7 @@ class CompiledModel:
         n = source if isinstance(source, int) else source.layout.n_sequences
         lengths = [0] * n if isinstance(source, int) else list(source.layout.lengths)
         return Hypotheses(
-            KeyValueCaches(self.engine.own_caches, n, FIRST_CAPACITY),
+            KeyValueCaches(self.engine.own_cache_shapes, n, FIRST_CAPACITY),
             memory,
             np.zeros(n, np.int32),
             _numbers(n),
@@ -161,40 +161,42 @@ class CompiledModel:
         """Encode the sources; return keys and values for every cross-attention layer, a line per source."""
         program, layout = self.engine.encoder, source.layout
         assert program is not None
-        memory = KeyValueCaches(self.engine.source_caches, layout.n_sequences, layout.max_length)
+        memory = KeyValueCaches(self.engine.source_cache_shapes, layout.n_sequences, layout.max_length)
         groups = list(_sentences(layout.lengths))
         starts = [0, *accumulate(layout.lengths)]
         n_rows = max((starts[g.stop] - starts[g.start] for g in groups), default=0)
         if self._reader is None or self._reader.n_rows < n_rows:
             self._reader = Runner(self.engine, program, max(ROWS, n_rows))
         lines = max((g.stop - g.start for g in groups), default=0)
-        own = KeyValueCaches([c for c in program.caches if not c.of_source], lines, layout.max_length)
+        encoder_caches = KeyValueCaches(
+            [c for c in program.caches if not c.of_source], lines, layout.max_length
+        )
         for group in groups:
             part = layout if len(groups) == 1 else layout.select(range(group.start, group.stop))
             ids = source.ids[starts[group.start] : starts[group.stop]]
-            self._reader.attach(own, memory.part(group), layout.max_length)
-            self._reader.use(_whole(ids, part, own.capacity), linked=True)
+            self._reader.attach(encoder_caches, memory.part(group), layout.max_length)
+            self._reader.use(_whole(ids, part, encoder_caches.capacity), linked=True)
             self._reader.run()
         return memory
 
     @torch.inference_mode()
     def extend(self, tokens: Tokens, state: Hypotheses) -> tuple[Float[Tensor, "T d"], Hypotheses]:
         """Append tokens to every hypothesis; ``tokens.layout`` must come from `Hypotheses.next_layout`."""
-        layout, longest = tokens.layout, tokens.layout.through.max_length
+        layout, longest = tokens.layout, tokens.layout.with_past.max_length
         state.reserve(longest)
         sequences, positions = (x.numpy().astype(np.int32) for x in (layout.sequence, layout.positions))
-        state.ancestors[sequences, positions] = state.places[sequences]
+        state.ancestors[sequences, positions] = state.cache_lines[sequences]
         rows = Rows(
             np.ascontiguousarray(tokens.ids.numpy()),
             positions,
-            state.places[sequences],
+            state.cache_lines[sequences],
             sequences,
             positions + 1,
             state.ancestors,
             state.sources[sequences],
             state.source_lengths[sequences],
         )
-        self._runner.attach(state.own, state.source, longest)
+        self._runner.attach(state.own_caches, state.source_caches, longest)
         x = self._runner.buffer("x")
         hidden = x.new_empty(layout.n_tokens, x.shape[1])
         for span in _spans(layout.n_tokens):
@@ -227,8 +229,8 @@ class CompiledModel:
         longest = state.longest + 1
         state.reserve(longest)
         rows = _single(ids, state)
-        state.ancestors[rows.sequences, state.positions] = state.places
-        self._runner.attach(state.own, state.source, longest)
+        state.ancestors[rows.sequences, state.positions] = state.cache_lines
+        self._runner.attach(state.own_caches, state.source_caches, longest)
         self._runner.use(rows, linked=False)
         self._runner.run()
         state.advance(1)
@@ -241,7 +243,7 @@ def _single(ids: Tensor, state: Hypotheses) -> Rows:
         state.rows = Rows(
             ids.numpy().copy(),
             state.positions,
-            state.places,
+            state.cache_lines,
             _numbers(state.n),
             state.positions + 1,
             state.ancestors,
@@ -250,7 +252,7 @@ def _single(ids: Tensor, state: Hypotheses) -> Rows:
         )
     else:
         state.rows.ids[:] = ids.numpy()
-        np.add(state.positions, 1, out=state.rows.seen)
+        np.add(state.positions, 1, out=state.rows.n_visible)
     return state.rows
 
 
@@ -258,8 +260,8 @@ def _whole(ids: Tensor, layout: Layout, capacity: int) -> Rows:
     """Return the rows of whole sequences, whose tokens attend to all tokens of their own sequence."""
     sequences, positions = (x.numpy().astype(np.int32) for x in (layout.sequence, layout.within))
     ancestors = np.repeat(_numbers(layout.n_sequences)[:, None], capacity, 1)
-    seen = np.array(layout.lengths, np.int32)[sequences]
-    return Rows(np.ascontiguousarray(ids.numpy()), positions, sequences, sequences, seen, ancestors)
+    n_visible = np.array(layout.lengths, np.int32)[sequences]
+    return Rows(np.ascontiguousarray(ids.numpy()), positions, sequences, sequences, n_visible, ancestors)
 
 
 def _sentences(lengths: tuple[int, ...]) -> Iterator[slice]:

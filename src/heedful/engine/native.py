@@ -97,7 +97,10 @@ class Call(Structure):
         ("n_lines", c_int64),
         ("caches", c_void_p),
         ("n_caches", c_int64),
-        *((name, c_void_p) for name in ("ids", "positions", "places", "sequences", "seen", "ancestors")),
+        *(
+            (name, c_void_p)
+            for name in ("ids", "positions", "cache_lines", "sequences", "n_visible", "ancestors")
+        ),
         *((name, c_int64) for name in ("n_sequences", "n_ancestors")),
         *((name, c_void_p) for name in ("sources", "source_lengths")),
         ("most_threads", c_int64),
@@ -128,8 +131,8 @@ class Library:
         Raises:
             ValueError: an instruction or a row exceeds these sizes. Nothing was executed.
         """
-        if wrong := self._run(ctypes.byref(call)):
-            instruction, reason = divmod(wrong, 256)
+        if status := self._run(ctypes.byref(call)):
+            instruction, reason = divmod(status, 256)
             raise ValueError(f"the engine refuses instruction {instruction}: {_REASONS[reason]}")
 
     def rank(
@@ -157,11 +160,11 @@ class Library:
         if k < 1 or size < 1:
             raise ValueError(f"k and the number of tokens must be positive, got {k} and {size}")
         values, ids = np.empty((n, k), np.float32), np.empty((n, k), np.int64)
-        broken = self._rank(
+        status = self._rank(
             logits.ctypes.data, n, size, forbidden.ctypes.data, len(forbidden), k, values.ctypes.data,
             ids.ctypes.data, max(1, min(n_threads, MOST_THREADS)),
         )  # fmt: skip
-        return None if broken else (values, ids)
+        return None if status else (values, ids)
 
 
 def _require(array: np.ndarray, dtype: type, n_axes: int, name: str) -> None:
@@ -170,7 +173,7 @@ def _require(array: np.ndarray, dtype: type, n_axes: int, name: str) -> None:
 
 
 @functools.cache
-def _loaded() -> Library | UnavailableError:
+def _load_once() -> Library | UnavailableError:
     try:
         return Library(build())
     except UnavailableError as reason:
@@ -179,14 +182,14 @@ def _loaded() -> Library | UnavailableError:
 
 def library() -> Library | None:
     """Return the library, building it on the first call, or None if it is not available."""
-    found = _loaded()
-    return found if isinstance(found, Library) else None
+    loaded = _load_once()
+    return loaded if isinstance(loaded, Library) else None
 
 
 def unavailable() -> str | None:
     """Return why the library is not available, or None if it is."""
-    found = _loaded()
-    return str(found) if isinstance(found, UnavailableError) else None
+    loaded = _load_once()
+    return str(loaded) if isinstance(loaded, UnavailableError) else None
 
 
 # Building ---------------------------------------------------------------------------------------------------
@@ -214,27 +217,27 @@ def build(flags: list[str] | None = None) -> ctypes.CDLL:
     if os.environ.get(SWITCH) == "0":
         raise UnavailableError(f"disabled by {SWITCH}=0")
     try:
-        return _built(_ATTEMPTS if flags is None else [flags])
+        return _load_or_build(_ATTEMPTS if flags is None else [flags])
     except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
         raise UnavailableError(f"it cannot be built: {error}") from error
 
 
-def _built(attempts: list[list[str]]) -> ctypes.CDLL:
+def _load_or_build(attempts: list[list[str]]) -> ctypes.CDLL:
     """Return the library for the first flags that work: the cached one if it is intact, or a new one."""
     compiler, cache, failure = _compiler(), _cache(), ""
     for flags in attempts:
         stem = f"engine-{_fingerprint(compiler, flags)}"
-        if cache is not None and (kept := _kept(cache, stem)) is not None:
+        if cache is not None and (cached := _cached_library(cache, stem)) is not None:
             try:
-                return _load_file(kept)
+                return _load_file(cached)
             except OSError:  # compiled for another system that shares the folder
-                kept.unlink(missing_ok=True)
+                cached.unlink(missing_ok=True)
         # Load it from the cache if possible: temporary folders may be mounted noexec.
         with tempfile.TemporaryDirectory(prefix="heedful-", ignore_cleanup_errors=True) as scratch:
-            fresh = Path(scratch) / "engine.so"
-            if failure := _compile(compiler, flags, fresh):
+            new_file = Path(scratch) / "engine.so"
+            if failure := _compile(compiler, flags, new_file):
                 continue
-            for path in (_keep(fresh, cache, stem), fresh):
+            for path in (_store(new_file, cache, stem), new_file):
                 try:
                     return _load_file(path)
                 except OSError as error:
@@ -243,26 +246,26 @@ def _built(attempts: list[list[str]]) -> ctypes.CDLL:
 
 
 def _compiler() -> list[str]:
-    named = os.environ.get("CC", "")
+    cc = os.environ.get("CC", "")
     try:
-        chosen = shlex.split(named)
+        cc_command = shlex.split(cc)
     except ValueError as error:
-        raise UnavailableError(f"CC={named} is not a command: {error}") from None
-    for command in (chosen, ["cc"], ["gcc"], ["clang"]):
-        found = shutil.which(command[0]) if command else None
-        if found:
-            return [found, *command[1:]]
-    raise UnavailableError("no C compiler (cc, gcc or clang) was found")
+        raise UnavailableError(f"CC={cc} is not a command: {error}") from None
+    for command in (cc_command, ["cc"], ["gcc"], ["clang"]):
+        path = shutil.which(command[0]) if command else None
+        if path:
+            return [path, *command[1:]]
+    raise UnavailableError("there is no C compiler (cc, gcc or clang)")
 
 
 def _compile(compiler: list[str], flags: list[str], path: Path) -> str:
     """Compile the library to ``path``; return the compiler's last line of errors if it fails, else ""."""
     command = [*compiler, *flags, str(SOURCES / "engine.c"), "-o", str(path), "-lm"]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT)
-    if done.returncode == 0 and path.is_file():
+    process = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT)
+    if process.returncode == 0 and path.is_file():
         return ""
-    errors = done.stderr.strip().splitlines()
-    return errors[-1] if errors else f"status {done.returncode}"
+    errors = process.stderr.strip().splitlines()
+    return errors[-1] if errors else f"status {process.returncode}"
 
 
 def _load_file(path: Path) -> ctypes.CDLL:
@@ -282,9 +285,9 @@ def _cache() -> Path | None:
 
     Also None on systems that report no owner of a folder.
     """
-    named = os.environ.get("XDG_CACHE_HOME", "")
+    cache_home = os.environ.get("XDG_CACHE_HOME", "")
     try:
-        base = Path(named) if os.path.isabs(named) else Path.home() / ".cache"
+        base = Path(cache_home) if os.path.isabs(cache_home) else Path.home() / ".cache"
         folder = base / "heedful"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = folder.resolve()
@@ -307,24 +310,24 @@ def _is_own(path: Path) -> bool:
     return state.st_uid == os.getuid() and not stat.S_ISLNK(state.st_mode) and not state.st_mode & 0o022
 
 
-def _named(stem: str, library: Path) -> str:
+def _cached_name(stem: str, library: Path) -> str:
     return f"{stem}-{sha256(library)[:32]}.so"
 
 
-def _kept(cache: Path, stem: str) -> Path | None:
+def _cached_library(cache: Path, stem: str) -> Path | None:
     """Return the cached library if it belongs to this user and is intact; remove others.
 
     Loading a truncated library would crash the process.
     """
     for path in cache.glob(f"{stem}-*.so"):
         with contextlib.suppress(OSError):
-            if _is_own(path) and path.is_file() and path.name == _named(stem, path):
+            if _is_own(path) and path.is_file() and path.name == _cached_name(stem, path):
                 return path
             path.unlink()
     return None
 
 
-def _keep(library: Path, cache: Path | None, stem: str) -> Path:
+def _store(library: Path, cache: Path | None, stem: str) -> Path:
     """Copy the library into the cache atomically; return its path there, or ``library`` if that fails."""
     if cache is None:
         return library
@@ -334,7 +337,7 @@ def _keep(library: Path, cache: Path | None, stem: str) -> Path:
         try:
             shutil.copyfile(library, name)
             sync(Path(name))
-            return Path(name).rename(cache / _named(stem, library))
+            return Path(name).rename(cache / _cached_name(stem, library))
         finally:
             Path(name).unlink(missing_ok=True)
     except OSError:
@@ -346,7 +349,7 @@ def _fingerprint(compiler: list[str], flags: list[str]) -> str:
     digest = hashlib.sha256()
     for path in sorted(SOURCES.iterdir()):
         digest.update(path.name.encode() + path.read_bytes())
-    program = Path(compiler[0]).resolve().stat()
-    parts = (*compiler, *flags, program.st_size, program.st_mtime_ns, identity())
+    compiler_stat = Path(compiler[0]).resolve().stat()
+    parts = (*compiler, *flags, compiler_stat.st_size, compiler_stat.st_mtime_ns, identity())
     digest.update(repr(parts).encode())
     return digest.hexdigest()[:16]

@@ -57,9 +57,9 @@ _TYPES: dict[object, torch.dtype] = {
 Block = TypeVar("Block", EncoderBlock, DecoderBlock)
 
 
-def unsupported(what: str, part: nn.Module) -> UnsupportedError:
+def unsupported(kind: str, part: nn.Module) -> UnsupportedError:
     """Return the error that names the class of a part without instructions."""
-    return UnsupportedError(f"unsupported {what}: {type(part).__name__}")
+    return UnsupportedError(f"unsupported {kind}: {type(part).__name__}")
 
 
 def _padded(d: int) -> int:
@@ -130,15 +130,15 @@ class Program:
         """Append the embedding, the first instruction; the runner sets its table of positions."""
         if type(part) is not TokenEmbedding:
             raise unsupported("embedding", part)
-        joined = part.positions
-        if type(joined) is not Added and type(joined) is not Concatenated:
+        encoding = part.positions
+        if type(encoding) is not Added and type(encoding) is not Concatenated:
             raise unsupported("embedding", part)
         table = part.weight.detach()
-        width = joined.output_width(table.shape[1])
+        width = encoding.output_width(table.shape[1])
         self.embedding = part
         self.write(
             native.EMBED, target=target, n_in=table.shape[1], n_out=width, weights=table.contiguous(),
-            number=part.scale, beside=type(joined) is Concatenated,
+            number=part.scale, beside=type(encoding) is Concatenated,
         )  # fmt: skip
         self.buffer("x", width)
 
@@ -166,8 +166,10 @@ class Program:
         if type(part) is LayerNorm:
             d = part.normalized_shape[0]
             weights = {"weights": part.weight, "bias": part.bias}
-            given = {name: w.detach() for name, w in weights.items() if w is not None}
-            self.write(native.NORM, source=source, target=target, n_in=d, n_out=d, number=part.eps, **given)
+            parameters = {name: w.detach() for name, w in weights.items() if w is not None}
+            self.write(
+                native.NORM, source=source, target=target, n_in=d, n_out=d, number=part.eps, **parameters
+            )
             return target
         factor, shift = _affine(part)
         n = len(factor)
@@ -344,8 +346,8 @@ def quantised(
 def _panels(weight: Tensor, precision: str) -> Tensor:
     n_out, n_in = weight.shape
     group_size = {"fp32": 1, "bf16": 2, "int8": 4}[precision]
-    full = functional.pad(weight, (0, -n_in % 4, 0, -n_out % native.PANEL))
-    panels = full.view(-1, native.PANEL, full.shape[1] // group_size, group_size)
+    padded = functional.pad(weight, (0, -n_in % 4, 0, -n_out % native.PANEL))
+    panels = padded.view(-1, native.PANEL, padded.shape[1] // group_size, group_size)
     return panels.transpose(1, 2).contiguous()
 
 

@@ -49,23 +49,23 @@ class Engine:
         table = self._tables.get(id(program))
         if table is None or len(table) < n:
             assert program.embedding is not None
-            joined = program.embedding.positions
-            assert isinstance(joined, Added | Concatenated)
-            most = joined.positions.max_length
-            rows = max(n, 1 << max(8, n.bit_length())) if most is None else max(n, most)
+            encoding = program.embedding.positions
+            assert isinstance(encoding, Added | Concatenated)
+            max_length = encoding.positions.max_length
+            rows = max(n, 1 << max(8, n.bit_length())) if max_length is None else max(n, max_length)
             # A copy: a module may return its own table, and replace it for more positions.
-            table = joined.positions(torch.arange(rows)).detach().float().clone()
+            table = encoding.positions(torch.arange(rows)).detach().float().clone()
             self._tables[id(program)] = table
         return table
 
     @property
-    def own_caches(self) -> list[CacheShape]:
-        """Return the caches of the decoder for its own tokens, one per layer."""
+    def own_cache_shapes(self) -> list[CacheShape]:
+        """Return the shapes of the caches of the decoder for its own tokens, one per layer."""
         return [shape for shape in self.decoder.caches if not shape.of_source]
 
     @property
-    def source_caches(self) -> list[CacheShape]:
-        """Return the caches that the decoder reads of the source, one per layer."""
+    def source_cache_shapes(self) -> list[CacheShape]:
+        """Return the shapes of the caches of the source that the decoder reads, one per layer."""
         return [shape for shape in self.decoder.caches if shape.of_source]
 
 
@@ -124,11 +124,11 @@ class KeyValueCaches:
         self.keys = [torch.empty(lines, s.n_heads, capacity, s.d_k) for s in shapes]
         self.values = [torch.empty(lines, s.n_heads, capacity, s.d_v) for s in shapes]
 
-    def grown(self, lines: int, capacity: int, used: int) -> "KeyValueCaches":
-        """Return a larger cache with the same content in the first ``used`` positions."""
+    def grown(self, lines: int, capacity: int, n_used: int) -> "KeyValueCaches":
+        """Return a larger cache with the same content in the first ``n_used`` positions."""
         larger = KeyValueCaches(self.shapes, lines, capacity)
         for old, new in zip((*self.keys, *self.values), (*larger.keys, *larger.values), strict=True):
-            new[: self.lines, :, :used] = old[:, :, :used]
+            new[: self.lines, :, :n_used] = old[:, :, :n_used]
         return larger
 
     def part(self, lines: slice) -> "KeyValueCaches":
@@ -153,30 +153,30 @@ class Rows:
     Args:
         ids: token ids, int64.
         positions: positions of the tokens in their sequences.
-        places: the cache line that each row writes.
+        cache_lines: the cache line that each row writes.
         sequences: the line of ``ancestors`` that each row reads.
-        seen: number of visible positions of its own sequence.
+        n_visible: number of visible positions of its own sequence.
         ancestors: ``[sequences, capacity]``: the cache line that holds each position.
         sources, source_lengths: the line of the source caches that each row reads, and its length.
     """
 
     ids: np.ndarray
     positions: Numbers
-    places: Numbers
+    cache_lines: Numbers
     sequences: Numbers
-    seen: Numbers
+    n_visible: Numbers
     ancestors: Int32[np.ndarray, "N C"]
     sources: Numbers | None = None
     source_lengths: Numbers | None = None
 
     def part(self, span: slice) -> "Rows":
         """Return some of the rows."""
-        cut = {name: getattr(self, name) for name in _PER_ROW}
-        cut = {name: None if array is None else array[span] for name, array in cut.items()}
-        return Rows(ancestors=self.ancestors, **cut)
+        arrays = {name: getattr(self, name) for name in _PER_ROW}
+        arrays = {name: None if array is None else array[span] for name, array in arrays.items()}
+        return Rows(ancestors=self.ancestors, **arrays)
 
 
-_PER_ROW = ("ids", "positions", "places", "sequences", "seen", "sources", "source_lengths")
+_PER_ROW = ("ids", "positions", "cache_lines", "sequences", "n_visible", "sources", "source_lengths")
 
 
 class Runner:
@@ -205,7 +205,7 @@ class Runner:
         self._scores, self._caches = torch.empty(0), (native.Cache * len(program.caches))()
         self._table, self._longest = torch.empty(0), 0
         # Weak references, so that the caches of a batch are freed with its hypotheses.
-        self._rooms: tuple[ref[KeyValueCaches] | None, ...] = ()
+        self._attached: tuple[ref[KeyValueCaches] | None, ...] = ()
         self._rows: Rows | None = None
         self.call = native.Call(
             n_threads=threads,
@@ -221,20 +221,21 @@ class Runner:
             row_scales=self._row_scales.data_ptr(),
         )
 
-    def attach(self, own: KeyValueCaches, source: KeyValueCaches | None, longest: int) -> None:
+    def attach(self, own_caches: KeyValueCaches, source_caches: KeyValueCaches | None, longest: int) -> None:
         """Use these caches at positions below ``longest``; the caller must keep them alive."""
         if longest > self._longest:
             self._table = self.engine.positions(self.program, longest)
             self._code[0].bias, self._code[0].n_bias = self._table.data_ptr(), self._table.nbytes
             self._longest = len(self._table)
-        rooms = (ref(own), ref(source) if source else None)
-        if self._rooms == rooms:
+        references = (ref(own_caches), ref(source_caches) if source_caches else None)
+        if self._attached == references:
             return
-        self._rooms = rooms
-        of_own, of_source = own.caches(), source.caches() if source else iter(())
+        self._attached = references
+        own_entries = own_caches.caches()
+        source_entries = source_caches.caches() if source_caches else iter(())
         for i, shape in enumerate(self.program.caches):
-            self._caches[i] = next(of_source if shape.of_source else of_own)
-        longest = max(own.capacity, source.capacity if source else 0)
+            self._caches[i] = next(source_entries if shape.of_source else own_entries)
+        longest = max(own_caches.capacity, source_caches.capacity if source_caches else 0)
         width = longest + -longest % native.LANES
         if width > self.call.n_scores:
             self._scores = torch.empty(int(self.call.n_threads), width)

@@ -17,7 +17,7 @@ from heedful.interop.format import Format
 from heedful.interop.gpt2 import GPT2
 from heedful.interop.marian import Marian
 from heedful.interop.vit import ViT
-from heedful.memory import room_for
+from heedful.memory import memory_errors_as
 from heedful.recipes.trees import Mark, Tree
 from heedful.recipes.yaml import dump_yaml
 from heedful.runs.reading import recipe_from
@@ -81,8 +81,8 @@ def import_run(source: Path, out: Path, log: Log = lambda line: None) -> RunFold
     checkpoint = Checkpoint(source)
     model_format = format_of(checkpoint)
     try:
-        with room_for(f"{source}: the model does not fit in memory"):
-            imported = model_format.read(checkpoint)
+        with memory_errors_as(f"{source}: the model does not fit in memory"):
+            found = form.read(checkpoint)
     except ValidationError as error:  # a value of config.json that heedful's configuration rejects
         details = error.errors()[0]
         key = ".".join(map(str, details["loc"]))

@@ -39,7 +39,7 @@ from heedful.nn.taps import capture
 from heedful.objectives.classification import class_logits
 from heedful.objectives.terms import Objective
 from heedful.training.model_with_loss import ModelWithLoss
-from heedful.training.optimizers import OptimizerConfig, build_optimizer, gradient_norm, set_rate
+from heedful.training.optimizers import OptimizerConfig, build_optimizer, gradient_norm, set_lr
 from heedful.training.schedules import Schedule
 
 Item = TypeVar("Item")
@@ -149,7 +149,7 @@ def train(
         made.zero_grad(set_to_none=True)
         loss.backward()
         norms.append(gradient_norm(model.parameters()).item())
-        set_rate(made, schedule.rate(number))
+        set_lr(made, schedule.rate(number))
         made.step()
     model.eval()
     return Training(losses, norms)

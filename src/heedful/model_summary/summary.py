@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import RequestError
-from heedful.memory import room_for
+from heedful.memory import memory_errors_as
 from heedful.model_summary.described_model import (
     DescribedModel,
     Extent,
@@ -304,7 +304,7 @@ def _summary(found: DescribedModel, extent: Extent) -> ModelSummary:
     n = max(1, tokens // one.inputs.layout.max_length)
     memory = cache(lambda: update.memory(n))
     try:
-        with room_for("this model does not fit in memory; lower its sizes"):
+        with memory_errors_as("this model does not fit in memory; lower its sizes"):
             inputs = inputs_of(found.model, 1, target, source, "meta")
             of_sequences = None
             if found.recipe is not None:

@@ -246,25 +246,25 @@ def initialise(model: LanguageModel, n_residuals: int) -> None:
     are those of the released code; the paper gives none. Scores, compressions, gates, cells and convolutions
     keep their own initialization.
     """
-    inner, last = [], []
+    input_weights, output_weights = [], []
     for part in model.modules():
         match part:
             case SelfAttention() | MemoryCompressedAttention():
-                inner.append(part.qkv.weight)
-                last.append(part.out.weight)
+                input_weights.append(part.qkv.weight)
+                output_weights.append(part.out.weight)
             case FeedForward():
-                inner.append(part.up.weight)
-                last.append(part.down.weight)
+                input_weights.append(part.up.weight)
+                output_weights.append(part.down.weight)
             case GatedFeedForward():
-                inner.append(part.gate_up.weight)
-                last.append(part.down.weight)
+                input_weights.append(part.gate_up.weight)
+                output_weights.append(part.down.weight)
             case TokenEmbedding():
-                inner.append(part.weight)
+                input_weights.append(part.weight)
             case LearnedPositions():
                 nn.init.normal_(part.weight, std=POSITIONS_STD)
     head = model.heads["token"]
     assert isinstance(head, nn.Linear)
-    for weight in inner if head.weight is inner[0] else [*inner, head.weight]:
+    for weight in input_weights if head.weight is input_weights[0] else [*input_weights, head.weight]:
         nn.init.normal_(weight, std=STD)
-    for weight in last:
+    for weight in output_weights:
         nn.init.normal_(weight, std=STD / math.sqrt(n_residuals))

@@ -445,7 +445,7 @@ class CustomMixer(MixerSection, CustomSection):
 if TYPE_CHECKING:
     MixerConfig = MixerSection
 else:
-    MixerConfig = by_kind(*MIXERS, own=CustomMixer)
+    MixerConfig = by_kind(*MIXERS, custom=CustomMixer)
 
 
 def _check_odd(kernel: int, *, causal: bool) -> None:

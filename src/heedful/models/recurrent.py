@@ -3,7 +3,7 @@
 | preset | from | description | parameters |
 |---|---|---|---|
 | rnn-tiny | – | RNNsearch in miniature | 443,904 + 129 V |
-| rnnsearch | Bahdanau et al. 2014 | bidirectional GRU, additive, maxout | 28,212,000 + 1,741 V |
+| rnnsearch | Bahdanau et al. 2015 | bidirectional GRU, additive, maxout | 28,212,000 + 1,741 V |
 | rnnencdec | Cho et al. 2014 (Bahdanau's sizes) | one fixed context at each step | 16,348,000 + 1,741 V |
 | seq2seq | Sutskever et al. 2014 | 4 layers of LSTM, source reversed | 64,032,000 + 3,001 V |
 | luong | Luong et al. 2015 | the same with general score, input feeding | 71,033,000 + 3,001 V |
@@ -179,7 +179,7 @@ else:
         MultiHeadAttention,
         LocationAwareAttention,
         MultiResolutionAttention,
-        own=CustomScore,
+        custom=CustomScore,
     )
 
 
@@ -224,8 +224,8 @@ class RecurrentConfig(Config):
 
     @model_validator(mode="after")
     def _fits(self) -> "RecurrentConfig":
-        has_more = self.attention is not None or self.input_feeding or self.d_readout is not None
-        if self.decoder == "plain" and has_more:
+        has_decoder_options = self.attention is not None or self.input_feeding or self.d_readout is not None
+        if self.decoder == "plain" and has_decoder_options:
             raise ValueError(
                 "decoder=plain does not support attention, input_feeding or d_readout; remove them"
             )
@@ -359,8 +359,8 @@ def _stack(config: RecurrentConfig, direction: str, d_out: int) -> RecurrentStac
     layers: list[RecurrentLayer] = []
     for d_in in [config.d_embedding] + [d_out] * (config.n_layers - 1):
         if direction == "both":
-            backwards = recurrence(d_in, reverse=True)
-            layer: RecurrentLayer = Bidirectional(recurrence(d_in, reverse=False), backwards)
+            right_to_left = recurrence(d_in, reverse=True)
+            layer: RecurrentLayer = Bidirectional(recurrence(d_in, reverse=False), right_to_left)
         else:
             layer = recurrence(d_in, reverse=direction == "right-to-left")
         layers.append(ResidualRecurrence(layer) if config.residual and layers else layer)

@@ -362,6 +362,6 @@ if TYPE_CHECKING:
     NormConfig = NormSection
     ChannelsConfig = ChannelSection
 else:
-    ScoreConfig = by_kind(*SCORES, own=CustomScore)
-    NormConfig = by_kind(*NORMS, own=CustomNorm)
-    ChannelsConfig = by_kind(*CHANNELS, own=CustomChannels)
+    ScoreConfig = by_kind(*SCORES, custom=CustomScore)
+    NormConfig = by_kind(*NORMS, custom=CustomNorm)
+    ChannelsConfig = by_kind(*CHANNELS, custom=CustomChannels)

@@ -42,14 +42,14 @@ class LayerConfig(Config):
     norm_placement: Literal["post", "pre"] = "post"
 
 
-def _possible(changes: JsonObject, info: Any) -> JsonObject:
+def _check_changes(changes: JsonObject, info: Any) -> JsonObject:
     """Check changes of ``layer``; an error in them has the location of its key."""
     if "layer" in info.data:
         info.data["layer"].changed(**changes)
     return changes
 
 
-LayerChanges = Annotated[JsonObject, AfterValidator(_possible), ChangesOf(LayerConfig)]
+LayerChanges = Annotated[JsonObject, AfterValidator(_check_changes), ChangesOf(LayerConfig)]
 """Keys of a layer that replace those of ``layer``."""
 
 
@@ -83,18 +83,18 @@ class StackConfig(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _above_the_defaults(cls, given: object) -> object:
-        if not isinstance(given, Mapping):
-            return given
-        sections = {key: merged(value, given.get(key, {})) for key, value in cls.default_sections.items()}
-        return {**given, **sections}
+    def _merge_defaults(cls, section: object) -> object:
+        if not isinstance(section, Mapping):
+            return section
+        sections = {key: merged(value, section.get(key, {})) for key, value in cls.default_sections.items()}
+        return {**section, **sections}
 
     @property
     def layers(self) -> tuple[LayerConfig, ...]:
         """Configurations of all layers, the first one first."""
         if self.pattern is None:
             return (self.layer,) * self.n_layers
-        changed = [self.layer.changed(**each) for each in self.pattern]
+        changed = [self.layer.changed(**changes) for changes in self.pattern]
         return tuple(changed[n % len(changed)] for n in range(self.n_layers))
 
     @model_validator(mode="after")
@@ -151,8 +151,8 @@ def stack(config: StackConfig, n_positions: int) -> EncoderStack:
     for layer in config.layers:
         mixer = _residual(config, layer, layer.mixer.build(sizes))
         channels = layer.channels.build(config.d_model)
-        after = nn.Identity() if channels is None else _residual(config, layer, channels)
-        blocks.append(EncoderBlock(mixer, after))
+        channel_sublayer = nn.Identity() if channels is None else _residual(config, layer, channels)
+        blocks.append(EncoderBlock(mixer, channel_sublayer))
     return EncoderStack(blocks, _last_norm(config, config.layer))
 
 

@@ -91,13 +91,13 @@ class EncoderDecoder(Model):
     def _first_bias(self) -> dict[str, range]:
         """Biases that add a vector to all tokens, without dropout, which the pre-norms subtract again."""
         embedding = self.source_embedding
-        added = getattr(embedding, "adds_constant", {})
+        constant_rows = getattr(embedding, "adds_constant", {})
         is_post_norm = any(isinstance(part, PostNorm) for part in self.encoder.modules())
         dropout = getattr(embedding, "dropout", None)
         drops = isinstance(dropout, Dropout) and dropout.p > 0
-        if not added or is_post_norm or drops or not ignores_constants(self.encoder):
+        if not constant_rows or is_post_norm or drops or not ignores_constants(self.encoder):
             return {}
-        return {f"source_embedding.{name}": rows for name, rows in added.items()}
+        return {f"source_embedding.{name}": rows for name, rows in constant_rows.items()}
 
     def _last_bias(self) -> dict[str, range]:
         """The bias of the last encoder norm, if adding a vector to all of its outputs has no effect.
@@ -110,8 +110,8 @@ class EncoderDecoder(Model):
         norms = [n for n, part in self.encoder.named_modules() if hasattr(part, "couples_batch")]
         if not (are_products and norms and ignores_constants(self.decoder)):
             return {}
-        last = f"encoder.{norms[-1]}.bias"
-        return {last: range(len(self.get_parameter(last)))}
+        name = f"encoder.{norms[-1]}.bias"
+        return {name: range(len(self.get_parameter(name)))}
 
     @property
     def alignment_taps(self) -> Sequence[str]:

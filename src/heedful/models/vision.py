@@ -90,12 +90,12 @@ def patches_of(
     """
     rows, columns = config.grid
     patches = _PATCHES[config.patches](config.channels, config.patch_size, d_model)
-    before = int(class_token is not None)
+    n_before = int(class_token is not None)
     encoding: Positions
     if positions.kind == "grid":
-        encoding = GridPositions(rows, columns, d_model, before)
+        encoding = GridPositions(rows, columns, d_model, n_before)
     else:
-        encoding = positions.build(before + rows * columns, d_model)
+        encoding = positions.build(n_before + rows * columns, d_model)
     if isinstance(encoding, LearnedPositions):
         nn.init.normal_(encoding.weight, std=STD)
     size = (config.image_size, config.image_size)

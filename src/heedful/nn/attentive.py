@@ -12,7 +12,7 @@
 
 The order of attention and state update differs between two papers, and is a separate module here:
 
-    `AttendThenUpdate`   c_t from s_{t-1};  s_t = cell([E y_{t-1}; c_t], s_{t-1})     Bahdanau et al. 2014
+    `AttendThenUpdate`   c_t from s_{t-1};  s_t = cell([E y_{t-1}; c_t], s_{t-1})     Bahdanau et al. 2015
     `UpdateThenAttend`   s_t = cell(E y_{t-1}, s_{t-1});  c_t from s_t                Luong et al. 2015
 
 ``begin`` returns the source part and the hypothesis part of a decoder state; ``forward`` appends any number
@@ -27,7 +27,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from heedful.nn.attention.recurrent import (
-    Attended,
+    AttentionResult,
     Encoded,
     FixedContext,
     RecurrentAttention,
@@ -44,16 +44,16 @@ from heedful.nn.taps import Tap
 AnyAttention = RecurrentAttention | MultiHeadAdditiveAttention | FixedContext
 
 
-class Stepped(NamedTuple):
+class StepResult(NamedTuple):
     """Result of one decoder step: the inputs of the readout, and the new state."""
 
     query: Float[Tensor, "N d_hidden"]
-    attended: Attended
+    attended: AttentionResult
     state: States
 
 
 class AttendThenUpdate(nn.Module):
-    """``c_t = attend(s_{t-1})``, ``s_t = cell(W E y_{t-1} + C c_t, s_{t-1})`` (Bahdanau et al. 2014, A.1.2).
+    """``c_t = attend(s_{t-1})``, ``s_t = cell(W E y_{t-1} + C c_t, s_{t-1})`` (Bahdanau et al. 2015, A.1.2).
 
     C is one matrix over all gates (the paper's C, C_z, C_r).
     """
@@ -70,11 +70,11 @@ class AttendThenUpdate(nn.Module):
         state: States,
         memory: SourceMemory,
         history: Tensor | None,
-    ) -> Stepped:
+    ) -> StepResult:
         """Run one step."""
         query = self.cell.output(state)
         attended = self.attention(query, memory, history)
-        return Stepped(query, attended, self.cell(projected + self.context(attended.context), state))
+        return StepResult(query, attended, self.cell(projected + self.context(attended.context), state))
 
 
 class UpdateThenAttend(nn.Module):
@@ -91,11 +91,11 @@ class UpdateThenAttend(nn.Module):
         state: States,
         memory: SourceMemory,
         history: Tensor | None,
-    ) -> Stepped:
+    ) -> StepResult:
         """Run one step."""
         state = self.cell(projected, state)
         query = self.cell.output(state)
-        return Stepped(query, self.attention(query, memory, history), state)
+        return StepResult(query, self.attention(query, memory, history), state)
 
 
 def _gate_input(d_in: int, cell: AnyCell) -> nn.Linear:
@@ -122,9 +122,9 @@ class AttentiveCache:
 
     def select(self, rows: Int[Tensor, " M"]) -> "AttentiveCache":
         """Return the cache of the hypotheses ``rows``."""
-        pick = lambda part: None if part is None else part.index_select(0, rows)  # noqa: E731
+        select_rows = lambda part: None if part is None else part.index_select(0, rows)  # noqa: E731
         return AttentiveCache(
-            self.state.index_select(1, rows), pick(self.previous_output), pick(self.history)
+            self.state.index_select(1, rows), select_rows(self.previous_output), select_rows(self.history)
         )
 
 
@@ -208,23 +208,23 @@ class AttentiveDecoder(nn.Module):
         """
         per_sentence = len(order.rows) // len(memory.vectors)
 
-        def step(now: tuple[Tensor, ...], carry: Carry) -> tuple[Carry, Carry]:
-            projected, y = now
+        def step(inputs: tuple[Tensor, ...], carry: Carry) -> tuple[Carry, Carry]:
+            projected, y = inputs
             return self._step(projected, y, carry, memory.first(len(y) // per_sentence))
 
-        start = (cache.previous_output, cache.history, *cache.state.unbind())
-        return scan(step, order, (self.step.cell.project(x), x), start)
+        initial = (cache.previous_output, cache.history, *cache.state.unbind())
+        return scan(step, order, (self.step.cell.project(x), x), initial)
 
     def _step(self, projected: Tensor, y: Tensor, carry: Carry, memory: SourceMemory) -> tuple[Carry, Carry]:
         previous_output, history, *state = carry
         if self.feed is not None:
             projected = projected + self.feed(previous_output)
-        query, (context, weights, history), after = self.step(projected, tuple(state), memory, history)
+        query, (context, weights, history), new_state = self.step(projected, tuple(state), memory, history)
         weights_for_tap = weights if self.weights.attached else None
         if self.feed is None:
-            return (None, query, context, weights_for_tap), (None, history, *after)
+            return (None, query, context, weights_for_tap), (None, history, *new_state)
         previous_output = self.readout(query, y, context)
-        return (previous_output, None, None, weights_for_tap), (previous_output, history, *after)
+        return (previous_output, None, None, weights_for_tap), (previous_output, history, *new_state)
 
     def _pass_to_tap(self, weights: Float[Tensor, "T *H S"], layout: Layout) -> None:
         """Pass the weights to the read-only tap as ``[N, H, Q, S]``."""

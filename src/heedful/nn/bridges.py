@@ -14,7 +14,7 @@ class ProjectedBridge(nn.Module):
     """``s_0 = tanh(W_s h + b)`` for each state of each layer.
 
     h is `Encoded.summary`: for a bidirectional encoder, the right-to-left state at the first token, as in
-    Bahdanau et al. 2014, appendix A.2.2.
+    Bahdanau et al. 2015, appendix A.2.2.
     """
 
     def __init__(self, d_in: int, d_hidden: int, n_states: int) -> None:

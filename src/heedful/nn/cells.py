@@ -137,7 +137,7 @@ class LSTMCell(Cell):
 
 
 class GRUCell(Cell):
-    """The gated recurrent unit of Cho et al. 2014 (equations 5 to 8), used by Bahdanau et al. 2014.
+    """The gated recurrent unit of Cho et al. 2014 (equations 5 to 8), used by Bahdanau et al. 2015.
 
         r, z = sigmoid(W_{r,z} x_t + U_{r,z} h_{t-1} + b_{r,z})
         n = tanh(W_n x_t + U_n (r * h_{t-1}) + b_n)
@@ -184,8 +184,8 @@ class ResetAfterGRUCell(Cell):
         (hidden,) = state
         sizes = [2 * self.d_hidden, self.d_hidden]
         gates, x_n = projected.split(sizes, dim=-1)
-        past, h_n = self.recurrent(hidden).split(sizes, dim=-1)
-        r, z = torch.sigmoid(gates + past).chunk(2, dim=-1)
+        recurrent_gates, h_n = self.recurrent(hidden).split(sizes, dim=-1)
+        r, z = torch.sigmoid(gates + recurrent_gates).chunk(2, dim=-1)
         n = torch.tanh(x_n + r * (h_n + self.candidate_bias))
         return (n + z * (hidden - n),)
 
@@ -218,21 +218,21 @@ class StackedCell(nn.Module):
 
     def output(self, state: tuple[Tensor, ...]) -> Float[Tensor, "N d_hidden"]:
         """Return h_t of the last layer."""
-        last = self._cell(len(self.cells) - 1)
-        return last.output(state[-last.n_states :])
+        last_cell = self._cell(len(self.cells) - 1)
+        return last_cell.output(state[-last_cell.n_states :])
 
     def forward(
         self, projected: Float[Tensor, "N d_projected"], state: tuple[Tensor, ...]
     ) -> tuple[Tensor, ...]:
         """Run one step of every layer."""
-        after: tuple[Tensor, ...] = ()
+        new_state: tuple[Tensor, ...] = ()
         for i in range(len(self.cells)):
             cell = self._cell(i)
-            cell_state = cell(projected, state[len(after) : len(after) + cell.n_states])
-            after += cell_state
+            cell_state = cell(projected, state[len(new_state) : len(new_state) + cell.n_states])
+            new_state += cell_state
             if i + 1 < len(self.cells):
                 projected = self._cell(i + 1).project(self.dropout(cell.output(cell_state)))
-        return after
+        return new_state
 
     def _cell(self, i: int) -> Cell:
         cell = self.cells[i]

@@ -121,16 +121,16 @@ class Bottleneck(nn.Module):
                 StandardisedConvolution(d_hidden, d_out, 1),
             ]
         )
-        same = stride == 1 and d_in == d_out
-        self.shortcut = None if same else StandardisedConvolution(d_in, d_out, 1, stride)
+        keeps_shape = stride == 1 and d_in == d_out
+        self.shortcut = None if keeps_shape else StandardisedConvolution(d_in, d_out, 1, stride)
         self.output = Tap("residual stream after the block: channels, rows, columns")
 
     def forward(self, x: Float[Tensor, "B d_in H W"]) -> Float[Tensor, "B d_out rows columns"]:
         """Apply the block."""
-        first, *rest = zip(self.norms, self.convolutions, strict=True)
-        norm, convolution = first
+        first_layer, *later_layers = zip(self.norms, self.convolutions, strict=True)
+        norm, convolution = first_layer
         activated = functional.relu(norm(x))
         y = convolution(activated)
-        for norm, convolution in rest:
+        for norm, convolution in later_layers:
             y = convolution(functional.relu(norm(y)))
         return self.output(y + (x if self.shortcut is None else self.shortcut(activated)))

@@ -65,9 +65,9 @@ def without_gradient(module: nn.Module) -> dict[str, set[int]]:
     whose effect the norms of the stack remove: those that only add a constant to the output if the stack is
     `ignores_constants`, and those that only shift features, without dropout, if it is `ignores_shifts`.
     """
-    found: dict[str, set[int]] = {}
+    rows: dict[str, set[int]] = {}
     for prefix, part in module.named_modules():
-        _collect(found, prefix, getattr(part, "without_gradient", {}))
+        _collect(rows, prefix, getattr(part, "without_gradient", {}))
         if not isinstance(part, EncoderStack | DecoderStack):
             continue
         constants, shifts = ignores_constants(part), ignores_shifts(part)
@@ -75,14 +75,14 @@ def without_gradient(module: nn.Module) -> dict[str, set[int]]:
             if not isinstance(residual, PostNorm | PreNorm):
                 continue
             if constants:
-                _collect(found, f"{name}.part", getattr(residual.part, "adds_constant", {}))
+                _collect(rows, f"{name}.part", getattr(residual.part, "adds_constant", {}))
             if shifts and residual.dropout.p == 0:
-                _collect(found, f"{name}.part", getattr(residual.part, "shifts_features", {}))
+                _collect(rows, f"{name}.part", getattr(residual.part, "shifts_features", {}))
                 if isinstance(residual, PreNorm):
                     features = getattr(residual.part, "features_that_shift", ())
                     parameters = dict(residual.norm.named_parameters()) if features else {}
-                    _collect(found, f"{name}.norm", dict.fromkeys(parameters, features))
-    return found
+                    _collect(rows, f"{name}.norm", dict.fromkeys(parameters, features))
+    return rows
 
 
 def ignores_constants(stack: EncoderStack | DecoderStack) -> bool:
@@ -100,6 +100,6 @@ def _every_norm(stack: nn.Module, attribute: str) -> bool:
     return bool(norms) and all(getattr(norm, attribute, False) for norm in norms)
 
 
-def _collect(found: dict[str, set[int]], prefix: str, rows: Rows) -> None:
+def _collect(collected: dict[str, set[int]], prefix: str, rows: Rows) -> None:
     for name, indices in rows.items():
-        found.setdefault(f"{prefix}.{name}" if prefix else name, set()).update(indices)
+        collected.setdefault(f"{prefix}.{name}" if prefix else name, set()).update(indices)

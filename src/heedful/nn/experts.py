@@ -131,8 +131,8 @@ class NoisyTopKGate(Gate):
     ) -> Float[Tensor, "T n"]:
         # Without expert i, the k-th largest is the (k+1)-th if i is in the top k, else the k-th.
         largest = scores.topk(self.k + 1, dim=-1).values
-        last, after = largest[:, self.k - 1, None], largest[:, self.k, None]
-        bounds = torch.where(scores >= last, after, last)
+        kth, next_largest = largest[:, self.k - 1, None], largest[:, self.k, None]
+        bounds = torch.where(scores >= kth, next_largest, kth)
         return torch.special.ndtr((clean - bounds) / noise_scale)
 
 
@@ -166,15 +166,15 @@ class MixtureOfExperts(nn.Module):
 
     def forward(self, x: Float[Tensor, "T d"]) -> Float[Tensor, "T d"]:
         """Apply the experts to every token."""
-        chosen, weights = self.gate(x)
+        expert_ids, weights = self.gate(x)
         k = self.gate.k
-        flat = chosen.flatten()
-        order = flat.argsort(stable=True)
-        loads = flat.bincount(minlength=len(self.experts)).tolist()
+        flat_ids = expert_ids.flatten()
+        order = flat_ids.argsort(stable=True)
+        loads = flat_ids.bincount(minlength=len(self.experts)).tolist()
         rows = x.repeat_interleave(k, dim=0)[order].split(loads)
         # Experts without tokens are called too, so that their gradient is zero instead of None on every rank.
         mixed = torch.cat([expert(routed) for expert, routed in zip(self.experts, rows, strict=True)])
-        back = torch.empty_like(order)
-        back[order] = torch.arange(len(order), device=order.device)
-        each = mixed[back].unflatten(0, (len(x), k))
-        return (each * weights[..., None].to(each.dtype)).sum(1)
+        inverse = torch.empty_like(order)
+        inverse[order] = torch.arange(len(order), device=order.device)
+        routed_outputs = mixed[inverse].unflatten(0, (len(x), k))
+        return (routed_outputs * weights[..., None].to(routed_outputs.dtype)).sum(1)

@@ -204,11 +204,11 @@ class Layout:
         )
 
     @property
-    def through(self) -> "Layout":
+    def with_past(self) -> "Layout":
         """Layout of all tokens from position 0 up to and including these."""
-        return self if self.is_new else self.memo("through", self._through)
+        return self if self.is_new else self.memo("with past", self._with_past)
 
-    def _through(self) -> "Layout":
+    def _with_past(self) -> "Layout":
         lengths = tuple(s + n for s, n in zip(self.starts, self.lengths, strict=True))
         return Layout.of(lengths, device=self.device)
 

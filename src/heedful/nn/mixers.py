@@ -61,14 +61,14 @@ class FourierMixer(nn.Module):
     ) -> Float[Tensor, "T d"]:
         """Mix the tokens and the features of each sequence."""
         _reject_cache(self, cache)
-        order, back, lengths = layout.memo("by length", lambda: _by_length(layout))
+        order, inverse, lengths = layout.memo("by length", lambda: _by_length(layout))
         rows = x.to(torch.promote_types(x.dtype, torch.float32)).index_select(0, order)
-        parts = rows.split([n * times for n, times in lengths])
+        groups = rows.split([n * times for n, times in lengths])
         mixed = [
-            torch.fft.fft2(module.unflatten(0, (times, n))).real.flatten(0, 1)
-            for module, (n, times) in zip(parts, lengths, strict=True)
+            torch.fft.fft2(group.unflatten(0, (times, n))).real.flatten(0, 1)
+            for group, (n, times) in zip(groups, lengths, strict=True)
         ]
-        return torch.cat([*mixed, rows[:0]]).index_select(0, back).to(x.dtype)
+        return torch.cat([*mixed, rows[:0]]).index_select(0, inverse).to(x.dtype)
 
 
 def _by_length(layout: Layout) -> tuple[Tensor, Tensor, list[tuple[int, int]]]:
@@ -146,9 +146,9 @@ class PositionMLP(nn.Module):
                 f"sequences must have at most {self.n_positions} tokens (n_positions of the model), got {n}; "
                 f"shorten the input, or train with n_positions of at least {n}"
             )
-        inner = functional.linear(layout.pad(x).mT, self.up.weight[:, :n], self.up.bias)
-        inner = self.dropout(self.activation(inner))
-        return layout.unpad(functional.linear(inner, self.down.weight[:n], self.down.bias[:n]).mT)
+        hidden = functional.linear(layout.pad(x).mT, self.up.weight[:, :n], self.up.bias)
+        hidden = self.dropout(self.activation(hidden))
+        return layout.unpad(functional.linear(hidden, self.down.weight[:n], self.down.bias[:n]).mT)
 
 
 @dataclass
@@ -193,14 +193,14 @@ class _Filter(nn.Module):
         if not self.causal:
             _reject_cache(self, cache)
             return functional.pad(rows, (0, 0, reach // 2, reach - reach // 2)).mT
-        past = None if cache is None else cache.inputs
-        if past is None:
-            past = rows.new_zeros(rows.shape[0], reach, rows.shape[2])
-        rows = torch.cat((past, rows), dim=1)
+        previous = None if cache is None else cache.inputs
+        if previous is None:
+            previous = rows.new_zeros(rows.shape[0], reach, rows.shape[2])
+        rows = torch.cat((previous, rows), dim=1)
         if cache is not None:
             # A sequence of n new tokens ends at column reach + n; padding follows it.
-            last = layout.length_tensor[:, None] + torch.arange(reach, device=x.device)
-            cache.inputs = rows.take_along_dim(last[..., None], dim=1)
+            last_columns = layout.length_tensor[:, None] + torch.arange(reach, device=x.device)
+            cache.inputs = rows.take_along_dim(last_columns[..., None], dim=1)
         return rows.mT
 
 
@@ -343,12 +343,12 @@ class ParallelConvolutions(_Filter):
         if layout.n_tokens == 0:
             return x
         rows = self._padded(x, layout, cache)
-        parts = zip(self.widths, self.convolutions, strict=True)
-        features = [module(self._for_width(rows, width)) for width, module in parts]
+        layers = zip(self.widths, self.convolutions, strict=True)
+        features = [module(self._for_width(rows, width)) for width, module in layers]
         return self.activation(layout.unpad(torch.cat(features, dim=1).mT))
 
     def _for_width(self, rows: Float[Tensor, "B d columns"], width: int) -> Float[Tensor, "B d fewer"]:
         """Return the columns that filters of this width read; the widest filters read all."""
         unused = self.kernel - width
-        before = unused if self.causal else (self.kernel - 1) // 2 - (width - 1) // 2
-        return rows[:, :, before : rows.shape[2] - (unused - before)]
+        n_before = unused if self.causal else (self.kernel - 1) // 2 - (width - 1) // 2
+        return rows[:, :, n_before : rows.shape[2] - (unused - n_before)]

@@ -180,10 +180,10 @@ class _DivideByPower(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: _PowerContext, x: Tensor, divisor: Tensor, nu: Tensor, warm: Bool[Tensor, ""], rate: float
+        ctx: _PowerContext, x: Tensor, divisor: Tensor, nu: Tensor, in_warmup: Bool[Tensor, ""], rate: float
     ) -> Tensor:
         z = x / divisor
-        ctx.save_for_backward(z, divisor, warm)
+        ctx.save_for_backward(z, divisor, in_warmup)
         # Not in save_for_backward: backward needs the current value of nu.
         ctx.nu = nu
         ctx.rate = rate
@@ -192,13 +192,13 @@ class _DivideByPower(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: _PowerContext, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        z, divisor, warm = ctx.saved_tensors
-        (g,) = grads
-        exact = (g * z).mean(0)  # the paper's Λ
+        z, divisor, in_warmup = ctx.saved_tensors
+        (grad,) = grads
+        exact = (grad * z).mean(0)  # the paper's Λ
         power = z.square().mean(0)  # the paper's Γ
-        gradient = (g - torch.where(warm, exact, ctx.nu) * z) / divisor
+        grad_x = (grad - torch.where(in_warmup, exact, ctx.nu) * z) / divisor
         ctx.nu += ctx.rate * (exact - power * ctx.nu)
-        return gradient, None, None, None, None
+        return grad_x, None, None, None, None
 
 
 class PowerNorm(nn.Module):
@@ -279,9 +279,9 @@ class PowerNorm(nn.Module):
 
     def _divide_in_training(self, x: Tensor) -> Tensor:
         quadratic_mean = x.detach().square().mean(0)
-        warm = self.n_batches < self.warmup
-        divisor = self._root(torch.where(warm, quadratic_mean, self.running_quadratic_mean))
-        z: Tensor = _DivideByPower.apply(x, divisor, self.running_correction, warm, 1 - self.alpha_bkw)
+        in_warmup = self.n_batches < self.warmup
+        divisor = self._root(torch.where(in_warmup, quadratic_mean, self.running_quadratic_mean))
+        z: Tensor = _DivideByPower.apply(x, divisor, self.running_correction, in_warmup, 1 - self.alpha_bkw)
         self.running_quadratic_mean.lerp_(
             quadratic_mean.to(self.running_quadratic_mean.dtype), 1 - self.alpha_fwd
         )

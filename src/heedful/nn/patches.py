@@ -199,11 +199,11 @@ def resize_positions(
     Raises:
         ValueError: the table has fewer rows than the old grid has cells.
     """
-    first = len(table) - old[0] * old[1]
-    if first < 0:
+    n_before_grid = len(table) - old[0] * old[1]
+    if n_before_grid < 0:
         raise ValueError(f"position table must have at least {_by(old)} rows, got {len(table)}")
     if old == new:
         return table
-    grid = table[first:].unflatten(0, old).permute(2, 0, 1)[None]
+    grid = table[n_before_grid:].unflatten(0, old).permute(2, 0, 1)[None]
     resized = functional.interpolate(grid.float(), size=new, mode="bicubic", align_corners=False)
-    return torch.cat((table[:first], resized[0].flatten(1).mT.to(table.dtype)))
+    return torch.cat((table[:n_before_grid], resized[0].flatten(1).mT.to(table.dtype)))

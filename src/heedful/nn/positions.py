@@ -43,12 +43,12 @@ class Positions(nn.Module, ABC):
         """Raise RequestError if a position is beyond the table."""
         if self.max_length is None:
             return
-        last = _end(positions, end) - 1
-        if last >= self.max_length:
+        last_position = _end(positions, end) - 1
+        if last_position >= self.max_length:
             raise RequestError(
-                f"position {last} is out of range: the model has {self.max_length} positions "
+                f"position {last_position} is out of range: the model has {self.max_length} positions "
                 f"(0 to {self.max_length - 1}); shorten the input, or train with a max_length of at least "
-                f"{last + 1}"
+                f"{last_position + 1}"
             )
 
 
@@ -117,8 +117,8 @@ class SinusoidalPositions(Positions):
         return table
 
     def _rows(self, n: int) -> Tensor:
-        places = torch.arange(self.offset, self.offset + n, dtype=torch.float64)
-        angles = torch.outer(places, self.frequencies())
+        positions = torch.arange(self.offset, self.offset + n, dtype=torch.float64)
+        angles = torch.outer(positions, self.frequencies())
         halves = (angles.sin(), angles.cos())
         return torch.stack(halves, -1).flatten(1) if self.interleaved else torch.cat(halves, -1)
 

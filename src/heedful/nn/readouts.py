@@ -12,7 +12,7 @@ from torch import Tensor, nn
 class MaxoutReadout(nn.Module):
     """``t = max of adjacent pairs of U_o s + V_o E y + C_o c + b`` (Goodfellow et al. 2013).
 
-    Source: Bahdanau et al. 2014, appendix A.2.2. There s is s_{t-1}, the query of the attention.
+    Source: Bahdanau et al. 2015, appendix A.2.2. There s is s_{t-1}, the query of the attention.
     """
 
     def __init__(self, d_state: int, d_embedding: int, d_context: int, d_out: int) -> None:

@@ -64,10 +64,10 @@ class RecurrentLayer(nn.Module):
         self, x: Float[Tensor, "T d_in"], layout: Layout, cache: RecurrentCache | None = None
     ) -> Float[Tensor, "T d_out"]:
         """Return the outputs of all tokens; with a cache, continue its sequences and update it."""
-        before = None if cache is None or cache.state is None else cache.state.unbind()
-        outputs, after = self.run(x, layout, before)
+        initial_state = None if cache is None or cache.state is None else cache.state.unbind()
+        outputs, final_state = self.run(x, layout, initial_state)
         if cache is not None:
-            cache.state = torch.stack(after)
+            cache.state = torch.stack(final_state)
         return outputs
 
 
@@ -108,9 +108,9 @@ class Recurrence(RecurrentLayer):
         assert outputs is not None
         return self.states(order.to_packed(outputs)), cast(States, final)
 
-    def _step(self, now: tuple[Tensor, ...], state: Carry) -> tuple[Carry, Carry]:
-        after = self.cell(*now, state)
-        return (self.cell.output(after),), after
+    def _step(self, inputs: tuple[Tensor, ...], state: Carry) -> tuple[Carry, Carry]:
+        new_state = self.cell(*inputs, state)
+        return (self.cell.output(new_state),), new_state
 
 
 class Bidirectional(RecurrentLayer):
@@ -133,7 +133,7 @@ class Bidirectional(RecurrentLayer):
         self.n_states = left_to_right.n_states + right_to_left.n_states
 
     def output(self, state: States) -> Float[Tensor, "B d_hidden"]:
-        """Return the right-to-left output at the first token, as in Bahdanau et al. 2014 (A.2.2)."""
+        """Return the right-to-left output at the first token, as in Bahdanau et al. 2015 (A.2.2)."""
         return self.right_to_left.output(state[self.left_to_right.n_states :])
 
     def run(
@@ -142,9 +142,9 @@ class Bidirectional(RecurrentLayer):
         """Return the outputs of all tokens, and both final states."""
         if state is not None:
             raise ValueError("a bidirectional recurrence cannot continue a sequence")
-        forward, last = self.left_to_right.run(x, layout)
-        backward, first = self.right_to_left.run(x, layout)
-        return torch.cat([forward, backward], dim=-1), last + first
+        forward, forward_state = self.left_to_right.run(x, layout)
+        backward, backward_state = self.right_to_left.run(x, layout)
+        return torch.cat([forward, backward], dim=-1), forward_state + backward_state
 
 
 class ResidualRecurrence(RecurrentLayer):

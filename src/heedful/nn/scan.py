@@ -43,14 +43,14 @@ class TimeMajor:
     Args:
         sizes: number of running sequences at each step.
         rows: the sequences in that order; ``ranks`` is the inverse.
-        tokens: index that brings packed tokens into that order; ``places`` is the inverse.
+        tokens: index that brings packed tokens into that order; ``positions`` is the inverse.
     """
 
     sizes: tuple[int, ...]
     rows: Int[Tensor, " B"]
     ranks: Int[Tensor, " B"]
     tokens: Int[Tensor, " T"]
-    places: Int[Tensor, " T"]
+    positions: Int[Tensor, " T"]
 
     @classmethod
     def of(cls, layout: Layout, *, reverse: bool = False) -> "TimeMajor":
@@ -66,14 +66,14 @@ class TimeMajor:
         ranks = torch.argsort(rows)
         tokens = torch.argsort(layout.within * len(lengths) + ranks[layout.sequence])
         ends = Counter(lengths)
-        ended = accumulate(ends[length] for length in range(layout.max_length))
-        sizes = tuple(len(lengths) - n for n in ended)
+        n_ended = accumulate(ends[length] for length in range(layout.max_length))
+        sizes = tuple(len(lengths) - n for n in n_ended)
         return cls(sizes, rows, ranks, tokens, torch.argsort(tokens))
 
     def _reversed(self, layout: Layout) -> "TimeMajor":
         # layout.backwards is its own inverse, so it also gives the inverse order.
-        tokens, places = layout.backwards[self.tokens], self.places[layout.backwards]
-        return TimeMajor(self.sizes, self.rows, self.ranks, tokens, places)
+        tokens, inverse = layout.backwards[self.tokens], self.positions[layout.backwards]
+        return TimeMajor(self.sizes, self.rows, self.ranks, tokens, inverse)
 
     @property
     def equal_lengths(self) -> bool:
@@ -88,14 +88,14 @@ class TimeMajor:
         """Reorder packed tokens ``[T, ...]`` by step."""
         if self._keeps_order:
             return x
-        out: Tensor = _Permute.apply(x, self.tokens, self.places)
+        out: Tensor = _Permute.apply(x, self.tokens, self.positions)
         return out
 
     def to_packed(self, x: Tensor) -> Tensor:
         """Reorder values by step ``[T, ...]`` to packed tokens."""
         if self._keeps_order:
             return x
-        out: Tensor = _Permute.apply(x, self.places, self.tokens)
+        out: Tensor = _Permute.apply(x, self.positions, self.tokens)
         return out
 
 
@@ -114,33 +114,33 @@ def scan(step: Step, order: TimeMajor, inputs: tuple[Tensor, ...], carry: Carry)
         last token, in the order of the layout. A sequence without tokens keeps its carry.
     """
     if not order.equal_lengths:
-        carry = _each(carry, lambda c: c.index_select(0, order.rows))
+        carry = _map_tensors(carry, lambda c: c.index_select(0, order.rows))
     finished: list[Carry] = []
     outputs: list[Carry] = []
     running = len(order.rows)
-    for now in zip(*(x.split(list(order.sizes)) for x in inputs), strict=True):
-        n = len(now[0])
+    for inputs_t in zip(*(x.split(list(order.sizes)) for x in inputs), strict=True):
+        n = len(inputs_t[0])
         if n < running:
-            finished.append(_each(carry, lambda c, n=n: c[n:]))
-            carry, running = _each(carry, lambda c, n=n: c[:n]), n
-        output, carry = step(now, carry)
+            finished.append(_map_tensors(carry, lambda c, n=n: c[n:]))
+            carry, running = _map_tensors(carry, lambda c, n=n: c[:n]), n
+        output, carry = step(inputs_t, carry)
         outputs.append(output)
     carry = _concatenate([carry, *reversed(finished)])
     if not order.equal_lengths:
-        carry = _each(carry, lambda c: c.index_select(0, order.ranks))
+        carry = _map_tensors(carry, lambda c: c.index_select(0, order.ranks))
     return _concatenate(outputs), carry
 
 
-def _each(values: Carry, change: Callable[[Tensor], Tensor]) -> Carry:
-    return tuple(None if value is None else change(value) for value in values)
+def _map_tensors(values: Carry, function: Callable[[Tensor], Tensor]) -> Carry:
+    return tuple(None if value is None else function(value) for value in values)
 
 
 def _concatenate(parts: list[Carry]) -> Carry:
     """Concatenate tuples of tensors elementwise along their rows."""
     if len(parts) == 1:
         return parts[0]
-    joined = []
+    concatenated = []
     for values in zip(*parts, strict=True):
         present = [value for value in values if value is not None]
-        joined.append(torch.cat(present) if present else None)
-    return tuple(joined)
+        concatenated.append(torch.cat(present) if present else None)
+    return tuple(concatenated)

@@ -70,7 +70,7 @@ class KeyValueCache:
         self, keys: Float[Tensor, "N G S d_k"], values: Float[Tensor, "N G S d_v"], layout: Layout
     ) -> tuple[Float[Tensor, "N G K d_k"], Float[Tensor, "N G K d_v"]]:
         """Write the tokens of ``layout`` at their positions; return all keys and values so far."""
-        length = layout.through.max_length
+        length = layout.with_past.max_length
         self.keys = _with_capacity(self.keys, keys, length)
         self.values = _with_capacity(self.values, values, length)
         if len(set(layout.starts)) == 1 and layout.is_rectangular:
@@ -156,5 +156,5 @@ class State:
 
     def advanced(self, lengths: Sequence[int]) -> "State":
         """Return the state after ``lengths`` more tokens of each hypothesis were written to the caches."""
-        after = tuple(a + b for a, b in zip(self.lengths, lengths, strict=True))
-        return replace(self, lengths=after)
+        new_lengths = tuple(a + b for a, b in zip(self.lengths, lengths, strict=True))
+        return replace(self, lengths=new_lengths)

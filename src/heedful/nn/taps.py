@@ -139,8 +139,8 @@ def intervene(model: nn.Module, hooks: Mapping[str, Hook]) -> Iterator[None]:
     Raises:
         KeyError: there is no such tap; the message lists the existing ones.
     """
-    found = _taps_named(model, hooks)
-    with _attaching([(found[name]._hooks, hook) for name, hook in hooks.items()]):
+    named_taps = _taps_named(model, hooks)
+    with _attaching([(named_taps[name]._hooks, hook) for name, hook in hooks.items()]):
         yield
 
 
@@ -156,32 +156,33 @@ def recording(model: nn.Module, names: Iterable[str]) -> Iterator[dict[str, list
 
 
 @contextmanager
-def capture(model: nn.Module, wanted: Mapping[str, Heads]) -> Iterator[dict[str, list[Tensor]]]:
+def capture(model: nn.Module, heads_of: Mapping[str, Heads]) -> Iterator[dict[str, list[Tensor]]]:
     """Collect detached copies of values without changing kernels, one per forward pass through the tap.
 
     Args:
         model: its outputs do not change.
-        wanted: heads by tap name (for values ``[B, H, ..., ...]``; keys and values may have fewer heads than
-            queries); None: the whole value.
+        heads_of: heads by tap name (for values ``[B, H, ..., ...]``; keys and values may have fewer heads
+            than queries); None: the whole value.
 
     Raises:
         KeyError: there is no such tap; the message lists the existing ones.
     """
-    record: dict[str, list[Tensor]] = {name: [] for name in wanted}
-    found = _taps_named(model, wanted)
+    record: dict[str, list[Tensor]] = {name: [] for name in heads_of}
+    named_taps = _taps_named(model, heads_of)
     observers = {
-        name: (None if heads is None else tuple(heads), record[name].append) for name, heads in wanted.items()
+        name: (None if heads is None else tuple(heads), record[name].append)
+        for name, heads in heads_of.items()
     }
-    with _attaching([(found[name]._observers, observer) for name, observer in observers.items()]):
+    with _attaching([(named_taps[name]._observers, observer) for name, observer in observers.items()]):
         yield record
 
 
 def _taps_named(model: nn.Module, names: Iterable[str]) -> dict[str, Tap]:
     """Return the taps of these names; raise KeyError if one does not exist."""
-    known = taps(model)
-    if missing := sorted({*names} - {*known}):
-        raise KeyError(f"no tap named {missing[0]!r}; available: {', '.join(sorted(known))}")
-    return {name: known[name] for name in names}
+    all_taps = taps(model)
+    if missing := sorted({*names} - {*all_taps}):
+        raise KeyError(f"no tap named {missing[0]!r}; there are {sorted(all_taps)}")
+    return {name: all_taps[name] for name in names}
 
 
 # Registries are not annotated as `ByThread`, as in `_in_this_thread`.

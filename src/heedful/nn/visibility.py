@@ -132,17 +132,17 @@ class Visibility:
         q = torch.arange(shape[1], device=device) + self.queries.start_tensor[:, None]
         k = (torch.arange(shape[2], device=device) + self.keys.start_tensor[:, None]) * self.key_stride
         q, k = q[:, :, None], k[:, None, :]
-        seen = self.keys.real[:, None, :].expand(shape)
+        visible = self.keys.real[:, None, :].expand(shape)
         if self.causal:
-            seen = seen & (k <= q)
+            visible = visible & (k <= q)
         if self.window is not None:
-            seen = seen & ((q - k).abs() < self.window)
+            visible = visible & ((q - k).abs() < self.window)
         if self.block is not None:
             distance = q // self.block - k // self.block
-            seen = seen & (distance >= 0) & (distance <= self.earlier_blocks)
+            visible = visible & (distance >= 0) & (distance <= self.earlier_blocks)
         if self.allowed is not None:
-            seen = seen & self.allowed
-        return seen
+            visible = visible & self.allowed
+        return visible
 
     @lazy
     def masked(self) -> Bool[Tensor, "B Q K"]:

@@ -44,7 +44,7 @@ class Balance:
             "importance": {gate.importance for gate in self.gates.values()},
             "load": {gate.load for gate in self.noisy.values()},
         }
-        if any(len(each) > 1 for each in self.weights.values()):
+        if any(len(shared_weights) > 1 for shared_weights in self.weights.values()):
             raise ValueError("all gates of a model must use the same importance and the same load weight")
         self.taps = [f"{name}.gates" for name in self.gates] + [f"{name}.chances" for name in self.noisy]
 
@@ -66,9 +66,9 @@ class Balance:
         gates = [gate for name in self.gates for gate in recorded[f"{name}.gates"]]
         chances = [chance for name in self.noisy for chance in recorded[f"{name}.chances"]]
         terms = []
-        for name, each in (("importance", gates), ("load", chances)):
-            if each:
-                sums = torch.stack([squared_variation(x.sum(0)) for x in each]).sum() * n_tokens
+        for name, values in (("importance", gates), ("load", chances)):
+            if values:
+                sums = torch.stack([squared_variation(x.sum(0)) for x in values]).sum() * n_tokens
                 terms.append(Term(name, sums, n_tokens, *self.weights[name]))
         loads = [(x > 0).sum(0).float() for x in gates]
         peaks = torch.stack([load.max() / load.mean().clamp(min=EPSILON) for load in loads])

@@ -115,11 +115,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return (*scaled, None, None, None, None, None)
 
 
-def _even_slices(rows: int | slice, most: int) -> list[slice]:
-    """Split rows into slices of nearly equal length, at most ``most`` each."""
+def _even_slices(rows: int | slice, max_length: int) -> list[slice]:
+    """Split rows into slices of nearly equal length, at most ``max_length`` each."""
     rows = slice(0, rows) if isinstance(rows, int) else rows
     length = rows.stop - rows.start
-    n = -(-length // most)
+    n = -(-length // max_length)
     return [slice(rows.start + i * length // n, rows.start + (i + 1) * length // n) for i in range(n)]
 
 

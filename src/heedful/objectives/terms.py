@@ -65,7 +65,7 @@ def total(terms: Iterable[Term], counts: Mapping[str, int]) -> Tensor:
     return sum(parts[1:], parts[0])
 
 
-class Several:
+class CombinedObjective:
     """Combination of objectives: the loss is the sum of their terms, each over its own count.
 
     Args:
@@ -77,8 +77,8 @@ class Several:
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return the counts of all objectives."""
-        return {name: n for each in self.objectives for name, n in each.counts(batch).items()}
+        return {name: n for objective in self.objectives for name, n in objective.counts(batch).items()}
 
     def __call__(self, hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, batch: Batch) -> list[Term]:
         """Return the terms of all objectives."""
-        return [term for each in self.objectives for term in each(hidden, heads, batch)]
+        return [term for objective in self.objectives for term in objective(hidden, heads, batch)]

@@ -108,8 +108,8 @@ def _problem(details: ErrorDetails, tree: Tree, root: object) -> _Problem:
         entry = "entry" if isinstance(loc[-1], int) else "key"
         return _Problem(path, f"required {entry} is missing")
     if kind in ("union_tag_invalid", "union_tag_not_found"):
-        at = (*path, context["discriminator"].strip("'()"))
-        return _Problem(at, _wrong_kind(context, _locate(root, loc, tree)[1], at[-1]))
+        kind_path = (*path, context["discriminator"].strip("'()"))
+        return _Problem(kind_path, _wrong_kind(context, _locate(root, loc, tree)[1], kind_path[-1]))
     if kind in _EXPECTED:
         return _Problem(path, "", _EXPECTED[kind].format(**context), _hint(kind, details["input"], context))
     if kind in ("value_error", "assertion_error"):
@@ -121,8 +121,8 @@ def _unknown_key(key: str, model: object) -> str:
     names = list(_fields(model))
     _, _, deeper = min(_paths(model, key), default=(0, 0, ""))
     guess = f" (did you mean {deeper!r}?)" if deeper else nearest(key, names)
-    known = f"; the keys here are {', '.join(names)}" if names and not guess else ""
-    return f"unknown key{guess}{known}"
+    choice = f"; the keys here are {', '.join(names)}" if names and not guess else ""
+    return f"unknown key{guess}{choice}"
 
 
 def _paths(model: object, key: str, depth: int = 3) -> Iterator[tuple[int, int, str]]:
@@ -131,18 +131,18 @@ def _paths(model: object, key: str, depth: int = 3) -> Iterator[tuple[int, int, 
     Each follows its numbers of sections that are not the default ones, and of sections.
     """
     for name, field in _fields(model).items():
-        for inner in _members(field):
-            other = not isinstance(field.default, inner) if isinstance(inner, type) else True
-            if key in _fields(inner):
-                yield other, 1, f"{name}.{key}"
-            for others, sections, path in _paths(inner, key, depth - 1) if depth > 1 else ():
-                yield other + others, 1 + sections, f"{name}.{path}"
+        for member in _members(field):
+            is_not_default = not isinstance(field.default, member) if isinstance(member, type) else True
+            if key in _fields(member):
+                yield is_not_default, 1, f"{name}.{key}"
+            for n_not_default, sections, path in _paths(member, key, depth - 1) if depth > 1 else ():
+                yield is_not_default + n_not_default, 1 + sections, f"{name}.{path}"
 
 
 def _members(annotation: object) -> list[object]:
     """Return the classes of configurations of a type: itself, or those of a union."""
-    inner, _ = _bare(annotation)
-    return [_bare(each)[0] for each in get_args(inner)] if _is_union(inner) else [inner]
+    bare, _ = _bare(annotation)
+    return [_bare(member)[0] for member in get_args(bare)] if _is_union(bare) else [bare]
 
 
 def _wrong_kind(context: JsonMapping, union: object, key: str) -> str:
@@ -168,43 +168,43 @@ _DOTTED, _NAME = re.compile(r"[a-z_]\w*(?:\.\w+)+"), re.compile(r"[a-z_]\w*")
 _COMPARED = re.compile(r"([a-z_]\w*(?:\.\w+)*)=")
 
 
-def _blamed(problem: _Problem, tree: Tree) -> Mark:
+def _mark_to_blame(problem: _Problem, tree: Tree) -> Mark:
     """Return the mark of the setting to blame.
 
     If the text names settings that conflict, this is the first of them from the command line, else the first
     in the recipe; if none of them is written, the enclosing section.
     """
-    named: list[Path] = [tuple(key.split(".")) for key in _DOTTED.findall(problem.text)]
+    paths: list[Path] = [tuple(key.split(".")) for key in _DOTTED.findall(problem.text)]
     if problem.path:
-        named += [(*problem.path, key) for key in _NAME.findall(problem.text)]
-    marks = [setting.mark for path in named if (setting := tree.find(path)) is not None]
+        paths += [(*problem.path, key) for key in _NAME.findall(problem.text)]
+    marks = [setting.mark for path in paths if (setting := tree.find(path)) is not None]
     # Their last two parts suffice: ``layer.mixer.kind`` may be that of an entry of ``pattern``.
     compared = [tuple(key.split(".")[-2:]) for key in _COMPARED.findall(problem.text) if key != "kind"]
     section = tree.find(problem.path)
-    for path, inner in section.walk() if section is not None else ():
-        ends = (path[-1:], path[-2:], (*path[-1:], "kind") if isinstance(inner.value, str) else None)
-        marks += [inner.mark for key in compared if key in ends]
-    chosen = [mark for mark in marks if mark.source == COMMAND_LINE] or marks
-    return chosen[0] if chosen else tree.mark_of(problem.path)
+    for path, subtree in section.walk() if section is not None else ():
+        ends = (path[-1:], path[-2:], (*path[-1:], "kind") if isinstance(subtree.value, str) else None)
+        marks += [subtree.mark for key in compared if key in ends]
+    candidates = [mark for mark in marks if mark.source == COMMAND_LINE] or marks
+    return candidates[0] if candidates else tree.mark_of(problem.path)
 
 
 def _message(group: Sequence[_Problem], tree: Tree) -> str:
-    first = group[0]
-    setting = tree.find(first.path)
-    is_whole = setting is not None and isinstance(setting.value, dict) and not first.expected
-    mark = _blamed(first, tree) if is_whole else tree.mark_of(first.path)
-    key = dotted(first.path)
+    first_problem = group[0]
+    setting = tree.find(first_problem.path)
+    is_whole = setting is not None and isinstance(setting.value, dict) and not first_problem.expected
+    mark = _mark_to_blame(first_problem, tree) if is_whole else tree.mark_of(first_problem.path)
+    key = dotted(first_problem.path)
     if setting is not None and mark.source == COMMAND_LINE and not isinstance(setting.value, dict | list):
         key += f"={show(setting.value)}"
-    where = f"{mark}: {key}: " if key else f"{mark}: "
-    if not first.expected:
-        return where + first.text
+    location = f"{mark}: {key}: " if key else f"{mark}: "
+    if not first_problem.expected:
+        return location + first_problem.text
     expected = " or ".join(dict.fromkeys(problem.expected for problem in group))
-    got = "nothing" if setting is None else describe(setting.data)
+    actual = "nothing" if setting is None else describe(setting.data)
     if setting is not None and expected.endswith(" entries"):
-        got = str(len(setting.value))
+        actual = str(len(setting.value))
     hint = next((problem.hint for problem in group if problem.hint), "")
-    return f"{where}expected {expected}, got {got}{hint}"
+    return f"{location}expected {expected}, got {actual}{hint}"
 
 
 # Walk a type along pydantic's location of an error. It has keys and indices, but also tags and members of
@@ -221,12 +221,13 @@ def _locate(root: object, loc: Path, tree: Tree) -> tuple[Path, object]:
 
 
 def _step(annotation: object, part: Part, tree: Tree, path: Path) -> tuple[object, bool]:
-    inner, key = _bare(annotation)
-    if _is_model(inner):
-        return _fields(inner).get(str(part)), True
-    if _is_union(inner):
-        return _member(inner, part, key), False
-    container, entries = get_origin(inner), [each for each in get_args(inner) if each is not Ellipsis]
+    bare, key = _bare(annotation)
+    if _is_model(bare):
+        return _fields(bare).get(str(part)), True
+    if _is_union(bare):
+        return _member(bare, part, key), False
+    container = get_origin(bare)
+    entries = [argument for argument in get_args(bare) if argument is not Ellipsis]
     if not isinstance(container, type) or not entries:
         return None, tree.find((*path, part)) is not None
     if part == "[key]":
@@ -242,37 +243,37 @@ def _bare(annotation: object) -> tuple[object, str | None]:
     while True:
         if isinstance(annotation, FieldInfo):
             key = annotation.discriminator if isinstance(annotation.discriminator, str) else key
-            infos, annotation = annotation.metadata, annotation.annotation
+            metadata, annotation = annotation.metadata, annotation.annotation
         elif get_origin(annotation) is Annotated:
-            annotation, *infos = get_args(annotation)
+            annotation, *metadata = get_args(annotation)
         elif hasattr(annotation, "__value__"):
-            annotation, infos = annotation.__value__, []
+            annotation, metadata = annotation.__value__, []
         elif _is_union(annotation) and type(None) in get_args(annotation):
-            members = [m for m in get_args(annotation) if m is not type(None)]
-            annotation, infos = Union[tuple(members)], []  # noqa: UP007
+            arguments = [m for m in get_args(annotation) if m is not type(None)]
+            annotation, metadata = Union[tuple(arguments)], []  # noqa: UP007
         else:
             return annotation, key
-        annotation = next((info.config for info in infos if isinstance(info, ChangesOf)), annotation)
-        keys = [getattr(info, "discriminator", None) for info in infos]
-        key = next((getattr(each, "__name__", each) for each in keys if each is not None), key)
+        annotation = next((entry.config for entry in metadata if isinstance(entry, ChangesOf)), annotation)
+        keys = [getattr(entry, "discriminator", None) for entry in metadata]
+        key = next((getattr(name, "__name__", name) for name in keys if name is not None), key)
 
 
 def _member(union: object, part: Part, key: str | None) -> object:
     for member in get_args(union):
-        named = part in _tags(member, key) if key else part == getattr(member, "__name__", str(member))
-        if named:
+        is_match = part in _tags(member, key) if key else part == getattr(member, "__name__", str(member))
+        if is_match:
             return member
     return None
 
 
 def _tags(annotation: object, key: str) -> set[str]:
     """Return the values of ``key`` that select this type, or a member of this union."""
-    inner, _ = _bare(annotation)
-    if _is_model(inner):
-        literal, _ = _bare(_fields(inner).get(key))
+    bare, _ = _bare(annotation)
+    if _is_model(bare):
+        literal, _ = _bare(_fields(bare).get(key))
         return set(get_args(literal)) if get_origin(literal) is Literal else set()
-    if _is_union(inner):
-        return set().union(*(_tags(member, key) for member in get_args(inner)))
+    if _is_union(bare):
+        return set().union(*(_tags(member, key) for member in get_args(bare)))
     return set()
 
 
@@ -285,7 +286,7 @@ def _is_model(annotation: object) -> TypeGuard[type[BaseModel]]:
 
 
 def _fields(annotation: object) -> dict[str, FieldInfo]:
-    inner, _ = _bare(annotation)
-    if not _is_model(inner):
+    bare, _ = _bare(annotation)
+    if not _is_model(bare):
         return {}
-    return {info.alias or name: info for name, info in inner.model_fields.items()}
+    return {field.alias or name: field for name, field in bare.model_fields.items()}

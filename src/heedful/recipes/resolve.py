@@ -93,10 +93,10 @@ def resolve(
     """
     shipped = shipped_recipes() if shipped is None else shipped
     layers = _chain(_find(str(recipe), shipped, Path()), shipped)
-    tree, own = Tree({}, layers[-1].mark), overrides_tree(overrides)
-    for layer in (*layers, own):
-        if layer is own:
-            _refuse_empty(tree, own)
+    tree, override_layer = Tree({}, layers[-1].mark), overrides_tree(overrides)
+    for layer in (*layers, override_layer):
+        if layer is override_layer:
+            _refuse_empty(tree, override_layer)
         tree = merge(tree, layer)
         check_indices(tree)
         tree = expand(tree, presets)
@@ -110,9 +110,11 @@ def _refuse_empty(tree: Tree, overrides: Tree) -> None:
         RequestError: if an override is an empty map and the recipe has entries there.
     """
     for path, item in overrides.walk():
-        below = tree.find(path)
-        if path and item.value == {} and below is not None and isinstance(below.value, dict) and below.value:
-            key, entries = trees.dotted(path), ", ".join(map(str, below.value))
+        current = tree.find(path)
+        if current is None or not isinstance(current.value, dict) or not current.value:
+            continue
+        if path and item.value == {}:
+            key, entries = trees.dotted(path), ", ".join(map(str, current.value))
             raise RequestError(
                 f"{COMMAND_LINE}: {key}={{}}: has no effect: maps are merged key by key, and the recipe has "
                 f"{entries} there; set those, or write {key}=null if the key is optional"
@@ -150,10 +152,10 @@ def _find(name: str, shipped: Mapping[str, Traversable], folder: Path) -> _Sourc
     if path.is_dir():
         raise RequestError(f"{path}: is a folder, not a recipe")
     if not is_path:
-        known = ", ".join(shipped) or "none"
+        names = ", ".join(shipped) or "none"
         raise RequestError(
-            f"unknown recipe {name!r}{nearest(name, shipped)}; shipped recipes: {known}; "
-            "the name of a file must end in .yaml"
+            f"no recipe is called {name!r}{nearest(name, shipped)}; the shipped ones are: {names}; "
+            "a file's name ends in .yaml"
         )
     if not path.is_file():
         raise RequestError(f"{path}: no such file")
@@ -163,28 +165,26 @@ def _find(name: str, shipped: Mapping[str, Traversable], folder: Path) -> _Sourc
 def _chain(source: _Source, shipped: Mapping[str, Traversable]) -> list[Tree]:
     """Return the recipe and its bases, the lowest base first, without their ``base`` keys."""
     layers: list[Tree] = []
-    seen: dict[str, str] = {}
+    names: dict[str, str] = {}
     while True:
         tree = source.read()
-        seen[source.identity] = source.name
+        names[source.identity] = source.name
         # A recipe's expected scores are not inherited.
-        left_out = {"base", "expected"} if layers else {"base"}
-        rest = {key: item for key, item in tree.value.items() if key not in left_out}
-        layers.insert(0, replace(tree, value=rest))
+        dropped_keys = {"base", "expected"} if layers else {"base"}
+        kept_entries = {key: item for key, item in tree.value.items() if key not in dropped_keys}
+        layers.insert(0, replace(tree, value=kept_entries))
         if "base" not in tree.value:
             return layers
         source = _base(tree.value["base"], shipped, source.folder)
-        if source.identity in seen:
-            way = " -> ".join((*seen.values(), source.name))
-            raise RequestError(f"{tree.value['base'].mark}: base: circular: {way}")
+        if source.identity in names:
+            cycle = " -> ".join((*names.values(), source.name))
+            raise RequestError(f"{tree.value['base'].mark}: base: circular: {cycle}")
 
 
-def _base(named: Tree, shipped: Mapping[str, Traversable], folder: Path) -> _Source:
-    if not isinstance(named.value, str):
-        raise RequestError(
-            f"{named.mark}: base: expected a recipe's name or path, got {describe(named.data)}"
-        )
+def _base(base: Tree, shipped: Mapping[str, Traversable], folder: Path) -> _Source:
+    if not isinstance(base.value, str):
+        raise RequestError(f"{base.mark}: base: expected a recipe's name or path, got {describe(base.data)}")
     try:
-        return _find(named.value, shipped, folder)
+        return _find(base.value, shipped, folder)
     except RequestError as error:
-        raise RequestError(f"{named.mark}: base: {error}") from None
+        raise RequestError(f"{base.mark}: base: {error}") from None

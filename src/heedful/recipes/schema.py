@@ -121,15 +121,17 @@ class ObjectiveConfig(Config):
     @classmethod
     def _known(cls, loss: str | CustomLoss) -> str | CustomLoss:
         if isinstance(loss, str) and loss not in cls.losses:
-            known = ", ".join(cls.losses)
-            raise ValueError(f"unknown loss {loss!r}{nearest(loss, cls.losses)}; expected one of {known}")
+            names = ", ".join(cls.losses)
+            raise ValueError(f"unknown loss {loss!r}{nearest(loss, cls.losses)}; the losses are {names}")
         return loss
 
     def make(self) -> Objective:
         """Return the objective of these settings."""
         if isinstance(self.loss, CustomLoss):
-            given = self.model_dump()
-            return self.loss.instance(**{name: given[name] for name in CustomLoss.sizes if name in given})
+            settings = self.model_dump()
+            return self.loss.instance(
+                **{name: settings[name] for name in CustomLoss.sizes if name in settings}
+            )
         return self.losses[self.loss](self)
 
 
@@ -287,13 +289,13 @@ class Recipe(Config):
         """The folder that relative paths start from."""
         return Path(self.root or ".")
 
-    def path(self, written: str) -> Path:
+    def path(self, text: str) -> Path:
         """Return the file or folder of a path in the recipe.
 
         Raises:
             DataError: if the path names an environment variable that is not set.
         """
-        return self.folder / expand(written)
+        return self.folder / expand(text)
 
     def batches_within_warm_up(self, updates: int | None) -> int | None:
         """Return the number of batches of ``updates`` if power normalisation is in warm-up for most of them.
@@ -310,8 +312,10 @@ class Recipe(Config):
         """Key of the power normalisation with the longest warm-up, and its number of batches, or None."""
         if not isinstance(self.model, StackConfig):
             return None
-        changes = [(f"pattern.{n}", each) for n, each in enumerate(self.model.pattern or [{}])]
-        layers = [(*change, layer) for change, layer in zip(changes, self.model.layers, strict=False)]
+        changes = [(f"pattern.{n}", change) for n, change in enumerate(self.model.pattern or [{}])]
+        layers = [
+            (*keyed_change, layer) for keyed_change, layer in zip(changes, self.model.layers, strict=False)
+        ]
         if isinstance(self.model, DecoderConfig):
             layers.append(("decoder_layer", self.model.decoder_layer, self.model.decoder_layers[0]))
         warmups = [
@@ -319,7 +323,7 @@ class Recipe(Config):
             for key, changed, layer in layers
             if isinstance(layer.norm, PowerNormConfig)
         ]
-        return max(warmups, key=lambda each: each[1], default=None)
+        return max(warmups, key=lambda warmup: warmup[1], default=None)
 
     def metric_names(self) -> set[str]:
         """Return the names of the validation metrics."""
@@ -327,13 +331,13 @@ class Recipe(Config):
 
     @model_validator(mode="after")
     def _measures_its_metric(self) -> "Recipe":
-        metric, known = self.training.metric, self.metric_names()
-        if metric not in known:
-            missing = sorted(self.decoded_metrics - known)
+        metric, available = self.training.metric, self.metric_names()
+        if metric not in available:
+            missing = sorted(self.decoded_metrics - available)
             needed = f"; {' and '.join(missing)} need validation.decode" if missing else ""
             raise ValueError(
                 f"training.metric={metric} is not measured by validation; available: "
-                f"{', '.join(sorted(known))}{needed}"
+                f"{', '.join(sorted(available))}{needed}"
             )
         if metric in self.decoded_metrics | self.rising_metrics and self.training.direction != "higher":
             raise ValueError(f"training.metric={metric}: higher is better; set training.direction=higher")

@@ -61,14 +61,14 @@ class Tree:
 
     def find(self, path: Path) -> "Tree | None":
         """Return the tree at ``path``, or None if there is none."""
-        here = self
+        subtree = self
         for part in path:
-            known = isinstance(here.value, dict) and part in here.value
-            inside = isinstance(here.value, list) and isinstance(part, int) and part < len(here.value)
-            if not (known or inside):
+            is_key = isinstance(subtree.value, dict) and part in subtree.value
+            is_index = isinstance(subtree.value, list) and isinstance(part, int) and part < len(subtree.value)
+            if not (is_key or is_index):
                 return None
-            here = here.value[part]
-        return here
+            subtree = subtree.value[part]
+        return subtree
 
     def mark_of(self, path: Path) -> Mark:
         """Return the mark of the value at ``path``, or of the nearest enclosing value."""
@@ -91,43 +91,45 @@ def dotted(path: Path) -> str:
     return ".".join(str(part) for part in path)
 
 
-def merge(base: Tree, over: Tree) -> Tree:
-    """Merge ``over`` into ``base`` by the rules above. Neither is changed.
+def merge(base: Tree, override: Tree) -> Tree:
+    """Merge ``override`` into ``base`` by the rules above. Neither is changed.
 
     If maps agree on which keys are maps, and on kinds, merging is associative: ``merge(merge(a, b), c)``
     equals ``merge(a, merge(b, c))``. The layers of a recipe are merged from the lowest upwards.
 
     Raises:
-        RequestError: if an index in ``over`` is beyond the end of the list.
+        RequestError: if an index in ``override`` is beyond the end of the list.
     """
-    return _merge(base, over, (), _starts_new)
+    return _merge(base, override, (), _starts_new)
 
 
 def combine(first: Tree, second: Tree) -> Tree:
     """Combine two trees into one layer: as `merge`, but all maps merge, whatever ``kind`` or ``preset``."""
-    return _merge(first, second, (), lambda base, over, path: False)
+    return _merge(first, second, (), lambda base, override, path: False)
 
 
-def _merge(base: Tree, over: Tree, path: Path, new_parts: Callable[[Tree, Tree, Path], bool]) -> Tree:
-    if not isinstance(over.value, dict):
-        return over
-    if isinstance(base.value, list) and _points(over):
-        return _merge_items(base, over, path, new_parts)
+def _merge(base: Tree, override: Tree, path: Path, new_parts: Callable[[Tree, Tree, Path], bool]) -> Tree:
+    if not isinstance(override.value, dict):
+        return override
+    if isinstance(base.value, list) and _has_indices(override):
+        return _merge_items(base, override, path, new_parts)
     if isinstance(base.value, str):
         base = Tree({"kind": base}, base.mark)
-    if not isinstance(base.value, dict) or new_parts(base, over, path):
-        return over
+    if not isinstance(base.value, dict) or new_parts(base, override, path):
+        return override
     merged = dict(base.value)
-    for key, item in over.value.items():
+    for key, item in override.value.items():
         # A number is a key if the map below has text keys.
-        name = key if _points(base) else str(key)
+        name = key if _has_indices(base) else str(key)
         merged[name] = _merge(merged[name], item, (*path, name), new_parts) if name in merged else item
     return Tree(merged, base.mark)
 
 
-def _merge_items(base: Tree, over: Tree, path: Path, new_parts: Callable[[Tree, Tree, Path], bool]) -> Tree:
+def _merge_items(
+    base: Tree, override: Tree, path: Path, new_parts: Callable[[Tree, Tree, Path], bool]
+) -> Tree:
     items = list(base.value)
-    for index, item in over.value.items():
+    for index, item in override.value.items():
         if index >= len(items):
             raise RequestError(
                 f"{item.mark}: {dotted((*path, index))}: index out of range: the list has length {len(items)}"
@@ -136,16 +138,16 @@ def _merge_items(base: Tree, over: Tree, path: Path, new_parts: Callable[[Tree, 
     return Tree(items, base.mark)
 
 
-def _points(tree: Tree) -> bool:
+def _has_indices(tree: Tree) -> bool:
     """Return whether the keys of a tree are indices of a list."""
     return bool(tree.value) and all(isinstance(key, int) for key in tree.value)
 
 
-def _starts_new(base: Tree, over: Tree, path: Path) -> bool:
-    if "preset" in over.value:
+def _starts_new(base: Tree, override: Tree, path: Path) -> bool:
+    if "preset" in override.value:
         return True
-    both = "kind" in base.value and "kind" in over.value
-    return both and bool(base.value["kind"].data != over.value["kind"].data)
+    have_kinds = "kind" in base.value and "kind" in override.value
+    return have_kinds and bool(base.value["kind"].data != override.value["kind"].data)
 
 
 def check_indices(tree: Tree) -> None:
@@ -155,7 +157,7 @@ def check_indices(tree: Tree) -> None:
         RequestError: names the first of them.
     """
     for path, item in tree.walk():
-        if isinstance(item.value, dict) and _points(item):
+        if isinstance(item.value, dict) and _has_indices(item):
             entry = dotted((*path, next(iter(item.value))))
             raise RequestError(f"{item.mark}: {entry}: {dotted(path)!r} is not a list, so it has no index")
 
@@ -176,43 +178,43 @@ def expand(tree: Tree, presets: Presets, path: Path = ()) -> Tree:
         return replace(tree, value=[expand(t, presets, (*path, i)) for i, t in enumerate(tree.value)])
     if not isinstance(tree.value, dict):
         return tree
-    own = {k: expand(t, presets, (*path, k)) for k, t in tree.value.items() if k != "preset"}
-    rest = replace(tree, value=own)
+    entries = {k: expand(t, presets, (*path, k)) for k, t in tree.value.items() if k != "preset"}
+    settings = replace(tree, value=entries)
     if "preset" not in tree.value:
-        return rest
-    below = _preset(tree.value["preset"], presets, path)
-    if _starts_new(below, rest, path):
-        kinds = rest.value["kind"].data, below.value["kind"].data
+        return settings
+    preset = _preset(tree.value["preset"], presets, path)
+    if _starts_new(preset, settings, path):
+        kinds = settings.value["kind"].data, preset.value["kind"].data
         key = dotted((*path, "kind"))
         raise RequestError(
-            f"{rest.value['kind'].mark}: {key}: {kinds[0]!r}, but the preset is of kind {kinds[1]!r}"
+            f"{settings.value['kind'].mark}: {key}: {kinds[0]!r}, but the preset is of kind {kinds[1]!r}"
         )
-    return replace(merge(below, rest), mark=tree.mark)
+    return replace(merge(preset, settings), mark=tree.mark)
 
 
 def _preset(name: Tree, presets: Presets, path: Path) -> Tree:
-    where = f"{name.mark}: {dotted((*path, 'preset'))}"
+    location = f"{name.mark}: {dotted((*path, 'preset'))}"
     if not isinstance(name.value, str):
-        raise RequestError(f"{where}: expected the name of a preset, got {name.data!r}")
+        raise RequestError(f"{location}: expected the name of a preset, got {name.data!r}")
     try:
         return Tree.of(presets(dotted(path), name.value), Mark(f"preset {name.value}"))
     except RequestError as error:
-        raise RequestError(f"{where}: {error}") from None
+        raise RequestError(f"{location}: {error}") from None
 
 
 def preset_table(table: Mapping[str, Mapping[str, JsonMapping]]) -> Presets:
     """Return a lookup for `expand` in ``{section: {name: map}}``; errors suggest the nearest name."""
 
     def look_up(section: str, name: str) -> JsonMapping:
-        known = table.get(section, {})
-        if not known:
+        maps = table.get(section, {})
+        if not maps:
             raise RequestError(
                 f"there are no presets for {section!r}" if section else "there are no presets here"
             )
-        if name not in known:
+        if name not in maps:
             raise RequestError(
-                f"unknown preset {name!r}{nearest(name, known)}; expected one of {', '.join(sorted(known))}"
+                f"unknown preset {name!r}{nearest(name, maps)}; the presets are {', '.join(sorted(maps))}"
             )
-        return known[name]
+        return maps[name]
 
     return look_up

@@ -108,14 +108,16 @@ def _read(text: str, name: str, mark: Mark) -> Tree | None:
     try:
         return _Composer(text, name, mark).document()
     except MarkedYAMLError as error:
-        at = error.problem_mark or error.context_mark
-        raise _wrong(name, at.line, at.column, _in_words(error.problem or error.context)) from None
+        position_mark = error.problem_mark or error.context_mark
+        raise _yaml_error(
+            name, position_mark.line, position_mark.column, _in_words(error.problem or error.context)
+        ) from None
     except YAMLError as error:
         # The reader refuses a character that YAML does not allow.
-        where = getattr(error, "position", 0)
-        head = text[:where]
-        what = getattr(error, "reason", "invalid YAML")
-        raise _wrong(name, head.count("\n"), where - head.rfind("\n") - 1, what) from None
+        position = getattr(error, "position", 0)
+        head = text[:position]
+        reason = getattr(error, "reason", "invalid YAML")
+        raise _yaml_error(name, head.count("\n"), position - head.rfind("\n") - 1, reason) from None
 
 
 def _in_words(problem: str) -> str:
@@ -125,8 +127,8 @@ def _in_words(problem: str) -> str:
     return problem.replace("the node content", "a value").replace("<block end>", "a key or the end")
 
 
-def _wrong(name: str, line: int, column: int, what: str) -> RequestError:
-    return RequestError(f"{name}:{line + 1}:{column + 1}: {what}")
+def _yaml_error(name: str, line: int, column: int, problem: str) -> RequestError:
+    return RequestError(f"{name}:{line + 1}:{column + 1}: {problem}")
 
 
 class _Composer:
@@ -139,8 +141,8 @@ class _Composer:
         self.anchors: dict[str, tuple[Tree, int]] = {}
         self.count = 0
 
-    def fail(self, event: Event, what: str) -> RequestError:
-        return _wrong(self.name, event.start_mark.line, event.start_mark.column, what)
+    def fail(self, event: Event, problem: str) -> RequestError:
+        return _yaml_error(self.name, event.start_mark.line, event.start_mark.column, problem)
 
     def mark_at(self, event: Event) -> Mark:
         return self.mark if self.mark.source == COMMAND_LINE else Mark(self.name, event.start_mark.line + 1)
@@ -155,8 +157,8 @@ class _Composer:
             raise self.fail(start, "only YAML 1.2 is supported; remove the %YAML line")
         tree = self.node(next(self.events), 0)
         next(self.events)
-        if not isinstance(after := next(self.events), StreamEndEvent):
-            raise self.fail(after, "a second document starts here; a file must contain one document")
+        if not isinstance(next_event := next(self.events), StreamEndEvent):
+            raise self.fail(next_event, "a second document starts here; a file must contain one document")
         return tree
 
     def node(self, event: Event, depth: int) -> Tree:
@@ -167,11 +169,11 @@ class _Composer:
             raise self.fail(event, f"tags such as {event.ctag} are not supported; write plain data")
         if depth > MAX_DEPTH:
             raise self.fail(event, f"nested deeper than {MAX_DEPTH} levels")
-        before = self.count
+        count_before = self.count
         self.add(1, event)
         tree = Tree(self.content(event, depth), self.mark_at(event))
         if event.anchor is not None:
-            self.anchors[event.anchor] = tree, self.count - before
+            self.anchors[event.anchor] = tree, self.count - count_before
         return tree
 
     def add(self, n: int, event: Event) -> None:
@@ -203,8 +205,8 @@ class _Composer:
             key = self.key(event)
             if key in entries:
                 line = entries[key].mark.line
-                first = "" if line is None else f"; the first is on line {line}"
-                raise self.fail(event, f"duplicate key {key!r}{first}")
+                first_line = "" if line is None else f"; the first is on line {line}"
+                raise self.fail(event, f"the key {key!r} is given twice{first_line}")
             entries[key] = replace(self.node(next(self.events), depth + 1), mark=self.mark_at(event))
         return entries
 
@@ -294,8 +296,8 @@ def _escape(c: str) -> str:
         return "\\" + c
     if c.isprintable():
         return c
-    named = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    return named.get(c) or (f"\\x{ord(c):02x}" if ord(c) < 256 else f"\\U{ord(c):08x}")
+    escapes = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    return escapes.get(c) or (f"\\x{ord(c):02x}" if ord(c) < 256 else f"\\U{ord(c):08x}")
 
 
 def describe(value: object) -> str:

@@ -10,7 +10,7 @@ from torch import nn
 
 from heedful.config import Config
 from heedful.errors import RequestError
-from heedful.memory import room_for
+from heedful.memory import memory_errors_as
 from heedful.models.base import Model
 from heedful.models.registry import SIZES, AnyConfig, ModelConfig, build_model, preset
 from heedful.recipes.problems import validate
@@ -40,16 +40,16 @@ class Vocabularies:
                 raise RequestError(f"{name}: expected a whole number of at least 1, got {size!r}")
         names = SIZES[kind]
         if not names and any(vars(self).values()):
-            raise RequestError(f"vocabulary sizes are not supported for a {kind} model, which reads no text")
-        strange = [n for n, v in vars(self).items() if v is not None and n not in {*names, "vocab_size"}]
-        if strange:
-            raise RequestError(f"{strange[0]}: a {kind} model has one vocabulary; set vocab_size instead")
+            raise RequestError(f"a {kind} model reads no text: it has no vocabulary to give a size of")
+        inapplicable = [n for n, v in vars(self).items() if v is not None and n not in {*names, "vocab_size"}]
+        if inapplicable:
+            raise RequestError(f"{inapplicable[0]}: a {kind} has one vocabulary; give vocab_size")
         fallback = [None] * len(names) if defaults is None else [*defaults] * (len(names) // len(defaults))
         pairs = zip(names, fallback, strict=True)
         sizes = [getattr(self, name) or self.vocab_size or default for name, default in pairs]
         if None in sizes:
-            both = f", or both {' and '.join(names)}" if len(names) > 1 else ""
-            raise RequestError(f"vocab_size is required{both}")
+            all_options = f", or both {' and '.join(names)}" if len(names) > 1 else ""
+            raise RequestError(f"give vocab_size{all_options}")
         return tuple(size for size in sizes if size is not None)
 
     def complete(self, kind: str) -> bool:
@@ -75,8 +75,8 @@ def configured(config: str | AnyConfig, changes: Tree) -> AnyConfig:
     """
     base = preset(config) if isinstance(config, str) else config
     name = config if isinstance(config, str) else base.kind
-    below = Tree.of({"model": base.model_dump(mode="json")}, Mark(name))
-    return validate(merge(below, changes), _Wrapped).model
+    base_tree = Tree.of({"model": base.model_dump(mode="json")}, Mark(name))
+    return validate(merge(base_tree, changes), _Wrapped).model
 
 
 Built = TypeVar("Built", bound=nn.Module)
@@ -93,15 +93,15 @@ def assemble(config: AnyConfig, *sizes: int, device: str = "cpu") -> Model:
     return on_device(device, build_model, config, *sizes)
 
 
-def on_device(device: str, make: Callable[..., Built], *arguments: object) -> Built:
-    """Call ``make``, with the parameters that it creates on the device.
+def on_device(device: str, build: Callable[..., Built], *args: object) -> Built:
+    """Call ``build``, with the parameters that it creates on the device.
 
     Raises:
-        RequestError: ``make`` raised a ValueError, for sizes that do not fit a configuration.
+        RequestError: ``build`` raised a ValueError, for sizes that do not fit a configuration.
     """
     try:
-        with torch.device(device), room_for("this model does not fit in memory; lower its sizes"):
-            return make(*arguments)
+        with torch.device(device), memory_errors_as("this model does not fit in memory; lower its sizes"):
+            return build(*args)
     except ValueError as error:
         raise RequestError(str(error)) from None
 

@@ -90,34 +90,33 @@ class Comparison:
         """Return the names of the metrics of all runs, in the order of their first appearance."""
         return list(dict.fromkeys(name for run in self.runs for v in run.curve for name in v.metrics))
 
-    def shared_metric(self, wanted: str | None = None) -> str:
-        """Return the metric to plot: ``wanted``, or the one that selects the first run's best checkpoint.
+    def shared_metric(self, metric: str | None = None) -> str:
+        """Return the metric to plot: ``metric``, or the one that selects the first run's best checkpoint.
 
         Raises:
             RequestError: no run has it.
         """
-        known = self.metrics()
-        if wanted is None and self.runs[0].metric not in known:
-            wanted = "loss"
-        name = wanted or self.runs[0].metric
-        if name not in known:
+        metrics = self.metrics()
+        if metric is None and self.runs[0].metric not in metrics:
+            metric = "loss"
+        name = metric or self.runs[0].metric
+        if name not in metrics:
             raise RequestError(
-                f"no run measured {name!r}{nearest(name, known)}"
-                + (f"; available: {', '.join(known)}" if known else ": no run has been validated yet")
+                f"no run measured {name!r}{nearest(name, metrics)}"
+                + (f"; there are: {', '.join(metrics)}" if metrics else ": nothing is validated yet")
             )
         return name
 
     def to_dict(self) -> JsonObject:
         """Return the object of ``docs/schemas/comparison.schema.json``; what a run does not have is null."""
         runs = []
-        for number, run in enumerate(self.runs):
-            plain = asdict(run)
-            del plain["settings"], plain["tokenizers"]  # the former is written last
-            plain["settings"] = {
-                key: None if values[number] is ABSENT else values[number]
-                for key, values in self.differences.items()
+        for i, run in enumerate(self.runs):
+            record = asdict(run)
+            del record["settings"], record["tokenizers"]  # the former is written last
+            record["settings"] = {
+                key: None if values[i] is ABSENT else values[i] for key, values in self.differences.items()
             }
-            runs.append(plain)
+            runs.append(record)
         return {"version": 1, "runs": runs, "notes": list(self.notes)}
 
 
@@ -138,15 +137,17 @@ def compare(paths: Sequence[Path]) -> Comparison:
         DamagedError: a file of a run is damaged.
     """
     resolved = [path.resolve() for path in paths]
-    if twice := [path for i, path in enumerate(resolved) if path in resolved[:i]]:
-        raise RequestError(f"{twice[0]}: the run is given twice")
+    if duplicates := [path for i, path in enumerate(resolved) if path in resolved[:i]]:
+        raise RequestError(f"{duplicates[0]}: is there twice")
     runs = [_trained_run(path, name) for path, name in zip(paths, _names(resolved), strict=True)]
     keys = dict.fromkeys(key for run in runs for key in run.settings)
-    values = {key: [run.settings.get(key, ABSENT) for run in runs] for key in keys}
-    different = {key: own for key, own in values.items() if any(value != own[0] for value in own)}
+    values_by_key = {key: [run.settings.get(key, ABSENT) for run in runs] for key in keys}
+    differing = {
+        key: values for key, values in values_by_key.items() if any(value != values[0] for value in values)
+    }
     # Settings that only one kind of model has come last.
-    order = sorted(different, key=lambda key: ABSENT in different[key])
-    return Comparison(runs, {key: different[key] for key in order}, _notes(runs))
+    order = sorted(differing, key=lambda key: ABSENT in differing[key])
+    return Comparison(runs, {key: differing[key] for key in order}, _notes(runs))
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -163,22 +164,22 @@ def _trained_run(path: Path, name: str) -> TrainedRun:
     folder = RunFolder(path)
     settings = flattened({key: value for key, value in saved_tree(path).data.items() if key not in OUTSIDE})
     curve: list[Validation] = []
-    best, updates, seconds, ended = None, 0, 0.0, None
+    best, updates, seconds, stop_reason = None, 0, 0.0, None
     for event in _events(folder.metrics):
         updates = event["update"]
         seconds = event.get("elapsed", seconds)
-        ended = event["reason"] if event["event"] == "stopped" else None
+        stop_reason = event["reason"] if event["event"] == "stopped" else None
         if event["event"] == "validated":
             if event["best"]:
                 best = len(curve)
-            known = {key: value for key, value in event["metrics"].items() if value is not None}
-            curve.append(Validation(updates, seconds, known))
+            metrics = {key: value for key, value in event["metrics"].items() if value is not None}
+            curve.append(Validation(updates, seconds, metrics))
     return TrainedRun(
         name,
         settings["task.kind"],
         updates,
         seconds,
-        ended,
+        stop_reason,
         settings.get("training.metric", "loss"),
         best,
         curve,
@@ -192,20 +193,20 @@ def _events(path: Path) -> list[JsonObject]:
     if not path.is_file():
         return []
     try:
-        *whole, _ = read_text(path).split("\n")
-        return [parse_json(line) for line in whole]
+        *lines, _ = read_text(path).split("\n")
+        return [parse_json(line) for line in lines]
     except ValueError as error:
         raise DamagedError(f"{path}: damaged ({error})") from error
 
 
-def flattened(tree: JsonMapping, before: str = "") -> JsonObject:
+def flattened(tree: JsonMapping, prefix: str = "") -> JsonObject:
     """Return ``{"a.b": 1}`` for ``{"a": {"b": 1}}``; lists are values."""
     flat: JsonObject = {}
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
-            flat |= flattened(value, f"{before}{key}.")
+            flat |= flattened(value, f"{prefix}{key}.")
         else:
-            flat[f"{before}{key}"] = value
+            flat[f"{prefix}{key}"] = value
     return flat
 
 

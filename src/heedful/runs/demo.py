@@ -22,7 +22,7 @@ from heedful.tasks.metrics.translation import translation_scores
 from heedful.training.callbacks import Callback
 from heedful.typing import JsonMapping
 
-Beginning = Literal["new", "interrupted", "finished"]
+RunState = Literal["new", "interrupted", "finished"]
 
 NAMES: dict[Language, str] = {"ta": "Tamil, in Latin letters", "de": "German"}
 METRICS = ("BLEU", "chrF2")
@@ -59,34 +59,34 @@ def recipe_of(language: Language, quick: bool) -> Recipe:
     return read_recipe(f"phrasebook-{language}", QUICK if quick else ())[0]
 
 
-def beginning(folder: Path, recipe: Recipe) -> Beginning:
+def state_of(folder: Path, recipe: Recipe) -> RunState:
     """Return the state of the demo's run in ``folder``.
 
     Raises:
         RequestError: the folder contains another run.
     """
-    own = RunFolder(folder)
-    if not own.recipe.is_file():
+    run_folder = RunFolder(folder)
+    if not run_folder.recipe.is_file():
         return "new"
-    saved = saved_recipe(own)
-    if saved.data.train != recipe.data.train:
-        raise RequestError(f"{folder}: contains a different run; choose another folder with --out")
-    is_finished = own.card.is_file() and own.read_card().get("stopped") != "signal"
+    run_recipe = saved_recipe(run_folder)
+    if run_recipe.data.train != recipe.data.train:
+        raise RequestError(f"{folder}: holds another run than this demo's; choose another folder with --out")
+    is_finished = run_folder.card.is_file() and run_folder.require().get("stopped") != "signal"
     return "finished" if is_finished else "interrupted"
 
 
 def train(
     folder: Path,
     recipe: Recipe,
-    start: Beginning,
+    start: RunState,
     *,
     device: str = "auto",
     callbacks: Callable[[RunFolder], Sequence[Callback]] = lambda folder: (),
 ) -> Trained:
     """Train from the beginning, or resume an interrupted training with its own recipe."""
     resume = start == "interrupted"
-    own = saved_recipe(RunFolder(folder)) if resume else recipe
-    return train_run(own, folder, resume=resume, device=device, callbacks=callbacks)
+    run_recipe = saved_recipe(RunFolder(folder)) if resume else recipe
+    return train_run(run_recipe, folder, resume=resume, device=device, callbacks=callbacks)
 
 
 @dataclass(frozen=True)
@@ -111,19 +111,19 @@ def compare(run: Run, language: Language, limit: int | None = None) -> Compariso
     """Score the run on held-out sentences, and two baselines that keep the order of the source."""
     source = run.recipe.data.test["test"]
     assert isinstance(source, BuiltInSource)
-    own = evaluate(run, "test", source, EvaluationOptions(limit=limit))
-    rows = [*own.rows()]
+    evaluation = evaluate(run, "test", source, EvaluationOptions(limit=limit))
+    rows = [*evaluation.rows()]
     training = phrasebook(language, "train", source.seed)
-    scores = {MODEL: _chosen(own.scores)}
+    scores = {MODEL: _main_scores(evaluation.scores)}
     baselines = {"phrase by phrase": monotone(training), "word by word": word_by_word(training)}
     for name, translate in baselines.items():
         translations = [translate(row["source"]) for row in rows]
-        own_scores = translation_scores(translations, [row["reference"] for row in rows])
-        scores[name] = _chosen(own_scores.values())
+        baseline_scores = translation_scores(translations, [row["reference"] for row in rows])
+        scores[name] = _main_scores(baseline_scores.values())
     return Comparison(rows, scores)
 
 
-def _chosen(scores: Iterable[Score]) -> list[Score]:
+def _main_scores(scores: Iterable[Score]) -> list[Score]:
     return [score for score in scores if score.name in METRICS]
 
 

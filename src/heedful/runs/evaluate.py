@@ -40,25 +40,25 @@ def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[st
     if files:
         source = run.task.source_from(files)
         # Files that are concatenated are all named; of aligned ones, only the first.
-        named = files if isinstance(getattr(source, "paths", None), list) else files[:1]
-        return {" + ".join(path.resolve().name for path in named): source}
-    if run.folder.card.is_file() and "imported" in run.folder.read_card():
+        named_files = files if isinstance(getattr(source, "paths", None), list) else files[:1]
+        return {" + ".join(path.resolve().name for path in named_files): source}
+    if run.folder.card.is_file() and "imported" in run.folder.require():
         raise RequestError(
             "an imported run has no data sets; "
             f"{as_options(run.task.info.own_data)} evaluates it on your data"
         )
-    own = run.recipe.data
-    known = {**own.test, "valid": own.valid, "train": own.train}
-    if split == "test" and "test" not in own.test:
-        if not own.test:
+    data = run.recipe.data
+    splits = {**data.test, "valid": data.valid, "train": data.train}
+    if split == "test" and "test" not in data.test:
+        if not data.test:
             raise RequestError(
                 f"the recipe has no test set; use --split valid, or {as_options(run.task.info.own_data)}"
             )
-        return dict(own.test)
-    if split not in known:
-        names = ", ".join(dict.fromkeys(["test", *known]))
-        raise RequestError(f"--split {split}: no such split{nearest(split, known)}; expected one of {names}")
-    return {split: known[split]}
+        return dict(data.test)
+    if split not in splits:
+        names = ", ".join(dict.fromkeys(["test", *splits]))
+        raise RequestError(f"--split {split}: no such split{nearest(split, splits)}; there are {names}")
+    return {split: splits[split]}
 
 
 def with_evaluation(run: Run, overrides: Sequence[str]) -> Run:
@@ -71,15 +71,15 @@ def with_evaluation(run: Run, overrides: Sequence[str]) -> Run:
     Raises:
         RequestError: recipes of the task have no such setting, or the value is not allowed.
     """
-    own = Tree.of(run.recipe.model_dump(mode="json"), Mark("the run's recipe"))
+    recipe_tree = Tree.of(run.recipe.model_dump(mode="json"), Mark("the run's recipe"))
     changed = copy(run)
-    recipe = recipe_from(merge(own, overrides_tree([f"evaluation.{text}" for text in overrides])))
+    recipe = recipe_from(merge(recipe_tree, overrides_tree([f"evaluation.{text}" for text in overrides])))
     changed.task = task_for(recipe, run.task.processor)
     return changed
 
 
 def evaluate(
-    run: Run, split: str, source: SourceConfig, how: EvaluationOptions = AS_THE_RECIPE_SAYS
+    run: Run, split: str, source: SourceConfig, options: EvaluationOptions = AS_THE_RECIPE_SAYS
 ) -> Evaluation:
     """Score the run on a data set.
 
@@ -87,18 +87,20 @@ def evaluate(
         run: the run.
         split: the name of the data set in the result.
         source: the source of its rows.
-        how: decoding, and number of rows.
+        options: decoding, and number of rows.
 
     Returns:
         Scores, with a record for each row.
 
     Raises:
         DataError: there is nothing to score.
-        RequestError: the run cannot be scored so.
+        RequestError: the run does not support the options.
     """
-    if how.stride is not None and not run.task.info.windows:
+    if options.stride is not None and not run.task.info.windows:
         raise RequestError(
-            f"--stride {how.stride}: not supported for task {run.recipe.task.kind}, which has no windows"
+            f"--stride {options.stride}: a run of the task {run.recipe.task.kind} has no windows"
         )
-    predict = partial(run.predict, decoding=how.decoding, progress=how.progress, precision=how.precision)
-    return run.task.evaluate(run.model, predict, split, rows_of(run.recipe, source), how)
+    predict = partial(
+        run.predict, decoding=options.decoding, progress=options.progress, precision=options.precision
+    )
+    return run.task.evaluate(run.model, predict, split, rows_of(run.recipe, source), options)

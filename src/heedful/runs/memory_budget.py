@@ -1,4 +1,4 @@
-"""Check that a model, before any work is done, and the widest micro-batch fit in memory."""
+"""Check before training that the model and the widest micro-batch fit in memory."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,7 +8,7 @@ from torch import nn
 
 from heedful.data.report import Longest
 from heedful.errors import RequestError
-from heedful.memory import gibibytes, machine_memory, room_for
+from heedful.memory import gibibytes, machine_memory, memory_errors_as
 from heedful.models.base import Model
 from heedful.models.registry import SIZES
 from heedful.recipes.schema import Recipe
@@ -21,7 +21,7 @@ from heedful.training.optimizers import build_optimizer, fewest_states
 from heedful.training.update import PlannedData
 
 TOO_LARGE = "model: does not fit in memory"
-WAY_OUT = "lower its sizes (`heedful describe` shows what it takes)"
+REMEDY = "lower its sizes (`heedful describe` shows what it takes)"
 
 
 def fewest_sizes(recipe: Recipe) -> tuple[int, ...]:
@@ -41,7 +41,7 @@ def check_model(recipe: Recipe, device: torch.device, *, is_new: bool) -> None:
         RequestError: with the key. Memory is too small, the objective, optimizer or learning rates need
             a part that the model lacks, or pretrained vectors do not suit its embeddings.
     """
-    model = require_room(recipe, fewest_sizes(recipe), device)
+    model = require_memory(recipe, fewest_sizes(recipe), device)
     try:
         task_for(recipe).auxiliary_losses(model)
     except ValueError as error:
@@ -51,7 +51,7 @@ def check_model(recipe: Recipe, device: torch.device, *, is_new: bool) -> None:
         check_vectors(recipe, model)
 
 
-def require_room(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> Model:
+def require_memory(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> Model:
     """Refuse a model whose weights, gradients and optimizer state do not fit on the device.
 
     This is checked before the data are read, with `fewest_sizes`, and again with the sizes that they
@@ -70,19 +70,19 @@ def require_room(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> 
             configuration.
     """
     try:
-        with torch.device("meta"), room_for(f"{TOO_LARGE}; {WAY_OUT}"):
+        with torch.device("meta"), memory_errors_as(f"{TOO_LARGE}; {REMEDY}"):
             model = task_for(recipe).build_model(sizes)
     except ValueError as error:
         raise RequestError(f"model: {error}") from None
     freeze(recipe, model)
-    needed, there = least_memory(recipe, model), machine_memory()
+    needed, available = least_memory(recipe, model), machine_memory()
     if device.type == "cuda":
-        there = torch.cuda.get_device_properties(device).total_memory
-    if there is not None and needed > there:
-        whose = "this machine" if device.type == "cpu" else "the GPU"
+        available = torch.cuda.get_device_properties(device).total_memory
+    if available is not None and needed > available:
+        owner = "this machine" if device.type == "cpu" else "the GPU"
         raise RequestError(
             f"{TOO_LARGE}: its weights, their gradients and the optimizer's state take at least "
-            f"{gibibytes(needed)}, and {whose} has {gibibytes(there)}; {WAY_OUT}"
+            f"{gibibytes(needed)}, and {owner} has {gibibytes(available)}; {REMEDY}"
         )
     return model
 
@@ -98,7 +98,7 @@ def least_memory(recipe: Recipe, model: nn.Module) -> int:
     )
 
 
-def too_wide(recipe: Recipe, longest: Longest | None, held: str) -> str:
+def too_wide(recipe: Recipe, longest: Longest | None, content: str) -> str:
     """Return the error message for a micro-batch that does not fit in memory.
 
     The longest row is named first if it is longer than an update.
@@ -106,29 +106,33 @@ def too_wide(recipe: Recipe, longest: Longest | None, held: str) -> str:
     Args:
         recipe: the recipe.
         longest: the longest training row, if known.
-        held: description of the content of the micro-batch.
+        content: description of the content of the micro-batch.
     """
-    info, budget = task_for(recipe).info, recipe.training.tokens_per_update
-    words = (
-        f"the widest micro-batch ({held}) does not fit in memory; lower training.tokens_per_update, raise "
-        f"training.accumulate, or {info.memory_advice}"
+    task_info, budget = task_for(recipe).info, recipe.training.tokens_per_update
+    message = (
+        f"the widest micro-batch ({content}) does not fit in memory; lower training.tokens_per_update, raise "
+        f"training.accumulate, or {task_info.shorter}"
     )
-    if longest is None or not info.unlimited_length:
-        return words
+    if longest is None or not task_info.whole_rows:
+        return message
     if longest.tokens <= budget:
-        return f"{words} ({longest})"
+        return f"{message} ({longest})"
     return (
         f"{longest}, more than training.tokens_per_update ({budget:,}): set data.filter.max_length "
-        f"(data.filter.too_long: truncate cuts such rows, drop leaves them out); {words}"
+        f"(data.filter.too_long: truncate cuts such rows, drop leaves them out); {message}"
     )
 
 
 def rehearse(
-    module: ModelWithLoss, data: PlannedData, n_parts: int, device: torch.device, words: Callable[[str], str]
+    module: ModelWithLoss,
+    data: PlannedData,
+    n_parts: int,
+    device: torch.device,
+    message_for: Callable[[str], str],
 ) -> None:
     """Run the widest micro-batch forward and backward, so that memory runs out before the training or never.
 
-    It is the widest one of the update that is the widest before it is split into ``n_parts``. ``words``
+    It is the widest one of the update that is the widest before it is split into ``n_parts``. ``message_for``
     returns the error message for a description of its content (`too_wide`).
     """
 
@@ -138,8 +142,8 @@ def rehearse(
     part = max(data.split(max(data.epoch(0), key=rectangle).tolist(), n_parts), key=rectangle)
     batch = data.collate(part, 0).to(device)
     # Running statistics are put back; tables that only grew (positions) may stay.
-    kept = {name: value.clone() for name, value in module.model.state_dict().items()}
-    with room_for(words(f"{len(part)} sequences of up to {data.lengths[part].max()} tokens")):
+    saved_state = {name: value.clone() for name, value in module.model.state_dict().items()}
+    with memory_errors_as(message_for(f"{len(part)} sequences of up to {data.lengths[part].max()} tokens")):
         module(batch, module.counts(batch))[0].backward()
-    module.model.load_state_dict(kept)
+    module.model.load_state_dict(saved_state)
     module.model.zero_grad(set_to_none=True)

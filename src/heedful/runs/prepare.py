@@ -53,17 +53,14 @@ def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> 
     for row in open_source(source, root):
         for column in required:
             if column not in row.row:
-                raise DataError(
-                    f"{row.location}: no column {column!r}; the row has the columns "
-                    f"{', '.join(sorted(row.row))}"
-                )
-        yield with_images(_joined(row, columns), columns.images, root)
+                raise DataError(f"{row.where}: there is no column {column!r}; the row has {sorted(row.row)}")
+        yield with_images(_join_lists(row, columns), columns.images, root)
 
 
-def _joined(row: LocatedRow[Row], columns: Columns) -> LocatedRow[Row]:
+def _join_lists(row: LocatedRow[Row], columns: Columns) -> LocatedRow[Row]:
     """Join lists with spaces, in columns in which the task reads one text."""
     lists = [
-        column for column, held in row.row.items() if isinstance(held, list) and column not in columns.lists
+        column for column, cell in row.row.items() if isinstance(cell, list) and column not in columns.lists
     ]
     if not lists:
         return row
@@ -83,12 +80,12 @@ def find_sources(recipe: Recipe, root: Path) -> None:
     tests = {f"data.test.{name}": source for name, source in recipe.data.test.items()}
     for key, source in {"data.train": recipe.data.train, "data.valid": recipe.data.valid, **tests}.items():
         if source.kind in _OF_FILES:
-            with _naming(key):
+            with _errors_named(key):
                 open_source(source, root)
 
 
 @contextmanager
-def _naming(key: str) -> Iterator[None]:
+def _errors_named(key: str) -> Iterator[None]:
     """Prefix errors of data with the recipe's key."""
     try:
         yield
@@ -105,25 +102,25 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     Raises:
         DataError: if the data cannot be used, or are not those that the run was started with.
     """
-    before = read_json(folder.data_report) if folder.data_report.exists() else None
-    if before is None:
+    old_report = read_json(folder.data_report) if folder.data_report.exists() else None
+    if old_report is None:
         find_sources(recipe, recipe.folder)
     task = task_for(recipe)
     if task.Processor.files(folder)[-1].exists():
         task.load(folder)
     else:
         log(task.info.fitting if recipe.start is None else f"starting from {recipe.start.run}")
-        with _naming("data.train"):
-            task.fit_processor(lambda: rows_of(recipe, recipe.data.train, training=True))
+        with _errors_named("data.train"):
+            task.fit(lambda: rows_of(recipe, recipe.data.train, training=True))
         task.save(folder)
     key, n_ids = task.processor.fingerprint, task.n_ids()
     valid_rows: list[Row] = []
-    done = [folder.cache / "train", folder.cache / "valid", folder.data_report]
-    if all(path.exists() for path in done):
+    prepared_files = [folder.cache / "train", folder.cache / "valid", folder.data_report]
+    if all(path.exists() for path in prepared_files):
         if task.keeps_rows:
             digest = RowDigest()
             valid_rows = [r.row for r in digest.through(rows_of(recipe, recipe.data.valid))]
-            _refuse_others("valid", digest, before)
+            _check_digest("valid", digest, old_report)
         train, valid = (TokenStore.open(folder.cache / part, key) for part in ("train", "valid"))
         return PreparedData(task, train, valid, valid_rows)
     log(task.info.encoding)
@@ -133,14 +130,14 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
         report, digest, training = task.new_report(), RowDigest(), part == "train"
         rows = digest.through(rows_of(recipe, source, training=training))
         if part == "valid" and task.keeps_rows:
-            rows = _collecting(rows, valid_rows)
-        kept = task.encode(rows, report)
-        with _naming(f"data.{part}"):
-            ids = (row.row for row in kept)
+            rows = _collect_rows(rows, valid_rows)
+        encoded = task.encode(rows, report)
+        with _errors_named(f"data.{part}"):
+            ids = (row.row for row in encoded)
             columns = task.columns.required + (task.columns.training if training else ())
             stores[part] = TokenStore.build(ids, columns, folder.cache / part, key, n_ids=n_ids)
         try:
-            _refuse_others(part, digest, before)
+            _check_digest(part, digest, old_report)
         except DataError:
             shutil.rmtree(folder.cache)
             raise
@@ -152,7 +149,7 @@ def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> PreparedData:
     return PreparedData(task, stores["train"], stores["valid"], valid_rows, longest)
 
 
-def _refuse_others(part: str, digest: RowDigest, report: JsonObject | None) -> None:
+def _check_digest(part: str, digest: RowDigest, report: JsonObject | None) -> None:
     """Compare rows that were read again with the data report of the run, if it has one."""
     if report is not None and report[part]["sha256"] != digest.hexdigest():
         raise DataError(
@@ -160,7 +157,7 @@ def _refuse_others(part: str, digest: RowDigest, report: JsonObject | None) -> N
         )
 
 
-def _collecting(rows: Iterator[LocatedRow], into: list[Row]) -> Iterator[LocatedRow]:
+def _collect_rows(rows: Iterator[LocatedRow], into: list[Row]) -> Iterator[LocatedRow]:
     """Yield the rows and append them to a list."""
     for row in rows:
         into.append(row.row)

@@ -67,29 +67,29 @@ def _refuse_columns_that_nobody_reads(tree: Tree, columns: Sequence[str]) -> Non
     """
     task = tree.data["task"]["kind"]
     *others, last = columns
-    known = f"the task {task} reads {', '.join(others) + ' and ' if others else ''}{last}"
-    wrong = [
-        f"{entry.mark}: {dotted(path)}: no such column{nearest(str(path[-1]), columns)}; {known}"
+    accepted = f"the task {task} reads {', '.join(others) + ' and ' if others else ''}{last}"
+    messages = [
+        f"{entry.mark}: {dotted(path)}: no such column{nearest(str(path[-1]), columns)}; {accepted}"
         for path, entry in _columns_of(tree)
         if path[-1] not in columns
     ]
-    if wrong:
-        raise RequestError("\n".join(wrong))
+    if messages:
+        raise RequestError("\n".join(messages))
 
 
 def _columns_of(tree: Tree) -> Iterator[tuple[KeyPath, Tree]]:
     """Yield every column that the recipe names for a source of the data, with its key in the recipe."""
     tests = tree.find(("data", "test"))
-    named: list[KeyPath] = [("data", "train"), ("data", "valid")]
+    paths: list[KeyPath] = [("data", "train"), ("data", "valid")]
     if tests is not None and isinstance(tests.value, dict):
-        named += [("data", "test", name) for name in tests.value]
-    while named:
-        path = named.pop(0)
-        for part, held in _entries(tree.find(path)):
+        paths += [("data", "test", name) for name in tests.value]
+    while paths:
+        path = paths.pop(0)
+        for part, subtree in _entries(tree.find(path)):
             if part in ("columns", "lists"):
-                yield from (((*path, part, column), entry) for column, entry in _entries(held))
+                yield from (((*path, part, column), entry) for column, entry in _entries(subtree))
             elif part == "sources":
-                named += [(*path, part, number) for number, _ in _entries(held)]
+                paths += [(*path, part, number) for number, _ in _entries(subtree)]
 
 
 def _entries(tree: Tree | None) -> Iterator[tuple[Part, Tree]]:
@@ -129,18 +129,20 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Recip
     root = path.resolve().parent if path.suffix in {".yaml", ".yml"} else Path.cwd()
     tree = resolve(name_or_path, overrides, presets=presets)
     if (start := _start_of(tree, root)) is not None:
-        place, below = start
-        if place.mark.source == COMMAND_LINE:
+        start_run, inherited = start
+        if start_run.mark.source == COMMAND_LINE:
             # The command line overrides the file: these sections replace its own.
             file = resolve(name_or_path, presets=presets)
-            tree = merge(Tree({**file.value, **below}, file.mark), expand(overrides_tree(overrides), presets))
+            tree = merge(
+                Tree({**file.value, **inherited}, file.mark), expand(overrides_tree(overrides), presets)
+            )
         else:
-            tree = merge(Tree(below, place.mark), tree)
-        _refuse_another_family(tree, below, place)
-        _refuse_another_tokenizer(tree, below, place)
+            tree = merge(Tree(inherited, start_run.mark), tree)
+        _refuse_another_family(tree, inherited, start_run)
+        _refuse_another_tokenizer(tree, inherited, start_run)
     recipe = recipe_from(tree)
-    _refuse_columns_that_nobody_reads(tree, task_for(recipe).columns.names)
-    root = root if recipe.root is None else _below(root, recipe.root)
+    _refuse_columns_that_nobody_reads(tree, task_for(recipe).columns.known)
+    root = root if recipe.root is None else _resolve_path(root, recipe.root)
     if not is_unicode(str(root)):
         raise RequestError(
             f"{root}: the folder name must be UTF-8, since the run's recipe contains it; rename the folder"
@@ -148,14 +150,14 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Recip
     return recipe.model_copy(update={"root": str(root)}), tree
 
 
-def _below(root: Path, written: str) -> Path:
-    """Return the path of ``written`` in a recipe.
+def _resolve_path(root: Path, path: str) -> Path:
+    """Return the absolute path of ``path``, which a recipe gives relative to ``root``.
 
     Raises:
         RequestError: it names an environment variable that is not set.
     """
     try:
-        return (root / expand_path(written)).resolve()
+        return (root / expand_path(path)).resolve()
     except DataError as error:
         raise RequestError(str(error)) from None
 
@@ -172,8 +174,8 @@ def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[str, Tree]] | None:
     if start is None or not isinstance(start.value, str):
         return None
     if own_root is not None and isinstance(own_root.value, str):
-        root = _below(root, own_root.value)
-    folder = _below(root, start.value)
+        root = _resolve_path(root, own_root.value)
+    folder = _resolve_path(root, start.value)
     path = RunFolder(folder).recipe
     if not folder.exists():
         raise RequestError(
@@ -181,34 +183,38 @@ def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[str, Tree]] | None:
         )
     if not path.is_file():
         raise RequestError(f"{start.mark}: start.run: {folder} is not a run: it has no {path.name}")
-    saved = read_yaml(read_text(path), str(path))
-    below = {key: part for key in ("model", "tokenizer") if (part := saved.find((key,))) is not None}
+    start_recipe = read_yaml(read_text(path), str(path))
+    inherited = {
+        key: part for key in ("model", "tokenizer") if (part := start_recipe.find((key,))) is not None
+    }
     warm_start = _task_class(tree).warm_start
-    if "tokenizer" in below:
-        below["tokenizer"] = warm_start.tokenizer(below["tokenizer"])
+    if "tokenizer" in inherited:
+        inherited["tokenizer"] = warm_start.tokenizer(inherited["tokenizer"])
     try:
-        below["model"] = warm_start.model(below["model"])
+        inherited["model"] = warm_start.model(inherited["model"])
     except ValueError as error:
         raise RequestError(f"{start.mark}: start.run: the model of {start.value} {error}") from None
-    return start, below
+    return start, inherited
 
 
-def _refuse_another_family(tree: Tree, below: dict[str, Tree], start: Tree) -> None:
+def _refuse_another_family(tree: Tree, inherited: dict[str, Tree], start: Tree) -> None:
     """Refuse a run whose model does not suit the task; else each of its settings would be unknown."""
-    taken, theirs = tree.find(("model", "kind")), below["model"].find(("kind",))
+    model_kind, start_kind = tree.find(("model", "kind")), inherited["model"].find(("kind",))
     task = _task_class(tree)
-    needed = {*kinds_of(task.Recipe, "model"), *task.warm_start.kinds}
-    if taken is None or theirs is None or taken.data != theirs.data or taken.data in needed:
+    supported_kinds = {*kinds_of(task.Recipe, "model"), *task.warm_start.kinds}
+    if model_kind is None or start_kind is None:
+        return
+    if model_kind.data != start_kind.data or model_kind.data in supported_kinds:
         return
     raise RequestError(
-        f"{start.mark}: start.run: the model of {start.value} is of the kind {taken.data}, and "
-        f"{tree.data['task']['kind']} needs one of the kind {' or '.join(sorted(needed))}"
+        f"{start.mark}: start.run: the model of {start.value} is of the kind {model_kind.data}, and "
+        f"{tree.data['task']['kind']} needs one of the kind {' or '.join(sorted(supported_kinds))}"
     )
 
 
-def _refuse_another_tokenizer(tree: Tree, below: dict[str, Tree], start: Tree) -> None:
-    ours, theirs = tree.find(("tokenizer",)), below.get("tokenizer")
-    if ours is not None and theirs is not None and ours.data != theirs.data:
+def _refuse_another_tokenizer(tree: Tree, inherited: dict[str, Tree], start: Tree) -> None:
+    tokenizer, start_tokenizer = tree.find(("tokenizer",)), inherited.get("tokenizer")
+    if tokenizer is not None and start_tokenizer is not None and tokenizer.data != start_tokenizer.data:
         raise RequestError(
             f"{start.mark}: start.run: the tokenizer of {start.value} is used, and the section tokenizer "
             "differs from it; remove the section"

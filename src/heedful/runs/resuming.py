@@ -1,4 +1,4 @@
-"""Begin or resume a run in its folder: what may be there, whether it fits the recipe, what the run keeps."""
+"""Start or resume a run in its folder: check the folder and the recipe, and record the run's inputs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,20 +18,20 @@ from heedful.training import checkpoints, distribution
 from heedful.training.loop import TrainingResult, reached_limit
 from heedful.typing import JsonObject
 
-# What may differ between a recipe and the run that it resumes: how long and how to look, not what is made.
+# Sections that may differ between a recipe and the run that it resumes: they do not change the model.
 _MAY_CHANGE = {"training", "validation", "decoding", "evaluation", "expected", "description", "root"}
-# The metric too: what was best by one cannot be compared with what another measures.
+# Settings of these sections that may not differ; values of different metrics cannot be compared.
 _MUST_STAY = (("training", "seed"), ("training", "metric"), ("training", "direction"))
-# What the final weights are made by, when no update is made any more; all else says how updates are made.
+# Settings of ``training`` that affect the final weights after the last update.
 _OF_FINAL_WEIGHTS = ("average", "average_of")
 
 
 @contextmanager
 def locked_run(folder: RunFolder, resume: bool) -> Iterator[None]:
-    """Lock the folder of the run that is to be made or resumed.
+    """Lock the folder of a run that is about to start or resume.
 
     Raises:
-        RequestError: it cannot be made there, there is none to resume, or another process trains it.
+        RequestError: the folder cannot be used, there is no run to resume, or another process trains it.
     """
     if resume:
         if not folder.recipe.exists():
@@ -41,7 +41,7 @@ def locked_run(folder: RunFolder, resume: bool) -> Iterator[None]:
         _refuse_to_overwrite(folder)
     with locked(folder.path):
         if not resume:
-            _refuse_to_overwrite(folder)  # what another made in between
+            _refuse_to_overwrite(folder)  # another process may have written files in between
         remove_temporaries(folder.path)
         yield
 
@@ -64,29 +64,29 @@ def _refuse_to_overwrite(folder: RunFolder) -> None:
             f"{folder.path}: already contains a run; continue it with --resume, or "
             "choose another folder with --out"
         )
-    # What a process leaves that was killed as it began is no reason to refuse.
+    # Ignore what a process leaves that is killed at its start.
     files = folder.path.iterdir() if folder.path.exists() else ()
-    strange = [path.name for path in files if path != folder.environment and not is_temporary(path)]
-    if strange:
+    other_files = [path.name for path in files if path != folder.environment and not is_temporary(path)]
+    if other_files:
         raise RequestError(
-            f"{folder.path}: is not empty (it has {sorted(strange)[0]!r}); choose another folder with --out"
+            f"{folder.path}: is not empty (it has {min(other_files)!r}); choose another folder with --out"
         )
 
 
 def begin_folder(folder: RunFolder, recipe: Recipe, resume: bool, device: torch.device) -> Recipe:
-    """Begin the run's folder, or check that it is the one to resume; return the recipe as this run has it.
+    """Start the run's folder, or check that it can be resumed; return the recipe that this run has.
 
-    By ``processes: auto``, a resumed run continues with as many processes as it began with.
+    With ``processes: auto``, a resumed run continues with the number of processes that it started with.
     """
     if not resume:
         write_json(folder.environment, environment(device))
     else:
         folder.check_started()
         _prepare_card(folder)
-        before = saved_recipe(folder)
-        _refuse_another_recipe(folder, before, recipe)
+        old_recipe = saved_recipe(folder)
+        _refuse_another_recipe(folder, old_recipe, recipe)
         if recipe.training.processes == "auto" and distribution.world() == 1:
-            recipe = _with_processes(recipe, before.training.processes)
+            recipe = _with_processes(recipe, old_recipe.training.processes)
         folder.started.unlink(missing_ok=True)
     write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
     return recipe
@@ -107,24 +107,24 @@ def _prepare_card(folder: RunFolder) -> None:
     try:
         card = folder.read_card()
     except (RequestError, DamagedError):
-        return  # it is missing or damaged, and written at the end
-    kept = {name: entry for name, entry in card["files"].items() if name != folder.weights.name}
-    folder.check_files({"files": kept})
+        return  # it is missing or damaged; it is written again at the end
+    unchanged = {name: entry for name, entry in card["files"].items() if name != folder.weights.name}
+    folder.check_files({"files": unchanged})
     card["files"].pop(folder.recipe.name, None)
     write_card(folder.card, card)
 
 
-def _refuse_another_recipe(folder: RunFolder, before: Recipe, recipe: Recipe) -> None:
+def _refuse_another_recipe(folder: RunFolder, old_recipe: Recipe, recipe: Recipe) -> None:
     """Refuse to resume a run with a recipe that would have made another one."""
-    old, new = (r.model_dump(mode="json") for r in (before, recipe))
+    old, new = (r.model_dump(mode="json") for r in (old_recipe, recipe))
     keys = [key for key in dict.fromkeys((*old, *new)) if key not in _MAY_CHANGE]
-    changed = [key for key in keys if old.get(key) != new.get(key)]  # another task has other sections
+    changed = [key for key in keys if old.get(key) != new.get(key)]  # tasks differ in their sections
     if old["training"]["metric"] in recipe.decoded_metrics and old["validation"] != new["validation"]:
-        # What is decoded, and how, decides what "best" means.
+        # Decoded metrics depend on what is decoded, and how.
         changed.append("validation")
     changed += [".".join(path) for path in _MUST_STAY if old[path[0]][path[1]] != new[path[0]][path[1]]]
     if "task" in changed:
-        changed = ["task"]  # all else follows
+        changed = ["task"]  # other differences follow from it
     if changed:
         raise RequestError(
             f"{folder.path}: cannot be resumed with another {', '.join(changed)} than it was started with"
@@ -132,15 +132,15 @@ def _refuse_another_recipe(folder: RunFolder, before: Recipe, recipe: Recipe) ->
 
 
 def with_fixed_processes(folder: RunFolder, recipe: Recipe, n_processes: int) -> Recipe:
-    """Keep the recipe with the number of processes, on which results depend; return it.
+    """Save the recipe with the number of processes, on which results depend; return it.
 
-    From here on ``started.json`` has the hashes of the recipe and of what was prepared with it.
+    Then write ``started.json``, with the hashes of the recipe and of the files prepared with it.
     """
     recipe = _with_processes(recipe, n_processes)
     if distribution.is_first():
         write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
-        made_from = [folder.recipe, *task_for(recipe).Processor.files(folder)]
-        write_card(folder.started, {"version": FORMAT, "files": folder.hashes(made_from)})
+        prepared_files = [folder.recipe, *task_for(recipe).Processor.files(folder)]
+        write_card(folder.started, {"version": FORMAT, "files": folder.hashes(prepared_files)})
     return recipe
 
 
@@ -150,27 +150,31 @@ def _with_processes(recipe: Recipe, n: int | Literal["auto"]) -> Recipe:
 
 
 def finished_result(folder: RunFolder, recipe: Recipe) -> TrainingResult | None:
-    """Return the result of a finished run that has all that its recipe asks for; None if there is work left.
+    """Return the result of a run that is finished according to ``recipe``; None if there is work left.
 
-    There is none if the folder is what its card says, the card is of the newest checkpoint, a limit of the
-    recipe is reached there, and the recipe asks for no other weights, decoding, root … than the run has.
+    A run is finished if its files match its card, the card is that of the newest checkpoint, a limit of the
+    recipe is reached there, and the recipe has the run's other settings (final weights, decoding, root …).
     """
     try:
         card = folder.read_card()
         folder.check_files(card)
-        if folder.recipe.name not in card["files"] or _asked(saved_recipe(folder)) != _asked(recipe):
+        if folder.recipe.name not in card["files"]:
+            return None
+        if _requested_outputs(saved_recipe(folder)) != _requested_outputs(recipe):
             return None
     except (DamagedError, RequestError):
-        return None  # it is mended, or refused, as it is resumed
-    last, _ = checkpoints.latest_good(folder.path)
-    if last is None or last.state.update != card.get("updates") or card.get("stopped") == "signal":
+        return None  # resuming repairs or refuses it
+    newest, _ = checkpoints.latest_intact(folder.path)
+    if newest is None or newest.state.update != card.get("updates") or card.get("stopped") == "signal":
         return None
-    stopped = reached_limit(last.state, recipe.training)
-    return None if stopped is None else TrainingResult(stopped, last.state, last.state.update)
+    stop_reason = reached_limit(newest.state, recipe.training)
+    if stop_reason is None:
+        return None
+    return TrainingResult(stop_reason, newest.state, newest.state.update)
 
 
-def _asked(recipe: Recipe) -> JsonObject:
-    """Return what a recipe asks for, apart from how updates are made, and how many."""
-    plain = recipe.model_dump(mode="json")
-    plain["training"] = {key: plain["training"][key] for key in _OF_FINAL_WEIGHTS}
-    return plain
+def _requested_outputs(recipe: Recipe) -> JsonObject:
+    """Return a recipe without the settings of updates, which do not matter once training is over."""
+    settings = recipe.model_dump(mode="json")
+    settings["training"] = {key: settings["training"][key] for key in _OF_FINAL_WEIGHTS}
+    return settings

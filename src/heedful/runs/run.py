@@ -17,7 +17,7 @@ from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, Sa
 from heedful.engine.choosing import Inference
 from heedful.errors import DamagedError, RequestError
 from heedful.files import is_unicode
-from heedful.memory import room_for
+from heedful.memory import memory_errors_as
 from heedful.models.base import Model
 from heedful.plugins import allow_plugins
 from heedful.recipes.problems import validate
@@ -155,16 +155,18 @@ class Run:
         beam, n_best = at_least_one("beam", beam), at_least_one("n_best", n_best)
         supported = self.task.info.options
         # Some tasks have several answers without a search.
-        of_search, of_task = (None, n_best) if "n_best" in supported else (n_best, None)
-        settings = with_beam(decoding_of(decoding, self.recipe.decoding), beam, of_search)
-        given = [name for name, value in options.items() if value is not None]
-        if strange := [name for name in given if name not in supported]:
-            raise RequestError(f"{strange[0]}: not supported for task {self.recipe.task.kind}")
+        search_n_best, task_n_best = (None, n_best) if "n_best" in supported else (n_best, None)
+        settings = with_beam(decoding_of(decoding, self.recipe.decoding), beam, search_n_best)
+        option_names = [name for name, value in options.items() if value is not None]
+        if unsupported := [name for name in option_names if name not in supported]:
+            raise RequestError(
+                f"{unsupported[0]}: a run of the task {self.recipe.task.kind} has no such option"
+            )
         return self.task.predictor(
             self.model,
             settings,
             self.inference(precision),
-            PredictOptions(of_task, alignment=alignment, progress=progress, **options),
+            PredictOptions(task_n_best, alignment=alignment, progress=progress, **options),
         )
 
     def stream(self, text: TaskInput, *, first: int = 0, **options: Unpack[RunOptions]) -> Pieces:
@@ -212,7 +214,7 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins
     """
     allow_plugins(plugins)
     folder = RunFolder(path)
-    place = choose_device(device)
+    torch_device = choose_device(device)
     unfinished = not folder.has_ended and folder.has_checkpoints
     card = None if unfinished else folder.read_card()
     if verify:
@@ -222,14 +224,14 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True, plugins
     recipe = saved_recipe(folder)
     task = task_for(recipe)
     task.load(folder)
-    with room_for(f"{folder.recipe}: the model does not fit in memory"):
+    with memory_errors_as(f"{folder.recipe}: the model does not fit in memory"):
         model = task.build_model()
     if unfinished:
         _refuse_damaged_checkpoints(folder)
         load_tensors(*final_weights(folder.path, recipe.training), model, str(folder.path))
     else:
         load_weights(folder.weights, model)
-    return Run(folder, task, model.to(place))
+    return Run(folder, task, model.to(torch_device))
 
 
 def _refuse_damaged_checkpoints(folder: RunFolder) -> None:
@@ -238,9 +240,9 @@ def _refuse_damaged_checkpoints(folder: RunFolder) -> None:
     Raises:
         DamagedError: the newest is damaged.
     """
-    good, damaged = checkpoints.latest_good(folder.path)
-    if damaged and good is not None:
-        raise DamagedError(f"{damaged[0]}; `heedful train {folder.path} --resume` continues from {good.path}")
+    intact, damaged = checkpoints.latest_intact(folder.path)
+    if damaged and intact is not None:
+        raise DamagedError(f"{damaged[0]}; `heedful train {folder.path} --resume` goes on from {intact.path}")
     if damaged:
         raise DamagedError(f"{damaged[0]}; there is no other good checkpoint")
 
@@ -248,7 +250,7 @@ def _refuse_damaged_checkpoints(folder: RunFolder) -> None:
 # Arguments of predictions -----------------------------------------------------------------------------------
 
 
-def inputs_of(columns: Columns, given: object) -> list[TaskInput]:
+def inputs_of(columns: Columns, iterable: object) -> list[TaskInput]:
     """Return the inputs after checking that a task with these columns reads them.
 
     Images are not checked here; if one cannot be read, its prediction has an error.
@@ -257,84 +259,84 @@ def inputs_of(columns: Columns, given: object) -> list[TaskInput]:
         RequestError: they are not a list, or one has the wrong type; the message has its number, from 1.
     """
     images = bool(columns.images)
-    if isinstance(given, str | bytes | Mapping | Set) or not isinstance(given, Iterable):
-        one = "image" if images else "text"
+    if isinstance(iterable, str | bytes | Mapping | Set) or not isinstance(iterable, Iterable):
+        noun = "image" if images else "text"
         raise RequestError(
-            f"expected a list of {one}s, got {_form(given)}; pass a single {one} as a list of one"
+            f"expected a list of {noun}s, got {_type_name(iterable)}; put a single {noun} into a list"
         )
-    inputs = list(given)
+    inputs = list(iterable)
     if not images:
-        names, more = columns.inputs, columns.optional_inputs
-        for number, each in enumerate(inputs, 1):
-            own = (*names, *more) if more and isinstance(each, list | tuple) else names
-            _check(each, own, f"input {number}", words=columns.input_lists)
+        names, optional = columns.inputs, columns.optional_inputs
+        for number, task_input in enumerate(inputs, 1):
+            expected = (*names, *optional) if optional and isinstance(task_input, list | tuple) else names
+            _check(task_input, expected, f"input {number}", words=columns.input_lists)
     return inputs
 
 
-def _check(given: object, names: Sequence[str], which: str, *, words: bool) -> None:
+def _check(task_input: object, names: Sequence[str], label: str, *, words: bool) -> None:
     """Check that an input is a text or, if the run reads these, a list of words or a tuple of texts."""
     if len(names) > 1:
-        if not isinstance(given, list | tuple) or len(given) != len(names):
-            wanted = f"a tuple of {len(names)} texts ({', '.join(names)})"
-            raise RequestError(f"{which}: expected {wanted}, got {_form(given)}")
-        for name, part in zip(names, given, strict=True):
-            _check_text(part, f"{which}: {name}", "a text")
-    elif words and isinstance(given, list | tuple):
-        for number, word in enumerate(given, 1):
-            _check_text(word, f"{which}: word {number}", "a text")
+        if not isinstance(task_input, list | tuple) or len(task_input) != len(names):
+            expected = f"a tuple of {len(names)} texts ({', '.join(names)})"
+            raise RequestError(f"{label}: expected {expected}, got {_type_name(task_input)}")
+        for name, part in zip(names, task_input, strict=True):
+            _check_text(part, f"{label}: {name}", "a text")
+    elif words and isinstance(task_input, list | tuple):
+        for number, word in enumerate(task_input, 1):
+            _check_text(word, f"{label}: word {number}", "a text")
     else:
-        _check_text(given, which, "a text or a list of words" if words else "a text")
+        _check_text(task_input, label, "a text or a list of words" if words else "a text")
 
 
-def _check_text(given: object, which: str, wanted: str) -> None:
-    if not isinstance(given, str):
-        raise RequestError(f"{which}: expected {wanted}, got {_form(given)}")
-    if not is_unicode(given):
-        raise RequestError(f"{which}: not valid Unicode (half of a surrogate pair)")
+def _check_text(text: object, label: str, expected: str) -> None:
+    if not isinstance(text, str):
+        raise RequestError(f"{label}: expected {expected}, got {_type_name(text)}")
+    if not is_unicode(text):
+        raise RequestError(f"{label}: not valid Unicode (half of a surrogate pair)")
 
 
-def _form(given: object) -> str:
+def _type_name(value: object) -> str:
     """Describe a value for messages."""
-    if given is None:
+    if value is None:
         return "None"
-    if isinstance(given, list | tuple):
-        return f"a {type(given).__name__} of {len(given)}"
-    return "a text" if isinstance(given, str) else f"a value of type {type(given).__name__}"
+    if isinstance(value, list | tuple):
+        return f"a {type(value).__name__} of {len(value)}"
+    return "a text" if isinstance(value, str) else f"a value of type {type(value).__name__}"
 
 
-def at_least_one(name: str, given: object) -> int | None:
+def at_least_one(name: str, number: object) -> int | None:
     """Return a number of hypotheses or answers, or None if none is given.
 
     Raises:
         RequestError: it is not a whole number of at least 1.
     """
-    if given is None:
+    if number is None:
         return None
-    if not isinstance(given, SupportsIndex) or isinstance(given, bool) or index(given) < 1:
-        raise RequestError(f"{name}: expected a whole number of at least 1, got {given!r}")
-    return index(given)
+    if not isinstance(number, SupportsIndex) or isinstance(number, bool) or index(number) < 1:
+        raise RequestError(f"{name}: expected a whole number of at least 1, got {number!r}")
+    return index(number)
 
 
 def decoding_of(
-    given: DecodingConfig | JsonMapping | None, own: DecodingConfig | None
+    decoding: DecodingConfig | JsonMapping | None, default: DecodingConfig | None
 ) -> DecodingConfig | None:
     """Return the decoding to use: the given one, a configuration or a map as in recipes, or the run's.
 
     Raises:
         RequestError: it is invalid, or the run generates no text.
     """
-    if given is None:
-        return own
-    if own is None:
-        raise RequestError("decoding: not supported for this run, whose task generates no text")
-    if isinstance(given, Mapping):
-        return decoding_from(Tree.of({"decoding": given}, Mark("the request")))
-    if not isinstance(given, GreedyConfig | BeamConfig | SampleConfig):
+    if decoding is None:
+        return default
+    if default is None:
+        raise RequestError("decoding is not supported by this run: its task generates no text")
+    if isinstance(decoding, Mapping):
+        return decoding_from(Tree.of({"decoding": decoding}, Mark("the request")))
+    if not isinstance(decoding, GreedyConfig | BeamConfig | SampleConfig):
         raise RequestError(
-            f"decoding: expected a configuration or a mapping such as {{'kind': 'greedy'}}, got "
-            f"{_form(given)}"
+            "decoding: expected a configuration, or a map such as {'kind': 'greedy'}, "
+            f"got {_type_name(decoding)}"
         )
-    return given
+    return decoding
 
 
 def with_beam(decoding: DecodingConfig | None, beam: int | None, n_best: int | None) -> DecodingConfig | None:
@@ -348,8 +350,8 @@ def with_beam(decoding: DecodingConfig | None, beam: int | None, n_best: int | N
     if beam is None and n_best is None:
         return decoding
     if decoding is None:
-        asked = f"n_best={n_best}" if beam is None else f"beam={beam}"
-        raise RequestError(f"{asked}: not supported for this run, whose task generates no text")
+        option = f"n_best={n_best}" if beam is None else f"beam={beam}"
+        raise RequestError(f"{option} is not supported by this run: its task generates no text")
     if decoding.kind == "sample":
         if beam is not None:
             raise RequestError(f"beam={beam} is not supported by sampling; set kind=beam")
@@ -358,9 +360,9 @@ def with_beam(decoding: DecodingConfig | None, beam: int | None, n_best: int | N
         changes = {"kind": "beam", "beam": beam, "n_best": n_best}
         if decoding.kind == "greedy":
             changes["beam"] = beam or n_best
-    plain = decoding.model_dump(mode="json")
-    plain |= {key: value for key, value in changes.items() if value is not None}
-    return decoding_from(Tree.of({"decoding": plain}, Mark("the request")))
+    settings = decoding.model_dump(mode="json")
+    settings |= {key: value for key, value in changes.items() if value is not None}
+    return decoding_from(Tree.of({"decoding": settings}, Mark("the request")))
 
 
 def streaming(predictor: Predictor, task: str) -> Streaming:

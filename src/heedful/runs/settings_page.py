@@ -60,8 +60,8 @@ class Table:
     @property
     def title(self) -> str:
         """Return the heading: the key with the kind, or with the tasks if others have another class."""
-        if chosen := discriminator(self.config):
-            return f"{self.path}: {' or '.join(get_args(self.config.model_fields[chosen].annotation))}"
+        if key := discriminator(self.config):
+            return f"{self.path}: {' or '.join(get_args(self.config.model_fields[key].annotation))}"
         return self.path if self.is_only else f"{self.path} ({', '.join(self.tasks)})"
 
     @property
@@ -93,7 +93,7 @@ def tables() -> list[Table]:
             paths.setdefault(config, path)
             tasks[config].append(name)
             for key, field in config.model_fields.items():
-                waiting += ((f"{path}.{key}", inner, name) for inner in configs(field.annotation))
+                waiting += ((f"{path}.{key}", nested, name) for nested in configs(field.annotation))
     classes = Counter(paths.values())
     return [Table(config, path, tuple(tasks[config]), classes[path] == 1) for config, path in paths.items()]
 
@@ -106,83 +106,87 @@ def configs(annotation: object) -> Iterator[type[Config]]:
         and not issubclass(annotation, CustomSection)
     ):
         yield annotation
-    for inner in get_args(annotation):
-        yield from configs(inner)
+    for argument in get_args(annotation):
+        yield from configs(argument)
 
 
 def meanings(config: type[Config]) -> dict[str, str]:
     """Return the description of each key under ``Args:``, of the class or the nearest of its bases."""
-    found: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for base in reversed(config.__mro__):
         if issubclass(base, Config):
-            found |= _arguments(inspect.cleandoc(base.__doc__ or ""))
-    return found
+            descriptions |= _arguments(inspect.cleandoc(base.__doc__ or ""))
+    return descriptions
 
 
 def _arguments(doc: str) -> dict[str, str]:
     block = doc.partition("\nArgs:\n")[2].partition("\n\n")[0]
     entries = re.findall(r"^ {4}(\w[\w, ]*): (.+(?:\n {8}.+)*)", block, re.MULTILINE)
-    return {key: " ".join(words.split()) for keys, words in entries for key in keys.split(", ")}
+    return {key: " ".join(description.split()) for keys, description in entries for key in keys.split(", ")}
 
 
 def page() -> str:
     """Return the whole page."""
-    known = tables()
-    return "\n".join([WORDS, _recipe(), *(_section(section, known) for section in SECTIONS)])
+    all_tables = tables()
+    return "\n".join([WORDS, _recipe(), *(_section(section, all_tables) for section in SECTIONS)])
 
 
 def _recipe() -> str:
     """Return the table of the sections of recipes."""
-    said = {key: words for task in TASKS.values() for key, words in meanings(task.Recipe).items()}
+    descriptions = {
+        key: description for task in TASKS.values() for key, description in meanings(task.Recipe).items()
+    }
     lines = []
     for key in ("description", "root", *SECTIONS):
-        having = [each for each, task in TASKS.items() if key in task.Recipe.model_fields]
+        task_names = [task_name for task_name, task in TASKS.items() if key in task.Recipe.model_fields]
         name = f"[`{key}`](#{key})" if key in SECTIONS else f"`{key}`"
-        lines.append((name, _of(having) or "all", _cell(said.get(key, ""))))
+        lines.append((name, _task_list(task_names) or "all", _cell(descriptions.get(key, ""))))
     return "## The sections\n\n" + _table(("key", "tasks", "what it is"), lines)
 
 
-def _section(section: str, known: Sequence[Table]) -> str:
-    here = [table for table in known if re.match(rf"{section}\b", table.path)]
+def _section(section: str, all_tables: Sequence[Table]) -> str:
+    section_tables = [table for table in all_tables if re.match(rf"{section}\b", table.path)]
     parts = [f"## {section}\n"]
-    if bare := [table for table in here if not table.config.model_fields]:
+    if bare := [table for table in section_tables if not table.config.model_fields]:
         tasks = [task for table in bare for task in table.tasks]
-        parts.append(f"There is nothing to choose for {_of(sorted(tasks, key=[*TASKS].index))}.\n")
-    parts += [_described(table, section, known) for table in here if table not in bare]
+        parts.append(f"There is nothing to choose for {_task_list(sorted(tasks, key=[*TASKS].index))}.\n")
+    parts += [_table_section(table, section, all_tables) for table in section_tables if table not in bare]
     return "\n".join(parts)
 
 
-def _described(table: Table, section: str, known: Sequence[Table]) -> str:
+def _table_section(table: Table, section: str, all_tables: Sequence[Table]) -> str:
     """Return the heading of a class, its docstring, and its keys."""
-    words = inspect.cleandoc(table.config.__doc__ or "").partition("\nArgs:\n")[0].strip().replace("``", "`")
+    description = (
+        inspect.cleandoc(table.config.__doc__ or "").partition("\nArgs:\n")[0].strip().replace("``", "`")
+    )
     parts = [f"### {table.title}\n"] if table.title != section else []
-    if (tasks := _of(table.tasks)) and tasks not in table.title:
+    if (tasks := _task_list(table.tasks)) and tasks not in table.title:
         parts.append(f"Tasks: {tasks}.\n")
-    parts.append(f"{words}\n")
+    parts.append(f"{description}\n")
     if sections := getattr(table.config, "default_sections", {}):
         parts.append(
             f"Defaults of its sections: `{_flow(sections)}`. A section of another kind has the defaults of "
             "that kind.\n"
         )
-    if lines := list(rows(table.config, known)):
+    if lines := list(rows(table.config, all_tables)):
         parts.append(_table(("key", "values", "default", "what it is"), lines))
     return "\n".join(parts)
 
 
-def rows(config: type[Config], known: Sequence[Table]) -> Iterator[tuple[str, str, str, str]]:
-    """Yield key, values, default and description of each line; values link to the tables ``known``."""
-    schema, said = config.model_json_schema(), meanings(config)
+def rows(config: type[Config], all_tables: Sequence[Table]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield key, values, default and description of each line; values link to the tables ``all_tables``."""
+    schema, descriptions = config.model_json_schema(), meanings(config)
     sections = getattr(config, "default_sections", {})
-    links = {table.config.__name__: table for table in known if table.config in _inside(config)}
+    links = {table.config.__name__: table for table in all_tables if table.config in _nested_configs(config)}
     for key, value in schema["properties"].items():
         if key != discriminator(config):
-            own = {"default": sections[key]} if key in sections else value
-            default = "–" if key in schema.get("required", ()) else _default(own)
-            yield f"`{key}`", values(value, links), default, _cell(said.get(key, ""))
+            property_schema = {"default": sections[key]} if key in sections else value
+            default = "–" if key in schema.get("required", ()) else _default(property_schema)
+            yield f"`{key}`", values(value, links), default, _cell(descriptions.get(key, ""))
 
 
-def _inside(config: type[Config]) -> set[type[Config]]:
-    return {inner for field in config.model_fields.values() for inner in configs(field.annotation)}
+def _nested_configs(config: type[Config]) -> set[type[Config]]:
+    return {nested for field in config.model_fields.values() for nested in configs(field.annotation)}
 
 
 def values(schema: JsonMapping, links: Mapping[str, Table]) -> str:
@@ -190,8 +194,8 @@ def values(schema: JsonMapping, links: Mapping[str, Table]) -> str:
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2].rpartition("__")[2]
         return links[name].link if name in links else "a class of your own"
-    if several := schema.get("oneOf") or schema.get("anyOf"):
-        return " or ".join(values(one, links) for one in several)
+    if alternatives := schema.get("oneOf") or schema.get("anyOf"):
+        return " or ".join(values(option, links) for option in alternatives)
     if choices := schema.get("enum") or [schema[key] for key in ("const",) if key in schema]:
         return ", ".join(f"`{choice}`" for choice in choices)
     match schema["type"]:
@@ -238,14 +242,14 @@ def _default(schema: JsonMapping) -> str:
     return f"`{default if is_plain else json.dumps(default)}`"
 
 
-def _of(tasks: Sequence[str]) -> str:
+def _task_list(tasks: Sequence[str]) -> str:
     """Return the names of tasks; empty for all of them."""
     return "" if len(tasks) == len(TASKS) else ", ".join(tasks)
 
 
-def _cell(words: str) -> str:
+def _cell(text: str) -> str:
     """Return text of a docstring as Markdown, for a table."""
-    return words.replace("``", "`").replace("|", r"\|")
+    return text.replace("``", "`").replace("|", r"\|")
 
 
 def anchor(title: str) -> str:

@@ -1,4 +1,4 @@
-"""Time and memory of an update on this machine, measured by making some.
+"""Measure time and memory of an update on this machine.
 
 No formula predicts either within a few percent for every chip and model, and a few updates take seconds. They
 use the code of ``heedful train``, and their weights are discarded. The data are those of the recipe, since
@@ -52,17 +52,17 @@ class Timing:
     """Time and memory of updates.
 
     Args:
-        device, precision, threads, compiled: how training would run, and so how this ran.
-        own_data: whether on the data of the recipe, or on made-up tokens.
-        tokens: target tokens of an update, on average.
-        seconds: of an update, the median.
-        updates_timed: how many there were.
-        memory: bytes that model, optimizer and updates took at their peak, or None where the system does
-            not tell. What Python and torch themselves take comes on top.
-        process: bytes of the whole process at its peak: with Python, torch and, where it compiles, what
-            compiling takes; on a GPU that is the memory beside the device's.
-        max_updates: of the whole training, or None where the recipe does not say.
-        max_epochs: likewise; how many updates an epoch has, the data decide.
+        device, precision, threads, compiled: as in training.
+        own_data: whether the data are those of the recipe, not random tokens.
+        tokens: mean number of target tokens of an update.
+        seconds: median time of an update.
+        updates_timed: number of timed updates.
+        memory: peak of the bytes of model, optimizer and updates, without Python and torch themselves; None
+            if the system does not report it.
+        process: peak of the bytes of the whole process, with Python, torch and compilation, without the
+            memory of a GPU.
+        max_updates: as in the recipe.
+        max_epochs: likewise; the number of updates of an epoch depends on the data.
         max_minutes: likewise.
     """
 
@@ -82,12 +82,12 @@ class Timing:
 
     @property
     def tokens_per_second(self) -> float:
-        """Target tokens."""
+        """Target tokens per second."""
         return self.tokens / self.seconds
 
     @property
     def training_seconds(self) -> float | None:
-        """Of all updates, without validations; None where nothing limits them in advance."""
+        """Seconds of all updates, without validations; None if the recipe does not limit them."""
         limits = [] if self.max_updates is None else [self.max_updates * self.seconds]
         limits += [] if self.max_minutes is None else [60 * self.max_minutes]
         return min(limits, default=None)
@@ -103,7 +103,7 @@ class Timing:
 
 @contextmanager
 def own_data(recipe: Recipe, log: Callable[[str], None]) -> Iterator[PreparedData | None]:
-    """Yield the recipe's data, in a temporary folder; None, after logging why, if there are none."""
+    """Yield the recipe's data, in a temporary folder; if there are none, log why and yield None."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             prepared = prepare(recipe, RunFolder(Path(folder)), log)
@@ -126,24 +126,24 @@ def time_updates(
     """Time a few updates of the recipe's training.
 
     Args:
-        recipe: what would be trained.
-        sizes: of the vocabularies, and of what else the data decide.
-        length: tokens of a made-up target sentence, on average; a language model reads its context.
-        source_length: of a source sentence; ``length`` by default.
+        recipe: the recipe.
+        sizes: sizes of the vocabularies, and others that the data determine.
+        length: mean number of tokens of a random target sentence; a language model reads its context.
+        source_length: likewise, of a source sentence; ``length`` by default.
         prepared: the data; None: random tokens.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         log: called with lines about the preparation.
     """
     keep_freed_memory()
-    place, settings = choose_device(device), recipe.training
-    peak = _Peak(place)
-    module = new_module(task_for(recipe), sizes, place).to(place).train()
+    torch_device, settings = choose_device(device), recipe.training
+    peak = _Peak(torch_device)
+    module = new_module(task_for(recipe), sizes, torch_device).to(torch_device).train()
     if prepared is None:
         data, updates = _synthetic_data(recipe, sizes, length, source_length or length)
     else:
         data = prepared.task.training_data(prepared)
         updates = data.epoch(0)
-        rehearse(module, data, settings.accumulate, place, partial(too_wide, recipe, prepared.longest))
+        rehearse(module, data, settings.accumulate, torch_device, partial(too_wide, recipe, prepared.longest))
     optimizer = build_optimizer(recipe.optimizer, module.model, rate_shares(recipe, module.model))
     order, tokens = cycle(updates), list[int]()
     with tempfile.TemporaryDirectory() as run:
@@ -151,17 +151,17 @@ def time_updates(
         def work() -> None:
             rows = next(order)
             update_weights(
-                module, optimizer, data, settings, rows.tolist(), epoch=0, update=1, rate=RATE, run=Path(run)
+                module, optimizer, data, settings, rows.tolist(), epoch=0, update=1, lr=RATE, run=Path(run)
             )
             tokens.append(_target_tokens(data.lengths[rows]))
 
         for _ in range(WARM_UP):
             work()
-        memory = peak.read()  # before there is a compiler, whose memory is not the update's
-        choose_fast_path(recipe, module, data, place, log)
-        seconds = list(_timed(work, place))
+        memory = peak.read()  # before compilation, whose memory is not the update's
+        choose_fast_path(recipe, module, data, torch_device, log)
+        seconds = list(_timed(work, torch_device))
     return Timing(
-        device=place.type,
+        device=torch_device.type,
         precision=module.precision,
         threads=torch.get_num_threads(),
         compiled=module.compiled,
@@ -189,19 +189,19 @@ def _synthetic_data(
     def make(samples: Sequence[int], epoch: int) -> Batch:
         return task.synthetic_batch(sizes, len(samples), length, source_length)
 
-    one = make([0], 0)
-    columns = [side.layout.n_tokens for side in (one.source, one.inputs) if side is not None]
+    example = make([0], 0)
+    columns = [side.layout.n_tokens for side in (example.source, example.inputs) if side is not None]
     samples = np.arange(max(1, settings.tokens_per_update // columns[-1]))
     lengths = np.tile(columns, (len(samples), 1))
     return PlannedData(lengths, make, settings.tokens_per_update, settings.seed), [samples]
 
 
 def _timed(work: Callable[[], object], device: torch.device) -> Iterator[float]:
-    """Repeat the work: first `WARM_UP` times, then yielding the seconds of each time."""
+    """Call ``work`` `WARM_UP` times, then repeatedly, yielding the seconds of each call."""
     for _ in range(WARM_UP):
         work()
-    begun, n = time.perf_counter(), 0
-    while n < FEWEST or time.perf_counter() - begun < (SECONDS if n >= ENOUGH else PATIENCE):
+    loop_start, n = time.perf_counter(), 0
+    while n < FEWEST or time.perf_counter() - loop_start < (SECONDS if n >= ENOUGH else PATIENCE):
         start = time.perf_counter()
         work()
         if device.type == "cuda":
@@ -211,16 +211,16 @@ def _timed(work: Callable[[], object], device: torch.device) -> Iterator[float]:
 
 
 class _Peak:
-    """The increase of memory from here on."""
+    """Measures the increase of memory since its creation."""
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.before = device, 0
-        self.earlier = _status("VmHWM")  # what preparing the data took belongs to the process
+        self.earlier = _status("VmHWM")  # the process includes the preparation of data
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
             self.before = torch.cuda.memory_allocated(device)
         elif sys.platform == "linux":
-            with suppress(OSError):  # the peak so far is forgotten
+            with suppress(OSError):  # forget the peak so far
                 Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
             self.before = _status("VmRSS")
 

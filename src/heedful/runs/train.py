@@ -1,4 +1,4 @@
-"""From a recipe to a trained run: the one function behind ``heedful train``."""
+"""Train a recipe into a run (``heedful train``)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -15,10 +15,10 @@ from heedful.artifacts.environment import choose_device
 from heedful.artifacts.run_folder import FORMAT, RunFolder, emptied_on_failure, write_card
 from heedful.artifacts.weights import load_tensors, save_weights
 from heedful.errors import RequestError
-from heedful.memory import keep_freed_memory, room_for
+from heedful.memory import keep_freed_memory, memory_errors_as
 from heedful.nn.norms import PowerNorm
 from heedful.recipes.schema import Recipe
-from heedful.runs.memory_budget import TOO_LARGE, WAY_OUT, check_model, rehearse, require_room, too_wide
+from heedful.runs.memory_budget import REMEDY, TOO_LARGE, check_model, rehearse, require_memory, too_wide
 from heedful.runs.prepare import prepare
 from heedful.runs.resuming import begin_folder, finished_result, locked_run, with_fixed_processes
 from heedful.runs.warm_start import freeze, rate_shares, take_weights
@@ -28,7 +28,7 @@ from heedful.tasks.registry import task_for
 from heedful.training import checkpoints, distribution
 from heedful.training.callbacks import Callback
 from heedful.training.checkpoints import average, final_weights
-from heedful.training.distribution import launched, with_threads
+from heedful.training.distribution import start_processes, with_threads
 from heedful.training.fast_paths import choose_compile, choose_precision, choose_processes
 from heedful.training.loop import Training, TrainingResult
 from heedful.training.model_with_loss import ModelWithLoss
@@ -40,7 +40,7 @@ from heedful.typing import JsonMapping
 
 @dataclass(frozen=True)
 class Trained:
-    """How a training ended, and where the run is; ``is_first`` in the process that reports it."""
+    """Result of a training, and the run's folder; ``is_first`` is true in the process that reports it."""
 
     folder: RunFolder
     result: TrainingResult
@@ -61,10 +61,10 @@ def train_run(
     Args:
         recipe: validated.
         out: the run's folder; must not hold a run, unless it is resumed.
-        resume: continue from the newest good checkpoint in ``out``, on the same CPU bit for bit; a finished
+        resume: continue from the newest intact checkpoint in ``out``, on the same CPU bit for bit; a finished
             run is left as it is.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        callbacks: made once the folder exists; observe the training.
+        callbacks: returns the callbacks of the training; called once the folder exists.
         log: called with lines about the preparation.
     """
     keep_freed_memory()
@@ -73,48 +73,48 @@ def train_run(
     task_for(recipe).check_requirements()
     with ExitStack() as stack:
         stack.enter_context(_threads(recipe.training.threads))
-        place = stack.enter_context(distribution.process_group(choose_device(device)))
+        torch_device = stack.enter_context(distribution.process_group(choose_device(device)))
         folder = RunFolder(out)
-        quiet = log if distribution.is_first() else lambda line: None
+        log_once = log if distribution.is_first() else lambda line: None
         if distribution.is_first():
             stack.enter_context(locked_run(folder, resume))
-        ended = finished_result(folder, recipe) if resume else None
-        if ended is not None:
-            return Trained(folder, ended, distribution.is_first())
+        previous_result = finished_result(folder, recipe) if resume else None
+        if previous_result is not None:
+            return Trained(folder, previous_result, distribution.is_first())
         cleans_up = distribution.is_first() and not resume
         with emptied_on_failure(folder.path) if cleans_up else nullcontext():
-            recipe, training = _set_up(recipe, folder, place, stack, resume=resume, log=quiet)
+            recipe, training = _set_up(recipe, folder, torch_device, stack, resume=resume, log=log_once)
             training.callbacks = callbacks(folder)
         result = training.fit(resume=resume)
         if distribution.is_first():
             model = training.module.model
             load_tensors(*final_weights(folder.path, recipe.training), model, "the final weights")
-            _keep_the_better(training, result, quiet)
-            _log_warm_up(recipe, model, quiet)
+            _keep_better_weights(training, result, log_once)
+            _log_warm_up(recipe, model, log_once)
             finish(folder, recipe, model, result)
         return Trained(folder, result, distribution.is_first())
 
 
 def _set_up(
-    recipe: Recipe, folder: RunFolder, place: torch.device, stack: ExitStack, *, resume: bool, log: Log
+    recipe: Recipe, folder: RunFolder, device: torch.device, stack: ExitStack, *, resume: bool, log: Log
 ) -> tuple[Recipe, Training]:
-    """Prepare data, model and optimizer; whatever does not fit is refused here, before the first update.
+    """Prepare data, model and optimizer; refuse whatever does not fit, before the first update.
 
     Args:
         recipe: validated.
-        folder: of the run.
-        place: where the model is trained.
-        stack: ends the other processes.
-        resume: whether the run goes on from a checkpoint.
-        log: reports what is prepared.
+        folder: the run's folder.
+        device: where the model is trained.
+        stack: receives the context of the other processes.
+        resume: whether the run continues.
+        log: called with lines about the preparation.
 
     Returns:
         The recipe with the number of processes, and the training.
     """
     has_weights = resume and bool(checkpoints.paths(folder.path))
-    check_model(recipe, place, is_new=not has_weights)
+    check_model(recipe, device, is_new=not has_weights)
     if distribution.is_first():
-        recipe = begin_folder(folder, recipe, resume, place)
+        recipe = begin_folder(folder, recipe, resume, device)
         prepared = prepare(recipe, folder, log)
     distribution.barrier()
     if not distribution.is_first():
@@ -122,29 +122,29 @@ def _set_up(
     task = prepared.task
     for note in task.data_notes(prepared):
         log(note)
-    module, data = build_module(task, place, None if has_weights else log), task.training_data(prepared)
+    module, data = build_module(task, device, None if has_weights else log), task.training_data(prepared)
     schedule = _schedule(recipe)
-    n_processes = choose_processes(recipe.training, module.model, _n_tokens(recipe, data), place)
+    n_processes = choose_processes(recipe.training, module.model, _n_tokens(recipe, data), device)
     recipe = with_fixed_processes(folder, recipe, n_processes)
     n_threads = torch.get_num_threads()
-    stack.enter_context(launched(n_processes, folder.path, recipe.training.threads))
-    choose_fast_path(recipe, module, data, place, log)
+    stack.enter_context(start_processes(n_processes, folder.path, recipe.training.threads))
+    choose_fast_path(recipe, module, data, device, log)
     if not resume:
         n_parts = distribution.world() * recipe.training.accumulate
-        rehearse(module, data, n_parts, place, partial(too_wide, recipe, prepared.longest))
+        rehearse(module, data, n_parts, device, partial(too_wide, recipe, prepared.longest))
     validate = with_threads(n_threads, task.validator(prepared, module))
     frozen = {p: n for p, n in frozen_tables(recipe, module.model).items() if n is not None}
     optimizer = build_optimizer(recipe.optimizer, module.model, rate_shares(recipe, module.model), frozen)
     return recipe, Training(module, data, optimizer, schedule, recipe.training, folder.path, validate, frozen)
 
 
-def _keep_the_better(training: Training, result: TrainingResult, log: Log) -> None:
-    """Validate a model that holds an average of checkpoints; a better single one replaces it.
+def _keep_better_weights(training: Training, result: TrainingResult, log: Log) -> None:
+    """Validate a model with averaged weights; replace them by the best checkpoint if that is better.
 
-    An average helps a training that has settled, and harms one that still learns.
+    Averaging helps a training that has converged, and harms one that still improves.
     """
     settings, model = training.settings, training.module.model
-    if settings.average < 2 or not result.state.best or result.stopped == "signal":
+    if settings.average < 2 or not result.state.best or result.stop_reason == "signal":
         return
     assert training.validate is not None
     model.eval()
@@ -165,7 +165,7 @@ def _check_warm_up(recipe: Recipe) -> None:
     """Check that power normalisation leaves its warm-up; recipes check it for a number of updates.
 
     Raises:
-        RequestError: patience may end the training before.
+        RequestError: patience may end the training before that.
     """
     batches = recipe.batches_within_warm_up(recipe.training.fewest_updates)
     if batches is not None and recipe.norm_warmup is not None:
@@ -194,28 +194,28 @@ def build_module(task: Task, device: torch.device, log: Log | None = None) -> Mo
     """Build the model with its first weights, and its objective.
 
     Args:
-        task: with its processor.
+        task: the task, with its processor.
         device: where the model is trained.
-        log: reports what the recipe starts from (another run, pretrained vectors). Without it, for a resumed
-            run, whose checkpoint has the weights, nothing of that is read.
+        log: called with a line about what the recipe starts from (another run, pretrained vectors). None: do
+            not read these, because a checkpoint has the weights.
     """
     recipe = task.recipe
     module = new_module(task, task.processor.sizes, device)
     if log is not None:
-        taken = take_weights(recipe, module.model, partial(task.warm_start.weights, recipe))
+        transfer = take_weights(recipe, module.model, partial(task.warm_start.weights, recipe))
         if recipe.start is not None:
-            log(f"starting from the weights of {recipe.start.run}{taken}")
+            log(f"starting from the weights of {recipe.start.run}{transfer}")
         task.initialise(module.model, log)
     return module.to(device)
 
 
 def new_module(task: Task, sizes: Sequence[int], device: torch.device) -> ModelWithLoss:
-    """Build the freshly initialised model and its objective, for ``device``, to which it is not moved yet."""
+    """Build the newly initialised model and its objective, for ``device``, without moving it there."""
     recipe = task.recipe
-    require_room(recipe, sizes, device)
+    require_memory(recipe, sizes, device)
     torch.manual_seed(seed_of(recipe.training.seed, 0))
     try:
-        with room_for(f"{TOO_LARGE}; {WAY_OUT}"):
+        with memory_errors_as(f"{TOO_LARGE}; {REMEDY}"):
             model = task.build_model(sizes)
         freeze(recipe, model)
         auxiliary = task.auxiliary_losses(model)
@@ -228,31 +228,31 @@ def new_module(task: Task, sizes: Sequence[int], device: torch.device) -> ModelW
 def choose_fast_path(
     recipe: Recipe, module: ModelWithLoss, data: PlannedData, device: torch.device, log: Log
 ) -> None:
-    """Compile where it pays, and tell all that was chosen."""
+    """Compile the model if that saves time, and log the choices."""
     if choose_compile(recipe.training, module.model, _n_tokens(recipe, data), device):
         module.compile()
-    how = "compiled (the first updates wait for it)" if module.compiled else "not compiled"
-    together = f"processes: {distribution.world()}, " if distribution.world() > 1 else ""
-    threads = f"threads{' of each' if together else ''}: {torch.get_num_threads()}"
-    log(f"training on {device.type} in {module.precision}, {together}{threads}, {how}")
+    compilation = "compiled (the first updates wait for it)" if module.compiled else "not compiled"
+    processes = f"processes: {distribution.world()}, " if distribution.world() > 1 else ""
+    threads = f"threads{' of each' if processes else ''}: {torch.get_num_threads()}"
+    log(f"training on {device.type} in {module.precision}, {processes}{threads}, {compilation}")
 
 
 def _n_tokens(recipe: Recipe, data: PlannedData) -> int | None:
-    """How many tokens the whole training reads at most; None: nothing in the recipe limits them."""
+    """Return the most tokens that the training reads; None if the recipe does not limit them."""
     settings, lengths = recipe.training, data.lengths
     columns = lengths.shape[1] if lengths.ndim > 1 else 1
     return settings.n_tokens(int(lengths.sum()), settings.tokens_per_update * columns)
 
 
 @contextmanager
-def _threads(wanted: int | None) -> Iterator[None]:
-    """Let torch use so many threads in the context; None: as many as it does."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(wanted or before)
+def _threads(n: int | None) -> Iterator[None]:
+    """Set the number of torch's threads within the context; None: leave it unchanged."""
+    n_before = torch.get_num_threads()
+    torch.set_num_threads(n or n_before)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(n_before)
 
 
 def _schedule(recipe: Recipe) -> Schedule:
@@ -268,7 +268,7 @@ def finish(folder: RunFolder, recipe: Recipe, model: nn.Module, result: Training
     """Write the weights that predictions use, then the card that makes the folder a run."""
     facts = {
         "updates": result.state.update,
-        "stopped": result.stopped,
+        "stopped": result.stop_reason,
         "seconds": round(result.state.seconds, 3),
     }
     seal(folder, recipe, model, facts)
@@ -281,9 +281,9 @@ def seal(folder: RunFolder, recipe: Recipe, model: nn.Module, facts: JsonMapping
         folder: has the recipe and the processor.
         recipe: the same.
         model: with the weights that predictions use.
-        facts: for the card, about how they came to be.
+        facts: entries of the card about the training.
     """
-    # Between new weights and new card there must be no old card: it would call the weights damaged.
+    # Remove the old card first: its hash would not match the new weights.
     folder.card.unlink(missing_ok=True)
     save_weights(folder.weights, model)
     files = [folder.recipe, *task_for(recipe).Processor.files(folder), folder.weights]

@@ -1,4 +1,4 @@
-"""Starting from another run: copy its weights, freeze parameters, scale learning rates by layer."""
+"""Start from another run: copy its weights, freeze parameters, scale learning rates by layer."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,31 +24,31 @@ class TransferReport:
 
     Args:
         fresh: names of newly initialised heads and other parts.
-        left: names of unused parts of the other run.
+        unused: names of unused parts of the other run.
     """
 
     fresh: list[str] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         """Return the text that follows the name of the run in messages."""
         heads = "heads" if all(name.startswith(HEADS) for name in self.fresh) else "parts"
         names = ", ".join(name.removeprefix(HEADS) for name in self.fresh)
         fresh = f"; newly initialised {heads}: {names}" if names else ""
-        return fresh + (f"; not used: {', '.join(self.left)}" if self.left else "")
+        return fresh + (f"; not used: {', '.join(self.unused)}" if self.unused else "")
 
 
 MapWeights = Callable[[Mapping[str, torch.Tensor]], MappedWeights]
 """Names and tensors of another run's model -> those of this run's model."""
 
 
-def take_weights(recipe: Recipe, model: nn.Module, adopt: MapWeights = MappedWeights) -> TransferReport:
+def take_weights(recipe: Recipe, model: nn.Module, map_weights: MapWeights = MappedWeights) -> TransferReport:
     """Copy the weights of the run that the recipe starts from into the model, by name.
 
     Args:
         recipe: the recipe; without a start, nothing is copied.
         model: the model to change.
-        adopt: maps the names.
+        map_weights: maps the names.
 
     Returns:
         The newly initialised parts, and the unused ones.
@@ -60,28 +60,32 @@ def take_weights(recipe: Recipe, model: nn.Module, adopt: MapWeights = MappedWei
     folder, start = start_folder(recipe), recipe.start
     if folder is None or start is None:
         return TransferReport()
-    theirs, aliases = read_tensors(folder.weights)
-    theirs |= {name: theirs[other] for name, other in aliases.items()}
-    adopted, (own, tied) = adopt(theirs), named_tensors(model)
-    _refuse_frozen_new_parts(start, adopted)
-    held = {**adopted.tensors, **dict(_other_grids(adopted.tensors, model))}
-    fresh = {name for name in own if name.startswith(HEADS) and _differs(held, name, own)}
-    fresh |= {name for name in own if name.startswith(adopted.new_parts)}
-    wrong = [name for name in own if name not in fresh and _differs(held, name, own)]
-    if wrong:
-        name = wrong[0]
-        found = "has none" if name not in held else f"has {_size(held[name])}"
+    run_tensors, aliases = read_tensors(folder.weights)
+    run_tensors |= {name: run_tensors[original] for name, original in aliases.items()}
+    mapped, (parameters, tied) = map_weights(run_tensors), named_tensors(model)
+    _refuse_frozen_new_parts(start, mapped)
+    tensors = {**mapped.tensors, **dict(_other_grids(mapped.tensors, model))}
+    new_names = {
+        name for name in parameters if name.startswith(HEADS) and _differs(tensors, name, parameters)
+    }
+    new_names |= {name for name in parameters if name.startswith(mapped.new_parts)}
+    mismatched = [
+        name for name in parameters if name not in new_names and _differs(tensors, name, parameters)
+    ]
+    if mismatched:
+        name = mismatched[0]
+        actual = "has none" if name not in tensors else f"has {_size(tensors[name])}"
         raise RequestError(
-            f"start.run: the model of {folder.path} does not fit: of {name}, {_size(own[name])} here, it "
-            f"{found}; remove the sizes of the model, which are those of that run"
+            f"start.run: the model of {folder.path} does not fit: of {name}, {_size(parameters[name])} here, "
+            f"it {actual}; leave the sizes of the model away, they are those of that run"
         )
     with torch.no_grad():
-        for name, tensor in own.items():
-            if name not in fresh:
-                tensor.copy_(held[name])
-    heads = sorted(_heads(held) - _heads([*own, *tied]))
+        for name, tensor in parameters.items():
+            if name not in new_names:
+                tensor.copy_(tensors[name])
+    heads = sorted(_heads(tensors) - _heads([*parameters, *tied]))
     return TransferReport(
-        sorted({_part(name) for name in fresh}), [*adopted.dropped, *_unused(held, model), *heads]
+        sorted({_part(name) for name in new_names}), [*mapped.left, *_unused(tensors, model), *heads]
     )
 
 
@@ -106,26 +110,26 @@ def _refuse_frozen_new_parts(start: StartConfig, adopted: MappedWeights) -> None
         )
 
 
-def _unused(held: Mapping[str, torch.Tensor], model: nn.Module) -> list[str]:
+def _unused(tensors: Mapping[str, torch.Tensor], model: nn.Module) -> list[str]:
     """Return the parts of a body that the model does not have, such as further blocks."""
-    names = {name for name in held if not name.startswith(HEADS)} - model.state_dict().keys()
+    names = {name for name in tensors if not name.startswith(HEADS)} - model.state_dict().keys()
     return sorted({".".join(name.split(".")[:3]) for name in names})
 
 
-def _other_grids(held: Mapping[str, torch.Tensor], model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def _other_grids(tensors: Mapping[str, torch.Tensor], model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the resized position tables of patches, if the run's images have another size."""
     for name, part in model.named_modules():
         key = f"{name}.positions.positions.weight"
-        if not isinstance(part, PatchEmbedding) or key not in held:
+        if not isinstance(part, PatchEmbedding) or key not in tensors:
             continue
-        table, first = held[key], int(part.class_token is not None)
-        side = math.isqrt(max(0, len(table) - first))
-        if side**2 == len(table) - first:
+        table, n_class_tokens = tensors[key], int(part.class_token is not None)
+        side = math.isqrt(max(0, len(table) - n_class_tokens))
+        if side**2 == len(table) - n_class_tokens:
             yield key, resize_positions(table, (side, side), grid_of(*part.size, part.patches.patch))
 
 
-def _differs(held: Mapping[str, torch.Tensor], name: str, own: Mapping[str, torch.Tensor]) -> bool:
-    return name not in held or held[name].shape != own[name].shape
+def _differs(tensors: Mapping[str, torch.Tensor], name: str, parameters: Mapping[str, torch.Tensor]) -> bool:
+    return name not in tensors or tensors[name].shape != parameters[name].shape
 
 
 def _size(tensor: torch.Tensor) -> str:

@@ -128,13 +128,13 @@ class JsonLines:
         if isinstance(event, Saved) or (isinstance(event, Updated) and event.update % self.every):
             return
         if isinstance(event, Started) and self.path.exists():
-            last = {"validated": event.validated}
-            kept = [
+            last_updates = {"validated": event.validated}
+            lines = [
                 json.dumps(line) + "\n"
                 for line in read_metrics(self.path)
-                if int(line["update"]) <= last.get(str(line.get("event")), event.update)
+                if int(line["update"]) <= last_updates.get(str(line.get("event")), event.update)
             ]
-            write_text(self.path, "".join(kept))
+            write_text(self.path, "".join(lines))
         values = {"version": VERSION, "event": type(event).__name__.lower(), **asdict(event)}
         try:
             with self.path.open("a", encoding="utf-8") as file:
@@ -227,8 +227,8 @@ class Progress:
         summary = f"loss {event.loss:.4f}, rate {event.rate:.2e}, {tokens:,.0f} tokens/s"
         if self._max_updates is None:
             return summary
-        left = (self._max_updates - event.update) * self._seconds / self._weight
-        return f"{summary}, {_duration(left)} left"
+        seconds_left = (self._max_updates - event.update) * self._seconds / self._weight
+        return f"{summary}, {_duration(seconds_left)} left"
 
     def _print(self, message: str) -> None:
         text = escaped(message)
@@ -323,27 +323,36 @@ class LossNotice:
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self.log = log
-        self.losses: list[float] = []
-        self.first: list[float] = []
+        self.last_losses: list[float] = []
+        self.first_losses: list[float] = []
 
     def __call__(self, event: Event) -> None:
         """See `heedful.training.callbacks.Callback`."""
         if isinstance(event, Updated):
-            self.first = [*self.first, event.loss] if len(self.first) < AVERAGED else self.first
-            self.losses = [*self.losses[1 - AVERAGED :], event.loss]
+            self.first_losses = (
+                [*self.first_losses, event.loss] if len(self.first_losses) < AVERAGED else self.first_losses
+            )
+            self.last_losses = [*self.last_losses[1 - AVERAGED :], event.loss]
         elif isinstance(event, Stopped) and event.reason not in ("failed", "signal"):
             self._compare()
 
     def _compare(self) -> None:
-        if len(self.first) < 2:
+        if len(self.first_losses) < 2:
             return
-        half = len(self.first) if len(self.first) == AVERAGED else len(self.first) // 2
-        first, last = statistics.fmean(self.first[:half]), statistics.fmean(self.losses[-half:])
-        initial = min(first, self.first[0])
-        if last > first + RISE * abs(first) or min(self.losses[-half:]) > 2 * abs(self.first[0]):
+        n_losses = (
+            len(self.first_losses) if len(self.first_losses) == AVERAGED else len(self.first_losses) // 2
+        )
+        first_mean, last_mean = (
+            statistics.fmean(self.first_losses[:n_losses]),
+            statistics.fmean(self.last_losses[-n_losses:]),
+        )
+        initial_loss = min(first_mean, self.first_losses[0])
+        if last_mean > first_mean + RISE * abs(first_mean) or min(self.last_losses[-n_losses:]) > 2 * abs(
+            self.first_losses[0]
+        ):
             self.log(
-                f"warning: training diverged: the loss ended at {last:,.4g} and began at {initial:,.4g}; "
-                "lower schedule.peak, raise schedule.warmup or set training.clip_norm"
+                f"warning: training diverged: the loss ended at {last_mean:,.4g} and began at "
+                f"{initial_loss:,.4g}; lower schedule.peak, raise schedule.warmup or set training.clip_norm"
             )
 
 
@@ -370,25 +379,25 @@ class ContentionNotice:
     ) -> None:
         self.log, self.clock, self.waited = log, clock, waited
         self.tokens_per_update = tokens_per_update
-        self.begin: tuple[float, float] | None = None
-        self.done = torch.get_num_threads() == 1 or distribution.world() > 1
+        self.window_start: tuple[float, float] | None = None
+        self.is_done = torch.get_num_threads() == 1 or distribution.world() > 1
 
     def __call__(self, event: Event) -> None:
         """See `heedful.training.callbacks.Callback`."""
         if isinstance(event, Validated):
-            self.begin = None  # do not measure validation
-        if self.done or not isinstance(event, Updated):
+            self.window_start = None  # do not measure validation
+        if self.is_done or not isinstance(event, Updated):
             return
         waited, now = self.waited(), self.clock()
         if waited is None:
-            self.done = True
-        elif self.begin is None:
-            self.begin = now, waited
-        elif now - self.begin[0] >= WINDOW:
-            share = (waited - self.begin[1]) / (now - self.begin[0]) / torch.get_num_threads()
-            self.begin = now, waited
+            self.is_done = True
+        elif self.window_start is None:
+            self.window_start = now, waited
+        elif now - self.window_start[0] >= WINDOW:
+            share = (waited - self.window_start[1]) / (now - self.window_start[0]) / torch.get_num_threads()
+            self.window_start = now, waited
             if share > SHARE:
-                self.done = True
+                self.is_done = True
                 self.log(_message(share, self.tokens_per_update))
 
 

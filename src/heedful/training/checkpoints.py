@@ -50,7 +50,7 @@ _FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredCheckpoint:
     """A checkpoint and its validation metric.
 
     Args:
@@ -73,7 +73,7 @@ class TrainingState:
         cursor: the position in the data after them, in the format of the training data.
         validated: the update after which validation last ran; 0 before the first.
         best: the best validated updates, best first: the kept regular ones, and the last update if training
-            ended there out of turn.
+            ended there between two regular validations.
         best_regular: the best metric of a regular validation so far.
         bad_validations: number of consecutive regular validations without improvement.
         schedule: the state of a schedule that observes metrics.
@@ -85,7 +85,7 @@ class TrainingState:
     update: int = 0
     cursor: JsonObject | None = None
     validated: int = 0
-    best: list[Scored] = field(default_factory=list)
+    best: list[ScoredCheckpoint] = field(default_factory=list)
     best_regular: float | None = None
     bad_validations: int = 0
     schedule: JsonObject = field(default_factory=dict)
@@ -97,7 +97,7 @@ class TrainingState:
         """Count an update; a best checkpoint outside the regular validations is forgotten."""
         self.update += 1
         self.cursor = dict(cursor)
-        self.best = [scored for scored in self.best if scored.is_regular]
+        self.best = [checkpoint for checkpoint in self.best if checkpoint.is_regular]
         self.tokens += n_tokens
         self.samples += n_samples
 
@@ -111,7 +111,7 @@ class TrainingState:
         names = {f.name for f in fields(cls)}
         if set(values) != names:
             raise ValueError(f"missing or unknown keys: {sorted(set(values) ^ names)}")
-        return cls(**{**values, "best": [Scored(**scored) for scored in values["best"]]})
+        return cls(**{**values, "best": [ScoredCheckpoint(**checkpoint) for checkpoint in values["best"]]})
 
     @property
     def epoch(self) -> int:
@@ -233,25 +233,27 @@ def clean(run: Path) -> None:
 def prune(
     run: Path,
     *,
-    now: int,
-    last: int,
+    current: int,
+    n_last: int,
     best: Collection[int],
     is_regular: Callable[[int], bool] = lambda update: True,
 ) -> list[Path]:
-    """Remove all checkpoints except the ``last`` newest ones and those of the updates ``best``.
+    """Remove all checkpoints except the ``n_last`` newest ones and those of the updates ``best``.
 
-    Checkpoints after update ``now`` are also removed: the run was resumed from an earlier one. So are
+    Checkpoints after update ``current`` are also removed: the run was resumed from an earlier one. So are
     earlier ones that are not ``is_regular``: a signal caused them, and an uninterrupted run has none.
 
     Returns:
         The removed folders.
     """
     fault_point("before-prune")
-    found = paths(run)
-    past = [path for path in found if _update(path) < now and is_regular(_update(path))]
-    newest = [*past, path_of(run, now)][-last:]
+    folders = paths(run)
+    earlier = [path for path in folders if _update(path) < current and is_regular(_update(path))]
+    newest = [*earlier, path_of(run, current)][-n_last:]
     obsolete = [
-        path for path in found if path not in newest and (_update(path) not in best or _update(path) > now)
+        path
+        for path in folders
+        if path not in newest and (_update(path) not in best or _update(path) > current)
     ]
     for path in obsolete:
         _remove(path)
@@ -280,13 +282,13 @@ def load(path: Path) -> Checkpoint:
     try:
         return _load(path)
     except DamagedError as error:
-        others = [other for other in reversed(paths(path.parent.parent)) if other != path]
-        intact = next((other for other in others if _is_good(other)), None)
+        candidates = [candidate for candidate in reversed(paths(path.parent.parent)) if candidate != path]
+        intact = next((candidate for candidate in candidates if _is_intact(candidate)), None)
         hint = f"the newest intact checkpoint is {intact}" if intact else "no other checkpoint is intact"
         raise DamagedError(f"{error}; {hint}") from error
 
 
-def latest_good(run: Path) -> tuple[Checkpoint | None, list[DamagedError]]:
+def latest_intact(run: Path) -> tuple[Checkpoint | None, list[DamagedError]]:
     """Return the newest intact checkpoint (or None), and the errors of the newer, damaged ones."""
     damaged: list[DamagedError] = []
     for path in reversed(paths(run)):
@@ -297,7 +299,7 @@ def latest_good(run: Path) -> tuple[Checkpoint | None, list[DamagedError]]:
     return None, damaged
 
 
-def _is_good(path: Path) -> bool:
+def _is_intact(path: Path) -> bool:
     try:
         _load(path)
     except (DamagedError, DataError):
@@ -343,10 +345,12 @@ def _parse(path: Path, make: Callable[[JsonObject], Value]) -> Value:
 def _verify(path: Path, expected: JsonObject) -> None:
     if not path.is_file():
         raise DamagedError(f"{path}: file is missing")
-    found = {"size": path.stat().st_size, "sha256": sha256(path)}
-    for key, value in found.items():
-        if value != expected.get(key):
-            raise DamagedError(f"{path}: file is damaged: expected {key} {expected.get(key)}, got {value}")
+    actual = {"size": path.stat().st_size, "sha256": sha256(path)}
+    for key, actual_value in actual.items():
+        if actual_value != expected.get(key):
+            raise DamagedError(
+                f"{path}: file is damaged: expected {key} {expected.get(key)}, got {actual_value}"
+            )
 
 
 Weights = tuple[dict[str, Tensor], dict[str, str]]
@@ -373,8 +377,10 @@ def average(files: Sequence[Path]) -> Weights:
 
 def _compare(path: Path, shapes: dict[str, list[int]], reference: Path) -> None:
     with opened(path) as file:
-        found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
-    differing = sorted(name for name in found.keys() | shapes.keys() if found.get(name) != shapes.get(name))
+        file_shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+    differing = sorted(
+        name for name in file_shapes.keys() | shapes.keys() if file_shapes.get(name) != shapes.get(name)
+    )
     if differing:
         raise RequestError(f"{path} and {reference} differ in {differing[0]}; they cannot be averaged")
 
@@ -389,7 +395,7 @@ def _mean(files: Sequence[Path], name: str) -> Tensor:
     return tensor if total is None else (total / len(files)).to(tensor.dtype)
 
 
-def chosen(run: Path, settings: TrainingConfig) -> list[Path]:
+def select_checkpoints(run: Path, settings: TrainingConfig) -> list[Path]:
     """Return the checkpoints that the final weights of a run come from.
 
     If ``settings.average`` is above 0, these are that many of the last or best checkpoints, or as many
@@ -399,13 +405,13 @@ def chosen(run: Path, settings: TrainingConfig) -> list[Path]:
         RequestError: the run has no checkpoint.
         DamagedError: a selected checkpoint is damaged.
     """
-    newest, _ = latest_good(run)
+    newest, _ = latest_intact(run)
     if newest is None:
         raise RequestError(f"{run}: no checkpoint to load weights from")
-    best = [path_of(run, scored.update) for scored in newest.state.best]
+    best = [path_of(run, checkpoint.update) for checkpoint in newest.state.best]
     if settings.average and settings.average_of == "last":
-        found = paths(run)
-        intact = found[: found.index(newest.path) + 1]  # later checkpoints are damaged
+        folders = paths(run)
+        intact = folders[: folders.index(newest.path) + 1]  # later checkpoints are damaged
         selected = intact[-settings.average :]
     else:
         selected = best[: max(settings.average, 1)] or [newest.path]
@@ -413,5 +419,5 @@ def chosen(run: Path, settings: TrainingConfig) -> list[Path]:
 
 
 def final_weights(run: Path, settings: TrainingConfig) -> Weights:
-    """Return the weights of the checkpoints selected by `chosen`, averaged if there are several."""
-    return average([path / "model.safetensors" for path in chosen(run, settings)])
+    """Return the weights of `select_checkpoints`, averaged if there are several checkpoints."""
+    return average([path / "model.safetensors" for path in select_checkpoints(run, settings)])

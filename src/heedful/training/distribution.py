@@ -1,4 +1,4 @@
-"""Training in several processes, which `torchrun` or the command itself (`launched`) starts.
+"""Training in several processes, which `torchrun` or the command itself (`start_processes`) starts.
 
 Functions of ranks also work in a single process without a process group, as no-ops.
 
@@ -38,14 +38,14 @@ Value = TypeVar("Value")
 _TIMEOUT = timedelta(hours=12)
 
 STORE, PARENT = "HEEDFUL_STORE", "HEEDFUL_PARENT"
-"""Environment variables of a process started by `launched`: rendezvous file, parent PID."""
+"""Environment variables of a process started by `start_processes`: rendezvous file, parent PID."""
 
 _PR_SET_PDEATHSIG = 1  # from Linux's prctl.h
 
 
 @contextmanager
 def process_group(device: torch.device | str = "cpu") -> Iterator[torch.device]:
-    """Join the process group of `torchrun` or `launched` within the context.
+    """Join the process group of `torchrun` or `start_processes` within the context.
 
     Yield this rank's device: the CPU, or the CUDA device of its local rank. If ``WORLD_SIZE`` is not set
     or 1, yield ``device`` unchanged and join nothing.
@@ -58,10 +58,10 @@ def process_group(device: torch.device | str = "cpu") -> Iterator[torch.device]:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
     if STORE in os.environ:
-        _end_with(int(os.environ[PARENT]))
+        _end_with_parent(int(os.environ[PARENT]))
         rank, store = int(os.environ["RANK"]), Path(os.environ[STORE])
         ready_file(store, rank).touch()
-        with joined(rank, int(os.environ["WORLD_SIZE"]), store):
+        with join_group(rank, int(os.environ["WORLD_SIZE"]), store):
             yield device
         return
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_TIMEOUT)
@@ -72,7 +72,7 @@ def process_group(device: torch.device | str = "cpu") -> Iterator[torch.device]:
 
 
 @contextmanager
-def joined(rank: int, n: int, store: Path) -> Iterator[None]:
+def join_group(rank: int, n: int, store: Path) -> Iterator[None]:
     """Join a gloo process group of ``n`` processes on this machine, with ``store`` as rendezvous file."""
     dist.init_process_group(
         "gloo", init_method=store.resolve().as_uri(), rank=rank, world_size=n, timeout=_TIMEOUT
@@ -88,7 +88,7 @@ def ready_file(store: Path, rank: int) -> Path:
     return store.with_name(f"ready-{rank}")
 
 
-def _end_with(parent: int) -> None:
+def _end_with_parent(parent: int) -> None:
     """Make the system kill this process when its parent ends (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -181,7 +181,7 @@ _CONNECTION = "gloo/transport"
 
 
 @contextmanager
-def launched(n: int, run: Path, threads_of_each: int | None = None) -> Iterator[None]:
+def start_processes(n: int, run: Path, threads_per_process: int | None = None) -> Iterator[None]:
     """Start ``n - 1`` processes that train ``run`` together with this one, which becomes rank 0.
 
     They inherit the environment and run ``heedful train RUN --resume``: the run folder must contain the
@@ -191,7 +191,7 @@ def launched(n: int, run: Path, threads_of_each: int | None = None) -> Iterator[
     Args:
         n: number of processes, including this one.
         run: the run folder.
-        threads_of_each: threads per process; None: divide the threads of this process.
+        threads_per_process: threads per process; None: divide the threads of this process.
 
     Raises:
         WorkError: one of the processes ended early.
@@ -200,14 +200,14 @@ def launched(n: int, run: Path, threads_of_each: int | None = None) -> Iterator[
     if n == 1:
         yield
         return
-    each = threads_of_each or max(1, threads // n)
+    n_threads = threads_per_process or max(1, threads // n)
     with tempfile.TemporaryDirectory(prefix="heedful-") as name:
         folder = Path(name)
-        started = [_start(rank, n, each, run, folder) for rank in range(1, n)]
+        started = [_start(rank, n, n_threads, run, folder) for rank in range(1, n)]
         try:
-            torch.set_num_threads(each)
+            torch.set_num_threads(n_threads)
             _wait_until_ready(started, folder)
-            with _explain_failures(started, folder), joined(0, n, folder / "store"):
+            with _explain_failures(started, folder), join_group(0, n, folder / "store"):
                 barrier()  # the other processes wait here for the data
                 yield
             deadline = time.monotonic() + _END_LIMIT
@@ -225,13 +225,13 @@ def with_threads(n: int, function: Callable[Arguments, Value]) -> Callable[Argum
     """Wrap a function so that it uses ``n`` threads: it runs here while the other processes wait."""
 
     @wraps(function)
-    def call(*arguments: Arguments.args, **named: Arguments.kwargs) -> Value:
-        before = torch.get_num_threads()
+    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Value:
+        n_before = torch.get_num_threads()
         torch.set_num_threads(n)
         try:
-            return function(*arguments, **named)
+            return function(*args, **kwargs)
         finally:
-            torch.set_num_threads(before)
+            torch.set_num_threads(n_before)
 
     return call
 
@@ -294,7 +294,9 @@ def _explain_failures(started: list[subprocess.Popen[bytes]], folder: Path) -> I
     except RuntimeError as error:
         # The failing process closes its connections before it ends, so others may end before it.
         deadline = time.monotonic() + (_FAILURE_LIMIT if _CONNECTION in str(error) else 1.0)
-        while time.monotonic() < deadline and not any(is_cause for is_cause, _ in _ended(started, folder)):
+        while time.monotonic() < deadline and not any(
+            is_cause for is_cause, _ in _ended_processes(started, folder)
+        ):
             time.sleep(0.01)
         _require_alive(started, folder)
         raise
@@ -302,19 +304,22 @@ def _explain_failures(started: list[subprocess.Popen[bytes]], folder: Path) -> I
 
 def _require_alive(started: list[subprocess.Popen[bytes]], folder: Path) -> None:
     """Raise `WorkError` if a process has ended; of several, name one that failed by itself."""
-    for _, how in sorted(_ended(started, folder), key=lambda each: not each[0]):
-        raise WorkError(f"{how}; continue with --resume") from None
+    for _, message in sorted(_ended_processes(started, folder), key=lambda failure: not failure[0]):
+        raise WorkError(f"{message}; continue with --resume") from None
 
 
-def _ended(started: list[subprocess.Popen[bytes]], folder: Path) -> list[tuple[bool, str]]:
+def _ended_processes(started: list[subprocess.Popen[bytes]], folder: Path) -> list[tuple[bool, str]]:
     """Return for each ended process whether it failed by itself (no lost connection), and a message."""
-    found = []
+    ended = []
     for rank, process in enumerate(started, 1):
         if (status := process.poll()) is not None:
-            how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+            reason = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
             errors = (folder / f"{rank}.err").read_text("utf-8", errors="replace").strip()
-            last = f": {errors.splitlines()[-1]}" if errors else ""
-            found.append(
-                (_CONNECTION not in last, f"process {rank + 1} of {len(started) + 1} ended ({how}){last}")
+            last_line = f": {errors.splitlines()[-1]}" if errors else ""
+            ended.append(
+                (
+                    _CONNECTION not in last_line,
+                    f"process {rank + 1} of {len(started) + 1} ended ({reason}){last_line}",
+                )
             )
-    return found
+    return ended

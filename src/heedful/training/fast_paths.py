@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from heedful.errors import RequestError
-from heedful.hardware import described, identity
+from heedful.hardware import cpu_fields, identity
 from heedful.nn.declarations import claims
 from heedful.training import distribution
 from heedful.training.settings import TrainingConfig
@@ -26,19 +26,19 @@ from heedful.training.settings import TrainingConfig
 Precision = Literal["fp32", "bf16"]
 
 
-def choose_precision(wanted: Literal["auto", "fp32", "bf16"], device: torch.device | str) -> Precision:
+def choose_precision(precision: Literal["auto", "fp32", "bf16"], device: torch.device | str) -> Precision:
     """Resolve ``auto``: bf16 if it is faster than fp32 on this hardware, else fp32.
 
     Raises:
         RequestError: bf16 was requested on a GPU that does not support it.
     """
     kind = torch.device(device).type
-    if wanted == "bf16" and kind == "cuda" and not _bf16_is_faster_on_gpu():
+    if precision == "bf16" and kind == "cuda" and not _bf16_is_faster_on_gpu():
         raise RequestError("training.precision: this GPU does not support bf16; use fp32 or auto")
-    if wanted == "auto":
+    if precision == "auto":
         is_faster = {"cpu": _bf16_is_faster_on_cpu, "cuda": _bf16_is_faster_on_gpu}.get(kind, bool)
         return "bf16" if is_faster() else "fp32"
-    return wanted
+    return precision
 
 
 def _bf16_is_faster_on_gpu() -> bool:
@@ -59,7 +59,7 @@ def _bf16_is_faster_on_cpu() -> bool:
     # torch has no public probe for the CPU; without AMX or AVX-512 bf16, bf16 is emulated and slow.
     if _cpu_has("_is_amx_tile_supported"):
         return True
-    vendor = described().get("vendor_id") or platform.processor()
+    vendor = cpu_fields().get("vendor_id") or platform.processor()
     return _cpu_has("_is_avx512_bf16_supported") and "GenuineIntel" not in vendor
 
 
@@ -103,8 +103,8 @@ def find_compiler(device: torch.device) -> str | None:
         from torch.utils._triton import has_triton
 
         return "triton" if has_triton() else None
-    named = os.environ.get("CXX")
-    return next((path for name in (named, "g++", "clang++") if name and (path := shutil.which(name))), None)
+    cxx = os.environ.get("CXX")
+    return next((path for name in (cxx, "g++", "clang++") if name and (path := shutil.which(name))), None)
 
 
 def choose_compile(

@@ -22,7 +22,7 @@ from heedful.training.callbacks import (
     Updated,
     Validated,
 )
-from heedful.training.checkpoints import Scored, TrainingState
+from heedful.training.checkpoints import ScoredCheckpoint, TrainingState
 from heedful.training.model_with_loss import ModelWithLoss
 from heedful.training.schedules import Schedule, is_better
 from heedful.training.settings import TrainingConfig
@@ -38,12 +38,12 @@ class TrainingResult:
     """Result of `Training.fit`.
 
     Args:
-        stopped: why training ended.
+        stop_reason: why training ended.
         state: the final state.
         resumed_at: number of updates at which this call resumed; 0 for a new run.
     """
 
-    stopped: StopReason
+    stop_reason: StopReason
     state: TrainingState
     resumed_at: int = 0
 
@@ -96,46 +96,46 @@ class Training:
         self._begin(resume=resume)
         state, resumed_at = self.state, self.state.update
         start_time = time.monotonic() - state.seconds
-        wrapped, updates = distribution.wrap(self.module), self.data.updates(state.cursor)
+        forward, updates = distribution.wrap(self.module), self.data.updates(state.cursor)
         self.module.train()
         is_unsaved = False
         with stop_signals() as signals, self._failure_logged():
             while True:
                 # First finish the previous update: validate, save, stop. On resume, this makes up for what a
                 # signal had skipped. `next` looks whether another update follows: data may end.
-                following = next(updates, None)
-                stopped = "data" if following is None else self._stop_reason(signals)
-                if is_evaluated := self._is_evaluation_due(stopped):
+                next_update = next(updates, None)
+                stop_reason = "data" if next_update is None else self._stop_reason(signals)
+                if is_evaluated := self._is_evaluation_due(stop_reason):
                     metrics, is_best = self._evaluate()
                     state.seconds = time.monotonic() - start_time
                     self._log(Validated(state.update, metrics, is_best, state.seconds))
                     # This validation may have exhausted the patience.
-                    stopped = stopped or _out_of_patience(state, self.settings)
-                is_due = stopped or state.update % self.settings.save_every == 0
+                    stop_reason = stop_reason or _out_of_patience(state, self.settings)
+                is_due = stop_reason or state.update % self.settings.save_every == 0
                 if is_evaluated or (is_unsaved and is_due):
                     self._checkpoint()
                     is_unsaved = False
-                if following is None or stopped:
+                if next_update is None or stop_reason:
                     break
 
                 # Then make the next one: forward, backward, clip, step (`update_weights`).
-                samples, cursor = following
-                rate, seconds_before = self.schedule.rate(state.update + 1), state.seconds
+                samples, cursor = next_update
+                lr, seconds_before = self.schedule.rate(state.update + 1), state.seconds
                 stats = update_weights(
-                    wrapped, self.optimizer, self.data, self.settings, samples, epoch=state.epoch,
-                    update=state.update + 1, rate=rate, run=self.run, frozen=self.frozen,
+                    forward, self.optimizer, self.data, self.settings, samples, epoch=state.epoch,
+                    update=state.update + 1, lr=lr, run=self.run, frozen=self.frozen,
                 )  # fmt: skip
                 state.advance(cursor, len(samples), stats.tokens)
                 state.seconds = time.monotonic() - start_time
                 is_unsaved = True
                 updated = Updated(
-                    state.update, state.epoch, stats.loss, stats.terms, rate, stats.norm, stats.tokens,
+                    state.update, state.epoch, stats.loss, stats.terms, lr, stats.norm, stats.tokens,
                     state.seconds - seconds_before, state.seconds,
                 )  # fmt: skip
                 self._log(updated)
                 fault_point("after-update")  # tests end the process here
-            self._log(Stopped(state.update, stopped or "data", state.seconds))
-        return TrainingResult(stopped or "data", state, resumed_at)
+            self._log(Stopped(state.update, stop_reason or "data", state.seconds))
+        return TrainingResult(stop_reason or "data", state, resumed_at)
 
     def _begin(self, *, resume: bool) -> None:
         """Restore everything from the newest intact checkpoint, if there is one."""
@@ -146,11 +146,11 @@ class Training:
             raise RequestError(
                 f"{self.run}: already has checkpoints; resume it (--resume), or train into another folder"
             )
-        found, damaged = checkpoints.latest_good(self.run)
-        if found is not None:
-            found.restore(self.module.model, self.optimizer)
-            self.schedule.load_state_dict(found.state.schedule)
-            self.state = found.state
+        checkpoint, damaged = checkpoints.latest_intact(self.run)
+        if checkpoint is not None:
+            checkpoint.restore(self.module.model, self.optimizer)
+            self.schedule.load_state_dict(checkpoint.state.schedule)
+            self.state = checkpoint.state
         elif damaged:
             raise DamagedError(f"{self.run}: all checkpoints are damaged; the newest: {damaged[0]}")
         self._log(
@@ -184,14 +184,14 @@ class Training:
         has_signal, is_late = distribution.sum_over_ranks(torch.tensor(local)).tolist()
         return "signal" if has_signal else reached_limit(self.state, self.settings, is_late=bool(is_late))
 
-    def _is_evaluation_due(self, stopped: StopReason | None) -> bool:
+    def _is_evaluation_due(self, stop_reason: StopReason | None) -> bool:
         """Return whether to validate: at regular intervals, and at the end of training.
 
         After a signal, validation is skipped; the resumed run does it.
         """
-        is_due = self.state.update % self.settings.validate_every == 0 or stopped is not None
+        is_due = self.state.update % self.settings.validate_every == 0 or stop_reason is not None
         is_new = self.state.validated < self.state.update
-        return self.validate is not None and is_due and stopped != "signal" and is_new
+        return self.validate is not None and is_due and stop_reason != "signal" and is_new
 
     def _evaluate(self) -> tuple[dict[str, float], bool]:
         """Validate in the first process; return the metrics, and whether the model is the best of the run.
@@ -219,7 +219,7 @@ class Training:
         is_regular = state.update % self.settings.validate_every == 0
         is_best = is_better(metric, state.best[0].metric if state.best else None, direction)
         state.best = _ranked(
-            [*state.best, Scored(state.update, metric, is_regular=is_regular)], self.settings
+            [*state.best, ScoredCheckpoint(state.update, metric, is_regular=is_regular)], self.settings
         )
         state.validated = state.update
         if is_regular:
@@ -242,9 +242,9 @@ class Training:
         )
         checkpoints.prune(
             self.run,
-            now=state.update,
-            last=settings.n_last,
-            best=[scored.update for scored in state.best],
+            current=state.update,
+            n_last=settings.n_last,
+            best=[checkpoint.update for checkpoint in state.best],
             # Whether an uninterrupted run saves a checkpoint after this update.
             is_regular=lambda update: any(update % interval == 0 for interval in intervals),
         )
@@ -280,10 +280,10 @@ def _out_of_patience(state: TrainingState, settings: TrainingConfig) -> StopReas
     return "patience" if ends else None
 
 
-def _ranked(scored: list[Scored], settings: TrainingConfig) -> list[Scored]:
+def _ranked(checkpoints: list[ScoredCheckpoint], settings: TrainingConfig) -> list[ScoredCheckpoint]:
     """Return the ``n_best`` regular validations and any other, best first, without NaN and infinity."""
     sign = 1 if settings.direction == "lower" else -1
-    finite = [s for s in scored if math.isfinite(s.metric)]
+    finite = [s for s in checkpoints if math.isfinite(s.metric)]
     ranked = sorted(finite, key=lambda s: (sign * s.metric, s.update))
-    kept = [s for s in ranked if s.is_regular][: settings.n_best]
-    return [s for s in ranked if s in kept or not s.is_regular]
+    best_regular = [s for s in ranked if s.is_regular][: settings.n_best]
+    return [s for s in ranked if s in best_regular or not s.is_regular]

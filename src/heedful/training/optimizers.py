@@ -109,7 +109,7 @@ def build_optimizer(
     config: OptimizerConfig,
     model: nn.Module,
     shares: Mapping[nn.Parameter, float] | None = None,
-    late: Collection[nn.Parameter] = (),
+    frozen: Collection[nn.Parameter] = (),
 ) -> torch.optim.Optimizer:
     """Build the optimizer over the parameters of ``model`` that require a gradient.
 
@@ -119,7 +119,7 @@ def build_optimizer(
         config: the optimizer and its settings.
         model: the model to train.
         shares: factors of the learning rate, for parameters whose factor is not 1.
-        late: parameters that are trained only after some updates. They get their own parameter groups, since
+        frozen: parameters that are trained only after some updates. They get their own parameter groups, as
             torch's fused SGD needs the momenta of all parameters of a group, or of none.
 
     Raises:
@@ -135,7 +135,7 @@ def build_optimizer(
                 "start.layer_share is not supported by muon (one rate for all blocks); use adamw"
             )
         return _muon(config, model, parameters, fused)
-    groups = _groups(parameters, getattr(config, "weight_decay", 0.0), shares or {}, late)
+    groups = _groups(parameters, getattr(config, "weight_decay", 0.0), shares or {}, frozen)
     if isinstance(config, SGDConfig):
         return torch.optim.SGD(
             groups, lr=0.0, momentum=config.momentum, nesterov=config.nesterov, fused=fused
@@ -162,10 +162,13 @@ def _muon(config: MuonConfig, model: nn.Module, parameters: list[nn.Parameter], 
             "optimizer.kind=muon: the model has no trainable weight matrix between the embedding and the "
             "output layers; set optimizer.kind=adamw"
         )
-    rest = [p for p in parameters if p not in slices]
+    adam_parameters = [p for p in parameters if p not in slices]
     groups = [
         {"params": list(slices), "orthogonal": True, "weight_decay": config.weight_decay},
-        *({**group, "orthogonal": False, "share": config.adam_share} for group in _groups(rest, 0.0, {})),
+        *(
+            {**group, "orthogonal": False, "share": config.adam_share}
+            for group in _groups(adam_parameters, 0.0, {})
+        ),
     ]
     betas = (config.beta1, config.beta2)
     return Muon(
@@ -177,24 +180,24 @@ def _groups(
     parameters: list[nn.Parameter],
     weight_decay: float,
     shares: Mapping[nn.Parameter, float],
-    late: Collection[nn.Parameter] = (),
+    frozen: Collection[nn.Parameter] = (),
 ) -> list[JsonObject]:
     """Group parameters by learning rate and weight decay; only matrices decay."""
-    late_set = set(late)
+    frozen_set = set(frozen)
     groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
     for parameter in sorted(parameters, key=lambda p: p.dim() < 2):
         decay = weight_decay if parameter.dim() >= 2 else 0.0
-        groups.setdefault((shares.get(parameter, 1.0), decay, parameter in late_set), []).append(parameter)
+        groups.setdefault((shares.get(parameter, 1.0), decay, parameter in frozen_set), []).append(parameter)
     return [
-        {"params": members, "weight_decay": decay, "share": share}
-        for (share, decay, _), members in groups.items()
+        {"params": params, "weight_decay": decay, "share": share}
+        for (share, decay, _), params in groups.items()
     ]
 
 
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
     """Set the learning rate of every parameter group, times the group's share."""
     for group in optimizer.param_groups:
-        group["lr"] = rate * group.get("share", 1.0)
+        group["lr"] = lr * group.get("share", 1.0)
 
 
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
@@ -351,14 +354,14 @@ class Muon(torch.optim.AdamW):
 def hidden_matrices(model: nn.Module) -> Iterator[tuple[nn.Parameter, list[int]]]:
     """Yield the weight of each linear layer between embeddings and heads, and the rows of its matrices."""
     heads = getattr(model, "heads", None)
-    outer = set() if heads is None else set(heads.modules())
+    head_modules = set() if heads is None else set(heads.modules())
     tables = {p for m in model.modules() if not isinstance(m, nn.Linear) for p in m._parameters.values()}
-    seen = set()
-    for owner in model.modules():
-        slices = getattr(owner, "slices", {})
-        for name, layer in owner.named_children():
-            if not isinstance(layer, nn.Linear) or layer in outer or layer.weight in tables:
+    yielded = set()
+    for parent in model.modules():
+        slices = getattr(parent, "slices", {})
+        for name, layer in parent.named_children():
+            if not isinstance(layer, nn.Linear) or layer in head_modules or layer.weight in tables:
                 continue
-            if layer.weight.requires_grad and layer.weight not in seen:
-                seen.add(layer.weight)
+            if layer.weight.requires_grad and layer.weight not in yielded:
+                yielded.add(layer.weight)
                 yield layer.weight, slices.get(f"{name}.weight", [layer.weight.shape[0]])

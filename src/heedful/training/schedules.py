@@ -20,13 +20,13 @@ from heedful.typing import JsonObject
 Direction = Literal["lower", "higher"]
 
 
-def is_better(metric: float, than: float | None, direction: Direction) -> bool:
-    """Return whether ``metric`` is finite and strictly better than ``than``, or ``than`` is None."""
+def is_better(metric: float, best: float | None, direction: Direction) -> bool:
+    """Return whether ``metric`` is finite and strictly better than ``best``, or ``best`` is None."""
     if not math.isfinite(metric):
         return False
-    if than is None:
+    if best is None:
         return True
-    return metric < than if direction == "lower" else metric > than
+    return metric < best if direction == "lower" else metric > best
 
 
 class Schedule(ABC):
@@ -108,8 +108,8 @@ class _Decay(Schedule):
         return self._decayed((step - self.warmup) / (self.updates - self.warmup))
 
     @abstractmethod
-    def _decayed(self, done: float) -> float:
-        """Return the rate after the share ``done`` of the decay."""
+    def _decayed(self, progress: float) -> float:
+        """Return the rate after the share ``progress`` of the decay."""
 
 
 class Cosine(_Decay):
@@ -119,15 +119,15 @@ class Cosine(_Decay):
     (Loshchilov and Hutter 2017, eq. 5, without restarts).
     """
 
-    def _decayed(self, done: float) -> float:
-        return self.floor + (self.peak - self.floor) / 2 * (1 + math.cos(math.pi * done))
+    def _decayed(self, progress: float) -> float:
+        return self.floor + (self.peak - self.floor) / 2 * (1 + math.cos(math.pi * progress))
 
 
 class Linear(_Decay):
     """Linear warm-up from 0 to ``peak`` at ``warmup``, then linear decay to ``floor`` at ``updates``."""
 
-    def _decayed(self, done: float) -> float:
-        return self.peak + (self.floor - self.peak) * done
+    def _decayed(self, progress: float) -> float:
+        return self.peak + (self.floor - self.peak) * progress
 
 
 @dataclass

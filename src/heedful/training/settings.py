@@ -74,14 +74,14 @@ class TrainingConfig(Config):
             raise ValueError("set at least one of max_updates, max_epochs, max_minutes and patience")
         return self
 
-    def n_tokens(self, an_epoch: int, an_update: int) -> int | None:
+    def n_tokens(self, epoch_tokens: int, update_tokens: int) -> int | None:
         """Return the most tokens that training reads, or None if neither updates nor epochs are limited.
 
         Args:
-            an_epoch: number of tokens of all samples.
-            an_update: number of tokens of the largest update.
+            epoch_tokens: number of tokens of all samples.
+            update_tokens: number of tokens of the largest update.
         """
-        limits = ((self.max_epochs, an_epoch), (self.max_updates, an_update))
+        limits = ((self.max_epochs, epoch_tokens), (self.max_updates, update_tokens))
         return min((n * tokens for n, tokens in limits if n is not None), default=None)
 
     @property

@@ -61,11 +61,11 @@ def stop_signals() -> Iterator[StopRequest]:
     caught = list(CAUGHT)
     if HANGUP is not None and signal.getsignal(HANGUP) != signal.SIG_IGN:
         caught.append(HANGUP)
-    before = {number: signal.signal(number, request.handle) for number in caught}
+    old_handlers = {number: signal.signal(number, request.handle) for number in caught}
     try:
         yield request
     finally:
-        for number, handler in before.items():
+        for number, handler in old_handlers.items():
             signal.signal(number, handler)
 
 
@@ -88,17 +88,17 @@ POINTS = (
 ``while-replacing`` is only reached if a checkpoint of the same update already exists.
 """
 
-_left: int | None = None
+_remaining: int | None = None
 
 
 def fault_point(point: str) -> None:
     """Mark that the process has reached ``point``; kill it if a fault is set for this point."""
-    global _left
+    global _remaining
     fault, count = _fault()
     if point != fault:
         return
-    _left = (count if _left is None else _left) - 1
-    if _left == 0:
+    _remaining = (count if _remaining is None else _remaining) - 1
+    if _remaining == 0:
         os.kill(os.getpid(), signal.SIGKILL)
 
 

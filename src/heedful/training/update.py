@@ -26,7 +26,7 @@ from heedful.files import write_text
 from heedful.nn.layout import Tokens
 from heedful.training import distribution
 from heedful.training.model_with_loss import ModelWithLoss
-from heedful.training.optimizers import clip, gradient_norm, set_rate
+from heedful.training.optimizers import clip, gradient_norm, set_lr
 from heedful.training.settings import TrainingConfig
 from heedful.typing import JsonMapping
 
@@ -59,8 +59,8 @@ class PlannedData:
         uninterrupted iteration.
         """
         start = Cursor() if cursor is None else Cursor.from_dict(cursor)
-        for samples, after in updates(self.lengths, start, self.tokens_per_update, self.seed):
-            yield samples.tolist(), after.to_dict()
+        for samples, next_cursor in updates(self.lengths, start, self.tokens_per_update, self.seed):
+            yield samples.tolist(), next_cursor.to_dict()
 
     def split(self, samples: Sequence[int], n_parts: int) -> Sequence[Sequence[int]]:
         """Split the samples of an update into micro-batches; some are empty if there are too few samples."""
@@ -113,7 +113,7 @@ def update_weights(
     *,
     epoch: int,
     update: int,
-    rate: float,
+    lr: float,
     run: Path,
     frozen: Mapping[nn.Parameter, int] | None = None,
 ) -> UpdateStats:
@@ -127,7 +127,7 @@ def update_weights(
         samples: the samples of the update, over all ranks.
         epoch: number of completed passes over the data.
         update: number of the update, from 1.
-        rate: the learning rate.
+        lr: the learning rate.
         run: the run folder.
         frozen: for each frozen parameter, the number of first updates in which it does not change.
 
@@ -149,7 +149,7 @@ def update_weights(
     if is_finite := math.isfinite(stats.loss) and math.isfinite(stats.norm):
         if settings.clip_norm is not None:
             clip(parameters, settings.clip_norm, norm)
-        set_rate(optimizer, rate)
+        set_lr(optimizer, lr)
         optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     if not is_finite:
@@ -163,8 +163,8 @@ def _micro_batches(
     """Return this rank's non-empty micro-batches, or a placeholder if there are none."""
     world, rank = distribution.world(), distribution.rank()
     parts = list(enumerate(data.split(samples, world * accumulate)))[rank::world]
-    found = [MicroBatch(n, data.collate(part, epoch)) for n, part in parts if len(part)]
-    return found or [MicroBatch(parts[0][0], data.collate(samples[:1], epoch), share=0)]
+    micro_batches = [MicroBatch(n, data.collate(part, epoch)) for n, part in parts if len(part)]
+    return micro_batches or [MicroBatch(parts[0][0], data.collate(samples[:1], epoch), share=0)]
 
 
 def _counts(module: ModelWithLoss, micro_batches: Sequence[MicroBatch]) -> dict[str, int]:

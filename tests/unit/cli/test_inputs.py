@@ -14,7 +14,11 @@ from hypothesis import strategies as st
 from heedful.cli.inputs import BLOCK, InputFormat, Piped, Source
 from heedful.errors import DataError
 
-PAIR, EITHER, WORDS = InputFormat(("a", "b")), InputFormat(("a",), ("b",)), InputFormat(("a",), listed=True)
+PAIR, EITHER, WORDS = (
+    InputFormat(("a", "b")),
+    InputFormat(("a",), ("b",)),
+    InputFormat(("a",), accepts_list=True),
+)
 GOOD = b'{"a": "x", "b": "y"}'
 
 
@@ -202,7 +206,7 @@ def test_what_came_before_a_damage_is_given_first():
 def test_all_of_it_has_no_last_end_of_line():
     for raw, text in (([], ""), ([b"a"], "a"), ([b"\xef\xbb\xbfa\r\n", b"\n", b" b\r\n"], "a\n\n b")):
         assert Source("here", raw).text() == text
-        assert list(Source("here", raw).joined().lines()) == [text]
+        assert list(Source("here", raw).as_one_line().lines()) == [text]
 
 
 def test_an_empty_file_has_no_lines(tmp_path):

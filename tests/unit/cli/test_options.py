@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from heedful.cli.options import Beam, Decoding, Device, Json, changed_decoding, grouped
+from heedful.cli.options import Beam, Decoding, Device, Json, changed_decoding, expand_option_groups
 from heedful.decoding.config import BeamConfig, GreedyConfig
 from heedful.errors import RequestError
 
@@ -33,8 +33,8 @@ def invoke(*arguments):
     def other(first: Annotated[str, typer.Argument()], inputs: Inputs, as_json: Json = False) -> None:
         found.append((first, inputs, as_json))
 
-    app.command("other")(grouped(other))
-    app.command("verb")(grouped(verb))
+    app.command("other")(expand_option_groups(other))
+    app.command("verb")(expand_option_groups(verb))
     return CliRunner().invoke(app, list(arguments)), found
 
 

@@ -109,5 +109,5 @@ def _never(ids, state, parents):
 def test_the_state_of_the_models_serves(toy, with_real_state):
     model, keys, most = toy(7, 6), [3, 8, 1, 5], [9, 4, 19, 6]
     given = with_real_state(model, keys, most)
-    assert isinstance(given.first.state, DecodingState)
+    assert isinstance(given.prefix_output.state, DecodingState)
     assert greedy(given) == greedy(model.request(keys, most))

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from heedful.engine import choosing, native, running
-from heedful.engine.choosing import Autocast, Inference, checked
+from heedful.engine.choosing import Autocast, Inference, check_precision
 from heedful.engine.compiled import CompiledModel
 from heedful.errors import RequestError
 from heedful.models.registry import build_model
@@ -29,7 +29,12 @@ def model_of(**changes):
 
 
 def test_a_precision_is_one_of_four():
-    assert [checked(name) for name in ("auto", "fp32", "bf16", "int8")] == ["auto", "fp32", "bf16", "int8"]
+    assert [check_precision(name) for name in ("auto", "fp32", "bf16", "int8")] == [
+        "auto",
+        "fp32",
+        "bf16",
+        "int8",
+    ]
     with pytest.raises(RequestError, match=r"unknown precision 'bf61' \(did you mean 'bf16'\?\).*auto, fp32"):
         Inference(model_of(), "bf61")
 
@@ -40,7 +45,7 @@ def test_a_precision_is_one_of_four():
 )
 def test_a_model_that_the_engine_knows_runs_there(asked, got):
     inference = Inference(model_of(), asked)
-    assert inference.chosen == f"{got} on the native engine"
+    assert inference.description == f"{got} on the native engine"
     ready = inference.ready()
     assert isinstance(ready, CompiledModel)
     assert ready.engine.precision == got
@@ -81,7 +86,7 @@ def test_another_model_goes_the_plain_way_and_says_why():
     model = model_of(layer={"mixer": {"score": "additive"}})
     inference = Inference(model)
     assert inference.ready() is model
-    assert inference.chosen.startswith("fp32 on the plain path (")
+    assert inference.description.startswith("fp32 on the plain path (")
     with pytest.raises(
         RequestError, match=r"int8 needs the native engine, which cannot be used here .*fp32 or bf16"
     ):
@@ -93,7 +98,7 @@ def test_without_a_library_all_models_go_the_plain_way(monkeypatch):
     monkeypatch.setattr(running.native, "unavailable", lambda: "there is no C compiler")
     inference = Inference(model := model_of())
     assert inference.ready() is model
-    assert inference.chosen == "fp32 on the plain path (no native library: there is no C compiler)"
+    assert inference.description == "fp32 on the plain path (no native library: there is no C compiler)"
     with pytest.raises(RequestError, match="there is no C compiler"):
         Inference(model, "int8")
 
@@ -113,7 +118,7 @@ def test_autocast_computes_products_in_bf16(monkeypatch):
     )
     model = model_of()
     inference = Inference(model, "bf16")
-    assert inference.chosen == "bf16 on the plain path (not here)"
+    assert inference.description == "bf16 on the plain path (not here)"
     seen = []
     model.heads["token"].register_forward_hook(lambda _, args, out: seen.append(out.dtype))
     inference.ready().heads["token"](torch.randn(3, 14))
@@ -166,7 +171,7 @@ def test_a_part_without_weights_that_was_replaced_is_read_again():
     assert inference.ready().engine is not before.engine
     part.activation = nn.Tanh()
     assert inference.ready() is model
-    assert "unsupported activation: Tanh" in inference.chosen
+    assert "unsupported activation: Tanh" in inference.description
 
 
 @needs_library
@@ -184,7 +189,7 @@ def test_an_engine_is_made_when_nobody_is_attached_any_more():
     model = model_of()
     with capture(model, {model.alignment_taps[0]: None}):
         inference = Inference(model)
-        assert "a tap is attached" in inference.chosen
+        assert "a tap is attached" in inference.description
         assert inference.ready() is model
         with pytest.raises(RequestError, match=r"int8 needs the native engine.*a tap is attached"):
             Inference(model, "int8")
@@ -209,7 +214,7 @@ def test_a_hook_is_called_for_as_long_as_it_is_there(kind):
     handle = getattr(model.decoder.blocks[0], kind)(lambda *_: None)
     assert inference.ready() is model
     hooked = Inference(model)
-    assert "a module has a hook" in hooked.chosen
+    assert "a module has a hook" in hooked.description
     with pytest.raises(RequestError, match=r"int8 needs the native engine.*hook"):
         Inference(model, "int8")
     handle.remove()

@@ -99,7 +99,7 @@ PROGRAMS = {
     "a position behind the table": (row("positions", 2**20), "position"),
     "a position behind the cache": (row("positions", CAPACITY), "position"),
     "a negative position": (row("positions", -1), "position"),
-    "written behind the cache": (row("places", LINES), "line"),
+    "written behind the cache": (row("cache_lines", LINES), "line"),
     "no such sequence": (row("sequences", LARGE), "line"),
     "an ancestor behind the cache": (
         lambda b: (b.rows.ancestors, (int(b.rows.sequences[2]), 0), LINES),
@@ -107,8 +107,8 @@ PROGRAMS = {
     ),
     "a source behind the cache": (row("sources", SOURCE_LINES), "line"),
     "a source before the cache": (row("sources", -1), "line"),
-    "more seen than there are": (row("seen", CAPACITY + 1), "sees more"),
-    "a negative number seen": (row("seen", -1), "sees more"),
+    "more seen than there are": (row("n_visible", CAPACITY + 1), "sees more"),
+    "a negative number seen": (row("n_visible", -1), "sees more"),
     "a source that is too long": (row("source_lengths", SOURCE_CAPACITY + 1), "sees more"),
 }
 
@@ -163,7 +163,7 @@ def test_what_int8_needs_is_required(library, name):
 
 def test_a_call_without_rows_reads_nothing(base):
     before = base.call.n_rows
-    for name in ("ids", "seen", "sources"):
+    for name in ("ids", "n_visible", "sources"):
         put((base.call, name, None))
     base.call.n_rows = 0
     try:
@@ -190,7 +190,9 @@ WRONG_ROWS = {
 
 
 @pytest.mark.parametrize("wrong", WRONG_ROWS.values(), ids=WRONG_ROWS)
-@pytest.mark.parametrize("name", ["ids", "places", "sequences", "seen", "sources", "source_lengths"])
+@pytest.mark.parametrize(
+    "name", ["ids", "cache_lines", "sequences", "n_visible", "sources", "source_lengths"]
+)
 def test_rows_must_be_arrays_of_one_length(base, name, wrong):
     rows = Rows(**{**vars(base.rows), name: wrong(getattr(base.rows, name))})
     with pytest.raises(ValueError, match=f"{name} must be contiguous int"):

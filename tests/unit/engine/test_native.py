@@ -106,7 +106,7 @@ def test_a_library_that_does_not_load_is_compiled_again(cache, monkeypatch):
     build(FAST)
     (kept,) = cache.iterdir()
     wanted = kept.read_bytes()
-    foreign = native._named(kept.name[: -len("-.so") - 32], SOURCE)
+    foreign = native._cached_name(kept.name[: -len("-.so") - 32], SOURCE)
     kept.unlink()
     (cache / foreign).write_bytes(SOURCE.read_bytes())
     build(FAST)

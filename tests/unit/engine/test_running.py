@@ -18,7 +18,7 @@ def test_some_of_the_rows():
     rows = Rows(numbers.astype(np.int64), *(numbers + i for i in range(1, 5)), np.zeros((11, 3), np.int32))
     part = rows.part(slice(3, 7))
     assert part.positions.tolist() == [4, 5, 6, 7]
-    assert part.seen.tolist() == [7, 8, 9, 10]
+    assert part.n_visible.tolist() == [7, 8, 9, 10]
     assert part.ancestors is rows.ancestors
     assert part.sources is None
 
@@ -41,6 +41,6 @@ def test_the_memory_of_a_batch_goes_with_its_hypotheses():
     writer = CompiledModel(compile_model(build_model(config, 31, 31).eval(), "fp32"))
     state = writer.start(Tokens.of([[3, 4, 5], [6]]))
     _, state = writer.step(torch.tensor([1, 1]), state)
-    rooms = [ref(state.own), ref(state.source)]
+    rooms = [ref(state.own_caches), ref(state.source_caches)]
     del state
     assert [room() for room in rooms] == [None, None]

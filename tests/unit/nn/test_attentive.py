@@ -4,7 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.nn.attention.recurrent import Annotations, Attended, Encoded, FixedContext, RecurrentAttention
+from heedful.nn.attention.recurrent import (
+    Annotations,
+    AttentionResult,
+    Encoded,
+    FixedContext,
+    RecurrentAttention,
+)
 from heedful.nn.attention.recurrent_heads import MultiHeadAdditiveAttention
 from heedful.nn.attention.scores import AdditiveScore, BilinearScore, CosineScore, DotScore, ScaledDotScore
 from heedful.nn.attentive import AttendThenUpdate, AttentiveDecoder, FixedContextDecoder, UpdateThenAttend
@@ -61,7 +67,7 @@ class Covered(RecurrentAttention):
             width = len(query) // len(memory.keys)
             scores = scores.masked_fill(memory.masked[:, 0].repeat_interleave(width, 0), -1e9)
         weights = scores.softmax(-1)
-        return Attended(self.weighted_sum(weights, memory), weights, history + 3 * weights)
+        return AttentionResult(self.weighted_sum(weights, memory), weights, history + 3 * weights)
 
 
 def covered() -> AttentiveDecoder:
@@ -101,7 +107,7 @@ def run(decoder, x, source):
 
 
 def gru(cell, x, c, matrix, s):
-    """Bahdanau et al. 2014, A.1.1 and A.2.2, with Cho's sense of z."""
+    """Bahdanau et al. 2015, A.1.1 and A.2.2, with Cho's sense of z."""
     w = cell.input.weight.split(D_H)
     b = cell.input.bias.split(D_H)
     u_r, u_z = cell.recurrent.weight.split(D_H)

@@ -34,7 +34,7 @@ def test_indices_equal_plain_loops(case):
     assert layout.slots.tolist() == [b * max(lengths) + i for b, i in zip(sequence, within)]
     assert layout.offsets.tolist() == [sum(lengths[:b]) for b in range(len(lengths) + 1)]
     assert layout.real.tolist() == [[i < n for i in range(max(lengths))] for n in lengths]
-    assert layout.through.lengths == tuple(n + s for n, s in zip(lengths, starts))
+    assert layout.with_past.lengths == tuple(n + s for n, s in zip(lengths, starts))
 
 
 @given(lengths_of)
@@ -109,7 +109,7 @@ def test_a_layout_and_all_that_it_keeps_go_without_the_garbage_collector(starts)
     try:
         layout = Layout.of([3, 0, 5, 2], starts)
         other = Layout.of([1, 2, 3, 4])
-        seen = [Visibility.of(layout, keys, causal=True) for keys in (layout, layout.through, other)]
+        seen = [Visibility.of(layout, keys, causal=True) for keys in (layout, layout.with_past, other)]
         masks = [weakref.ref(view.mask) for view in seen]
         assert Visibility.of(layout.merge(2), layout.merge(2)).mask.any()
         assert layout.positions.numel() == 10

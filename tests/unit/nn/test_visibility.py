@@ -27,7 +27,7 @@ def cases(draw):
 
 def view_of(case):
     queries = Layout.of(case["lengths"], case["starts"])
-    keys = queries.through if case["own"] else Layout.of(case["keys"])
+    keys = queries.with_past if case["own"] else Layout.of(case["keys"])
     names = ("causal", "window", "block", "earlier_blocks", "key_stride")
     return Visibility.of(queries, keys, **{name: case[name] for name in names})
 
@@ -92,7 +92,7 @@ def test_both_readings_of_local_attention_at_the_edges_of_blocks():
     assert [row.nonzero().flatten().tolist() for row in before.mask[0]] == wanted
     # A query that continues a sequence: position 6 begins a block.
     later = Layout.of([1], [6])
-    seen = Visibility.of(later, later.through, causal=True, block=3, earlier_blocks=1)
+    seen = Visibility.of(later, later.with_past, causal=True, block=3, earlier_blocks=1)
     assert seen.mask[0, 0].nonzero().flatten().tolist() == [3, 4, 5, 6]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import heedful
 from heedful.errors import RequestError
-from heedful.memory import room_for
+from heedful.memory import memory_errors_as
 from heedful.model_summary.summary import describe
 from heedful.runs.run import Run
 
@@ -28,12 +28,12 @@ def test_a_model_that_does_not_fit_is_told():
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("Storage size calculation overflowed")])
 def test_what_says_that_memory_is_short(error):
-    with pytest.raises(RequestError, match=r"^too large$"), room_for("too large"):
+    with pytest.raises(RequestError, match=r"^too large$"), memory_errors_as("too large"):
         raise error
 
 
 def test_other_errors_stay_what_they_are():
-    with pytest.raises(RuntimeError, match="shapes"), room_for("too large"):
+    with pytest.raises(RuntimeError, match="shapes"), memory_errors_as("too large"):
         raise RuntimeError("shapes do not agree")
 
 

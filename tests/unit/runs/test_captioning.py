@@ -239,7 +239,7 @@ def test_the_captions_are_right_and_decoding_goes_the_plain_way(run):
     records = list(found.rows())
     assert [r["image"] for r in records] == [f"images/test{i}.png" for i in range(N["test"])]
     assert all(set(r) >= {"version", "reference", "text", "scores"} for r in records)
-    assert run.inference().chosen.startswith("fp32 on the plain path")
+    assert run.inference().description.startswith("fp32 on the plain path")
 
 
 @pytest.mark.parametrize("kind", ["tsv", "jsonl"])

@@ -8,7 +8,7 @@ from heedful.artifacts.run_folder import FORMAT
 from heedful.data.corpora.phrasebook import phrasebook
 from heedful.errors import RequestError
 from heedful.recipes.yaml import dump_yaml
-from heedful.runs.demo import NAMES, Comparison, beginning, drawn_pair, judged_pairs, language_of, recipe_of
+from heedful.runs.demo import NAMES, Comparison, drawn_pair, judged_pairs, language_of, recipe_of, state_of
 from heedful.tasks.prediction import Prediction
 
 
@@ -41,17 +41,17 @@ def save(folder, recipe, stopped=None):
 def test_a_folder_tells_how_far_the_training_is(tmp_path, stopped, expected):
     recipe = recipe_of("ta", False)
     save(tmp_path, recipe, stopped)
-    assert beginning(tmp_path, recipe) == expected
+    assert state_of(tmp_path, recipe) == expected
 
 
 def test_a_folder_that_is_not_there_is_new(tmp_path):
-    assert beginning(tmp_path / "none", recipe_of("ta", False)) == "new"
+    assert state_of(tmp_path / "none", recipe_of("ta", False)) == "new"
 
 
 def test_a_folder_with_another_run_is_refused(tmp_path):
     save(tmp_path, recipe_of("de", False), "updates")
     with pytest.raises(RequestError, match="--out"):
-        beginning(tmp_path, recipe_of("ta", False))
+        state_of(tmp_path, recipe_of("ta", False))
 
 
 @pytest.mark.parametrize("language", NAMES)

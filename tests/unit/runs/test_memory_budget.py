@@ -7,7 +7,7 @@ from heedful.config import merged
 from heedful.errors import RequestError
 from heedful.runs import memory_budget
 from heedful.runs.building import on_device
-from heedful.runs.memory_budget import fewest_sizes, least_memory, require_room
+from heedful.runs.memory_budget import fewest_sizes, least_memory, require_memory
 from heedful.tasks.registry import task_for
 from heedful.tasks.translation import TranslationRecipe
 from heedful.training.optimizers import build_optimizer, state_tensors
@@ -76,22 +76,22 @@ def test_a_model_is_refused_where_the_machine_has_one_byte_too_few(monkeypatch):
     needed = least_memory(settings, on_device("meta", task_for(settings).build_model, sizes))
     for there in (needed, None):
         monkeypatch.setattr(memory_budget, "machine_memory", lambda there=there: there)
-        require_room(settings, sizes, CPU)
+        require_memory(settings, sizes, CPU)
     monkeypatch.setattr(memory_budget, "machine_memory", lambda: needed - 1)
     with pytest.raises(
         RequestError, match=r"at least 0\.0 GiB, and this machine has 0\.0 GiB; lower its sizes"
     ):
-        require_room(settings, sizes, CPU)
+        require_memory(settings, sizes, CPU)
 
 
 def test_a_vocabulary_that_the_text_may_not_fill_is_no_reason_to_refuse_before_work():
     settings = recipe(tokenizer={"subwords": {"kind": "word", "vocab_size": 10**12}})
-    require_room(settings, fewest_sizes(settings), CPU)
+    require_memory(settings, fewest_sizes(settings), CPU)
     with pytest.raises(RequestError, match="does not fit in memory"):
-        require_room(settings, (10**12, 10**12), CPU)
+        require_memory(settings, (10**12, 10**12), CPU)
 
 
 def test_sizes_that_cannot_even_be_counted_are_too_large():
     settings = recipe(model={"d_model": 10**12})
     with pytest.raises(RequestError, match=r"^model: does not fit in memory"):
-        require_room(settings, fewest_sizes(settings), CPU)
+        require_memory(settings, fewest_sizes(settings), CPU)

@@ -24,7 +24,7 @@ from heedful.training.optimizers import (
     MuonConfig,
     SGDConfig,
     build_optimizer,
-    set_rate,
+    set_lr,
 )
 
 TEXT = "the cat sat on the mat while the dog lay on the log\n" * 9
@@ -154,7 +154,7 @@ def test_lower_blocks_learn_more_slowly(pretrained, config):
     recipe = tuning(pretrained, "start.layer_share=0.5")
     model = model_of(recipe)
     optimizer = build_optimizer(config, model, rate_shares(recipe, model))
-    set_rate(optimizer, 0.8)
+    set_lr(optimizer, 0.8)
     rates = {p: group["lr"] for group in optimizer.param_groups for p in group["params"]}
     assert len(rates) == len(list(model.parameters()))
     expected = {"heads": 0.8, "stack.blocks.1": 0.4, "stack.blocks.0": 0.2, "embedding": 0.1}

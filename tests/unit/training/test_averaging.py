@@ -4,7 +4,7 @@ from toy_training import Toy, ToyModel, same
 
 from heedful.artifacts.weights import load_weights, save_tensors, save_weights
 from heedful.errors import DamagedError, RequestError
-from heedful.training.checkpoints import average, chosen, final_weights, path_of
+from heedful.training.checkpoints import average, final_weights, path_of, select_checkpoints
 from heedful.training.settings import TrainingConfig
 
 
@@ -78,15 +78,15 @@ def run(tmp_path_factory):
 def test_the_checkpoints_that_are_chosen(run, options, updates):
     settings = TrainingConfig(max_updates=6, **options)
     paths = [path_of(run, update) for update in updates]
-    assert chosen(run, settings) == paths
+    assert select_checkpoints(run, settings) == paths
     assert same(final_weights(run, settings)[0], average([p / "model.safetensors" for p in paths])[0])
 
 
 def test_without_validation_the_last_is_chosen(tmp_path):
     Toy(tmp_path, {"max_updates": 3}, validate=None).train()
-    assert chosen(tmp_path, TrainingConfig(max_updates=3)) == [path_of(tmp_path, 3)]
+    assert select_checkpoints(tmp_path, TrainingConfig(max_updates=3)) == [path_of(tmp_path, 3)]
     (path_of(tmp_path, 2) / "model.safetensors").unlink()
     with pytest.raises(DamagedError, match=r"step-00000002/model.safetensors: file is missing"):
-        chosen(tmp_path, TrainingConfig(max_updates=3, average=2))
+        select_checkpoints(tmp_path, TrainingConfig(max_updates=3, average=2))
     with pytest.raises(RequestError, match="no checkpoint to load weights from"):
-        chosen(tmp_path / "none", TrainingConfig(max_updates=3))
+        select_checkpoints(tmp_path / "none", TrainingConfig(max_updates=3))

@@ -11,8 +11,8 @@ from toy_training import ToyModel, in_process, same
 
 from heedful.errors import DamagedError, DataError, RequestError, WorkError
 from heedful.training import checkpoints
-from heedful.training.checkpoints import Scored, TrainingState
-from heedful.training.optimizers import AdamConfig, SGDConfig, build_optimizer, set_rate, state_tensors
+from heedful.training.checkpoints import ScoredCheckpoint, TrainingState
+from heedful.training.optimizers import AdamConfig, SGDConfig, build_optimizer, set_lr, state_tensors
 
 FILES = ["manifest.json", "model.safetensors", "optimizer.safetensors", "state.json"]
 
@@ -20,7 +20,7 @@ FILES = ["manifest.json", "model.safetensors", "optimizer.safetensors", "state.j
 def _trained(seed=1, steps=2, tied=True):
     model = ToyModel(tied=tied, seed=seed)
     optimizer = build_optimizer(AdamConfig(), model)
-    set_rate(optimizer, 0.1)
+    set_lr(optimizer, 0.1)
     for _ in range(steps):
         for p in model.parameters():
             p.grad = torch.randn_like(p)
@@ -42,7 +42,7 @@ def test_round_trip(tmp_path):
         update=5,
         cursor={"epoch": 2, "segments": [{"samples": 7}]},
         validated=4,
-        best=[Scored(4, 0.1 + 0.2), Scored(2, 1e-300)],
+        best=[ScoredCheckpoint(4, 0.1 + 0.2), ScoredCheckpoint(2, 1e-300)],
         bad_validations=3,
         schedule={"scale": 0.25, "best": None, "bad": 1},
         seconds=1.25,
@@ -98,7 +98,7 @@ def test_any_damage_is_reported_with_the_newest_intact_checkpoint(tmp_path, name
         checkpoints.load(bad)
     assert str(bad / name) in str(caught.value)
     assert str(caught.value).endswith(f"the newest intact checkpoint is {good}")
-    found, damaged = checkpoints.latest_good(tmp_path)
+    found, damaged = checkpoints.latest_intact(tmp_path)
     assert found.path == good
     assert [str(bad / name) in str(error) for error in damaged] == [True]
 
@@ -126,7 +126,7 @@ def test_a_damaged_manifest_is_found_too(tmp_path, harm):
     harm(bad / "manifest.json")
     with pytest.raises(DamagedError, match=r"manifest\.json.*no other checkpoint is intact"):
         checkpoints.load(bad)
-    found, damaged = checkpoints.latest_good(tmp_path)
+    found, damaged = checkpoints.latest_intact(tmp_path)
     assert found is None
     assert len(damaged) == 1
 
@@ -166,14 +166,14 @@ def test_a_later_format_and_a_missing_checkpoint(tmp_path):
         checkpoints.load(path)
     with pytest.raises(DataError, match="no such checkpoint"):
         checkpoints.load(tmp_path / "checkpoints" / "step-00000001")
-    assert checkpoints.latest_good(tmp_path / "elsewhere") == (None, [])
+    assert checkpoints.latest_intact(tmp_path / "elsewhere") == (None, [])
 
 
 def test_a_name_that_is_no_number_is_refused(tmp_path):
     path, _, _ = _save(tmp_path)
     path.rename(path.with_name("step-old"))
     with pytest.raises(DataError, match="step-old: expected a folder named step-<update>"):
-        checkpoints.latest_good(tmp_path)
+        checkpoints.latest_intact(tmp_path)
 
 
 def test_checkpoints_are_ordered_by_number(tmp_path):
@@ -196,7 +196,7 @@ def test_killed_while_replacing_leaves_the_old_or_the_new_one(tmp_path, point):
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
     checkpoints.clean(tmp_path)
-    found, damaged = checkpoints.latest_good(tmp_path)
+    found, damaged = checkpoints.latest_intact(tmp_path)
     assert (found.state.update, damaged) == (5, [])
     assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["step-00000005"]
 
@@ -204,7 +204,7 @@ def test_killed_while_replacing_leaves_the_old_or_the_new_one(tmp_path, point):
 def test_prune_keeps_the_newest_and_the_best_and_drops_a_given_up_future(tmp_path):
     for update in (1, 2, 3, 4, 5, 8, 9):
         _save(tmp_path, update)
-    checkpoints.prune(tmp_path, now=5, last=2, best=[2, 9])
+    checkpoints.prune(tmp_path, current=5, n_last=2, best=[2, 9])
     assert [int(p.name[5:]) for p in checkpoints.paths(tmp_path)] == [2, 4, 5]
     assert len(list((tmp_path / "checkpoints").iterdir())) == 3
 
@@ -212,10 +212,10 @@ def test_prune_keeps_the_newest_and_the_best_and_drops_a_given_up_future(tmp_pat
 def test_prune_removes_past_checkpoints_out_of_turn(tmp_path):
     for update in (3, 5, 6):
         _save(tmp_path, update)
-    checkpoints.prune(tmp_path, now=5, last=2, best=[], is_regular=lambda update: update % 3 == 0)
+    checkpoints.prune(tmp_path, current=5, n_last=2, best=[], is_regular=lambda update: update % 3 == 0)
     assert [int(p.name[5:]) for p in checkpoints.paths(tmp_path)] == [3, 5]
     _save(tmp_path, 6)
-    checkpoints.prune(tmp_path, now=6, last=2, best=[], is_regular=lambda update: update % 3 == 0)
+    checkpoints.prune(tmp_path, current=6, n_last=2, best=[], is_regular=lambda update: update % 3 == 0)
     assert [int(p.name[5:]) for p in checkpoints.paths(tmp_path)] == [3, 6]
 
 

@@ -54,7 +54,7 @@ def _train(run, settings, dropout, data=None, stop=None, resume=False):
     result = toy.train(resume)
     rank = distribution.rank()
     save_weights(run / f"weights-{rank}", toy.step.model)
-    record = {**result.state.to_json(), "stopped": result.stopped, "schedule": toy.schedule.state_dict()}
+    record = {**result.state.to_json(), "stopped": result.stop_reason, "schedule": toy.schedule.state_dict()}
     (run / f"state-{rank}.json").write_text(json.dumps({**record, "seconds": 0}))
 
 

@@ -92,7 +92,7 @@ def test_the_compiler_is_what_the_environment_names_or_a_usual_one(monkeypatch, 
     ],
 )
 def test_a_training_reads_at_most_so_many_tokens(limits, tokens):
-    assert TrainingConfig(**limits).n_tokens(an_epoch=100, an_update=10) == tokens
+    assert TrainingConfig(**limits).n_tokens(epoch_tokens=100, update_tokens=10) == tokens
 
 
 @pytest.mark.parametrize("norm, compiled", [("layer", True), ("batch", False)])

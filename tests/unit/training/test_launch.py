@@ -17,7 +17,7 @@ def threads():
 
 def test_one_process_alone_is_left_as_it_is(tmp_path, threads):
     threads(2)
-    with distribution.launched(1, tmp_path):
+    with distribution.start_processes(1, tmp_path):
         assert torch.get_num_threads() == 2
     assert list(tmp_path.iterdir()) == []
 
@@ -36,7 +36,7 @@ def test_a_process_that_cannot_start_is_named_with_its_error(tmp_path, threads):
     threads(2)
     with (
         pytest.raises(Exception, match=r"process 2 of 2 ended \(exit status 2\): .*no such run") as caught,
-        distribution.launched(2, tmp_path / "nowhere"),
+        distribution.start_processes(2, tmp_path / "nowhere"),
     ):
         pass
     assert type(caught.value).__name__ == "WorkError"
@@ -51,7 +51,7 @@ def test_a_process_imports_what_this_one_imports(tmp_path, threads, monkeypatch)
     monkeypatch.chdir(tmp_path)
     with (
         pytest.raises(WorkError, match="no such run"),
-        distribution.launched(2, tmp_path / "nowhere"),
+        distribution.start_processes(2, tmp_path / "nowhere"),
     ):
         pass
 
@@ -71,7 +71,7 @@ def test_threads_per_process_are_set_or_shared(tmp_path, threads, monkeypatch, o
 
     monkeypatch.setattr(distribution, "_start", start)
     monkeypatch.setattr(distribution, "_wait_until_ready", stop)
-    with pytest.raises(WorkError), distribution.launched(2, tmp_path, of_each):
+    with pytest.raises(WorkError), distribution.start_processes(2, tmp_path, of_each):
         pass
     assert begun == [(1, 2, got)]
     assert torch.get_num_threads() == 4

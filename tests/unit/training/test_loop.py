@@ -12,7 +12,7 @@ from toy_training import LENGTHS, Toy, in_process, make_batch, run_toy, same, to
 from heedful.errors import DamagedError, RequestError, WorkError
 from heedful.training import checkpoints
 from heedful.training.callbacks import JsonLines, Saved, Started, Stopped, Updated, Validated
-from heedful.training.checkpoints import chosen, final_weights
+from heedful.training.checkpoints import final_weights, select_checkpoints
 from heedful.training.settings import TrainingConfig
 from heedful.training.signals import POINTS
 from heedful.training.update import PlannedData
@@ -66,7 +66,7 @@ def _untimed(state):
 def test_the_toy_is_worth_testing_with(whole):
     """Several epochs, reductions of the rate, and a best checkpoint that is not the last."""
     toy, result = whole
-    assert result.stopped == "updates"
+    assert result.stop_reason == "updates"
     assert result.state.epoch >= 2
     assert toy.schedule.scale < 1
     assert 0 < result.state.best[0].update < result.state.update
@@ -88,7 +88,7 @@ def test_resumed_at_any_update_is_bit_equal(tmp_path, whole, stop):
 
     metrics = JsonLines(tmp_path / "metrics.jsonl")
     first = Toy(tmp_path, callbacks=[metrics, interrupt])
-    assert first.train().stopped == "signal"
+    assert first.train().stop_reason == "signal"
     second = Toy(tmp_path, callbacks=[metrics])
     result = second.train(resume=True)
     toy, wanted = whole
@@ -117,7 +117,7 @@ def test_resuming_a_finished_training_changes_nothing(tmp_path):
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "checkpoints").rglob("*")}
     second = Toy(tmp_path, {"max_updates": 4}, validate=_scripted([]))
     result = second.train(resume=True)
-    assert result.stopped == "updates"
+    assert result.stop_reason == "updates"
     assert result.state == state
     assert same(first.weights, second.weights)
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "checkpoints").rglob("*")} == before
@@ -140,7 +140,7 @@ def _kill_and_resume(run, whole, environment=None, after=None):
     process.join(60)
     killed = process.exitcode == -signal.SIGKILL
     # What the killed process left is whole, except for what has a temporary name.
-    assert checkpoints.latest_good(run)[1] == []
+    assert checkpoints.latest_intact(run)[1] == []
     resumed = Toy(run, settings, callbacks=[JsonLines(run / "metrics.jsonl")])
     state = resumed.train(resume=True).state
     assert same(resumed.weights, whole[0].weights)
@@ -219,11 +219,11 @@ def test_early_stopping_counts_validations_without_a_better_metric(tmp_path):
     metrics = [5.0, 4.0, 4.0, 3.0, math.nan, 3.0, 9.0, 1.0]
     toy = Toy(tmp_path, {"patience": 3, "validate_every": 2, "max_updates": 99}, validate=_scripted(metrics))
     result = toy.train()
-    assert result.stopped == "patience"
+    assert result.stop_reason == "patience"
     assert result.state.update == 14
     assert (result.state.best[0].update, result.state.best[0].metric) == (8, 3.0)
     assert _steps(tmp_path) == [8, 12, 14]
-    assert Toy(tmp_path, {"patience": 3}).train(resume=True).stopped == "patience"
+    assert Toy(tmp_path, {"patience": 3}).train(resume=True).stop_reason == "patience"
 
 
 def test_the_best_are_kept_and_never_the_worse(tmp_path):
@@ -265,7 +265,7 @@ def test_what_was_best_out_of_turn_is_forgotten_by_a_training_that_goes_on(tmp_p
     ended = Toy(parts, end, validate=_scripted([3.0, 1.0])).train().state
     assert [(scored.update, scored.is_regular) for scored in ended.best] == [(5, False), (3, True)]
     assert _steps(parts) == [3, 5]
-    assert chosen(parts, TrainingConfig(**end)) == [checkpoints.path_of(parts, 5)]
+    assert select_checkpoints(parts, TrainingConfig(**end)) == [checkpoints.path_of(parts, 5)]
     state = Toy(parts, longer, validate=_scripted([4.0, 5.0, 6.0])).train(resume=True).state
     assert _untimed(state) == _untimed(wanted)
     assert _steps(parts) == _steps(whole) == [3, 12]
@@ -278,7 +278,7 @@ def test_stops_after_epochs_having_seen_every_sample_so_often(tmp_path):
         LENGTHS, lambda samples, epoch: seen.extend(samples) or make_batch(samples, epoch), 31, 5
     )
     result = Toy(tmp_path, {"max_updates": None, "max_epochs": 3}, data=data).train()
-    assert result.stopped == "epochs"
+    assert result.stop_reason == "epochs"
     assert result.state.epoch == 3
     assert sorted(seen) == sorted(list(range(23)) * 3)
     assert result.state.samples == 69
@@ -297,7 +297,7 @@ def test_stops_after_minutes_over_all_parts(tmp_path, monkeypatch):
     assert state.seconds == 90.0
     result = Toy(tmp_path, settings, callbacks=[tick]).train(resume=True)
     # The clock is read before each tick: 90 s after update 4, 120 s after update 5.
-    assert (result.stopped, result.state.update) == ("minutes", 5)
+    assert (result.stop_reason, result.state.update) == ("minutes", 5)
 
 
 def test_stops_when_the_data_ends(tmp_path):
@@ -310,9 +310,9 @@ def test_stops_when_the_data_ends(tmp_path):
                 yield [number, number + 7], {"epoch": 0, "done": number + 1}
 
     result = Toy(tmp_path, data=Short()).train()
-    assert (result.stopped, result.state.update) == ("data", 4)
+    assert (result.stop_reason, result.state.update) == ("data", 4)
     assert _steps(tmp_path)[-1] == 4
-    assert Toy(tmp_path, data=Short()).train(resume=True).stopped == "data"
+    assert Toy(tmp_path, data=Short()).train(resume=True).stop_reason == "data"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -326,7 +326,7 @@ def test_a_signal_finishes_the_update_saves_and_gives_the_handlers_back(tmp_path
 
     toy = Toy(tmp_path, callbacks=[interrupt], validate=lambda model: validations.append(1) or {"loss": 1.0})
     result = toy.train()
-    assert (result.stopped, result.state.update) == ("signal", 3)
+    assert (result.stop_reason, result.state.update) == ("signal", 3)
     assert _steps(tmp_path)[-1] == 3
     assert validations == []  # it was due, and the resumed run makes up for it
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before

@@ -16,7 +16,7 @@ from heedful.training.optimizers import (
     hidden_matrices,
     load_state_tensors,
     orthogonalised,
-    set_rate,
+    set_lr,
     state_tensors,
 )
 
@@ -115,7 +115,7 @@ def test_gate_and_up_are_two_matrices():
 def test_everything_else_gets_its_share_of_the_rate():
     model = build_model(CONFIG, 31, 31)
     optimizer = build_optimizer(MuonConfig(adam_share=0.25), model)
-    set_rate(optimizer, 0.04)
+    set_lr(optimizer, 0.04)
     rates = {p: group["lr"] for group in optimizer.param_groups for p in group["params"]}
     assert set(rates) == set(model.parameters())
     hidden = {p for p, _ in hidden_matrices(model)}
@@ -127,7 +127,7 @@ def test_a_resumed_optimizer_goes_on_as_the_one_that_was_not_stopped():
         torch.manual_seed(5)
         model = build_model(CONFIG, 31, 31)
         optimizer = build_optimizer(MuonConfig(), model)
-        set_rate(optimizer, 0.02)
+        set_lr(optimizer, 0.02)
         return model, optimizer
 
     def go(model, optimizer, steps):
@@ -142,7 +142,7 @@ def test_a_resumed_optimizer_goes_on_as_the_one_that_was_not_stopped():
     resumed = made()
     resumed[0].load_state_dict(stopped[0].state_dict())
     load_state_tensors(resumed[1], resumed[0], kept)
-    set_rate(resumed[1], 0.02)
+    set_lr(resumed[1], 0.02)
     go(*resumed, range(2, 4))
     for a, b in zip(straight[0].parameters(), resumed[0].parameters(), strict=True):
         assert torch.equal(a, b)

@@ -14,7 +14,7 @@ from heedful.training.optimizers import (
     clip,
     gradient_norm,
     load_state_tensors,
-    set_rate,
+    set_lr,
     state_tensors,
 )
 
@@ -33,7 +33,7 @@ def _run(model, optimizer, rates, first=1):
     for step, rate in enumerate(rates, start=first):
         for p, g in zip(model.parameters(), _gradients(model, step), strict=True):
             p.grad = g.clone()
-        set_rate(optimizer, rate)
+        set_lr(optimizer, rate)
         optimizer.step()
     return [p.detach().clone() for p in model.parameters()]
 

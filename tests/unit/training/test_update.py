@@ -44,7 +44,7 @@ def test_an_update_is_the_rate_times_the_gradient_of_the_whole_loss(tmp_path):
     model = ToyModel()
     token, even, n = _plain(model, SAMPLES)
     (token + 0.5 * even).backward()
-    figures = updater(SAMPLES, epoch=0, update=1, rate=0.7, run=tmp_path)
+    figures = updater(SAMPLES, epoch=0, update=1, lr=0.7, run=tmp_path)
     norm = math.sqrt(sum(p.grad.square().sum().item() for p in model.parameters()))
     assert figures.loss == pytest.approx((token + 0.5 * even).item(), rel=1e-6)
     assert figures.terms == pytest.approx({"token": token.item(), "even": even.item(), "seen": 1.0})
@@ -62,8 +62,8 @@ def test_accumulated_equals_one_large_step(tmp_path_factory, samples, accumulate
     run = tmp_path_factory.mktemp("run")
     large, small = Updating(1), Updating(accumulate)
     for number in (1, 2):
-        a = large(samples, epoch=0, update=number, rate=0.5, run=run)
-        b = small(samples, epoch=0, update=number, rate=0.5, run=run)
+        a = large(samples, epoch=0, update=number, lr=0.5, run=run)
+        b = small(samples, epoch=0, update=number, lr=0.5, run=run)
         assert a.loss == pytest.approx(b.loss, rel=1e-5)
         assert a.tokens == b.tokens
     for p, q in zip(large.model.parameters(), small.model.parameters(), strict=True):
@@ -73,8 +73,8 @@ def test_accumulated_equals_one_large_step(tmp_path_factory, samples, accumulate
 def test_clipping_limits_the_step_and_reports_the_norm_before(tmp_path):
     free, clipped = Updating(), Updating(clip_norm=0.01)
     before = [p.detach().clone() for p in free.model.parameters()]
-    a = free(SAMPLES, epoch=0, update=1, rate=1.0, run=tmp_path)
-    b = clipped(SAMPLES, epoch=0, update=1, rate=1.0, run=tmp_path)
+    a = free(SAMPLES, epoch=0, update=1, lr=1.0, run=tmp_path)
+    b = clipped(SAMPLES, epoch=0, update=1, lr=1.0, run=tmp_path)
     assert a.norm == b.norm > 0.01
 
     def length(updater):
@@ -88,9 +88,7 @@ def test_clipping_limits_the_step_and_reports_the_norm_before(tmp_path):
 def test_dropout_depends_on_seed_update_and_part_and_on_nothing_before(tmp_path):
     def loss(update, scramble=0):
         torch.manual_seed(scramble)
-        return Updating(accumulate=2, dropout=0.5)(
-            SAMPLES, epoch=0, update=update, rate=0.1, run=tmp_path
-        ).loss
+        return Updating(accumulate=2, dropout=0.5)(SAMPLES, epoch=0, update=update, lr=0.1, run=tmp_path).loss
 
     assert loss(4, scramble=1) == loss(4, scramble=2)
     assert loss(4) != loss(5)
@@ -106,7 +104,7 @@ def test_seeds_differ():
 def test_the_epoch_reaches_the_batches(tmp_path):
     model = ToyModel()
     token, even, _ = _plain(model, SAMPLES, epoch=4)
-    figures = Updating()(SAMPLES, epoch=4, update=1, rate=0.1, run=tmp_path)
+    figures = Updating()(SAMPLES, epoch=4, update=1, lr=0.1, run=tmp_path)
     assert figures.loss == pytest.approx((token + 0.5 * even).item(), rel=1e-6)
 
 
@@ -123,7 +121,7 @@ def test_a_non_finite_update_is_not_made_and_its_batch_is_saved(tmp_path, place,
         bias.register_hook(lambda g: g * value)
     before = {name: t.clone() for name, t in model.state_dict().items()}
     with pytest.raises(WorkError, match=r"update 9: .*7 samples were saved to .*bad_batch\.json"):
-        updater(SAMPLES, epoch=0, update=9, rate=0.1, run=tmp_path)
+        updater(SAMPLES, epoch=0, update=9, lr=0.1, run=tmp_path)
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor.nan_to_num(7.0), before[name].nan_to_num(7.0))
     assert all(p.grad is None for p in model.parameters())

@@ -119,7 +119,7 @@ static void attend(const Call *call, const Instruction *op, float *scores, int64
         int64_t row = i / op->n_heads, head = i % op->n_heads, group = head / shared;
         float *out = call->buffers[op->out] + row * out_width + head * op->d_v;
         const float *query = call->buffers[op->in] + row * in_width + op->first_query + head * op->d_k;
-        int64_t n = op->reads_source ? call->source_lengths[row] : call->seen[row];
+        int64_t n = op->reads_source ? call->source_lengths[row] : call->n_visible[row];
         if (n == 0) {
             memset(out, 0, op->d_v * sizeof *out);
             continue;
@@ -146,7 +146,7 @@ static void keep(const Call *call, const Instruction *op, int64_t begin, int64_t
     for (int64_t row = begin; row < end; row++) {
         const float *in = call->buffers[op->in] + row * in_width;
         for (int64_t head = 0; head < op->n_kv_heads; head++) {
-            int64_t line = call->places[row] * (int64_t)op->n_kv_heads + head;
+            int64_t line = call->cache_lines[row] * (int64_t)op->n_kv_heads + head;
             int64_t slot = line * cache->capacity + call->positions[row];
             float *key = cache->keys + slot * d_k, *value = cache->values + slot * d_v;
             memcpy(key, in + op->first_key + head * op->d_k, op->d_k * sizeof *key);

@@ -49,17 +49,18 @@ INLINE int holds(const void *memory, int64_t bytes, int64_t wanted) { return mem
 
 /* Ranges of the row arrays that an instruction reads. */
 typedef struct {
-    Range ids, positions, places, seen, lines, sources, lengths; /* lines: of the visible ancestors */
+    Range ids, positions, cache_lines, n_visible, lines, sources, lengths; /* lines: of the visible ancestors */
 } Rows;
 
 /* Measure the cache lines that the rows read of their own sequences. */
 static int measure_own(const Call *call, Rows *rows) {
-    if (!call->sequences || !call->seen || !call->ancestors) return BAD_CALL;
+    if (!call->sequences || !call->n_visible || !call->ancestors) return BAD_CALL;
     if (!below(range_of(call->sequences, call->n_rows), call->n_sequences)) return BAD_LINE;
-    rows->seen = range_of(call->seen, call->n_rows);
-    if (call->n_ancestors < 0 || !below(rows->seen, call->n_ancestors + 1)) return BAD_LENGTH;
+    rows->n_visible = range_of(call->n_visible, call->n_rows);
+    if (call->n_ancestors < 0 || !below(rows->n_visible, call->n_ancestors + 1)) return BAD_LENGTH;
     for (int64_t row = 0; row < call->n_rows; row++)
-        rows->lines = both(rows->lines, range_of(call->ancestors + call->sequences[row] * call->n_ancestors, call->seen[row]));
+        rows->lines = both(
+            rows->lines, range_of(call->ancestors + call->sequences[row] * call->n_ancestors, call->n_visible[row]));
     return SOUND;
 }
 
@@ -82,8 +83,8 @@ static int measure(const Call *call, Rows *rows) {
             rows->ids = both(rows->ids, (Range){call->ids[row], call->ids[row]});
     }
     if (stores) {
-        if (!call->places) return BAD_CALL;
-        rows->places = range_of(call->places, call->n_rows);
+        if (!call->cache_lines) return BAD_CALL;
+        rows->cache_lines = range_of(call->cache_lines, call->n_rows);
     }
     if (source) {
         if (!call->sources || !call->source_lengths) return BAD_CALL;
@@ -145,7 +146,7 @@ static int check_store(const Call *call, const Instruction *op, const Rows *rows
     const Cache *cache = &call->caches[op->cache];
     if (!columns(call, op->in, op->first_key, op->n_kv_heads * (int64_t)op->d_k)) return BAD_COLUMNS;
     if (!columns(call, op->in, op->first_value, op->n_kv_heads * (int64_t)op->d_v)) return BAD_COLUMNS;
-    if (!below(rows->places, cache->lines)) return BAD_LINE;
+    if (!below(rows->cache_lines, cache->lines)) return BAD_LINE;
     return below(rows->positions, cache->capacity) ? SOUND : BAD_POSITION;
 }
 
@@ -153,7 +154,8 @@ static int check_attend(const Call *call, const Instruction *op, const Rows *row
     int wrong = check_cache(call, op);
     if (wrong) return wrong;
     const Cache *cache = &call->caches[op->cache];
-    Range lines = op->reads_source ? rows->sources : rows->lines, lengths = op->reads_source ? rows->lengths : rows->seen;
+    Range lines = op->reads_source ? rows->sources : rows->lines;
+    Range lengths = op->reads_source ? rows->lengths : rows->n_visible;
     if (op->n_heads < 1 || op->n_heads % op->n_kv_heads) return BAD_COLUMNS;
     if (!columns(call, op->in, op->first_query, op->n_heads * (int64_t)op->d_k)) return BAD_COLUMNS;
     if (!columns(call, op->out, 0, op->n_heads * (int64_t)op->d_v)) return BAD_COLUMNS;

@@ -147,8 +147,8 @@ static int64_t cycles(const Call *call, const Instruction *op) {
         return call->n_rows * op->n_in * (int64_t)op->n_out / each_cycle;
     }
     if (op->op == ATTEND) {
-        const int32_t *seen = op->reads_source ? call->source_lengths : call->seen;
-        return call->n_rows * seen[call->n_rows / 2] * (int64_t)op->n_heads * ((int64_t)op->d_k + op->d_v) / 12;
+        const int32_t *n_visible = op->reads_source ? call->source_lengths : call->n_visible;
+        return call->n_rows * n_visible[call->n_rows / 2] * (int64_t)op->n_heads * ((int64_t)op->d_k + op->d_v) / 12;
     }
     return call->n_rows * (int64_t)(op->n_in > op->n_out ? op->n_in : op->n_out) / 2;
 }
@@ -184,9 +184,9 @@ static void run_own_rows(const Call *call, Share share, Barrier *barrier) {
     /* Arrays that no instruction reads may be NULL. */
     if (own.ids) own.ids += begin;
     if (own.positions) own.positions += begin;
-    if (own.places) own.places += begin;
+    if (own.cache_lines) own.cache_lines += begin;
     if (own.sequences) own.sequences += begin;
-    if (own.seen) own.seen += begin;
+    if (own.n_visible) own.n_visible += begin;
     if (own.sources) own.sources += begin;
     if (own.source_lengths) own.source_lengths += begin;
     if (own.converted) own.converted += begin * own.n_converted;

@@ -50,9 +50,9 @@ typedef struct {
     int64_t n_caches;
     const int64_t *ids;
     const int32_t *positions;          /* position of each row in its sequence */
-    const int32_t *places;             /* the line of the caches that each row writes */
+    const int32_t *cache_lines;        /* the line of the caches that each row writes */
     const int32_t *sequences;          /* the line of `ancestors` that each row reads */
-    const int32_t *seen;               /* number of visible positions of its own sequence */
+    const int32_t *n_visible;          /* number of visible positions of its own sequence */
     const int32_t *ancestors;          /* [sequences, n_ancestors]: the cache line of each position */
     int64_t n_sequences, n_ancestors;
     const int32_t *sources;            /* the line of the source's caches that each row reads */

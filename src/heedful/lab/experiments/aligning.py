@@ -1,7 +1,7 @@
 """Attention between words: word alignment by cross-attention, and the pronoun "it" with one and two heads.
 
 Items 18, 28 and 29 of the lectures. Sentences and gold alignments are from the built-in phrasebook, English
-to Tamil. A small Transformer learns to translate them; the long form adds a model as in Bahdanau et al. 2014.
+to Tamil. A small Transformer learns to translate them; the long form adds a model as in Bahdanau et al. 2015.
 """
 
 from collections.abc import Iterator, Sequence

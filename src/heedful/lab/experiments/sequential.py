@@ -99,7 +99,7 @@ def _time_panel(lengths: Sequence[int], times: Mapping[str, Sequence[float]], un
 
 
 def _recurrent_attention(n_source: int, n_target: int) -> Tensor:
-    """Run a recurrent decoder with given h_i (Bahdanau et al. 2014)."""
+    """Run a recurrent decoder with given h_i (Bahdanau et al. 2015)."""
     score = AdditiveConfig(d_attention=D)
     config = RecurrentConfig(d_embedding=D, d_hidden=D, attention=score)
     with seeded(0):

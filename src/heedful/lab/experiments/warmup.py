@@ -23,7 +23,7 @@ from heedful.nn.blocks import EncoderStack
 from heedful.nn.layout import Layout
 from heedful.nn.positions import SinusoidalPositions
 from heedful.objectives.cross_entropy import NextToken, linear_cross_entropy
-from heedful.training.optimizers import AdamConfig, OptimizerConfig, SGDConfig, build_optimizer, set_rate
+from heedful.training.optimizers import AdamConfig, OptimizerConfig, SGDConfig, build_optimizer, set_lr
 from heedful.training.schedules import Constant, Warmup
 
 # The schedule
@@ -157,7 +157,7 @@ def _adam(config: AdamConfig, gradient: float, n: int, rate: float = 1e-3) -> li
     with seeded(0):
         weight = nn.Linear(1, 1, bias=False, dtype=torch.float64)
     optimizer = build_optimizer(config, weight)
-    set_rate(optimizer, rate)
+    set_lr(optimizer, rate)
     lengths = []
     for _ in range(n):
         before = weight.weight.item()

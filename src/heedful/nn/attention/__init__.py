@@ -1,6 +1,6 @@
 """Attention: scores, weights, kernels, and the modules that mix positions with them.
 
-Axis letters of the shapes, in addition to those of `heedful.nn.layout`:
+Axis letters of the shapes of `heedful.nn`, in addition to those of `heedful.nn.layout`:
 
 | letter | axis |
 |---|---|
@@ -15,5 +15,15 @@ Axis letters of the shapes, in addition to those of `heedful.nn.layout`:
 | d_p | width of a key prepared for the score (`ScoreFunction.prepare`) |
 | d_a | width of the sums in an additive score |
 | hd | heads concatenated: their number times their width |
-| C | positions that a cache can hold |
+| C | positions that a cache can hold; channels of an image |
+| M | rows that a `select` keeps: hypotheses or sentences |
+| n, b, w | in local attention: blocks; queries of a block; keys of its window (`Window`) |
+| n | elsewhere: as many vectors as the docstring says (compressed slots, experts, tokens of spans) |
+| P | tokens of an unfinished block in the cache of compressed attention, factor - 1; width of a patch |
+| b | of a bias: 1 or B |
+| k | experts for each token; width of a convolution |
+| V | words of the vocabulary |
+| H, W, N | of images: height, width, patches |
+| m_h | not an axis: the slope of head h (`Alibi`) |
+| d_in, d_hidden, d_out, … | width of what the name says |
 """

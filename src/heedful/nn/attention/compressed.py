@@ -81,8 +81,10 @@ class CompressedCache:
 
     def select(self, rows: Int[Tensor, " M"]) -> "CompressedCache":
         """Return the cache of the hypotheses ``rows``."""
-        pick = lambda x: None if x is None else x.index_select(0, rows)  # noqa: E731
-        return CompressedCache(self.memory.select(rows), pick(self.tail_keys), pick(self.tail_values))
+        select_rows = lambda x: None if x is None else x.index_select(0, rows)  # noqa: E731
+        return CompressedCache(
+            self.memory.select(rows), select_rows(self.tail_keys), select_rows(self.tail_values)
+        )
 
 
 class MemoryCompressedAttention(MultiHead):
@@ -142,10 +144,10 @@ class MemoryCompressedAttention(MultiHead):
             values = torch.cat([values[:, :, :1], self.compress_values(values)], dim=2)
         else:
             keys, values = self._continue(keys, values, layout, cache)
-        through = layout.through
-        memory = through.memo(("memory", self.factor), lambda: memory_layout(through, self.factor))
-        seen = Visibility.of(layout, memory, causal=True, key_stride=self.factor)
-        mixed = self._attend(split_heads(q, self.n_heads), keys, values, seen)
+        with_past = layout.with_past
+        memory = with_past.memo(("memory", self.factor), lambda: memory_layout(with_past, self.factor))
+        visibility = Visibility.of(layout, memory, causal=True, key_stride=self.factor)
+        mixed = self._attend(split_heads(q, self.n_heads), keys, values, visibility)
         return self.out(layout.unpad(mixed))
 
     def _continue(
@@ -154,22 +156,22 @@ class MemoryCompressedAttention(MultiHead):
         """Append the tokens of ``layout`` to the cache and return the memory so far."""
         starts, lengths = layout.starts, layout.lengths
         # The first token of each new sequence is slot 0.
-        begun = [int(start == 0 and n > 0) for start, n in zip(starts, lengths, strict=True)]
-        first = Layout.of(begun, device=layout.device)
-        n = first.max_length
-        cache.memory.append(self.score.prepare(keys[:, :, :n]), values[:, :, :n], first)
+        n_first_tokens = [int(start == 0 and n > 0) for start, n in zip(starts, lengths, strict=True)]
+        first_tokens = Layout.of(n_first_tokens, device=layout.device)
+        n_slot_0 = first_tokens.max_length
+        cache.memory.append(self.score.prepare(keys[:, :, :n_slot_0]), values[:, :, :n_slot_0], first_tokens)
         # Concatenate the tail and the new tokens, and count the blocks that they fill.
-        left = Layout.of([start % self.factor for start in starts], device=layout.device)
-        combined = [a + b for a, b in zip(left.lengths, lengths, strict=True)]
+        tails = Layout.of([start % self.factor for start in starts], device=layout.device)
+        combined = [a + b for a, b in zip(tails.lengths, lengths, strict=True)]
         filled = [n // self.factor for n in combined]
         blocks = Layout.of(filled, [1 + start // self.factor for start in starts], layout.device)
-        cache.tail_keys, all_keys = _append_tail(cache.tail_keys, keys, left, layout, self.factor)
-        cache.tail_values, all_values = _append_tail(cache.tail_values, values, left, layout, self.factor)
-        most = blocks.max_length * self.factor
-        new_keys = self.score.prepare(self.compress_keys(all_keys[:, :, :most]))
-        new_values = self.compress_values(all_values[:, :, :most])
+        cache.tail_keys, all_keys = _append_tail(cache.tail_keys, keys, tails, layout, self.factor)
+        cache.tail_values, all_values = _append_tail(cache.tail_values, values, tails, layout, self.factor)
+        n_filled = blocks.max_length * self.factor
+        new_keys = self.score.prepare(self.compress_keys(all_keys[:, :, :n_filled]))
+        new_values = self.compress_values(all_values[:, :, :n_filled])
         cache.memory.append(new_keys, new_values, blocks)
-        slots, n_slots = cache.memory, memory_layout(layout.through, self.factor).max_length
+        slots, n_slots = cache.memory, memory_layout(layout.with_past, self.factor).max_length
         assert slots.keys is not None
         assert slots.values is not None
         return slots.keys[:, :, :n_slots], slots.values[:, :, :n_slots]
@@ -181,16 +183,16 @@ def memory_layout(layout: Layout, factor: int) -> Layout:
 
 
 def _append_tail(
-    tail: Tensor | None, new: Tensor, left: Layout, layout: Layout, factor: int
+    tail: Tensor | None, projected: Tensor, tails: Layout, layout: Layout, factor: int
 ) -> tuple[Tensor, Tensor]:
-    """Concatenate ``tail`` and ``new``; return the new tail and the concatenation."""
-    n, heads, _, d = new.shape
-    ends = [a + b for a, b in zip(left.lengths, layout.lengths, strict=True)]
-    buffer = new.new_zeros(n, heads, max(ends, default=0) + factor, d)
+    """Concatenate ``tail`` and ``projected``; return the new tail and the concatenation."""
+    n, heads, _, d = projected.shape
+    ends = [a + b for a, b in zip(tails.lengths, layout.lengths, strict=True)]
+    buffer = projected.new_zeros(n, heads, max(ends, default=0) + factor, d)
     if tail is not None:
         buffer[:, :, : factor - 1] = tail
     rows, columns = layout.sequence, layout.within
-    buffer[rows, :, left.length_tensor[rows] + columns] = new[rows, :, columns]
-    filled = torch.tensor([end - end % factor for end in ends], device=new.device)
-    tail_columns = filled[:, None] + torch.arange(factor - 1, device=new.device)
+    buffer[rows, :, tails.length_tensor[rows] + columns] = projected[rows, :, columns]
+    filled = torch.tensor([end - end % factor for end in ends], device=projected.device)
+    tail_columns = filled[:, None] + torch.arange(factor - 1, device=projected.device)
     return buffer.gather(2, tail_columns[:, None, :, None].expand(n, heads, factor - 1, d)), buffer

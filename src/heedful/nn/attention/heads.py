@@ -59,9 +59,9 @@ def init_layer(layer: nn.Linear, sizes: list[int]) -> None:
         nn.init.zeros_(layer.bias)
 
 
-def _head_width(d_model: int, n_heads: int, given: int | None) -> int:
-    if given is not None:
-        return given
+def _head_width(d_model: int, n_heads: int, width: int | None) -> int:
+    if width is not None:
+        return width
     if d_model % n_heads:
         raise ValueError(f"d_model={d_model} must be divisible by n_heads={n_heads}; or set d_k and d_v")
     return d_model // n_heads
@@ -180,8 +180,8 @@ class MultiHead(nn.Module):
 
         (See `heedful.nn.declarations`.)
         """
-        first = self._first_key + self.sizes[1]
-        values = {f"{self.fused_name}.bias": range(first, first + self.sizes[2])}
+        first_value = self._first_key + self.sizes[1]
+        values = {f"{self.fused_name}.bias": range(first_value, first_value + self.sizes[2])}
         out = {} if self.out.bias is None else {"out.bias": range(len(self.out.bias))}
         return out | (values if self.qkv_bias and self.dropout.p == 0 else {})
 
@@ -211,7 +211,7 @@ class MultiHead(nn.Module):
         queries: Float[Tensor, "B H Q d_k"],
         keys: Float[Tensor, "B G K d_p"],
         values: Float[Tensor, "B G K d_v"],
-        seen: Visibility,
+        visibility: Visibility,
         bias: Float[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "B Q hd"]:
         """Compute attention with its taps and concatenate the heads."""
@@ -219,7 +219,7 @@ class MultiHead(nn.Module):
             self.queries(queries),
             self.keys(keys),
             self.values(values),
-            seen,
+            visibility,
             self.score,
             dropout=self.dropout,
             scores_tap=self.scores,

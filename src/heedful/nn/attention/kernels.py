@@ -32,9 +32,10 @@ from heedful.nn.visibility import Visibility
 
 Kernel = Literal["explicit", "matmul", "sdpa"]
 
-# On a CPU, matmul is faster than sdpa for short sequences and for all bf16 training (forward and backward at
-# 16 tokens, bf16: matmul 2 ms, sdpa 18 ms, sdpa in fp32 4 ms; matmul is faster at 24, 256 and 512 tokens in
-# bf16 too). For long fp32 sequences, sdpa needs less RAM. The limit is for the geometric mean of Q and K.
+# On a CPU, matmul is faster than sdpa for short sequences and for all bf16 training (on the Zen 4 of
+# docs/performance.md, forward and backward at 16 tokens, bf16: matmul 2 ms, sdpa 18 ms, sdpa in fp32 4 ms;
+# matmul is faster at 24, 256 and 512 tokens in bf16 too). For long fp32 sequences, sdpa needs less RAM. The
+# limit is for the geometric mean of Q and K.
 CPU_SDPA_FROM = 256
 
 
@@ -149,9 +150,9 @@ def compute_for_taps(
     wide = torch.promote_types(queries.dtype, torch.float32)
 
     def scores(heads: Heads) -> Tensor:
-        chosen = range(queries.shape[1]) if heads is None else heads
+        indices = range(queries.shape[1]) if heads is None else heads
         head_queries = queries if heads is None else queries[:, list(heads)]
-        head_keys = keys if heads is None and groups == 1 else keys[:, [head // groups for head in chosen]]
+        head_keys = keys if heads is None and groups == 1 else keys[:, [head // groups for head in indices]]
         if not is_product:  # its weights have the dtype of the queries
             return (score if heads is None else score.for_heads(heads))(head_queries, head_keys)
         with torch.autocast(queries.device.type, enabled=False):
@@ -210,18 +211,18 @@ class _MatmulAttention(torch.autograd.Function):
     ) -> Tensor:
         wide = torch.promote_types(q.dtype, torch.float32)
         out, saved_weights, start = q.new_empty(*q.shape[:-1], v.shape[-1]), [], 0
-        for end, seen in ends:
-            scores = (q[:, :, start:end] @ k[:, :, :seen].mT).to(wide).mul_(scale)
+        for end, n_visible in ends:
+            scores = (q[:, :, start:end] @ k[:, :, :n_visible].mT).to(wide).mul_(scale)
             if bias is not None:
-                scores += bias[..., start:end, :seen]
-            unseen = None if masked is None else masked[:, :, start:end, :seen]
-            if unseen is not None:
-                scores.masked_fill_(unseen, torch.finfo(wide).min)
+                scores += bias[..., start:end, :n_visible]
+            hidden = None if masked is None else masked[:, :, start:end, :n_visible]
+            if hidden is not None:
+                scores.masked_fill_(hidden, torch.finfo(wide).min)
             weights = scores.softmax(-1)
-            if has_empty_rows and unseen is not None:
-                weights.masked_fill_(unseen, 0.0)
+            if has_empty_rows and hidden is not None:
+                weights.masked_fill_(hidden, 0.0)
             weights = weights.to(q.dtype)
-            out[:, :, start:end] = weights @ v[:, :, :seen]
+            out[:, :, start:end] = weights @ v[:, :, :n_visible]
             saved_weights.append(weights)
             start = end
         ctx.save_for_backward(q, k, v, *saved_weights)
@@ -232,19 +233,19 @@ class _MatmulAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: _MatmulContext, *grads: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, *saved_weights = ctx.saved_tensors
-        (g,) = grads
+        (grad,) = grads
         wide = torch.promote_types(q.dtype, torch.float32)
         d_q, d_k, d_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         start = 0
-        for (end, seen), weights in zip(ctx.ends, saved_weights, strict=True):
-            g_rows, keys, values = g[:, :, start:end], k[:, :, :seen], v[:, :, :seen]
+        for (end, n_visible), weights in zip(ctx.ends, saved_weights, strict=True):
+            g_rows, keys, values = grad[:, :, start:end], k[:, :, :n_visible], v[:, :, :n_visible]
             s = torch.ops.aten._softmax_backward_data(
                 (g_rows @ values.mT).to(wide), weights.to(wide), -1, wide
             )
             s = s.mul_(ctx.scale).to(q.dtype)
             d_q[:, :, start:end] = s @ keys
-            d_k[:, :, :seen] += s.mT @ q[:, :, start:end]
-            d_v[:, :, :seen] += weights.mT @ g_rows
+            d_k[:, :, :n_visible] += s.mT @ q[:, :, start:end]
+            d_v[:, :, :n_visible] += weights.mT @ g_rows
             start = end
         return d_q, d_k, d_v, None, None, None, None, None
 

@@ -6,7 +6,7 @@ with s the decoder state that the decoder passes: s_{t-1} (Bahdanau et al. 2015,
 et al. 2015, section 3.1). Within a step, all alpha_ti are computed in parallel. Steps cannot be if s
 depends on the previous context, as s_{t-1} does, and s_t with input feeding. So attention that also reads
 past alignments costs no parallelism, and the interface has a place for them:
-``forward(query, memory, history) -> Attended``.
+``forward(query, memory, history) -> AttentionResult``.
 
 Error in the lectures: S0 calls the encoder's final state "annotation". Bahdanau's annotations are
 all the h_i (Bahdanau et al. 2015, section 3.2); the final state is the fixed-length vector that
@@ -87,7 +87,7 @@ class ContextVector:
 SourceMemory = Annotations | ContextVector
 
 
-class Attended(NamedTuple):
+class AttentionResult(NamedTuple):
     """Result of one attention step for N hypotheses."""
 
     context: Float[Tensor, "N d_context"]
@@ -146,10 +146,10 @@ class RecurrentAttention(nn.Module):
 
     def forward(
         self, query: Float[Tensor, "N d_query"], memory: Annotations, history: Tensor | None
-    ) -> Attended:
+    ) -> AttentionResult:
         """Attend once; the context of a sentence without tokens is exactly 0."""
         weights = self.attention_weights(query, memory)
-        return Attended(self.weighted_sum(weights, memory), weights, history)
+        return AttentionResult(self.weighted_sum(weights, memory), weights, history)
 
     def attention_weights(
         self, query: Float[Tensor, "N d_query"], memory: Annotations
@@ -189,7 +189,7 @@ class FixedContext(nn.Module):
 
     def forward(
         self, query: Float[Tensor, "N d_query"], memory: ContextVector, history: Tensor | None
-    ) -> Attended:
+    ) -> AttentionResult:
         """Return the same context for every query."""
         width = len(query) // len(memory.vectors)
-        return Attended(memory.vectors.repeat_interleave(width, dim=0), None, history)
+        return AttentionResult(memory.vectors.repeat_interleave(width, dim=0), None, history)

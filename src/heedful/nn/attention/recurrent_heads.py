@@ -28,7 +28,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heedful.nn.attention.heads import init_slices, merge_heads, split_heads
-from heedful.nn.attention.recurrent import Annotations, Attended, Encoded, SourceMemory, masked_softmax
+from heedful.nn.attention.recurrent import Annotations, AttentionResult, Encoded, SourceMemory, masked_softmax
 
 
 class LocationFeatures(nn.Module):
@@ -146,7 +146,7 @@ class MultiHeadAdditiveAttention(nn.Module):
 
     def forward(
         self, query: Float[Tensor, "N d_query"], memory: Annotations, history: Tensor | None
-    ) -> Attended:
+    ) -> AttentionResult:
         """Attend once with every head; the context of a sentence without tokens is exactly 0."""
         n = len(memory.keys)
         q = split_heads(self.query(query).unflatten(0, (n, -1)), self.n_heads)
@@ -162,4 +162,4 @@ class MultiHeadAdditiveAttention(nn.Module):
         weights = masked_softmax(scores, masked)
         context = self.out(merge_heads(weights @ memory.vectors).flatten(0, 1))
         weights = weights.transpose(1, 2).flatten(0, 1)
-        return Attended(context, weights, None if self.location is None else weights)
+        return AttentionResult(context, weights, None if self.location is None else weights)

@@ -59,9 +59,9 @@ class Rotary(nn.Module):
         wide = torch.promote_types(x.dtype, torch.float32)
         key = ("rotary", self.d_rotated, self.base, wide)
         cosines, sines = layout.memo(key, lambda: self._cos_sin(layout, wide))
-        rotated, rest = x.split([self.d_rotated, self.d_k - self.d_rotated], dim=-1)
+        rotated, unrotated = x.split([self.d_rotated, self.d_k - self.d_rotated], dim=-1)
         a, b = self._pairs(rotated.to(wide))
-        return self._join(a * cosines - b * sines, a * sines + b * cosines, rest).to(x.dtype)
+        return self._join(a * cosines - b * sines, a * sines + b * cosines, unrotated).to(x.dtype)
 
     def _cos_sin(self, layout: Layout, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Compute cosines and sines of all angles, each ``[B, 1, S, d_r/2]``."""
@@ -73,12 +73,12 @@ class Rotary(nn.Module):
     def _pairs(self, x: Tensor) -> tuple[Tensor, Tensor]:
         if self.interleaved:
             return x[..., 0::2], x[..., 1::2]
-        first, second = x.chunk(2, dim=-1)
-        return first, second
+        first_half, second_half = x.chunk(2, dim=-1)
+        return first_half, second_half
 
-    def _join(self, a: Tensor, b: Tensor, rest: Tensor) -> Tensor:
+    def _join(self, a: Tensor, b: Tensor, unrotated: Tensor) -> Tensor:
         rotated = torch.stack((a, b), -1).flatten(-2) if self.interleaved else torch.cat((a, b), -1)
-        return torch.cat((rotated, rest), -1) if rest.shape[-1] else rotated
+        return torch.cat((rotated, unrotated), -1) if unrotated.shape[-1] else rotated
 
     def extra_repr(self) -> str:
         """Return the settings for ``repr``."""
@@ -125,10 +125,10 @@ def slopes_of(n_heads: int) -> tuple[float, ...]:
     For other n, return the slopes of the largest power of two below n, followed by every other slope of the
     next power of two, from its first, until there are n.
     """
-    below = 1 << (n_heads.bit_length() - 1)
-    if below == n_heads:
+    power_of_two = 1 << (n_heads.bit_length() - 1)
+    if power_of_two == n_heads:
         return tuple(2.0 ** (-8.0 * (h + 1) / n_heads) for h in range(n_heads))
-    return slopes_of(below) + slopes_of(2 * below)[0::2][: n_heads - below]
+    return slopes_of(power_of_two) + slopes_of(2 * power_of_two)[0::2][: n_heads - power_of_two]
 
 
 def _column_positions(layout: Layout) -> Tensor:

@@ -36,8 +36,8 @@ class ScoreFunction(nn.Module, ABC):
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
-        # What a base class says of its formula is not true of a subclass with another one, for which fast
-        # kernels would then never call `forward`.
+        # Do not inherit properties of the formula if a subclass overrides `forward`: fast kernels would use
+        # the formula of the base class.
         if "forward" in vars(cls):
             for name in ("product_scale", "is_rotation_invariant"):
                 if name not in vars(cls):
@@ -58,9 +58,9 @@ class ScoreFunction(nn.Module, ABC):
         """
         if self.widths is None:
             return
-        for name, own, given in zip(("d_q", "d_k"), self.widths, (d_q, d_k), strict=True):
-            if given is not None and given != own:
-                raise ValueError(f"{type(self).__name__}: expected {name}={given}, got {name}={own}")
+        for name, expected, width in zip(("d_q", "d_k"), self.widths, (d_q, d_k), strict=True):
+            if width is not None and width != expected:
+                raise ValueError(f"{type(self).__name__}: expected {name}={width}, got {name}={expected}")
 
     def product_scale(self, d_p: int) -> float | None:
         """Return s if the score is s q·k', with k' the prepared key of width ``d_p``; None for other scores.

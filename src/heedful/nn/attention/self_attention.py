@@ -17,7 +17,7 @@ from heedful.nn.taps import Tap
 from heedful.nn.visibility import Visibility
 
 # Sequences longer than this many windows are split into blocks; each token is then compared with two windows.
-# 6 heads of 64, fp32, forward and backward, one thread, in ms:
+# 6 heads of 64, fp32, forward and backward, one thread of the Xeon of docs/performance.md, in ms:
 #
 #     window  tokens  in blocks  with a mask  without windows
 #        256    2048        187          460              282
@@ -108,7 +108,7 @@ class SelfAttention(MultiHead):
         # A score with a matrix mixes the rows before the rotation.
         rotated = self.d_k if list(self.score.parameters()) else self.rotary.d_rotated
         heads = range(self._first_key, self._first_key + self.sizes[1], self.d_k)
-        return [first + row for first in heads for row in range(rotated, self.d_k)]
+        return [first_row + row for first_row in heads for row in range(rotated, self.d_k)]
 
     @property
     def not_compilable(self) -> bool:
@@ -180,8 +180,8 @@ class SelfAttention(MultiHead):
             queries, keys = self.rotary(queries, layout), self.rotary(keys, layout)
         if cache is not None:
             keys, values = cache.append(keys, values, layout)
-        key_layout = layout if cache is None else layout.through
-        seen = Visibility.of(
+        key_layout = layout if cache is None else layout.with_past
+        visibility = Visibility.of(
             layout,
             key_layout,
             causal=self.causal,
@@ -189,10 +189,10 @@ class SelfAttention(MultiHead):
             block=self.block,
             earlier_blocks=self.earlier_blocks,
         )
-        return queries, keys, values, seen, self._bias(seen)
+        return queries, keys, values, visibility, self._bias(visibility)
 
-    def _bias(self, seen: Visibility) -> Tensor | None:
-        return None if self.score_bias is None else self.score_bias(seen.queries, seen.keys)
+    def _bias(self, visibility: Visibility) -> Tensor | None:
+        return None if self.score_bias is None else self.score_bias(visibility.queries, visibility.keys)
 
     def _by_blocks(
         self, projected: Float[Tensor, "T qkv"], layout: Layout, block: int, earlier: int
@@ -205,24 +205,24 @@ class SelfAttention(MultiHead):
         if earlier:
             window = layout.memo(("window", block, earlier), lambda: Window.of(layout, block, earlier))
             keys, values = window.over(keys), window.over(values)
-            seen = Visibility.of(
+            visibility = Visibility.of(
                 window.queries, window.keys, causal=self.causal, window=self.window, allowed=window.real
             )
         else:
-            seen = Visibility.of(blocks, blocks, causal=self.causal)
+            visibility = Visibility.of(blocks, blocks, causal=self.causal)
         if self.rotary is not None:
             # Positions within the window suffice: only relative positions matter.
-            queries, keys = self.rotary(queries, seen.queries), self.rotary(keys, seen.keys)
+            queries, keys = self.rotary(queries, visibility.queries), self.rotary(keys, visibility.keys)
         mixed = attend(
             queries,
             keys,
             values,
-            seen,
+            visibility,
             self.score,
             dropout=self.dropout,
             scores_tap=_UNUSED_TAP,
             weights_tap=_UNUSED_TAP,
-            bias=self._bias(seen),
+            bias=self._bias(visibility),
         )
         return blocks.unpad(merge_heads(mixed))
 
@@ -231,8 +231,10 @@ class SelfAttention(MultiHead):
         self, projected: Float[Tensor, "T qkv"], layout: Layout, mixed: Float[Tensor, "T hd"]
     ) -> None:
         """Notify observers with the values of whole sequences after a computation in blocks."""
-        queries, keys, values, seen, bias = self._inputs(projected, layout, None)
+        queries, keys, values, visibility, bias = self._inputs(projected, layout, None)
         for tap, value in ((self.queries, queries), (self.keys, keys), (self.values, values)):
             tap.notify(value)
-        compute_for_taps(finite(queries), finite(keys), seen, self.score, bias, self.scores, self.weights)
+        compute_for_taps(
+            finite(queries), finite(keys), visibility, self.score, bias, self.scores, self.weights
+        )
         self.mixed.notify(split_heads(layout.pad(mixed), self.n_heads))

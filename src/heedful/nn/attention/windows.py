@@ -43,9 +43,9 @@ class Window:
 
     def over(self, x: Float[Tensor, "n h b d"]) -> Float[Tensor, "n h w d"]:
         """Prepend to each block of x the blocks before it in its sequence."""
-        parts, n = [x], self.missing.shape[1]
-        for back in range(1, n + 1):
+        blocks, n = [x], self.missing.shape[1]
+        for distance in range(1, n + 1):
             # The blocks before a sequence belong to another one: mask them, including any NaN.
-            masked = self.missing[:, n - back, None, None, None]
-            parts.insert(0, x.roll(back, 0).masked_fill(masked, 0.0))
-        return torch.cat(parts, dim=2)
+            masked = self.missing[:, n - distance, None, None, None]
+            blocks.insert(0, x.roll(distance, 0).masked_fill(masked, 0.0))
+        return torch.cat(blocks, dim=2)

@@ -33,7 +33,7 @@ from heedful.nn.output import BoundaryHead, MaskedHead
 from heedful.objectives.classification import SequenceClass, class_logits
 from heedful.objectives.cross_entropy import SpanBoundary
 from heedful.objectives.registry import MASKED_TOKEN, Losses
-from heedful.objectives.terms import Objective, Several
+from heedful.objectives.terms import CombinedObjective, Objective
 from heedful.recipes import schema
 from heedful.tasks.base import Rows
 from heedful.tasks.evaluation import Evaluation, EvaluationOptions, Predict, perplexity
@@ -206,7 +206,7 @@ class MaskedLanguageModelling(RunningTextTask):
             parts.append(SpanBoundary(recipe.objective.chunk))
         if recipe.task.next_sentence:
             parts.append(SequenceClass(head="next"))
-        return Several(*parts)
+        return CombinedObjective(*parts)
 
     def batches(self, store: TokenStore, *, training: bool) -> MaskedBatches:
         """Return batches of windows; in training, other tokens are masked in every epoch."""

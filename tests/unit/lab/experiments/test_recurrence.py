@@ -91,7 +91,7 @@ SENTENCES = [(2, 5, 7, 3), (11, 4, 4, 6), (9, 2, 3, 10)]
 def logits_by_hand(model, sentence, written, attends):
     """Of every word that is written: one RNN reads, one that gets h_T or a weighted sum of all h writes.
 
-    The steps are those of Bahdanau et al. 2014, appendix A, with tanh cells, s_0 = h_T and dot products.
+    The steps are those of Bahdanau et al. 2015, appendix A, with tanh cells, s_0 = h_T and dot products.
     """
     p = {name: each.detach().numpy() for name, each in model.named_parameters()}
 

@@ -275,4 +275,4 @@ def test_all_layers_share_what_is_added():
     assert Alibi(2)(layout, layout) is not Alibi(3)(layout, layout)
     later = Layout.of([1, 2], [4, 0])
     assert Alibi(3)(later, later).shape == (2, 3, 2, 2)
-    assert Alibi(3)(later, later.through).shape == (2, 3, 2, 5)
+    assert Alibi(3)(later, later.with_past).shape == (2, 3, 2, 5)

@@ -18,7 +18,7 @@ from heedful.models.encoder import EncoderConfig, build
 from heedful.nn.layout import Tokens
 from heedful.nn.output import BoundaryHead, MaskedHead
 from heedful.objectives.cross_entropy import MaskedToken, SpanBoundary
-from heedful.objectives.terms import Several
+from heedful.objectives.terms import CombinedObjective
 from heedful.tasks.masked_language_modelling.masking import (
     BUDGET,
     FOLLOWS,
@@ -340,7 +340,7 @@ def test_terms_are_sums_over_hidden_tokens():
     model = encoder(LAST)
     batch = maskings(begins_word=np.ones(LAST, bool), spans=SpanLengths())([1, 3, 5], 0)
     hidden = model(batch.inputs)
-    objective = Several(MaskedToken(chunk=3), SpanBoundary(chunk=4))
+    objective = CombinedObjective(MaskedToken(chunk=3), SpanBoundary(chunk=4))
     terms = {term.name: term for term in objective(hidden, model.heads, batch)}
     token = boundary = 0.0
     for i, (place, wanted) in enumerate(zip(batch.rows.tolist(), batch.targets.tolist(), strict=True)):
