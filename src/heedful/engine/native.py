@@ -255,7 +255,7 @@ def _compiler() -> list[str]:
         path = shutil.which(command[0]) if command else None
         if path:
             return [path, *command[1:]]
-    raise UnavailableError("there is no C compiler (cc, gcc or clang)")
+    raise UnavailableError("no C compiler (cc, gcc or clang) was found")
 
 
 def _compile(compiler: list[str], flags: list[str], path: Path) -> str:

@@ -154,7 +154,7 @@ def _find(name: str, shipped: Mapping[str, Traversable], folder: Path) -> _Sourc
     if not is_path:
         names = ", ".join(shipped) or "none"
         raise RequestError(
-            f"no recipe is called {name!r}{nearest(name, shipped)}; the shipped ones are: {names}; "
+            f"unknown recipe {name!r}{nearest(name, shipped)}; the shipped ones are: {names}; "
             "a file's name ends in .yaml"
         )
     if not path.is_file():

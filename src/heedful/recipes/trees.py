@@ -213,7 +213,7 @@ def preset_table(table: Mapping[str, Mapping[str, JsonMapping]]) -> Presets:
             )
         if name not in maps:
             raise RequestError(
-                f"unknown preset {name!r}{nearest(name, maps)}; the presets are {', '.join(sorted(maps))}"
+                f"unknown preset {name!r}{nearest(name, maps)}; expected one of {', '.join(sorted(maps))}"
             )
         return maps[name]
 

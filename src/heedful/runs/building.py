@@ -40,10 +40,12 @@ class Vocabularies:
                 raise RequestError(f"{name}: expected a whole number of at least 1, got {size!r}")
         names = SIZES[kind]
         if not names and any(vars(self).values()):
-            raise RequestError(f"a {kind} model reads no text: it has no vocabulary to give a size of")
+            raise RequestError(f"vocabulary sizes are not supported for a {kind} model, which reads no text")
         inapplicable = [n for n, v in vars(self).items() if v is not None and n not in {*names, "vocab_size"}]
         if inapplicable:
-            raise RequestError(f"{inapplicable[0]}: a {kind} has one vocabulary; give vocab_size")
+            raise RequestError(
+                f"{inapplicable[0]}: a {kind} model has one vocabulary; set vocab_size instead"
+            )
         fallback = [None] * len(names) if defaults is None else [*defaults] * (len(names) // len(defaults))
         pairs = zip(names, fallback, strict=True)
         sizes = [getattr(self, name) or self.vocab_size or default for name, default in pairs]

@@ -103,7 +103,7 @@ class Comparison:
         if name not in metrics:
             raise RequestError(
                 f"no run measured {name!r}{nearest(name, metrics)}"
-                + (f"; there are: {', '.join(metrics)}" if metrics else ": nothing is validated yet")
+                + (f"; there are: {', '.join(metrics)}" if metrics else ": no run has been validated yet")
             )
         return name
 
@@ -138,7 +138,7 @@ def compare(paths: Sequence[Path]) -> Comparison:
     """
     resolved = [path.resolve() for path in paths]
     if duplicates := [path for i, path in enumerate(resolved) if path in resolved[:i]]:
-        raise RequestError(f"{duplicates[0]}: is there twice")
+        raise RequestError(f"{duplicates[0]}: the run is given twice")
     runs = [_trained_run(path, name) for path, name in zip(paths, _names(resolved), strict=True)]
     keys = dict.fromkeys(key for run in runs for key in run.settings)
     values_by_key = {key: [run.settings.get(key, ABSENT) for run in runs] for key in keys}

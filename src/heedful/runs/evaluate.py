@@ -57,7 +57,7 @@ def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[st
         return dict(data.test)
     if split not in splits:
         names = ", ".join(dict.fromkeys(["test", *splits]))
-        raise RequestError(f"--split {split}: no such split{nearest(split, splits)}; there are {names}")
+        raise RequestError(f"--split {split}: no such split{nearest(split, splits)}; expected one of {names}")
     return {split: splits[split]}
 
 
@@ -98,7 +98,7 @@ def evaluate(
     """
     if options.stride is not None and not run.task.info.windows:
         raise RequestError(
-            f"--stride {options.stride}: a run of the task {run.recipe.task.kind} has no windows"
+            f"--stride {options.stride}: not supported for task {run.recipe.task.kind}, which has no windows"
         )
     predict = partial(
         run.predict, decoding=options.decoding, progress=options.progress, precision=options.precision

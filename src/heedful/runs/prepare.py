@@ -53,7 +53,9 @@ def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> 
     for row in open_source(source, root):
         for column in required:
             if column not in row.row:
-                raise DataError(f"{row.where}: there is no column {column!r}; the row has {sorted(row.row)}")
+                raise DataError(
+                    f"{row.where}: no column {column!r}; the row has the columns {', '.join(sorted(row.row))}"
+                )
         yield with_images(_join_lists(row, columns), columns.images, root)
 
 

@@ -159,9 +159,7 @@ class Run:
         settings = with_beam(decoding_of(decoding, self.recipe.decoding), beam, search_n_best)
         option_names = [name for name, value in options.items() if value is not None]
         if unsupported := [name for name in option_names if name not in supported]:
-            raise RequestError(
-                f"{unsupported[0]}: a run of the task {self.recipe.task.kind} has no such option"
-            )
+            raise RequestError(f"{unsupported[0]}: not supported for task {self.recipe.task.kind}")
         return self.task.predictor(
             self.model,
             settings,
@@ -242,7 +240,9 @@ def _refuse_damaged_checkpoints(folder: RunFolder) -> None:
     """
     intact, damaged = checkpoints.latest_intact(folder.path)
     if damaged and intact is not None:
-        raise DamagedError(f"{damaged[0]}; `heedful train {folder.path} --resume` goes on from {intact.path}")
+        raise DamagedError(
+            f"{damaged[0]}; `heedful train {folder.path} --resume` continues from {intact.path}"
+        )
     if damaged:
         raise DamagedError(f"{damaged[0]}; there is no other good checkpoint")
 
@@ -328,12 +328,12 @@ def decoding_of(
     if decoding is None:
         return default
     if default is None:
-        raise RequestError("decoding is not supported by this run: its task generates no text")
+        raise RequestError("decoding: not supported for this run, whose task generates no text")
     if isinstance(decoding, Mapping):
         return decoding_from(Tree.of({"decoding": decoding}, Mark("the request")))
     if not isinstance(decoding, GreedyConfig | BeamConfig | SampleConfig):
         raise RequestError(
-            "decoding: expected a configuration, or a map such as {'kind': 'greedy'}, "
+            "decoding: expected a configuration or a mapping such as {'kind': 'greedy'}, "
             f"got {_type_name(decoding)}"
         )
     return decoding
@@ -351,7 +351,7 @@ def with_beam(decoding: DecodingConfig | None, beam: int | None, n_best: int | N
         return decoding
     if decoding is None:
         option = f"n_best={n_best}" if beam is None else f"beam={beam}"
-        raise RequestError(f"{option} is not supported by this run: its task generates no text")
+        raise RequestError(f"{option}: not supported for this run, whose task generates no text")
     if decoding.kind == "sample":
         if beam is not None:
             raise RequestError(f"beam={beam} is not supported by sampling; set kind=beam")

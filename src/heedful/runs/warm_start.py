@@ -77,7 +77,7 @@ def take_weights(recipe: Recipe, model: nn.Module, map_weights: MapWeights = Map
         actual = "has none" if name not in tensors else f"has {_size(tensors[name])}"
         raise RequestError(
             f"start.run: the model of {folder.path} does not fit: of {name}, {_size(parameters[name])} here, "
-            f"it {actual}; leave the sizes of the model away, they are those of that run"
+            f"it {actual}; remove the sizes of the model, which are those of that run"
         )
     with torch.no_grad():
         for name, tensor in parameters.items():
