@@ -17,8 +17,8 @@ class TestExperiments(Laws):
 
 @pytest.mark.parametrize("shape", arithmetic.SHAPES, ids=lambda shape: f"{shape.lecture} {shape.printed}")
 def test_shapes_do_not_fit_as_printed_and_do_corrected(shape):
-    assert arithmetic.shape_of(shape.as_printed) != shape.wanted
-    assert arithmetic.shape_of(shape.corrected) == shape.wanted
+    assert arithmetic.shape_of(shape.as_printed) != shape.expected
+    assert arithmetic.shape_of(shape.corrected) == shape.expected
 
 
 def test_all_formulas_are_counted():
