@@ -92,9 +92,9 @@ def test_a_transformer_is_trained_on_all_words_at_once_and_writes_them_one_by_on
     assert value("trained-faster", f"{growth}, Transformer") == pytest.approx(0, abs=1e-9)
     assert value("trained-faster", f"{growth}, LSTM") > 3
     assert value("trained-faster", f"{growth}, Transformer", control=True) > 3
-    once = sequential.sequential_operations("Transformer", 1, written=False)
-    assert sequential.sequential_operations("Transformer", 1, written=True) == once
-    one, two = (sequential.sequential_operations("Transformer", n, written=True) for n in (7, 8))
+    once = sequential.sequential_operations("Transformer", 1, generated=False)
+    assert sequential.sequential_operations("Transformer", 1, generated=True) == once
+    one, two = (sequential.sequential_operations("Transformer", n, generated=True) for n in (7, 8))
     assert two - one == sequential.depth(sequential.step_logits("Transformer", 8)) < once
 
 
