@@ -103,7 +103,7 @@ BESIDE: dict[str, tuple[Place, Literal["left", "center", "right"], Literal["bott
 }
 
 
-def sides(dots: Mapping[str, Place], size: Place) -> dict[str, str]:
+def choose_sides(dots: Mapping[str, Place], size: Place) -> dict[str, str]:
     """Choose the side of each dot for its name: the first on which it hits no name, dot or edge.
 
     Args:
@@ -182,7 +182,7 @@ class Dots:
         scale = axes.transData + axes.transAxes.inverted()
         shares = scale.transform(list(dots.values()))
         places = {name: (x * width, y * height) for name, (x, y) in zip(dots, shares, strict=True)}
-        for name, side in sides(places, (width, height)).items():
+        for name, side in choose_sides(places, (width, height)).items():
             offset, across, up = BESIDE[side]
             axes.annotate(
                 name,
@@ -306,17 +306,17 @@ Panel = Curves | Dots | Bars | Matrix
 Name = TypeVar("Name", bound=str)
 
 
-def over(xs: Sequence[float], lines: Mapping[Name, Sequence[float]]) -> dict[str, Points]:
+def curves_over(xs: Sequence[float], lines: Mapping[Name, Sequence[float]]) -> dict[str, Points]:
     """Return curves that share their x values, by name."""
     return {name: (xs, ys) for name, ys in lines.items()}
 
 
-def numbered(lines: Mapping[Name, Sequence[float]]) -> dict[str, Points]:
+def numbered_curves(lines: Mapping[Name, Sequence[float]]) -> dict[str, Points]:
     """Return curves over 1, 2, 3 …, by name."""
     return {name: (range(1, len(ys) + 1), ys) for name, ys in lines.items()}
 
 
-def of_rows(
+def curves_of_columns(
     rows: Sequence[Mapping[str, float]], x: str, lines: Mapping[str, str] | Sequence[str]
 ) -> dict[str, Points]:
     """Return curves over the column ``x`` of a table: columns by the names of curves, or under their own."""
@@ -390,7 +390,7 @@ class SavedFigure:
     first: float
 
 
-def make(panels: Sequence[Panel], folder: Path, name: str) -> SavedFigure:
+def save_figure(panels: Sequence[Panel], folder: Path, name: str) -> SavedFigure:
     """Draw one or more panels and write the files.
 
     Raises:

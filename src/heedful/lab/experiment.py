@@ -136,7 +136,7 @@ class Outcome:
     panels: Sequence[Panel] = ()
 
 
-def judged(claim: Claim, series: Series) -> Outcome:
+def judge(claim: Claim, series: Series) -> Outcome:
     """Judge a claim by what was measured."""
     values = {
         name: value.value if isinstance(value, Measured) else value for name, value in series.values.items()

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from heedful.errors import RequestError
 from heedful.files import write_text
-from heedful.lab.drawing import SavedFigure, make
+from heedful.lab.drawing import SavedFigure, save_figure
 from heedful.lab.experiment import Experiment, Measured, Result, Verdict, as_dict, columns
 from heedful.lab.lectures import corrections
 from heedful.lab.text import cell, cell_is_number, in_parts, items, number, value_of
@@ -105,7 +105,7 @@ def write_gallery(
 def _draw(result: Result, folder: Path) -> SavedFigure | None:
     """Write the figure of an outcome."""
     name = f"{result.experiment.name}{'.control' if result.control else ''}"
-    return make(result.outcome.panels, folder, name) if result.outcome.panels else None
+    return save_figure(result.outcome.panels, folder, name) if result.outcome.panels else None
 
 
 def _document(title: str, body: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from heedful.config import Config
 from heedful.errors import RequestError, nearest
 from heedful.lab.claims import Claim
-from heedful.lab.experiment import MEASUREMENTS, Experiment, Outcome, Size, judged
+from heedful.lab.experiment import MEASUREMENTS, Experiment, Outcome, Size, judge
 from heedful.lab.lectures import Text
 from heedful.recipes.problems import validate
 from heedful.recipes.yaml import read_yaml
@@ -55,18 +55,18 @@ def experiments() -> dict[str, Experiment]:
         raise ValueError(
             f"each claim must have one measurement, but {min(unmatched)} has only one of the two"
         )
-    return {name: joined(name, claim) for name, claim in claims}
+    return {name: join_claim(name, claim) for name, claim in claims}
 
 
-def joined(name: str, claim: Claim) -> Experiment:
+def join_claim(name: str, claim: Claim) -> Experiment:
     """Join a claim with the function that measures it."""
     measure, arguments = MEASUREMENTS[name]
 
     def run(size: Size) -> Outcome:
-        return judged(claim, measure(size=size, **arguments[0]))
+        return judge(claim, measure(size=size, **arguments[0]))
 
     def control(size: Size) -> Outcome:
-        return judged(claim, measure(size=size, **arguments[1]))
+        return judge(claim, measure(size=size, **arguments[1]))
 
     return Experiment(name, claim, run, control, measure.__module__)
 

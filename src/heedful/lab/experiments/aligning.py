@@ -18,7 +18,7 @@ from heedful.data.batch import Batch
 from heedful.data.corpora.grammar import Clause, Nominal, Pair, Sentence
 from heedful.data.corpora.lexicon import TITLES, VERBS
 from heedful.data.corpora.phrasebook import LECTURE_SENTENCE, write
-from heedful.lab.drawing import Bars, Curves, Matrix, Panel, numbered
+from heedful.lab.drawing import Bars, Curves, Matrix, Panel, numbered_curves
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import draw_from, minimise, train
@@ -415,7 +415,7 @@ def compare_attention_of_one_and_two_heads(size: Size, positions: tuple[int, ...
                 "Training loss, until sure",
                 "update",
                 "nats per word",
-                numbered({name: trained[0].losses for name, trained in readers.items()}),
+                numbered_curves({name: trained[0].losses for name, trained in readers.items()}),
                 levels={"sure": SURE},
                 inches=(3.8, 3.2),
             ),

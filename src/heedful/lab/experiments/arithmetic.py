@@ -145,15 +145,15 @@ def compare_shapes_of_formulas(size: Size, *, printed: bool) -> Series:
                 "lecture": [formula.lecture for formula in SHAPES],
                 "printed": [formula.printed for formula in SHAPES],
                 "correct": [formula.correct for formula in SHAPES],
-                "wanted": map(_named, expected),
-                "comes out": map(_named, shapes[version]),
+                "wanted": map(_format_shape, expected),
+                "comes out": map(_format_shape, shapes[version]),
             }
         ),
         [Bars("Formulas that give the right shape", "", "formulas", n_right, levels={"all": float(n)})],
     )
 
 
-def _named(shape: tuple[int, ...] | None) -> str:
+def _format_shape(shape: tuple[int, ...] | None) -> str:
     return "nothing" if shape is None else " x ".join(map(str, shape))
 
 
@@ -287,7 +287,7 @@ def compare_published_sizes(size: Size, more_layers: int) -> Series:
 # The backward pass: a quiz
 
 
-def quiz() -> dict[str, float]:
+def quiz_gradients() -> dict[str, float]:
     """Compute the gradients of L = (a c + b) (c / d) at a = 3, b = 1, c = -4, d = 2 with autograd."""
     leaves = {
         name: torch.tensor(gradient, dtype=torch.float64, requires_grad=True)
@@ -306,7 +306,7 @@ CORRECT = {**AS_PRINTED, "d": -11.0}
 @measures("autograd-quiz", answers=(AS_PRINTED, CORRECT))
 def compare_answers_with_autograd(size: Size, answers: Mapping[str, float]) -> Series:
     """Compare the answers of the quiz with autograd."""
-    gradients = quiz()
+    gradients = quiz_gradients()
     names = sorted(answers, key=lambda name: name != "d")
     gradients_in_order = {name: gradients[name] for name in names}
     x, letters = "gradient of L with respect to", "abcd"

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from heedful.data.batch import Batch
-from heedful.lab.drawing import Curves, Matrix, over
+from heedful.lab.drawing import Curves, Matrix, curves_over
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, generator_from
 from heedful.lab.tiny import Training, attention_weights, symbol_model, train
@@ -145,7 +145,7 @@ def _accuracy_panel(models: Mapping[str, Sequence[Learned]]) -> Curves:
         "Accuracy on repeated symbols",
         "index of the repeated symbol",
         "accuracy on new sequences",
-        over(range(2, AGAIN + 1), {name: mean.tolist() for name, mean in means.items()}),
+        curves_over(range(2, AGAIN + 1), {name: mean.tolist() for name, mean in means.items()}),
         levels={"chance": 1 / len(SYMBOLS)},
         limits=(0.0, 1.04),
     )

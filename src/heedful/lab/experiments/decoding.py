@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from heedful.data.batch import Batch
-from heedful.lab.drawing import Curves, numbered, over
+from heedful.lab.drawing import Curves, curves_over, numbered_curves
 from heedful.lab.experiment import Measured, Series, Size, measures, named_each, table_of
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import (
@@ -127,8 +127,8 @@ def compare_gold_and_own_prefixes(
             }
         ),
         [
-            Curves("Loss by position", "position", "nats per token", numbered(losses)),
-            Curves("Wrong tokens by position", "position", "share", numbered(shares)),
+            Curves("Loss by position", "position", "nats per token", numbered_curves(losses)),
+            Curves("Wrong tokens by position", "position", "share", numbered_curves(shares)),
         ],
     )
 
@@ -188,7 +188,7 @@ def measure_savings_of_a_cache(size: Size, *, causal: bool) -> Series:
     costs = {name: [counts[n - 1] for n in lengths] for name, counts in flops_by_length.items()}
     cached, recomputed = (totals[-1] for totals in costs.values())
     flops = named_each("FLOPs, {}", {name: map(float, totals) for name, totals in costs.items()})
-    changes = numbered({"change": (stepwise - complete).abs().amax(-1).tolist()})
+    changes = numbered_curves({"change": (stepwise - complete).abs().amax(-1).tolist()})
     return Series(
         {
             "change": Measured("largest change of a token by those that follow it", change, expected=0.0),
@@ -198,7 +198,7 @@ def measure_savings_of_a_cache(size: Size, *, causal: bool) -> Series:
         },
         table_of({"tokens": lengths, **flops}),
         [
-            Curves("Operations to generate a text", "tokens", "FLOPs", over(lengths, costs), log="xy"),
+            Curves("Operations to generate a text", "tokens", "FLOPs", curves_over(lengths, costs), log="xy"),
             Curves("Change of each token caused by later ones", "token", "largest difference", changes),
         ],
     )

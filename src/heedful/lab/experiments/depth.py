@@ -6,7 +6,7 @@ from itertools import chain, combinations, pairwise
 import torch
 from torch import Tensor, nn
 
-from heedful.lab.drawing import Curves, Matrix, over
+from heedful.lab.drawing import Curves, Matrix, curves_over
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, seeded
 from heedful.lab.tiny import plain_stack, relative_difference
@@ -114,7 +114,7 @@ def measure_distances_by_layer(size: Size, complete: bool) -> Series:
     shrinkage = diameters[-1] / diameters[0]
     shrinks = all(b <= a * (1 + 1e-6) + 1e-6 for a, b in pairwise(diameters))
     layers = range(n_layers + 1)
-    curves = over(layers, {"": diameters})
+    curves = curves_over(layers, {"": diameters})
     return Series(
         {
             "left": Measured(f"greatest distance of two tokens after {n_layers} layers, relative", shrinkage),
@@ -241,7 +241,7 @@ def measure_gradient_of_first_layer(size: Size, residual: bool) -> Series:
     ratios = {name: means[last] / means[first] for name, means in gradients_by_depth.items()}
     gradients = {name: [*means.values()] for name, means in gradients_by_depth.items()}
     with_residual, without_residual = [*ratios.values()][:2], [*ratios.values()][2:]
-    curves = over(depths, gradients)
+    curves = curves_over(depths, gradients)
     return Series(
         {
             **measured_each(f"gradient of the first of {last} layers, to that of {first}; {{}}", ratios),

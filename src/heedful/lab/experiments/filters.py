@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from heedful.lab.drawing import Curves, Matrix, over
+from heedful.lab.drawing import Curves, Matrix, curves_over
 from heedful.lab.experiment import Measured, Series, Size, measures, table_of
 from heedful.lab.seeds import seeded
 from heedful.lab.tiny import largest_difference
@@ -109,7 +109,7 @@ def measure_difference_from_convolution(size: Size, n_heads: int) -> Series:
                 "Difference by sharpness",
                 "α",
                 "greatest difference",
-                over(ALPHAS, {"": [max(each, 1e-8) for each in differences]}),
+                curves_over(ALPHAS, {"": [max(each, 1e-8) for each in differences]}),
                 log="xy",
                 inches=NARROW,
             ),
@@ -250,7 +250,7 @@ def measure_growth_of_operations(size: Size, block: int | None) -> Series:
                 "FLOPs of scores and weighted sums, one layer, one image",
                 "side of the image, pixels",
                 "FLOPs",
-                over(
+                curves_over(
                     SIDES,
                     {
                         "pixels" if block is None else f"pixels, in blocks of {block}": pixels,

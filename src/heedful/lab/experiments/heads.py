@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from heedful.lab.drawing import Bars, Curves, Matrix, over
+from heedful.lab.drawing import Bars, Curves, Matrix, curves_over
 from heedful.lab.experiment import Measured, Series, Size, measures, table_of
 from heedful.lab.seeds import seeded
 from heedful.lab.tiny import minimise, relative_difference
@@ -246,7 +246,7 @@ def compare_one_and_two_heads(size: Size, target_of: Target) -> Series:
                 "Unexplained variance",
                 "update",
                 "share of variance",
-                over(
+                curves_over(
                     range(1, len(losses_of_one) + 1), {"one head": losses_of_one, "two heads": losses_of_two}
                 ),
                 limits=(0, 1.1),

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from heedful.data.batch import Batch
 from heedful.explain.matrix import Numbers
 from heedful.explain.views.distances import image_distance, patch_distances
-from heedful.lab.drawing import Curves, Matrix, numbered, over
+from heedful.lab.drawing import Curves, Matrix, curves_over, numbered_curves
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import attention_taps, class_accuracy, n_parameters, predicted_classes, train
@@ -197,7 +197,7 @@ def compare_accuracy_by_training_images(size: Size, *, shuffle: bool) -> Series:
                 "Class: the sign on the left" + (", pixels shuffled" if shuffle else ""),
                 "training images",
                 "accuracy on new images",
-                over(counts, curves),
+                curves_over(counts, curves),
                 levels={"guessing": 1 / SIGNS},
                 log="x",
                 limits=(0.0, 1.02),
@@ -358,7 +358,7 @@ def _distances_panel(lines: Mapping[str, Sequence[float]]) -> Curves:
         "Attention distance",
         "layer",
         "pixels",
-        numbered(lines),
+        numbered_curves(lines),
         levels={"even attention": EVEN},
         limits=(0.0, 1.6 * EVEN),
         inches=(5.2, 3.8),

@@ -12,7 +12,7 @@ from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
-from heedful.lab.drawing import Bars, Curves, of_rows
+from heedful.lab.drawing import Bars, Curves, curves_of_columns
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.experiments.transfer import BATCH, data, sentence_batch
 from heedful.lab.seeds import cache, generator_from, seeded
@@ -83,7 +83,7 @@ def count_cost_of_convolutions(size: Size, kernel: int) -> Series:
                 f"Parameters of a convolution, d = {d}",
                 "kernel size k",
                 "parameters",
-                of_rows(rows, "k", {"full: k d²": "full", "separable: k d + d²": "separable"}),
+                curves_of_columns(rows, "k", {"full: k d²": "full", "separable: k d + d²": "separable"}),
                 log="xy",
             )
         ],

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from heedful.lab.drawing import Curves, Points, numbered, over
+from heedful.lab.drawing import Curves, Points, curves_over, numbered_curves
 from heedful.lab.experiment import Measured, Series, Size, measures, table_of
 from heedful.lab.seeds import generator_from
 from heedful.lab.tiny import largest_difference
@@ -76,7 +76,7 @@ def measure_mean_of_normalised_tokens(size: Size, claimed: float) -> Series:
                 "Mean of each token's features",
                 "token",
                 "mean",
-                numbered({"before the norm": x.mean(-1).tolist(), "after it": means.tolist()}),
+                numbered_curves({"before the norm": x.mean(-1).tolist(), "after it": means.tolist()}),
                 levels={"claimed": claimed},
             )
         ],
@@ -109,7 +109,7 @@ def measure_change_by_batch_size(size: Size, judged: str) -> Series:
                 "Change of a token caused by other tokens",
                 "tokens in the batch, m",
                 "change of a token (root mean square)",
-                over(sizes, changes),
+                curves_over(sizes, changes),
                 log="x",
             )
         ],
@@ -146,7 +146,9 @@ def measure_norm_of_single_token(size: Size, *, training: bool) -> Series:
             "gradient": Measured("gradient that reaches it", gradient, expected=0.0),
             "sentence": Measured("largest |x̂| of a single sentence of 16 tokens", sentence),
         },
-        panels=[Curves("A single token through batch norm", "feature", "value", over(range(D), values))],
+        panels=[
+            Curves("A single token through batch norm", "feature", "value", curves_over(range(D), values))
+        ],
     )
 
 
@@ -169,7 +171,7 @@ def measure_effect_of_other_sequences(size: Size, name: str) -> Series:
     gradient = _gradient(norm(x)[first], x)[first.stop :].norm().item()
     declared = float(claims(norm, "couples_batch"))
     title, largest = "Change of the first sequence by all others", change.max().item()
-    curves = numbered({"change": change.amax(-1).tolist()})
+    curves = numbered_curves({"change": change.amax(-1).tolist()})
     return Series(
         {
             "change": Measured("change of one sequence's tokens when another sequence changes", largest),
@@ -187,7 +189,7 @@ def compare_statistics_with_padding(size: Size, lengths: Sequence[int]) -> Serie
     x = _draw_tokens(layout.n_tokens)
     rectangle = layout.pad(x).flatten(0, 1)
     share = layout.n_tokens / len(rectangle)
-    rms_change, change = _counting_pads(layout, x)
+    rms_change, change = _difference_by_padding(layout, x)
     mean, variance = x.mean(0), x.var(0, correction=0)
     predicted = (share * variance + share * (1 - share) * mean.square()).mean().item()
     mean_ratio = (rectangle.mean(0) / mean).mean().item()
@@ -212,7 +214,7 @@ def compare_statistics_with_padding(size: Size, lengths: Sequence[int]) -> Serie
     )
 
 
-def _counting_pads(layout: Layout, x: Tensor) -> tuple[float, float]:
+def _difference_by_padding(layout: Layout, x: Tensor) -> tuple[float, float]:
     """Return root mean square and maximum of the difference between results with and without padding."""
     rows = layout.pad(x)
     with torch.no_grad():
@@ -224,7 +226,7 @@ def _counting_pads(layout: Layout, x: Tensor) -> tuple[float, float]:
 def _changes_by_share() -> Points:
     """Compute the root mean square for batches of four sentences, three of which become shorter."""
     layouts = [Layout.of([20, n, n, n]) for n in range(20, 0, -1)]
-    errors = [_counting_pads(layout, _draw_tokens(layout.n_tokens))[0] for layout in layouts]
+    errors = [_difference_by_padding(layout, _draw_tokens(layout.n_tokens))[0] for layout in layouts]
     return [layout.n_tokens / 80 for layout in layouts], errors
 
 
@@ -251,7 +253,7 @@ def measure_effect_of_the_batch_after_warm_up(size: Size, norm: str) -> Series:
         mean = part(x).mean(0).abs().mean().item()
     expected = (x.mean(0) / x.square().mean(0).sqrt()).abs().mean().item()
     title = f"Quadratic mean of one feature ({norm})"
-    curves = numbered({"of each batch": batch_squares, "running": running_squares})
+    curves = numbered_curves({"of each batch": batch_squares, "running": running_squares})
     return Series(
         {
             "after": Measured(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
-from heedful.lab.drawing import Curves, over
+from heedful.lab.drawing import Curves, curves_over
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, named_each, table_of
 from heedful.lab.experiments.transfer import data, sentence_batch
 from heedful.lab.seeds import cache, generator_from, seeded
@@ -174,53 +174,45 @@ def compare_losses_by_batch_size(size: Size, n_extra: int) -> Series:
         norm: [_mean([train_and_evaluate(norm, n, n_extra_of_norm, seed) for seed in seeds]) for n in counts]
         for norm, n_extra_of_norm in extra.items()
     }
-    losses_by_count, gaps_by_count, distances = (
+    losses, gaps, distances = (
         {norm: [getattr(run, field) for run in by_count] for norm, by_count in runs.items()}
         for field in ("loss", "gap", "distance")
     )
-    leads = [
-        batch - layer for layer, batch in zip(losses_by_count[LAYER], losses_by_count[BATCH], strict=True)
-    ]
+    leads = [batch - layer for layer, batch in zip(losses[LAYER], losses[BATCH], strict=True)]
     first, last = counts[0], counts[-1]
-    first_gaps = {norm: by_count[0] for norm, by_count in gaps_by_count.items()}
-    distances_at_ends = {str(counts[k]): distances[BATCH][k] for k in (0, -1)}
-    losses_at_ends = {
-        f"{norm}, sentences: {counts[k]}": by_count[k]
-        for k in (0, -1)
-        for norm, by_count in losses_by_count.items()
+    first_gaps = {norm: by_count[0] for norm, by_count in gaps.items()}
+    end_distances = {str(counts[k]): distances[BATCH][k] for k in (0, -1)}
+    end_losses = {
+        f"{norm}, sentences: {counts[k]}": by_count[k] for k in (0, -1) for norm, by_count in losses.items()
     }
     x, y = "sentences in a batch", "nats per token"
     return Series(
         {
             "of_one": Measured(f"what layer norm takes off the loss, {x}: {first}", leads[0], "nats"),
             "of_most": Measured(f"the same, sentences: {last}", leads[-1], "nats"),
-            **measured_each("loss with {}", losses_at_ends, "nats"),
+            **measured_each("loss with {}", end_losses, "nats"),
             **measured_each(
                 f"from training mode to evaluation, {{}}, sentences: {first}", first_gaps, "nats"
             ),
-            **measured_each(
-                "batch's means off the running ones, sentences: {}", distances_at_ends, "deviations"
-            ),
+            **measured_each("batch's means off the running ones, sentences: {}", end_distances, "deviations"),
             "leads": leads,
         },
         table_of(
             {
                 "sentences": counts,
-                **named_each("loss, {}", losses_by_count),
-                f"gap, {BATCH}": gaps_by_count[BATCH],
+                **named_each("loss, {}", losses),
+                f"gap, {BATCH}": gaps[BATCH],
                 "means off by": distances[BATCH],
             }
         ),
         [
-            Curves(
-                "Loss on new sentences", x, f"{y}, evaluation mode", over(counts, losses_by_count), log="x"
-            ),
-            Curves("Loss increase from training to evaluation", x, y, over(counts, gaps_by_count), log="x"),
+            Curves("Loss on new sentences", x, f"{y}, evaluation mode", curves_over(counts, losses), log="x"),
+            Curves("Loss increase from training to evaluation", x, y, curves_over(counts, gaps), log="x"),
             Curves(
                 "Batch norm: means of a batch",
                 x,
                 "distance from running means (σ)",
-                over(counts, {BATCH: distances[BATCH]}),
+                curves_over(counts, {BATCH: distances[BATCH]}),
                 log="x",
                 limits=(0.0, None),
             ),

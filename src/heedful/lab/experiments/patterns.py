@@ -18,7 +18,7 @@ from torch import Tensor
 
 from heedful.data.batch import Batch
 from heedful.explain.patterns import Census, recurrence
-from heedful.lab.drawing import Curves, Matrix, over
+from heedful.lab.drawing import Curves, Matrix, curves_over
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import generator_from, seeded
 from heedful.lab.tiny import attention_weights, census_of, symbol_model, train
@@ -129,7 +129,7 @@ def _head_panels(
     weights = run.trained.weights[:, 0].flatten(0, 1)[head].tolist()
     title, limits, y = "Attention by offset after training", (0.0, 1.04), "mean weight"
     return (
-        Curves(title, x, y, over(xs, lines), limits=limits, inches=(5.0, 3.8)),
+        Curves(title, x, y, curves_over(xs, lines), limits=limits, inches=(5.0, 3.8)),
         Matrix(
             f"One sequence: {name(head)}", "key", "query", weights, (0.0, 1.0), tokens, tokens, inches=inches
         ),

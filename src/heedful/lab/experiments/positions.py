@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from heedful.lab.drawing import Curves, Matrix, Panel, over
+from heedful.lab.drawing import Curves, Matrix, Panel, curves_over
 from heedful.lab.experiment import Measured, Series, Size, measures, table_of
 from heedful.lab.seeds import seeded
 from heedful.lab.tiny import pre_norm_block, relative_difference
@@ -84,7 +84,7 @@ def measure_wavelengths(size: Size, base: float) -> Series:
     lines = {
         f"{name}: base {BASES[name]:,.0f}": wavelengths for name, wavelengths in wavelengths_by_base.items()
     }
-    curves = over(range(D_MODEL // 2), lines)
+    curves = curves_over(range(D_MODEL // 2), lines)
     return Series(
         {
             "longest": Measured("longest wavelength", longest, "positions", expected=by_formula),
@@ -236,7 +236,7 @@ def measure_products_by_distance(size: Size, *, printed: bool) -> Series:
     products = rows @ rows.T
     diagonals = {k: products.diagonal(k) for k in (1, 2, 4, 8, 16)}
     spread = {k: (products_at_k.max() - products_at_k.min()).item() for k, products_at_k in diagonals.items()}
-    curves = over(range(n - 16), {"product": diagonals[16].tolist()})
+    curves = curves_over(range(n - 16), {"product": diagonals[16].tolist()})
     return Series(
         {
             "columns": Measured("columns", rows.shape[1], expected=float(D_MODEL)),
@@ -284,7 +284,7 @@ def measure_change_with_constant_positions(size: Size, part: Callable[[int], Pos
                 f"Length of a position's vector, d = {D_MODEL}",
                 "position",
                 "length",
-                over(LENGTHS_AT, {"its vector": lengths}),
+                curves_over(LENGTHS_AT, {"its vector": lengths}),
                 levels={"an embedding of N(0, 1)": math.sqrt(D_MODEL)},
                 log="xy",
             )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from heedful.errors import RequestError
-from heedful.lab.drawing import Curves, numbered
+from heedful.lab.drawing import Curves, numbered_curves
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, seeded
 from heedful.lab.tiny import minimise, n_parameters, relative_difference
@@ -107,7 +107,7 @@ def _accuracy_panel(
 ) -> Curves:
     """Draw accuracies by position, from 1."""
     title, x, y = "Accuracy by position", "position", "accuracy"
-    return Curves(title, x, y, numbered(accuracies), levels, places, limits=(0, 1.05))
+    return Curves(title, x, y, numbered_curves(accuracies), levels, places, limits=(0, 1.05))
 
 
 def _first_refused(part: Positions) -> int:

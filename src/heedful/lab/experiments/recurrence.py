@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
-from heedful.lab.drawing import Curves, numbered, over
+from heedful.lab.drawing import Curves, curves_over, numbered_curves
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import n_parameters, slope, train
@@ -86,7 +86,7 @@ def measure_gradient_by_distance(size: Size, judged: str) -> Series:
                 "Gradient of the last output w.r.t. earlier tokens",
                 "distance in tokens",
                 "norm, relative to that at distance 1",
-                over(distances, shares),
+                curves_over(distances, shares),
                 log="y",
             )
         ],
@@ -138,7 +138,7 @@ def measure_gradient_through_memory(size: Size, addition: str, without: str) -> 
     norms = {name: memory_gradients(make, n, interval) for name, make in MEMORIES.items()}
     ordered = sorted(norms.items(), key=lambda item: item[0] != addition)
     last_norms = {name: norms_by_step[-1] for name, norms_by_step in ordered}
-    curves = over(range(interval, n + 1, interval), norms)
+    curves = curves_over(range(interval, n + 1, interval), norms)
     return Series(
         {
             **measured_each(f"gradient after {n} steps, {{}}", last_norms, expected={_CAROUSEL: 1.0}),
@@ -188,7 +188,7 @@ def measure_clipped_gradients(size: Size, gain: float) -> Series:
                 f"Gradients, multiplied by {gain:g} at each step",
                 "distance in tokens",
                 "norm",
-                over(range(n), gradients),
+                curves_over(range(n), gradients),
                 levels={"limit": LIMIT},
                 log="y",
             )
@@ -373,8 +373,8 @@ def measure_accuracy_by_sentence_length(size: Size, longest: int | None) -> Seri
         [
             Curves(title, x, y, lines, limits=(0.0, 1.04), inches=(4.8, 3.8))
             for title, x, lines in (
-                ("Accuracy by sentence length", "words in the sentence", over(lengths, by_length)),
-                (longest_title, "position in the source sentence", numbered(by_place)),
+                ("Accuracy by sentence length", "words in the sentence", curves_over(lengths, by_length)),
+                (longest_title, "position in the source sentence", numbered_curves(by_place)),
             )
         ],
     )

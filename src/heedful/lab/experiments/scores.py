@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from heedful.lab.drawing import Curves, of_rows, over
+from heedful.lab.drawing import Curves, curves_of_columns, curves_over
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import seeded
 from heedful.lab.tiny import largest_difference, n_parameters
@@ -26,7 +26,7 @@ NARROW = (3.8, 3.4)  # inches of a panel if three are side by side
 
 
 @torch.no_grad()
-def softmax_of(score: ScoreFunction, width: int, sets: int) -> dict[str, float]:
+def softmax_statistics(score: ScoreFunction, width: int, sets: int) -> dict[str, float]:
     """Measure a score and its softmax for queries and keys with components of mean 0 and variance 1.
 
     Returns:
@@ -52,13 +52,15 @@ def softmax_of(score: ScoreFunction, width: int, sets: int) -> dict[str, float]:
 @seeded()
 def measure_variance_and_gradient_by_width(size: Size, score: ScoreFunction) -> Series:
     """Measure how scores grow with the width, and how the softmax's gradient vanishes."""
-    rows = [{"d_k": d, **softmax_of(score, d, SETS[size])} for d in WIDTHS[size]]
+    rows = [{"d_k": d, **softmax_statistics(score, d, SETS[size])} for d in WIDTHS[size]]
     first, last = rows[0], rows[-1]
     power = math.log(last["variance"] / first["variance"]) / math.log(last["d_k"] / first["d_k"])
     place = f"at d_k = {last['d_k']}"
     x, jacobian = "d_k", "norm of the Jacobian"
-    variance = of_rows(rows, x, {"measured": "variance", "d_k": "d_k"})
-    weight, gradient = (of_rows(rows, x, {"": column}) for column in ("greatest weight", "gradient"))
+    variance = curves_of_columns(rows, x, {"measured": "variance", "d_k": "d_k"})
+    weight, gradient = (
+        curves_of_columns(rows, x, {"": column}) for column in ("greatest weight", "gradient")
+    )
     return Series(
         {
             "variance": Measured(f"variance of the scores {place}", last["variance"], expected=last["d_k"]),
@@ -82,8 +84,8 @@ def compare_gradients_of_additive_score_and_product(size: Size, rival: ScoreFunc
     """Measure the gradients that an additive score and a product preserve."""
     widths, sets = WIDTHS[size], SETS[size]
     measurements = {
-        "additive": [softmax_of(AdditiveScore(d, d, d), d, sets) for d in widths],
-        "product": [softmax_of(rival, d, sets) for d in widths],
+        "additive": [softmax_statistics(AdditiveScore(d, d, d), d, sets) for d in widths],
+        "product": [softmax_statistics(rival, d, sets) for d in widths],
     }
     by_key = {
         key: {name: [measurement[key] for measurement in by_width] for name, by_width in measurements.items()}
@@ -100,7 +102,7 @@ def compare_gradients_of_additive_score_and_product(size: Size, rival: ScoreFunc
         },
         table_of({"d_k": widths, **by_key["gradient"]}),
         [
-            Curves(title, "d_k", key, over(widths, by_key[key]), log="xy")
+            Curves(title, "d_k", key, curves_over(widths, by_key[key]), log="xy")
             for title, key in (
                 ("Variance of the scores", "variance"),
                 ("Gradient through the softmax", "gradient"),
@@ -134,7 +136,7 @@ def measure_variance_by_sentence_length(size: Size, divisor: Literal["words", "w
                 f"Variance of the scores, d_k = {WIDTH}",
                 "words in the sentence",
                 "variance",
-                over(LENGTHS, {"measured": variances}),
+                curves_over(LENGTHS, {"measured": variances}),
                 levels={"wanted": 1.0},
                 log="xy",
             )
@@ -183,8 +185,8 @@ def measure_weight_of_matching_key(size: Size, strength: float | None) -> Series
                 "Weight of the key that equals the query",
                 "keys",
                 "weight",
-                of_rows(rows, "keys", ["others random", "greatest possible"])
-                | over(COUNTS, {"equal weights": [1 / n for n in COUNTS]}),
+                curves_of_columns(rows, "keys", ["others random", "greatest possible"])
+                | curves_over(COUNTS, {"equal weights": [1 / n for n in COUNTS]}),
                 log="x",
                 limits=(0, 1.05),
             )
@@ -217,7 +219,7 @@ def compare_concat_and_additive_form(size: Size, query_first: bool) -> Series:
     difference = largest_difference(additive_scores, concat_scores)
     order = additive_scores.flatten().argsort()
     forms = {"vᵀ tanh(U q + W k)": additive_scores, "vᵀ tanh(W_a [q; k])": concat_scores}
-    curves = over(
+    curves = curves_over(
         range(len(order)), {name: scores.flatten()[order].tolist() for name, scores in forms.items()}
     )
     return Series(
@@ -245,7 +247,7 @@ def _comparison(d: int) -> list[dict[str, str | float]]:
             "formula": formula,
             f"parameters at d = {d}": n_parameters(score),
             "widths may differ": "yes" if isinstance(score, BilinearScore | AdditiveScore) else "no",
-            "variance": softmax_of(score, d, 20)["variance"],
+            "variance": softmax_statistics(score, d, 20)["variance"],
         }
         for name, (formula, score) in scores.items()
     ]

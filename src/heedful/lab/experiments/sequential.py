@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
-from heedful.lab.drawing import Curves, over
+from heedful.lab.drawing import Curves, curves_over
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, named_each, table_of
 from heedful.lab.seeds import cache, seeded
 from heedful.lab.tiny import flops_of, milliseconds, n_parameters, operations_behind, plain_stack, slope
@@ -67,7 +67,7 @@ def measure_depth_by_length(size: Size, judged: Sequence[str]) -> Series:
     """Measure depth by number of tokens, for all encoders."""
     lengths = [4, 8, 16, 32] if size == "short" else [4, 8, 16, 32, 64, 128, 256]
     depths = {name: [encoder_depth(name, n) for n in lengths] for name in ENCODERS}
-    times = {name: [_timed(build_run(build, n)) for n in lengths] for name, build in ENCODERS.items()}
+    times = {name: [_time(build_run(build, n)) for n in lengths] for name, build in ENCODERS.items()}
     growth = {name: slope(lengths, depths[name]) for name in judged}
     last_depths = {name: by_length[-1] for name, by_length in depths.items()}
     deeper = depth(build_run(lambda: plain_stack(D, 3, causal=False), 8)())
@@ -81,13 +81,13 @@ def measure_depth_by_length(size: Size, judged: Sequence[str]) -> Series:
         },
         table_of({"tokens": lengths, **named_each("in a row, {}", depths), **named_each("ms, {}", times)}),
         [
-            Curves("Sequential operations", "tokens", "longest chain", over(lengths, depths)),
+            Curves("Sequential operations", "tokens", "longest chain", curves_over(lengths, depths)),
             _time_panel(lengths, times, "tokens"),
         ],
     )
 
 
-def _timed(computation: Callable[[], object]) -> float:
+def _time(computation: Callable[[], object]) -> float:
     """Time a computation without arguments, in milliseconds."""
     return milliseconds(lambda _: computation(), lambda: None)
 
@@ -95,7 +95,7 @@ def _timed(computation: Callable[[], object]) -> float:
 def _time_panel(lengths: Sequence[int], times: Mapping[str, Sequence[float]], unit: str) -> Curves:
     """Draw wall times by number of tokens or words."""
     title = "Wall time here (not used for the verdict)"
-    return Curves(title, unit, "ms", over(lengths, times), log="xy")
+    return Curves(title, unit, "ms", curves_over(lengths, times), log="xy")
 
 
 def _recurrent_attention(n_source: int, n_target: int) -> Tensor:
@@ -153,7 +153,7 @@ def measure_depth_by_source_length(size: Size, judged: str) -> Series:
             "by_step": Measured("further operations in a row for each step", by_step),
         },
         panels=[
-            Curves(f"Longest chain by {unit}", unit, y, over(lengths, depths))
+            Curves(f"Longest chain by {unit}", unit, y, curves_over(lengths, depths))
             for unit, depths in (("source words", over_source), ("steps of the decoder", over_steps))
         ],
     )
@@ -246,7 +246,7 @@ def compare_training_of_two_models(size: Size, generated: bool) -> Series:
     growth = {name: slope(lengths, by_length) for name, by_length in chains.items()}
     counts = {name: [flops_per_word(name, n) for n in lengths] for name in CONFIGS}
     computation = generate_words if generated else train_step
-    times = {name: [_timed(partial(computation, name, n)) for n in lengths] for name in CONFIGS}
+    times = {name: [_time(partial(computation, name, n)) for n in lengths] for name in CONFIGS}
     last_chains, last_counts = (
         {name: by_length[-1] for name, by_length in by_name.items()} for by_name in (chains, counts)
     )
@@ -275,8 +275,10 @@ def compare_training_of_two_models(size: Size, generated: bool) -> Series:
             }
         ),
         [
-            Curves(f"Sequential operations, {mode}", x, "longest chain", over(lengths, chains), log="xy"),
-            Curves("Operations of a training step", x, y, over(lengths, counts), limits=(0, None)),
+            Curves(
+                f"Sequential operations, {mode}", x, "longest chain", curves_over(lengths, chains), log="xy"
+            ),
+            Curves("Operations of a training step", x, y, curves_over(lengths, counts), limits=(0, None)),
             _time_panel(lengths, times, x),
         ],
     )

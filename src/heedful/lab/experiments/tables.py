@@ -160,7 +160,7 @@ def comparisons(table: Sequence[Translator]) -> Iterator[Comparison]:
         yield from (Comparison(pair, system, rival) for system in transformers for rival in rivals)
 
 
-def won(table: Sequence[Translator]) -> dict[Pair, list[bool]]:
+def transformer_wins(table: Sequence[Translator]) -> dict[Pair, list[bool]]:
     """Return for each language pair and each Transformer whether it beats all rivals at less cost."""
     wins_by_pair: dict[Pair, dict[str, bool]] = {pair: {} for pair in PAIRS}
     for comparison in comparisons(table):
@@ -174,7 +174,8 @@ def compare_translators(size: Size, translators: Sequence[Translator]) -> Series
     """Compare both Transformers with all other systems."""
     pairs = list(comparisons(translators))
     return Series(
-        {measured.name: measured for measured in _closest(pairs)} | {"won": won(translators)},
+        {measured.name: measured for measured in _measure_leads(pairs)}
+        | {"won": transformer_wins(translators)},
         [
             {
                 "pair": comparison.pair,
@@ -196,7 +197,7 @@ PAPER = {("En-De", BIG, "BLEU"): 2.0, ("En-Fr", BIG, "cost"): 4.0}
 """Section 6.1: more than 2.0 BLEU better than all others; less than a quarter of the previous best's cost."""
 
 
-def _closest(comparisons: Sequence[Comparison]) -> Iterator[Measured]:
+def _measure_leads(comparisons: Sequence[Comparison]) -> Iterator[Measured]:
     """Compare each Transformer with the best rival of a pair, and with the cost of the cheapest."""
     for pair, name in dict.fromkeys(
         (comparison.pair, comparison.transformer.name) for comparison in comparisons

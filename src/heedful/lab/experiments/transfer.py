@@ -19,7 +19,7 @@ from heedful.data.corpora import english
 from heedful.data.corpora.derivations import derivations
 from heedful.data.corpora.grammar import Sentence
 from heedful.data.corpora.lexicon import NOUNS
-from heedful.lab.drawing import Bars, Curves, over
+from heedful.lab.drawing import Bars, Curves, curves_over
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.experiments.arithmetic import BASE, summary
 from heedful.lab.seeds import cache, generator_from, seed_of, seeded
@@ -129,7 +129,11 @@ def count_parameters_behind_last_state(size: Size, *, tied: bool) -> Series:
             "sums": Measured(name_of_sums, sums, expected=0.0),
         },
         table_of({"steps": lengths, **counts}),
-        [Curves("Parameters of an RNN by sequence length", "steps", y, over(lengths, counts), log="xy")],
+        [
+            Curves(
+                "Parameters of an RNN by sequence length", "steps", y, curves_over(lengths, counts), log="xy"
+            )
+        ],
     )
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from heedful.data.batch import Batch
-from heedful.lab.drawing import Curves, Panel, numbered, over
+from heedful.lab.drawing import Curves, Panel, curves_over, numbered_curves
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, named_each, table_of
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import Training, cyclic_sequences, plain_stack, slope, train, word_model
@@ -66,8 +66,8 @@ def compare_with_the_schedule(size: Size, rate: Rate, name: str) -> Series:
             "least": min(ratios),
         },
         panels=[
-            _rates("Attempts 1 and 2 of lecture S0", "learning rate", attempts, steps, log="y"),
-            _rates(
+            _rate_panel("Attempts 1 and 2 of lecture S0", "learning rate", attempts, steps, log="y"),
+            _rate_panel(
                 "The schedule, d_model = 512",
                 "learning rate",
                 {name: rate, "with d_model^-0.5": schedule.rate},
@@ -95,7 +95,7 @@ def compare_pieces_with_the_minimum(size: Size, change: int) -> Series:
             "first": Measured("the first time, after update", turns[0], expected=float(W)),
         },
         panels=[
-            _rates(
+            _rate_panel(
                 f"Pieces that switch at update {change}",
                 "learning rate (without d_model^-0.5)",
                 {"pieces": lambda s: pieces(s, change), "heedful's schedule": schedule.rate},
@@ -109,14 +109,14 @@ def _updates(size: Size) -> list[int]:
     return list(range(1, (3 if size == "short" else 25) * W + 1))
 
 
-def _rates(
+def _rate_panel(
     title: str, y: str, rates: Mapping[str, Rate], steps: Sequence[int], log: Literal["", "y"] = ""
 ) -> Curves:
     """Draw rates over about 200 updates, including the first and the 4000th."""
     stride = max(1, len(steps) // 200)
     steps_shown = sorted({1, 2, 5, 10, 20, W, *steps[stride - 1 :: stride]})
     lines = {name: [rate(s) for s in steps_shown] for name, rate in rates.items()}
-    return Curves(title, "update", y, over(steps_shown, lines), log=log)
+    return Curves(title, "update", y, curves_over(steps_shown, lines), log=log)
 
 
 # Adam's first steps
@@ -147,7 +147,7 @@ def measure_adams_steps(size: Size, corrected: bool, beta2: float = 0.98) -> Ser
                 f"Steps under a constant gradient, β2 = {beta2}",
                 "update",
                 "step length / learning rate",
-                numbered({"Adam": _adam(config, 1.0, n), "without bias correction": uncorrected}),
+                numbered_curves({"Adam": _adam(config, 1.0, n), "without bias correction": uncorrected}),
                 levels={"the rate": 1.0},
             )
         ],
@@ -212,7 +212,7 @@ def gradient_norms(placement: Placement, n_layers: int, seed: int) -> list[float
 
 
 @cache
-def _by_layer(placement: Placement, n_layers: int, seeds: int) -> list[float]:
+def _mean_gradient_norms(placement: Placement, n_layers: int, seeds: int) -> list[float]:
     """Return their means over several stacks."""
     rows = [gradient_norms(placement, n_layers, seed) for seed in range(seeds)]
     return [sum(column) / seeds for column in zip(*rows, strict=True)]
@@ -222,7 +222,7 @@ def _by_layer(placement: Placement, n_layers: int, seeds: int) -> list[float]:
 def measure_gradients_by_depth(size: Size, placement: Placement) -> Series:
     """Measure how the gradient of the last layer depends on the number of layers."""
     depths, seeds = ([2, 4, 8, 16], 8) if size == "short" else ([2, 4, 8, 16, 32], 24)
-    norms = {name: [_by_layer(name, n, seeds) for n in depths] for name in PLACEMENTS}
+    norms = {name: [_mean_gradient_norms(name, n, seeds) for n in depths] for name in PLACEMENTS}
     last_layer = {name: [by_layer[-1] for by_layer in by_depth] for name, by_depth in norms.items()}
     power = slope([math.log(n) for n in depths], [math.log(norm) for norm in last_layer[placement]])
     deepest = depths[-1]
@@ -243,8 +243,8 @@ def measure_gradients_by_depth(size: Size, placement: Placement) -> Series:
         [
             Curves(title, x, y, named_each("{}-norm", curves), log="y")
             for title, x, curves in (
-                ("Gradient of W_2 in the last layer", "layers", over(depths, last_layer)),
-                (f"Gradient of W_2 in each of {deepest} layers", "layer", numbered(deepest_stacks)),
+                ("Gradient of W_2 in the last layer", "layers", curves_over(depths, last_layer)),
+                (f"Gradient of W_2 in each of {deepest} layers", "layer", numbered_curves(deepest_stacks)),
             )
         ],
     )
@@ -399,7 +399,7 @@ def _table_of_losses(pairs_by_optimizer: Mapping[Kind, Mapping[float, Pair]]) ->
 def _loss_panel(title: str, pairs: Mapping[float, Pair]) -> Curves:
     """Draw the final losses with and without warm-up by rate."""
     without, warmed = zip(*(pair.ends for pair in pairs.values()), strict=True)
-    lines = over([*pairs], {"without": without, "with warm-up": warmed})
+    lines = curves_over([*pairs], {"without": without, "with warm-up": warmed})
     return Curves(title, "rate", "nats per token", lines, levels={"chance": math.log(TYPES)}, log="xy")
 
 
@@ -411,7 +411,7 @@ def _training_panels(pair: Pair, title: str) -> list[Panel]:
             f"{quantity} ({title})",
             "update",
             unit,
-            numbered({name: getattr(t, field) for name, t in trainings.items()}),
+            numbered_curves({name: getattr(t, field) for name, t in trainings.items()}),
             log="y",
         )
         for quantity, unit, field in (("Loss", "nats per token", "losses"), ("Gradients", "norm", "norms"))

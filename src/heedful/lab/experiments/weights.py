@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from heedful.lab.drawing import Curves, Matrix, numbered, over
+from heedful.lab.drawing import Curves, Matrix, curves_over, numbered_curves
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import generator_from, seeded
 from heedful.lab.tiny import largest_difference, n_parameters, relative_difference
@@ -45,7 +45,7 @@ def measure_variance_by_width(size: Size, power: float, name: str) -> Series:
             "variances": variances,
         },
         table_of({"d_k": widths, **columns, "heedful's": heedfuls}),
-        [Curves(title, x, "variance", over(widths, columns), levels={"wanted": 1.0}, log="xy")],
+        [Curves(title, x, "variance", curves_over(widths, columns), levels={"wanted": 1.0}, log="xy")],
     )
 
 
@@ -73,7 +73,7 @@ def measure_row_sums(size: Size, *, inside: bool) -> Series:
     visibility = Visibility.of(Layout.of([len(q)]), Layout.of([len(k)]))
     heedfuls = attention_weights(ScaledDotScore()(queries, keys), visibility)[0, 0]
     difference, sums = largest_difference(weights, heedfuls), weights.sum(-1)
-    curves, levels = numbered({"as computed": sums.tolist()}), {"1 / √d_k": 1 / root, "1": 1.0}
+    curves, levels = numbered_curves({"as computed": sums.tolist()}), {"1 / √d_k": 1 / root, "1": 1.0}
     return Series(
         {
             "sum": Measured("sum of a row", sums.mean().item(), expected=1.0),
@@ -103,8 +103,8 @@ def measure_dependence_on_later_words(size: Size, *, twice: bool) -> Series:
         attend_by_name[judged](q, changed_k, changed_v),
     )
     change, last_weights = (changed_output - output)[:-1].abs().amax(-1), last_row[judged]
-    changes = numbered({"change": change.tolist()})
-    weights = numbered({name: row.tolist() for name, row in last_row.items()})
+    changes = numbered_curves({"change": change.tolist()})
+    weights = numbered_curves({name: row.tolist() for name, row in last_row.items()})
     return Series(
         {
             "change": Measured("largest change of earlier words by the last", change.max().item(), "", 0.0),
@@ -163,7 +163,7 @@ def measure_change_by_padding(size: Size, *, masked: bool) -> Series:
             "most": max(changes),
         },
         table_of({"pads": n_pads, "largest change": changes}),
-        [Curves("Cross-attention over a padded source", x, y, over(n_pads, {"change": changes}))],
+        [Curves("Cross-attention over a padded source", x, y, curves_over(n_pads, {"change": changes}))],
     )
 
 
@@ -231,7 +231,9 @@ def measure_distance_from_hard_lookup(size: Size, tie: bool) -> Series:
     ]
     name, title = "difference from the hard lookup at τ", "From a soft lookup to a hard one"
     x, y = "1 / temperature", "greatest difference from the best value"
-    curves = over([1 / t for t in TEMPERATURES], {"": [max(difference, 1e-16) for difference in differences]})
+    curves = curves_over(
+        [1 / t for t in TEMPERATURES], {"": [max(difference, 1e-16) for difference in differences]}
+    )
     return Series(
         {
             "apart": Measured(f"{name} = {TEMPERATURES[-1]:g}", differences[-1], expected=0.0),
@@ -333,7 +335,7 @@ def measure_answers_by_table_size_and_repetition(size: Size, asking: bool) -> Se
                 "Selection by the query",
                 "values",
                 "answers nearest to the matching value",
-                over(counts, {"measured": accuracies, "at random": [1 / n for n in counts]}),
+                curves_over(counts, {"measured": accuracies, "at random": [1 / n for n in counts]}),
                 log="x",
                 limits=(0, 1.05),
             ),
@@ -341,7 +343,7 @@ def measure_answers_by_table_size_and_repetition(size: Size, asking: bool) -> Se
                 "Size of the answer, relative",
                 "repetitions of every row",
                 "size",
-                over(REPEATS, sizes),
+                curves_over(REPEATS, sizes),
                 limits=(0, None),
             ),
         ],

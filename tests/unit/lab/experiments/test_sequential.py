@@ -69,7 +69,7 @@ def test_what_is_timed_of_an_encoder_builds_nothing(monkeypatch):
 @pytest.mark.slow
 def test_a_training_is_timed_in_the_run_and_a_writing_in_the_control(monkeypatch):
     timed = []
-    monkeypatch.setattr(sequential, "_timed", lambda work: timed.append(work) or 1.0)
+    monkeypatch.setattr(sequential, "_time", lambda work: timed.append(work) or 1.0)
     for written, work in ((False, sequential.train_step), (True, sequential.generate_words)):
         timed.clear()
         sequential.compare_training_of_two_models("short", written)
