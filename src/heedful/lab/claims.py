@@ -80,18 +80,18 @@ class Claim(Config):
 
     def judge(self, values: Mapping[str, object]) -> tuple[Verdict, str]:
         """Return the verdict on measured values, and the correct statement."""
-        case = next(each for each in self.verdicts if each.rule is None or evaluate(each.rule, values))
-        statement = case.statement or self.statement
+        decided = next(case for case in self.verdicts if case.rule is None or evaluate(case.rule, values))
+        statement = decided.statement or self.statement
         assert statement is not None
-        return case.verdict, _text(statement, values)
+        return decided.verdict, _text(statement, values)
 
 
 def _text(statement: Statement, values: Mapping[str, object]) -> str:
     """Format the parts of a statement whose rules are true."""
     parts = [statement] if isinstance(statement, str) else statement
     texts = [
-        each if isinstance(each, str) else each.text
-        for each in parts
-        if isinstance(each, str) or evaluate(each.rule, values)
+        part if isinstance(part, str) else part.text
+        for part in parts
+        if isinstance(part, str) or evaluate(part.rule, values)
     ]
     return " ".join(texts).format_map(values)

@@ -103,26 +103,26 @@ BESIDE: dict[str, tuple[Place, Literal["left", "center", "right"], Literal["bott
 }
 
 
-def sides(dots: Mapping[str, Place], size: Place) -> dict[str, str]:
+def choose_sides(dots: Mapping[str, Place], size: Place) -> dict[str, str]:
     """Choose the side of each dot for its name: the first on which it hits no name, dot or edge.
 
     Args:
         dots: position of each dot.
         size: size of the panel, in points.
     """
-    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in dots.values()]
-    chosen = {}
+    occupied = [(x - 4, y - 4, x + 4, y + 4) for x, y in dots.values()]
+    chosen_sides = {}
     for name, place in dots.items():
-        room = {side: box_beside(name, place, side) for side in BESIDE}
+        boxes = {side: box_beside(name, place, side) for side in BESIDE}
         free = [
             side
-            for side, (left, bottom, right, top) in room.items()
+            for side, (left, bottom, right, top) in boxes.items()
             if left >= 0 and right <= size[0] and bottom >= 0 and top <= size[1]
-            if not any(left < r and l < right and bottom < t and b < top for l, b, r, t in taken)
+            if not any(left < r and l < right and bottom < t and b < top for l, b, r, t in occupied)
         ]
-        chosen[name] = (free or ["right"])[0]
-        taken.append(room[chosen[name]])
-    return chosen
+        chosen_sides[name] = (free or ["right"])[0]
+        occupied.append(boxes[chosen_sides[name]])
+    return chosen_sides
 
 
 def box_beside(name: str, place: Place, side: str) -> tuple[float, float, float, float]:
@@ -182,7 +182,7 @@ class Dots:
         scale = axes.transData + axes.transAxes.inverted()
         shares = scale.transform(list(dots.values()))
         places = {name: (x * width, y * height) for name, (x, y) in zip(dots, shares, strict=True)}
-        for name, side in sides(places, (width, height)).items():
+        for name, side in choose_sides(places, (width, height)).items():
             offset, across, up = BESIDE[side]
             axes.annotate(
                 name,
@@ -278,8 +278,8 @@ class Matrix:
 
         array = np.asarray(self.values, dtype=float)
         signed = array.min() < 0 or (self.limits is not None and self.limits[0] < 0)
-        most = float(np.abs(array).max()) or 1.0
-        low, high = self.limits or ((-most, most) if signed else (0.0, most))
+        largest = float(np.abs(array).max()) or 1.0
+        low, high = self.limits or ((-largest, largest) if signed else (0.0, largest))
         image = axes.imshow(
             array,
             cmap=TWO_SIGNS if signed else ONE_SIGN,
@@ -306,17 +306,17 @@ Panel = Curves | Dots | Bars | Matrix
 Name = TypeVar("Name", bound=str)
 
 
-def over(xs: Sequence[float], lines: Mapping[Name, Sequence[float]]) -> dict[str, Points]:
+def curves_over(xs: Sequence[float], lines: Mapping[Name, Sequence[float]]) -> dict[str, Points]:
     """Return curves that share their x values, by name."""
     return {name: (xs, ys) for name, ys in lines.items()}
 
 
-def numbered(lines: Mapping[Name, Sequence[float]]) -> dict[str, Points]:
+def numbered_curves(lines: Mapping[Name, Sequence[float]]) -> dict[str, Points]:
     """Return curves over 1, 2, 3 …, by name."""
     return {name: (range(1, len(ys) + 1), ys) for name, ys in lines.items()}
 
 
-def of_rows(
+def curves_of_columns(
     rows: Sequence[Mapping[str, float]], x: str, lines: Mapping[str, str] | Sequence[str]
 ) -> dict[str, Points]:
     """Return curves over the column ``x`` of a table: columns by the names of curves, or under their own."""
@@ -390,7 +390,7 @@ class SavedFigure:
     first: float
 
 
-def make(panels: Sequence[Panel], folder: Path, name: str) -> SavedFigure:
+def save_figure(panels: Sequence[Panel], folder: Path, name: str) -> SavedFigure:
     """Draw one or more panels and write the files.
 
     Raises:
@@ -431,23 +431,23 @@ def darken(figure: "Figure") -> None:
 
     for axes in figure.get_axes():
         axes.tick_params(which="both", colors=INK)  # those that are made later, too
-    for each in figure.findobj():
-        if isinstance(each, AxesImage):
-            each.set_cmap(LinearSegmentedColormap.from_list("dark", DARK_COLOURS[each.get_cmap().name]))
-        elif isinstance(each, Text | Line2D):
-            each.set_color(_on_dark(each.get_color()))
-        elif isinstance(each, Patch):
-            each.set_facecolor(_on_dark(each.get_facecolor()))
-            each.set_edgecolor(_on_dark(each.get_edgecolor()))
+    for artist in figure.findobj():
+        if isinstance(artist, AxesImage):
+            artist.set_cmap(LinearSegmentedColormap.from_list("dark", DARK_COLOURS[artist.get_cmap().name]))
+        elif isinstance(artist, Text | Line2D):
+            artist.set_color(_on_dark(artist.get_color()))
+        elif isinstance(artist, Patch):
+            artist.set_facecolor(_on_dark(artist.get_facecolor()))
+            artist.set_edgecolor(_on_dark(artist.get_edgecolor()))
 
 
 def _on_dark(colour: "ColorType") -> "ColorType":
     """Return the colour for dark pages: greys are mapped to the range from `CARD` to `INK`; others stay."""
     from matplotlib.colors import to_rgb, to_rgba
 
-    *own, opacity = to_rgba(colour)
-    if max(own) - min(own) > 0.02:
+    *rgb, opacity = to_rgba(colour)
+    if max(rgb) - min(rgb) > 0.02:
         return colour
     ink, card = to_rgb(INK), to_rgb(CARD)
-    red, green, blue = (dark + own[0] * (light - dark) for dark, light in zip(ink, card, strict=True))
+    red, green, blue = (dark + rgb[0] * (light - dark) for dark, light in zip(ink, card, strict=True))
     return red, green, blue, opacity

@@ -84,9 +84,12 @@ def measured_each(
         unit: unit of the values.
         expected: expected value of all, or of some by name.
     """
-    known = expected if isinstance(expected, Mapping) else dict.fromkeys(values, expected)
-    full = {each: name.format(each) for each in values}
-    return {full[each]: Measured(full[each], value, unit, known.get(each)) for each, value in values.items()}
+    expected_by_name = expected if isinstance(expected, Mapping) else dict.fromkeys(values, expected)
+    full_names = {key: name.format(key) for key in values}
+    return {
+        full_names[key]: Measured(full_names[key], value, unit, expected_by_name.get(key))
+        for key, value in values.items()
+    }
 
 
 Measure = TypeVar("Measure", bound=Callable[..., Series])
@@ -107,8 +110,8 @@ def measures(name: str, /, **arguments: tuple[object, object]) -> Callable[[Meas
     def mark(measure: Measure) -> Measure:
         if name in MEASUREMENTS:
             raise ValueError(f"experiment names must be unique, but two functions measure {name}")
-        of_run, of_control = ({key: pair[i] for key, pair in arguments.items()} for i in (0, 1))
-        MEASUREMENTS[name] = measure, (of_run, of_control)
+        run_arguments, control_arguments = ({key: pair[i] for key, pair in arguments.items()} for i in (0, 1))
+        MEASUREMENTS[name] = measure, (run_arguments, control_arguments)
         return measure
 
     return mark
@@ -133,13 +136,13 @@ class Outcome:
     panels: Sequence[Panel] = ()
 
 
-def judged(claim: Claim, series: Series) -> Outcome:
+def judge(claim: Claim, series: Series) -> Outcome:
     """Judge a claim by what was measured."""
     values = {
-        name: each.value if isinstance(each, Measured) else each for name, each in series.values.items()
+        name: value.value if isinstance(value, Measured) else value for name, value in series.values.items()
     }
     verdict, statement = claim.judge(values)
-    measured = [each for each in series.values.values() if isinstance(each, Measured)]
+    measured = [value for value in series.values.values() if isinstance(value, Measured)]
     return Outcome(verdict, statement, measured, series.rows, series.panels)
 
 
@@ -205,12 +208,12 @@ class Result:
             "statement": self.outcome.statement,
             "measured": [
                 {
-                    "name": each.name,
-                    "value": _finite(each.value),
-                    "unit": each.unit,
-                    "expected": None if each.expected is None else _finite(each.expected),
+                    "name": measured.name,
+                    "value": _finite(measured.value),
+                    "unit": measured.unit,
+                    "expected": None if measured.expected is None else _finite(measured.expected),
                 }
-                for each in self.outcome.measured
+                for measured in self.outcome.measured
             ],
             "table": [
                 {column: _finite(value) for column, value in row.items()} for row in self.outcome.table
@@ -221,9 +224,9 @@ class Result:
 
 def perform(experiment: Experiment, size: Size, *, control: bool = False) -> Result:
     """Run an experiment, or its control."""
-    began = time.perf_counter()
+    start = time.perf_counter()
     outcome = (experiment.control if control else experiment.run)(size)
-    return Result(experiment, size, control, outcome, time.perf_counter() - began)
+    return Result(experiment, size, control, outcome, time.perf_counter() - start)
 
 
 def as_dict(experiments: Sequence[Experiment], results: Sequence[Result] = ()) -> JsonObject:
@@ -232,15 +235,15 @@ def as_dict(experiments: Sequence[Experiment], results: Sequence[Result] = ()) -
         "version": 1,
         "experiments": [
             {
-                "name": each.name,
-                "title": each.claim.title,
-                "claim": each.claim.stated,
-                "source": each.claim.source,
-                "items": list(each.claim.items),
-                "changed": each.claim.control,
-                "results": [result.to_dict() for result in results if result.experiment is each],
+                "name": experiment.name,
+                "title": experiment.claim.title,
+                "claim": experiment.claim.stated,
+                "source": experiment.claim.source,
+                "items": list(experiment.claim.items),
+                "changed": experiment.claim.control,
+                "results": [result.to_dict() for result in results if result.experiment is experiment],
             }
-            for each in experiments
+            for experiment in experiments
         ],
     }
 

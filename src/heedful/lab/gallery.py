@@ -22,7 +22,7 @@ from pathlib import Path
 
 from heedful.errors import RequestError
 from heedful.files import write_text
-from heedful.lab.drawing import SavedFigure, make
+from heedful.lab.drawing import SavedFigure, save_figure
 from heedful.lab.experiment import Experiment, Measured, Result, Verdict, as_dict, columns
 from heedful.lab.lectures import corrections
 from heedful.lab.text import cell, cell_is_number, in_parts, items, number, value_of
@@ -42,16 +42,16 @@ def check_folder(folder: Path) -> None:
     Raises:
         RequestError: it or a parent is a file, it is not writable, or it holds other files.
     """
-    standing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
-    if not standing.is_dir():
-        below = "" if standing == folder else f" cannot be created: {standing}"
-        raise RequestError(f"{folder}:{below} is a file, not a folder")
-    if not os.access(standing, os.W_OK | os.X_OK):
-        raise RequestError(f"{folder}: cannot be written to: no write permission for {standing}")
-    found = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
-    if found and not _is_gallery(folder):
+    existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
+    if not existing.is_dir():
+        reason = "" if existing == folder else f" cannot be created: {existing}"
+        raise RequestError(f"{folder}:{reason} is a file, not a folder")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise RequestError(f"{folder}: cannot be written to: no write permission for {existing}")
+    names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    if names and not _is_gallery(folder):
         raise RequestError(
-            f"{folder}: must be empty or a gallery of the lab, but contains {found[0]!r}; "
+            f"{folder}: must be empty or a gallery of the lab, but contains {names[0]!r}; "
             "choose another folder"
         )
 
@@ -91,11 +91,11 @@ def write_gallery(
     # Written first: this file marks the folder as a gallery, even if the rest fails.
     write_text(folder / DATA, json.dumps(as_dict(experiments, results), ensure_ascii=False, indent=1) + "\n")
     images = {id(result): _draw(result, folder) for result in results}
-    for i, each in enumerate(experiments):
-        own = [(result, images[id(result)]) for result in results if result.experiment is each]
-        before = experiments[i - 1] if i else None
-        after = experiments[i + 1] if i + 1 < len(experiments) else None
-        write_text(folder / f"{each.name}.html", _page(each, own, before, after))
+    for i, experiment in enumerate(experiments):
+        own_results = [(result, images[id(result)]) for result in results if result.experiment is experiment]
+        previous = experiments[i - 1] if i else None
+        following = experiments[i + 1] if i + 1 < len(experiments) else None
+        write_text(folder / f"{experiment.name}.html", _page(experiment, own_results, previous, following))
     write_text(folder / ERRORS, _errors(results))
     index = folder / INDEX
     write_text(index, _index([(result, images[id(result)]) for result in results], parts or {}))
@@ -105,7 +105,7 @@ def write_gallery(
 def _draw(result: Result, folder: Path) -> SavedFigure | None:
     """Write the figure of an outcome."""
     name = f"{result.experiment.name}{'.control' if result.control else ''}"
-    return make(result.outcome.panels, folder, name) if result.outcome.panels else None
+    return save_figure(result.outcome.panels, folder, name) if result.outcome.panels else None
 
 
 def _document(title: str, body: str) -> str:
@@ -123,26 +123,26 @@ def _badge(verdict: Verdict) -> str:
     return f'<span class="verdict {kind}"><span aria-hidden="true">{sign}</span> {escape(verdict)}</span>'
 
 
-def _index(shown: Sequence[tuple[Result, SavedFigure | None]], parts: Mapping[str, Sequence[str]]) -> str:
+def _index(results: Sequence[tuple[Result, SavedFigure | None]], parts: Mapping[str, Sequence[str]]) -> str:
     """Format the index of all experiments; if only the control of an experiment was run, it is shown."""
-    first: dict[str, tuple[Result, SavedFigure | None]] = {}
-    for each in sorted(shown, key=lambda each: each[0].control):
-        first.setdefault(each[0].experiment.name, each)
-    order = dict.fromkeys(result.experiment.name for result, _ in shown)
-    counts = Counter(result.outcome.verdict for result, _ in first.values() if not result.control)
+    results_by_name: dict[str, tuple[Result, SavedFigure | None]] = {}
+    for pair in sorted(results, key=lambda pair: pair[0].control):
+        results_by_name.setdefault(pair[0].experiment.name, pair)
+    names = dict.fromkeys(result.experiment.name for result, _ in results)
+    counts = Counter(result.outcome.verdict for result, _ in results_by_name.values() if not result.control)
     summary = ", ".join(f"{counts[verdict]} × {verdict}" for verdict in SIGNS if counts[verdict])
-    wrong = [result for result, _ in shown if not result.as_expected]
+    wrong = [result for result, _ in results if not result.as_expected]
     warning = "".join(
         f"<p>{escape(result.name)}: expected “{escape(result.expected)}”.</p>" for result in wrong
     )
-    plural = "s" if len(order) > 1 else ""
-    cards = {name: _card(*first[name]) for name in order}
+    plural = "s" if len(names) > 1 else ""
+    cards = {name: _card(*results_by_name[name]) for name in names}
     contents, sections = _sections(cards, parts)
     return _document(
         "The lab of heedful",
         "<header><h1>The lab</h1>\n<p>Claims, questions and figures of five lectures on Transformers, each "
         "tested by an experiment that measures it and gives a verdict. Each has a control: a change that "
-        f"must lead to a different verdict.</p>\n<p class='soft'>{len(order)} experiment{plural}: "
+        f"must lead to a different verdict.</p>\n<p class='soft'>{len(names)} experiment{plural}: "
         f"{escape(summary)}</p>{warning}\n"
         f'<p><a href="{ERRORS}">Errors in the lectures</a></p></header>\n'
         f"{contents}<main>{sections}</main>",
@@ -165,26 +165,27 @@ def _sections(cards: Mapping[str, str], parts: Mapping[str, Sequence[str]]) -> t
 
 
 def _card(result: Result, image: SavedFigure | None) -> str:
-    own = result.experiment
-    thumb = ""
+    experiment = result.experiment
+    thumbnail = ""
     if image is not None:
         # The first of several panels; all of them would be too small to read.
         ratio = f"{image.first * image.width:.0f} / {image.height}"
-        shown = _image(image, "", f' loading="lazy" style="aspect-ratio: {ratio}"')
-        thumb = f'<a class="thumb" href="{own.name}.html" tabindex="-1" aria-hidden="true">{shown}</a>'
+        image_html = _image(image, "", f' loading="lazy" style="aspect-ratio: {ratio}"')
+        link = f'<a class="thumb" href="{experiment.name}.html" tabindex="-1" aria-hidden="true">'
+        thumbnail = f"{link}{image_html}</a>"
     return (
-        f'<li>{thumb}<h3><a href="{own.name}.html">{escape(own.claim.title)}</a></h3>\n'
-        f'<p class="soft">{escape(own.claim.stated)}</p>\n'
-        f'<p>{_badge(result.outcome.verdict)} <span class="soft">{escape(items(own))}</span></p></li>'
+        f'<li>{thumbnail}<h3><a href="{experiment.name}.html">{escape(experiment.claim.title)}</a></h3>\n'
+        f'<p class="soft">{escape(experiment.claim.stated)}</p>\n'
+        f'<p>{_badge(result.outcome.verdict)} <span class="soft">{escape(items(experiment))}</span></p></li>'
     )
 
 
-def _image(image: SavedFigure, words: str, more: str = "") -> str:
-    """Format the figure in its light and dark version; ``more`` holds further attributes."""
+def _image(image: SavedFigure, alt: str, attributes: str = "") -> str:
+    """Format the figure in its light and dark version; ``attributes`` are further ones of the ``img`` tag."""
     return (
         f'<picture><source srcset="{image.name}.dark.png" media="(prefers-color-scheme: dark)">'
-        f'<img src="{image.name}.png" alt="{escape(words)}" width="{image.width}" '
-        f'height="{image.height}"{more}></picture>'
+        f'<img src="{image.name}.png" alt="{escape(alt)}" width="{image.width}" '
+        f'height="{image.height}"{attributes}></picture>'
     )
 
 
@@ -193,23 +194,20 @@ def _errors(results: Sequence[Result]) -> str:
 
     It also lists claims that an experiment refuted and that have no correction.
     """
-    made = {each.experiment.name: each.experiment for each in results}
-    known = {each.experiment: made.get(each.experiment or "") for each in corrections()}
-    entries = [
-        (
-            each.row,
-            _error(each.printed, each.correct, f"{each.lecture}, item {each.row}", known[each.experiment]),
-        )
-        for each in corrections()
-    ]
-    for each in results:
-        own = each.experiment
-        wrong = each.outcome.verdict == "is wrong" and not (each.control or own.claim.asked)
-        if wrong and own.name not in known:
-            entries.append(
-                (own.claim.items[0], _error(own.claim.claim, each.outcome.statement, own.claim.source, own))
-            )
-    entries.sort(key=lambda each: each[0])
+    by_name = {result.experiment.name: result.experiment for result in results}
+    demonstrations = {error.experiment: by_name.get(error.experiment or "") for error in corrections()}
+    entries = []
+    for error in corrections():
+        origin = f"{error.lecture}, item {error.row}"
+        text = _error(error.printed, error.correct, origin, demonstrations[error.experiment])
+        entries.append((error.row, text))
+    for result in results:
+        experiment, claim = result.experiment, result.experiment.claim
+        wrong = result.outcome.verdict == "is wrong" and not (result.control or claim.asked)
+        if wrong and experiment.name not in demonstrations:
+            text = _error(claim.claim, result.outcome.statement, claim.source, experiment)
+            entries.append((claim.items[0], text))
+    entries.sort(key=lambda entry: entry[0])
     listed = "\n".join(text for _, text in entries)
     return _document(
         "Errors in the lectures – the lab of heedful",
@@ -221,8 +219,8 @@ def _errors(results: Sequence[Result]) -> str:
     )
 
 
-def _error(printed: str, correct: str, origin: str, found_by: Experiment | None) -> str:
-    link = f' · <a href="{found_by.name}.html">{escape(found_by.claim.title)}</a>' if found_by else ""
+def _error(printed: str, correct: str, origin: str, experiment: Experiment | None) -> str:
+    link = f' · <a href="{experiment.name}.html">{escape(experiment.claim.title)}</a>' if experiment else ""
     return (
         f"<li><blockquote>{escape(printed)}</blockquote>\n<p>{escape(correct)}</p>\n"
         f'<p class="soft">{escape(origin)}{link}</p></li>'
@@ -230,45 +228,45 @@ def _error(printed: str, correct: str, origin: str, found_by: Experiment | None)
 
 
 def _page(
-    own: Experiment,
-    shown: Sequence[tuple[Result, SavedFigure | None]],
-    before: Experiment | None,
-    after: Experiment | None,
+    experiment: Experiment,
+    results: Sequence[tuple[Result, SavedFigure | None]],
+    previous: Experiment | None,
+    following: Experiment | None,
 ) -> str:
     """Format the page of one experiment."""
     links = [f'<a href="{INDEX}">All experiments</a>']
-    if before is not None:
-        links.append(f'<a rel="prev" href="{before.name}.html">← {escape(before.claim.title)}</a>')
-    if after is not None:
-        links.append(f'<a rel="next" href="{after.name}.html">{escape(after.claim.title)} →</a>')
+    if previous is not None:
+        links.append(f'<a rel="prev" href="{previous.name}.html">← {escape(previous.claim.title)}</a>')
+    if following is not None:
+        links.append(f'<a rel="next" href="{following.name}.html">{escape(following.claim.title)} →</a>')
     navigation = f'<nav aria-label="Experiments">{" ".join(links)}</nav>'
-    sections = "\n".join(_section(result, image) for result, image in shown)
-    about = " · ".join(part for part in (own.claim.source, items(own)) if part)
+    sections = "\n".join(_section(result, image) for result, image in results)
+    source = " · ".join(part for part in (experiment.claim.source, items(experiment)) if part)
     return _document(
-        f"{own.claim.title} – the lab of heedful",
-        f"{navigation}\n<main><h1>{escape(own.claim.title)}</h1>\n"
-        f"<blockquote>{escape(own.claim.stated)}</blockquote>\n"
-        f'<p class="soft">{escape(about)}</p>\n{sections}\n'
-        f'<p class="soft">Run it yourself: <code>heedful lab {own.name}</code></p></main>',
+        f"{experiment.claim.title} – the lab of heedful",
+        f"{navigation}\n<main><h1>{escape(experiment.claim.title)}</h1>\n"
+        f"<blockquote>{escape(experiment.claim.stated)}</blockquote>\n"
+        f'<p class="soft">{escape(source)}</p>\n{sections}\n'
+        f'<p class="soft">Run it yourself: <code>heedful lab {experiment.name}</code></p></main>',
     )
 
 
 def _section(result: Result, image: SavedFigure | None) -> str:
     """Format an outcome: verdict, figure, measurements, table."""
-    own, outcome = result.experiment, result.outcome
+    experiment, outcome = result.experiment, result.outcome
     heading = "Control" if result.control else "Verdict"
-    changed = f"<p>{escape(own.claim.control)}</p>\n" if result.control else ""
-    known = "" if result.as_expected else f" (expected: {escape(result.expected)})"
-    drawn = ""
+    condition = f"<p>{escape(experiment.claim.control)}</p>\n" if result.control else ""
+    expectation = "" if result.as_expected else f" (expected: {escape(result.expected)})"
+    figure = ""
     if image is not None:
-        what = f"{own.claim.title}{', control' if result.control else ''}"
-        drawn = (
-            f"<figure>{_image(image, f'Figure: {what}. The tables below give its numbers.')}"
+        caption = f"{experiment.claim.title}{', control' if result.control else ''}"
+        figure = (
+            f"<figure>{_image(image, f'Figure: {caption}. The tables below give its numbers.')}"
             f'<figcaption class="soft"><a href="{image.name}.svg">as SVG</a></figcaption></figure>\n'
         )
     return (
-        f"<section><h2>{heading}</h2>\n{changed}<p>The claim {_badge(outcome.verdict)}{known}. "
-        f"{escape(outcome.statement)}</p>\n{drawn}{_figures(outcome.measured)}\n{_table(outcome.table)}"
+        f"<section><h2>{heading}</h2>\n{condition}<p>The claim {_badge(outcome.verdict)}{expectation}. "
+        f"{escape(outcome.statement)}</p>\n{figure}{_figures(outcome.measured)}\n{_table(outcome.table)}"
         f'<p class="soft">{escape(result.size)} form, {number(round(result.seconds, 2))} s</p></section>'
     )
 
@@ -276,11 +274,11 @@ def _section(result: Result, image: SavedFigure | None) -> str:
 def _figures(measured: Sequence[Measured]) -> str:
     rows = [
         [
-            (each.name, False),
-            (value_of(each), True),
-            ("" if each.expected is None else number(each.expected), True),
+            (value.name, False),
+            (value_of(value), True),
+            ("" if value.expected is None else number(value.expected), True),
         ]
-        for each in measured
+        for value in measured
     ]
     return _rows("Measurements", [("quantity", False), ("measured", True), ("expected", True)], rows)
 

@@ -101,8 +101,8 @@ class Entry(Config):
         if self.experiments and self.no_experiment is not None:
             raise ValueError("no_experiment must be absent for a row with experiments")
         for names in (self.symbols, self.presets, self.recipes, self.tests, self.experiments):
-            if twice := [name for name in names if names.count(name) > 1]:
-                raise ValueError(f"{twice[0]} is listed twice")
+            if duplicates := [name for name in names if names.count(name) > 1]:
+                raise ValueError(f"{duplicates[0]} is listed twice")
         return self
 
 
@@ -121,20 +121,20 @@ class Index(Config):
                 raise ValueError(f"row {place}: unknown lecture {min(unknown)}")
         for code, lecture in self.lectures.items():
             places = [entry.lectures[code] for entry in self.rows if code in entry.lectures]
-            equations = (name for each in places for name in each.equations)
-            figures = (name for each in places for name in each.figures)
+            equations = (name for lecture_place in places for name in lecture_place.equations)
+            figures = (name for lecture_place in places for name in lecture_place.figures)
             _check_names(f"equation of {code}", lecture.equations, equations)
             _check_names(f"figure of {code}", lecture.figures, figures)
         return self
 
 
-def _check_names(what: str, known: Collection[str], named: Iterable[str]) -> None:
-    """Refuse unknown names, and known names that no row lists."""
-    named = {*named}
-    if unknown := sorted(named - {*known}):
-        raise ValueError(f"unknown {what}: {unknown[0]!r}")
-    if forgotten := [name for name in known if name not in named]:
-        raise ValueError(f"no row lists the {what} named {forgotten[0]!r}")
+def _check_names(kind: str, names: Collection[str], listed: Iterable[str]) -> None:
+    """Raise ValueError for a listed name that is not in ``names``, and for a name that no row lists."""
+    listed = {*listed}
+    if unknown := sorted(listed - {*names}):
+        raise ValueError(f"unknown {kind}: {unknown[0]!r}")
+    if missing := [name for name in names if name not in listed]:
+        raise ValueError(f"no row lists the {kind} named {missing[0]!r}")
 
 
 def read(path: Path) -> Index:

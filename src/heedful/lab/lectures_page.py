@@ -34,17 +34,17 @@ and `heedful train NAME` trains a recipe; their scores are in the [results](resu
 """
 
 
-def page(index: Index, errors: Sequence[Correction], known: Mapping[str, Experiment]) -> str:
+def page(index: Index, errors: Sequence[Correction], experiments_by_name: Mapping[str, Experiment]) -> str:
     """Format the whole page.
 
     Args:
         index: index of the lectures.
         errors: corrections of the lectures.
-        known: the experiments of the lab, by name.
+        experiments_by_name: the experiments of the lab, by name.
     """
     parts = [WORDS, _overview(index, errors)]
     parts += [_lecture(code, lecture, index.rows, errors) for code, lecture in index.lectures.items()]
-    parts += ["## Rows\n", *(_row(entry, index, errors, known) for entry in index.rows)]
+    parts += ["## Rows\n", *(_row(entry, index, errors, experiments_by_name) for entry in index.rows)]
     return "\n".join(parts)
 
 
@@ -58,7 +58,7 @@ def _overview(index: Index, errors: Sequence[Correction]) -> str:
             str(len(lecture.equations)),
             str(len(lecture.figures)),
             str(sum(code in entry.lectures for entry in index.rows)),
-            str(sum(each.lecture == code for each in errors)),
+            str(sum(correction.lecture == code for correction in errors)),
         )
         for code, lecture in index.lectures.items()
     )
@@ -81,9 +81,9 @@ def _lecture(code: Code, lecture: Lecture, rows: Sequence[Entry], errors: Sequen
         (plain(name), plain(text), _links(entry for entry, place in places if name in place.figures))
         for name, text in lecture.figures.items()
     )
-    named = (
+    links = (
         link(entry, f"{entry.row}. {entry.title}")
-        + _corrected(sum((each.row, each.lecture) == (entry.row, code) for each in errors))
+        + _corrected(sum((correction.row, correction.lecture) == (entry.row, code) for correction in errors))
         for entry, _ in places
     )
     by = f", by {lecture.by}" if lecture.by else ""
@@ -95,7 +95,7 @@ def _lecture(code: Code, lecture: Lecture, rows: Sequence[Entry], errors: Sequen
         "**Figures**\n",
         _table(("figure", "shows", "rows"), figures),
         "**Rows**\n",
-        _bullets(named),
+        _bullets(links),
     ]
     return "\n".join(sections)
 
@@ -104,24 +104,29 @@ def _corrected(number: int) -> str:
     return f" ({number} correction{'s' if number > 1 else ''})" if number else ""
 
 
-def _row(entry: Entry, index: Index, errors: Sequence[Correction], known: Mapping[str, Experiment]) -> str:
+def _row(
+    entry: Entry, index: Index, errors: Sequence[Correction], experiments_by_name: Mapping[str, Experiment]
+) -> str:
     """Format all information on a row."""
     sections = [f"### {entry.row}. {entry.title}\n"]
     if entry.lectures:
         sections.append(_bullets(_places(entry.lectures, index.lectures)))
     else:
         sections.append("Not covered by the lectures.\n")
-    own = (each for each in errors if each.row == entry.row)
-    wrong = (f"{each.lecture}: {plain(each.printed)} → {plain(each.correct)}" for each in own)
-    sections.append(_listed("Printed → correct", wrong))
+    row_corrections = (correction for correction in errors if correction.row == entry.row)
+    corrected_lines = (
+        f"{correction.lecture}: {plain(correction.printed)} → {plain(correction.correct)}"
+        for correction in row_corrections
+    )
+    sections.append(_listed("Printed → correct", corrected_lines))
     sections.append(_listed("Code", _by_file(map(place_of, entry.symbols))))
     sections.append(_listed("Presets", _names(entry.presets)))
     sections.append(_listed("Recipes", _names(entry.recipes)))
     tests = ((file, name) for file, _, name in (test.partition("::") for test in entry.tests))
     sections.append(_listed("Tests", _by_file(tests)))
-    claims = ((name, known[name].claim) for name in entry.experiments)
-    shown = (f"`{name}`: {plain(claim.stated)} **{claim.expected[0]}**" for name, claim in claims)
-    sections.append(_listed("Experiments", shown))
+    claims = ((name, experiments_by_name[name].claim) for name in entry.experiments)
+    experiment_lines = (f"`{name}`: {plain(claim.stated)} **{claim.expected[0]}**" for name, claim in claims)
+    sections.append(_listed("Experiments", experiment_lines))
     if entry.no_experiment is not None:
         sections.append(f"**No experiment:** {plain(entry.no_experiment)}\n")
     if entry.not_here is not None:
@@ -143,19 +148,19 @@ def _places(places: Mapping[Code, Place], lectures: Mapping[Code, Lecture]) -> I
 
 def _listed(title: str, lines: Iterable[str]) -> str:
     """Format a bullet list below its title; a single line goes beside the title; no lines give no text."""
-    found = [*lines]
-    if len(found) < 2:
-        return "".join(f"**{title}:** {line}\n" for line in found)
-    return f"**{title}**\n\n" + _bullets(found)
+    entries = [*lines]
+    if len(entries) < 2:
+        return "".join(f"**{title}:** {line}\n" for line in entries)
+    return f"**{title}**\n\n" + _bullets(entries)
 
 
 def _bullets(lines: Iterable[str]) -> str:
     return "".join(f"- {line}\n" for line in lines)
 
 
-def _by_file(named: Iterable[tuple[str, str]]) -> Iterator[str]:
+def _by_file(symbols: Iterable[tuple[str, str]]) -> Iterator[str]:
     files: dict[str, list[str]] = defaultdict(list)
-    for file, name in named:
+    for file, name in symbols:
         files[file].append(name)
     for file, names in files.items():
         yield f"`{file}`: {', '.join(f'`{name}`' for name in names)}"
@@ -170,12 +175,12 @@ def _names(names: Sequence[str]) -> Iterator[str]:
 def place_of(symbol: str) -> tuple[str, str]:
     """Return the source file of a dotted name, relative to the repository, and its qualified name there."""
     _, *parts = symbol.split(".")
-    here = PACKAGE
-    while parts and (here / parts[0]).is_dir():
-        here /= parts.pop(0)
-    file = here / "__init__.py"
-    if parts and (here / f"{parts[0]}.py").is_file():
-        file = here / f"{parts.pop(0)}.py"
+    folder = PACKAGE
+    while parts and (folder / parts[0]).is_dir():
+        folder /= parts.pop(0)
+    file = folder / "__init__.py"
+    if parts and (folder / f"{parts[0]}.py").is_file():
+        file = folder / f"{parts.pop(0)}.py"
     return f"src/heedful/{file.relative_to(PACKAGE).as_posix()}", ".".join(parts)
 
 

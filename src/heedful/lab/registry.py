@@ -11,7 +11,7 @@ from pathlib import Path
 from heedful.config import Config
 from heedful.errors import RequestError, nearest
 from heedful.lab.claims import Claim
-from heedful.lab.experiment import MEASUREMENTS, Experiment, Outcome, Size, judged
+from heedful.lab.experiment import MEASUREMENTS, Experiment, Outcome, Size, judge
 from heedful.lab.lectures import Text
 from heedful.recipes.problems import validate
 from heedful.recipes.yaml import read_yaml
@@ -49,29 +49,31 @@ def experiments() -> dict[str, Experiment]:
     for module in (name for heading in headings() for name in heading.modules):
         import_module(f"heedful.lab.experiments.{module}")
     names = [name for name, _ in claims]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"experiment names must be unique, but two claims are named {twice[0]}")
-    if apart := MEASUREMENTS.keys() ^ set(names):
-        raise ValueError(f"each claim must have one measurement, but {min(apart)} has only one of the two")
-    return {name: joined(name, claim) for name, claim in claims}
+    if duplicates := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"experiment names must be unique, but two claims are named {duplicates[0]}")
+    if unmatched := MEASUREMENTS.keys() ^ set(names):
+        raise ValueError(
+            f"each claim must have one measurement, but {min(unmatched)} has only one of the two"
+        )
+    return {name: join_claim(name, claim) for name, claim in claims}
 
 
-def joined(name: str, claim: Claim) -> Experiment:
+def join_claim(name: str, claim: Claim) -> Experiment:
     """Join a claim with the function that measures it."""
     measure, arguments = MEASUREMENTS[name]
 
     def run(size: Size) -> Outcome:
-        return judged(claim, measure(size=size, **arguments[0]))
+        return judge(claim, measure(size=size, **arguments[0]))
 
     def control(size: Size) -> Outcome:
-        return judged(claim, measure(size=size, **arguments[1]))
+        return judge(claim, measure(size=size, **arguments[1]))
 
     return Experiment(name, claim, run, control, measure.__module__)
 
 
 def parts() -> dict[str, list[str]]:
     """Return the names of experiments by heading."""
-    return {each.heading: list(each.claims) for each in headings()}
+    return {heading.heading: list(heading.claims) for heading in headings()}
 
 
 def experiment(name: str) -> Experiment:
@@ -80,7 +82,7 @@ def experiment(name: str) -> Experiment:
     Raises:
         RequestError: no experiment has this name.
     """
-    known = experiments()
-    if name not in known:
-        raise RequestError(f"unknown experiment {name!r}{nearest(name, known)}; heedful lab lists them")
-    return known[name]
+    by_name = experiments()
+    if name not in by_name:
+        raise RequestError(f"unknown experiment {name!r}{nearest(name, by_name)}; heedful lab lists them")
+    return by_name[name]

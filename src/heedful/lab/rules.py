@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Mapping
 
 FUNCTIONS: dict[str, Callable[..., object]] = {
-    each.__name__: each for each in (abs, all, any, len, max, min, round, sum)
+    function.__name__: function for function in (abs, all, any, len, max, min, round, sum)
 }
 OPERATORS: dict[type[ast.AST], Callable[..., object]] = {
     ast.Add: operator.add,
@@ -45,12 +45,12 @@ def check(rule: str) -> str:
     except SyntaxError as error:
         raise ValueError(f"expected an expression, got {rule!r} ({error.msg})") from None
     for node in ast.walk(tree):
-        known = isinstance(node, STRUCTURE) or type(node) in OPERATORS
+        allowed = isinstance(node, STRUCTURE) or type(node) in OPERATORS
         if isinstance(node, ast.Call):
-            known = isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS and not node.keywords
+            allowed = isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS and not node.keywords
         if isinstance(node, ast.Constant):
-            known = isinstance(node.value, int | float | str)
-        if not known:
+            allowed = isinstance(node.value, int | float | str)
+        if not allowed:
             raise ValueError(f"a rule must not contain {ast.unparse(node) or type(node).__name__!r}: {rule}")
     return rule
 
@@ -67,7 +67,7 @@ def evaluate(rule: str, values: Mapping[str, object]) -> object:
 def _value(node: ast.expr, values: Mapping[str, object]) -> object:
     """Evaluate an expression that `check` has accepted."""
 
-    def of(part: ast.expr) -> object:
+    def evaluate_part(part: ast.expr) -> object:
         return _value(part, values)
 
     match node:
@@ -78,22 +78,22 @@ def _value(node: ast.expr, values: Mapping[str, object]) -> object:
                 raise ValueError(f"unknown value {node.id!r}; known: {', '.join(values)}")
             return values[node.id]
         case ast.UnaryOp():
-            return OPERATORS[type(node.op)](of(node.operand))
+            return OPERATORS[type(node.op)](evaluate_part(node.operand))
         case ast.BinOp():
-            return OPERATORS[type(node.op)](of(node.left), of(node.right))
+            return OPERATORS[type(node.op)](evaluate_part(node.left), evaluate_part(node.right))
         case ast.BoolOp():
             decide = all if isinstance(node.op, ast.And) else any
-            return decide(of(each) for each in node.values)
+            return decide(evaluate_part(operand) for operand in node.values)
         case ast.Compare():
             sides = [node.left, *node.comparators]
             return all(
-                OPERATORS[type(by)](of(left), of(right))
-                for left, by, right in zip(sides, node.ops, sides[1:], strict=False)
+                OPERATORS[type(operator_node)](evaluate_part(left), evaluate_part(right))
+                for left, operator_node, right in zip(sides, node.ops, sides[1:], strict=False)
             )
         case ast.IfExp():
-            return of(node.body if of(node.test) else node.orelse)
+            return evaluate_part(node.body if evaluate_part(node.test) else node.orelse)
         case ast.Subscript():
-            return OPERATORS[ast.Subscript](of(node.value), of(node.slice))
+            return OPERATORS[ast.Subscript](evaluate_part(node.value), evaluate_part(node.slice))
         case ast.Call(func=ast.Name(id=name)):
-            return FUNCTIONS[name](*map(of, node.args))
+            return FUNCTIONS[name](*map(evaluate_part, node.args))
     raise ValueError(f"a rule must not contain {ast.unparse(node)!r}")

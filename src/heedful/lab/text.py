@@ -36,21 +36,30 @@ def value_of(measured: Measured) -> str:
 
 def listing(experiments: Iterable[Experiment], parts: Mapping[str, Sequence[str]] | None = None) -> str:
     """List names, titles and lecture items; ``parts`` are names grouped by heading."""
-    rows = {each.name: (each.name, each.claim.title, items(each)) for each in experiments}
+    rows = {
+        experiment.name: (experiment.name, experiment.claim.title, items(experiment))
+        for experiment in experiments
+    }
     name, title = (max((len(row[i]) for row in rows.values()), default=0) for i in (0, 1))
     lines = {key: f"{row[0]:<{name}}  {row[1]:<{title}}  {row[2]}".rstrip() for key, row in rows.items()}
     return "\n\n".join(
-        "\n".join([part, *(INDENT + lines[name] for name in own)] if part else [lines[name] for name in own])
-        for part, own in in_parts(lines, parts or {}).items()
-        if own
+        "\n".join(
+            [part, *(INDENT + lines[name] for name in part_names)]
+            if part
+            else [lines[name] for name in part_names]
+        )
+        for part, part_names in in_parts(lines, parts or {}).items()
+        if part_names
     )
 
 
 def in_parts(names: Collection[str], parts: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Group names by heading, in the order of ``parts``; names without a heading come first, under ``""``."""
-    known = {name for own in parts.values() for name in own}
-    found = {"": [name for name in names if name not in known]}
-    return found | {part: [name for name in own if name in names] for part, own in parts.items()}
+    names_in_parts = {name for part_names in parts.values() for name in part_names}
+    names_by_part = {"": [name for name in names if name not in names_in_parts]}
+    return names_by_part | {
+        part: [name for name in part_names if name in names] for part, part_names in parts.items()
+    }
 
 
 def items(experiment: Experiment) -> str:
@@ -61,11 +70,11 @@ def items(experiment: Experiment) -> str:
 
 def report(result: Result, width: int = 80) -> str:
     """Format a full report: claim, source, measurements, table, verdict and correct statement."""
-    own = result.experiment
-    paragraphs = [("claim", own.claim.stated), ("source", own.claim.source)]
+    experiment = result.experiment
+    paragraphs = [("claim", experiment.claim.stated), ("source", experiment.claim.source)]
     if result.control:
-        paragraphs.append(("control", own.claim.control))
-    lines = [f"{own.name}{' (control)' if result.control else ''}: {own.claim.title}", ""]
+        paragraphs.append(("control", experiment.claim.control))
+    lines = [f"{experiment.name}{' (control)' if result.control else ''}: {experiment.claim.title}", ""]
     lines += [paragraph(name, text, width) for name, text in paragraphs]
     lines += ["", *_figures(result.outcome.measured), ""]
     if result.outcome.table:
@@ -77,8 +86,8 @@ def report(result: Result, width: int = 80) -> str:
 
 def verdict(result: Result) -> str:
     """Format the verdict, followed by the expected one if it differs."""
-    known = "" if result.as_expected else f" (expected: {result.expected})"
-    return f"{result.outcome.verdict}{known}"
+    expectation = "" if result.as_expected else f" (expected: {result.expected})"
+    return f"{result.outcome.verdict}{expectation}"
 
 
 def paragraph(name: str, text: str, width: int) -> str:
@@ -90,11 +99,11 @@ def paragraph(name: str, text: str, width: int) -> str:
 def _figures(measured: Sequence[Measured]) -> list[str]:
     rows: list[dict[str, str | float]] = [
         {
-            "measured": each.name,
-            " ": value_of(each),
-            "expected": "" if each.expected is None else number(each.expected),
+            "measured": value.name,
+            " ": value_of(value),
+            "expected": "" if value.expected is None else number(value.expected),
         }
-        for each in measured
+        for value in measured
     ]
     return aligned(rows)
 

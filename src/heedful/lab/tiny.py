@@ -114,17 +114,20 @@ def symbol_model(n_symbols: int, context: int, *, n_layers: int, n_heads: int, s
 def attention_weights(model: Encoder | LanguageModel, inputs: Tokens | Images) -> Float[Tensor, "L n H T T"]:
     """Return the self-attention weights of all layers for sequences of equal length."""
     names = attention_taps("weights", len(model.stack.blocks))
-    with capture(model, dict.fromkeys(names)) as seen:
+    with capture(model, dict.fromkeys(names)) as captured:
         model(inputs)
-    return torch.stack([seen[name][-1] for name in names])
+    return torch.stack([captured[name][-1] for name in names])
 
 
-def census_of(texts: Iterable[Sequence[str]], kind: Kind, seen: Float[Tensor, "L n H T T"]) -> Census:
+def census_of(texts: Iterable[Sequence[str]], kind: Kind, weights: Float[Tensor, "L n H T T"]) -> Census:
     """Take the census of attention patterns (`heedful.explain.patterns`) from the weights of texts."""
-    heads = tuple(range(seen.shape[2]))
+    heads = tuple(range(weights.shape[2]))
     explanations = []
-    for text, own in zip(texts, seen.unbind(1), strict=True):
-        maps = [Map(f"layer {n}", kind, n, INPUT, INPUT, heads, layer.numpy()) for n, layer in enumerate(own)]
+    for text, text_weights in zip(texts, weights.unbind(1), strict=True):
+        maps = [
+            Map(f"layer {n}", kind, n, INPUT, INPUT, heads, layer.numpy())
+            for n, layer in enumerate(text_weights)
+        ]
         explanations.append(Explanation("lab", "heads", None, {}, {INPUT: Axis(tuple(text))}, maps))
     return census(explanations)
 
@@ -138,19 +141,19 @@ def train(
 ) -> Training:
     """Train on each batch in turn, and leave the model in evaluation mode."""
     step = ModelWithLoss(model.train(), objective)
-    made = build_optimizer(optimizer, model)
+    torch_optimizer = build_optimizer(optimizer, model)
     losses: list[float] = []
     norms: list[float] = []
-    for number, batch in enumerate(batches, 1):
+    for update, batch in enumerate(batches, 1):
         loss, _ = step(batch, step.counts(batch))
         losses.append(loss.item())
         if not math.isfinite(losses[-1]):
             break
-        made.zero_grad(set_to_none=True)
+        torch_optimizer.zero_grad(set_to_none=True)
         loss.backward()
         norms.append(gradient_norm(model.parameters()).item())
-        set_lr(made, schedule.rate(number))
-        made.step()
+        set_rate(torch_optimizer, schedule.rate(update))
+        torch_optimizer.step()
     model.eval()
     return Training(losses, norms)
 
@@ -160,7 +163,7 @@ def minimise(model: nn.Module, losses: Iterable[Tensor], rate: float) -> Iterato
 
     Args:
         model: its weights are updated.
-        losses: must be computed only when asked for, as by a generator.
+        losses: must be computed lazily, as by a generator.
         rate: learning rate.
     """
     optimizer = torch.optim.Adam(model.parameters(), rate, fused=True)
@@ -220,26 +223,26 @@ def n_parameters(*modules: nn.Module) -> int:
 def operations_behind(result: Tensor) -> dict[Node, list[Node]]:
     """Return the operations that autograd recorded for ``result``, in an order in which they can run.
 
-    Each is given with the operations whose results it uses.
+    The values are the operations whose results an operation uses.
     """
-    found: dict[Node, list[Node]] = {}
-    waiting = [] if result.grad_fn is None else [result.grad_fn]
-    while waiting:
-        node = waiting[-1]
-        before = [each for each, _ in node.next_functions if each is not None]
-        missing = [each for each in before if each not in found]
+    inputs_of: dict[Node, list[Node]] = {}
+    pending = [] if result.grad_fn is None else [result.grad_fn]
+    while pending:
+        node = pending[-1]
+        inputs = [input_node for input_node, _ in node.next_functions if input_node is not None]
+        missing = [input_node for input_node in inputs if input_node not in inputs_of]
         if missing:
-            waiting += missing
+            pending += missing
         else:
-            found[waiting.pop()] = before
-    return found
+            inputs_of[pending.pop()] = inputs
+    return inputs_of
 
 
 # Costs: operation counts, which decide verdicts, and wall times, which are only reported
 
 REPEATS = 7
 
-Given = TypeVar("Given")
+Argument = TypeVar("Argument")
 
 
 def flops_of(work: Callable[[], object]) -> int:
@@ -249,7 +252,7 @@ def flops_of(work: Callable[[], object]) -> int:
     return counter.get_total_flops()
 
 
-def milliseconds(work: Callable[[Given], object], given: Callable[[], Given]) -> float:
+def milliseconds(work: Callable[[Argument], object], make_argument: Callable[[], Argument]) -> float:
     """Return the shortest of `REPEATS` wall times of ``work``, after one untimed warm-up call.
 
     The shortest time is the one least disturbed by other processes. Operations are not counted at the same
@@ -257,13 +260,13 @@ def milliseconds(work: Callable[[Given], object], given: Callable[[], Given]) ->
 
     Args:
         work: function to time; it must not build models.
-        given: makes the argument of ``work``, anew for each call; its own time is not included.
+        make_argument: makes a new argument of ``work`` for each call; its own time is not included.
     """
-    work(given())
+    work(make_argument())
     times = []
     for _ in range(REPEATS):
-        taken = given()
-        begun = time.perf_counter()
-        work(taken)
-        times.append(time.perf_counter() - begun)
+        argument = make_argument()
+        start = time.perf_counter()
+        work(argument)
+        times.append(time.perf_counter() - start)
     return 1e3 * min(times)

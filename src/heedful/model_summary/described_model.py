@@ -66,7 +66,7 @@ class DescribedModel:
         notes: assumptions.
         recipe: the recipe, if there is one.
         sizes: of the vocabularies, and other sizes that the data determine.
-        sizes_given: whether the sizes were requested or come from a run; otherwise the data determine them.
+        sizes_fixed: whether the sizes were requested or come from a run; otherwise the data determine them.
         length: tokens of an input, if the configuration fixes them.
         source_length: tokens of a source, if the configuration fixes them.
     """
@@ -76,16 +76,16 @@ class DescribedModel:
     notes: tuple[str, ...] = ()
     recipe: Recipe | None = None
     sizes: tuple[int, ...] = ()
-    sizes_given: bool = False
+    sizes_fixed: bool = False
     length: int | None = None
     source_length: int | None = None
 
 
-def find_model(what: object, requested: RequestedSizes, overrides: Sequence[str] = ()) -> DescribedModel:
+def find_model(source: object, requested: RequestedSizes, overrides: Sequence[str] = ()) -> DescribedModel:
     """Find a model by name: presets first, then runs, then recipes.
 
     Args:
-        what: a configuration, or a name or path.
+        source: a configuration, or a name or path.
         requested: requested sizes.
         overrides: ``key=value``; keys of the model (``n_layers``) for a preset or configuration, keys of the
             recipe (``model.n_layers``) for a recipe or run; and ``vocab_size``, ``source_vocab``,
@@ -94,55 +94,57 @@ def find_model(what: object, requested: RequestedSizes, overrides: Sequence[str]
     Raises:
         RequestError: if nothing has this name, or an override is invalid.
     """
-    requested, rest = _split(requested, overrides)
-    if not isinstance(what, str | Path):
-        if not isinstance(what, AnyConfig):
+    requested, other_overrides = _split_sizes(requested, overrides)
+    if not isinstance(source, str | Path):
+        if not isinstance(source, AnyConfig):
             raise RequestError(
                 "expected a module, a run, a model's configuration, or the name of a preset, recipe or run, "
-                f"got {type(what).__name__}"
+                f"got {type(source).__name__}"
             )
-        return _of_config(what, type(what).__name__, requested, rest)
-    name = str(what)
+        return _from_config(source, type(source).__name__, requested, other_overrides)
+    name = str(source)
     if name in PRESETS:
-        return _of_config(name, name, requested, rest)
+        return _from_config(name, name, requested, other_overrides)
     if Path(name).is_dir():
-        return _of_run(Path(name), requested, rest)
+        return _from_run(Path(name), requested, other_overrides)
     recipes = shipped_recipes()
     if name in recipes or "/" in name or name.endswith(SUFFIXES):
-        recipe = read_recipe(name, rest)[0]
+        recipe = read_recipe(name, other_overrides)[0]
         # The measured number is for the recipe without overrides.
-        return of_recipe(name, recipe, requested, measured=None if rest else recipe.expected.parameters)
-    known = [*PRESETS, *recipes]
+        return from_recipe(
+            name, recipe, requested, measured=None if other_overrides else recipe.expected.parameters
+        )
+    names = [*PRESETS, *recipes]
     raise RequestError(
-        f"unknown model, recipe or run {name!r}{nearest(name, known)}; the models are "
+        f"no model, recipe or run is called {name!r}{nearest(name, names)}; the models are "
         f"{', '.join(PRESETS)}; the recipes are {', '.join(recipes) or 'none'}"
     )
 
 
-def _split(requested: RequestedSizes, overrides: Sequence[str]) -> tuple[RequestedSizes, list[str]]:
+def _split_sizes(requested: RequestedSizes, overrides: Sequence[str]) -> tuple[RequestedSizes, list[str]]:
     """Return the sizes among the overrides, and the other overrides."""
-    rest = []
+    other_overrides = []
     for text in overrides:
         path, value = parse_override(text)
         if path not in {("vocab_size",), ("source_vocab",), ("target_vocab",), ("n_classes",)}:
-            rest.append(text)
+            other_overrides.append(text)
             continue
-        least = 0 if path == ("n_classes",) else 1
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise RequestError(f"on the command line: {text}: expected a whole number of at least {least}")
+        minimum = 0 if path == ("n_classes",) else 1
+        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+            raise RequestError(f"on the command line: {text}: expected a whole number of at least {minimum}")
         if path == ("n_classes",):
             requested = replace(requested, n_classes=value)
         else:
             vocabularies = replace(requested.vocabularies, **{str(path[0]): value})
             requested = replace(requested, vocabularies=vocabularies)
-    return requested, rest
+    return requested, other_overrides
 
 
-def _of_config(
-    what: str | AnyConfig, name: str, requested: RequestedSizes, overrides: Sequence[str]
+def _from_config(
+    source: str | AnyConfig, name: str, requested: RequestedSizes, overrides: Sequence[str]
 ) -> DescribedModel:
     """Sizes that are not requested are those of the preset with this name."""
-    config = configured(what, overrides_tree(f"model.{text}" for text in overrides))
+    config = configured(source, overrides_tree(f"model.{text}" for text in overrides))
     sizes, origin = _vocabularies(config.kind, name, requested.vocabularies)
     model = assemble(config, *sizes, device="meta")
     n_classes = CLASSES.get(name, 0) if requested.n_classes is None else requested.n_classes
@@ -152,8 +154,10 @@ def _of_config(
     if n_classes:
         assert not isinstance(config, RecurrentConfig)  # it has no head "pooled"
         model.heads["class"] = on_device("meta", class_head, config.d_model, n_classes, config.dropout)
-        by_whom = "" if requested.n_classes else ", the preset's; change them with n_classes=… (0: no head)"
-        notes.append(f"a head for {n_classes:,} classes{by_whom}")
+        explanation = (
+            "" if requested.n_classes else ", the preset's; change them with n_classes=… (0: no head)"
+        )
+        notes.append(f"a head for {n_classes:,} classes{explanation}")
     length = getattr(config, "context", None) if sizes else getattr(config, "n_tokens", None)
     return DescribedModel(name, model, notes=tuple(notes), length=length, source_length=_patches(config))
 
@@ -161,14 +165,14 @@ def _of_config(
 def _vocabularies(kind: str, name: str, requested: Vocabularies) -> tuple[tuple[int, ...], str]:
     """Return the sizes of the vocabularies, and a note on the source of sizes that were not requested."""
     preset = VOCABULARIES.get(name, ())
-    if given := requested.source_vocab or requested.target_vocab:
-        return requested.sizes(kind, [given]), ""
+    if size := requested.source_vocab or requested.target_vocab:
+        return requested.sizes(kind, [size]), ""
     of_preset = bool(preset) and len(preset) == len(SIZES[kind])
     sizes = requested.sizes(kind, preset if of_preset else [VOCABULARY])
     if requested.complete(kind):
         return sizes, ""
-    whose = "the preset's" if of_preset else "by default"
-    return sizes, f", {whose}; change it with vocab_size=…"
+    origin = "the preset's" if of_preset else "by default"
+    return sizes, f", {origin}; change it with vocab_size=…"
 
 
 def _notes(config: AnyConfig, sizes: tuple[int, ...], origin: str) -> Iterator[str]:
@@ -176,8 +180,10 @@ def _notes(config: AnyConfig, sizes: tuple[int, ...], origin: str) -> Iterator[s
     patches = _patches(config)
     if sizes:
         source, target = sizes[0], sizes[-1]
-        both = f"V = {target:,}" if source == target else f"V = {source:,} (source) and {target:,} (target)"
-        yield both + origin
+        sizes_note = (
+            f"V = {target:,}" if source == target else f"V = {source:,} (source) and {target:,} (target)"
+        )
+        yield sizes_note + origin
     if patches is not None:
         yield f"an image becomes {patches} patches: they are the source tokens"
     elif isinstance(config, VisionConfig | ResNetConfig):
@@ -189,11 +195,11 @@ def _patches(config: object) -> int | None:
     return config.n_tokens if isinstance(config, CaptionerConfig) else None
 
 
-def of_recipe(
+def from_recipe(
     name: str,
     recipe: Recipe,
     requested: RequestedSizes,
-    known: tuple[int, ...] | None = None,
+    trained_sizes: tuple[int, ...] | None = None,
     measured: int | None = None,
 ) -> DescribedModel:
     """Return the model of a recipe.
@@ -202,34 +208,34 @@ def of_recipe(
         name: the requested name.
         recipe: the recipe.
         requested: requested sizes.
-        known: the sizes of a trained processor.
+        trained_sizes: the sizes of a trained processor.
         measured: number of parameters with the recipe's own data.
     """
     from heedful.tasks.registry import task_for
 
     family, task = recipe.model.kind, task_for(recipe)
     tokenizer = getattr(recipe, "tokenizer", None)
-    size, why = _expected(tokenizer.subwords) if tokenizer else (VOCABULARY, "")
+    size, assumption = _expected_vocabulary(tokenizer.subwords) if tokenizer else (VOCABULARY, "")
     n_vocabularies = len(SIZES[family])
-    defaults = known[:n_vocabularies] if known and n_vocabularies else [size]
+    defaults = trained_sizes[:n_vocabularies] if trained_sizes and n_vocabularies else [size]
     entries = requested.vocabularies.sizes(family, defaults)
-    expected = task.expected_sizes(entries)
-    sizes = (*entries, *known[n_vocabularies:])[: len(expected)] if known else expected
+    expected = task.sizes(entries)
+    sizes = (*entries, *trained_sizes[n_vocabularies:])[: len(expected)] if trained_sizes else expected
     notes = []
     if len(expected) > n_vocabularies:
-        sizes, class_counts = _classes(recipe, sizes, requested.n_classes, known is not None)
+        sizes, class_counts = _classes(recipe, sizes, requested.n_classes, trained_sizes is not None)
         notes.append(class_counts)
     elif requested.n_classes is not None:
         raise RequestError(f"n_classes: {recipe.task.kind} has no classes")
     model = on_device("meta", task.build_model, sizes)
-    origin = "" if known or requested.vocabularies.complete(family) else why
+    origin = "" if trained_sizes or requested.vocabularies.complete(family) else assumption
     notes = [*_notes(recipe.model, entries, origin), *notes]
-    if measured is not None and known is None and not requested:
-        counted = sum(parameter.numel() for parameter in model.parameters())
-        if counted != measured:
+    if measured is not None and trained_sizes is None and not requested:
+        n_parameters = sum(parameter.numel() for parameter in model.parameters())
+        if n_parameters != measured:
             notes.append(
-                f"with its own data it has {measured:,} parameters, as measured; the {counted:,} here depend "
-                "on the assumptions above (--time reads the data, if they are available)"
+                f"with its own data it has {measured:,} parameters, as measured; the {n_parameters:,} here "
+                "depend on the assumptions above (--time reads the data, if they are available)"
             )
     return DescribedModel(
         name,
@@ -237,38 +243,38 @@ def of_recipe(
         notes=tuple(notes),
         recipe=recipe,
         sizes=sizes,
-        sizes_given=known is not None or bool(requested),
+        sizes_fixed=trained_sizes is not None or bool(requested),
         length=None if entries else recipe.model.n_tokens,
         source_length=_patches(recipe.model),
     )
 
 
 def _classes(
-    recipe: Recipe, sizes: tuple[int, ...], requested: int | None, known: bool
+    recipe: Recipe, sizes: tuple[int, ...], requested: int | None, is_trained: bool
 ) -> tuple[tuple[int, ...], str]:
     """Return the sizes with the requested number of classes, if any, and a note on its source."""
     if requested == 0:
         raise RequestError("n_classes=0: the model of a recipe always has a head")
     if requested is not None:
         return (*sizes[:-1], requested), f"{requested:,} classes"
-    if known:
+    if is_trained:
         return sizes, f"{sizes[-1]:,} classes"
     if getattr(recipe.task, "labels", None):
         return sizes, f"{sizes[-1]:,} classes: task.labels"
     return sizes, f"{sizes[-1]:,} classes, assumed: the data determine them; change them with n_classes=…"
 
 
-def _of_run(path: Path, requested: RequestedSizes, overrides: Sequence[str]) -> DescribedModel:
+def _from_run(path: Path, requested: RequestedSizes, overrides: Sequence[str]) -> DescribedModel:
     from heedful.tasks.registry import task_class
 
     folder = RunFolder(path)
     recipe = saved_recipe(folder, overrides)
     processor = task_class(recipe.task.kind).Processor
-    known = processor.load(folder).sizes if processor.files(folder)[-1].is_file() else None
-    return of_recipe(str(path), recipe, requested, known)
+    trained_sizes = processor.load(folder).sizes if processor.files(folder)[-1].is_file() else None
+    return from_recipe(str(path), recipe, requested, trained_sizes)
 
 
-def _expected(subwords: TokenizerConfig) -> tuple[int, str]:
+def _expected_vocabulary(subwords: TokenizerConfig) -> tuple[int, str]:
     """Return the expected vocabulary size of an untrained tokenizer, and a note on its source."""
     size, merges = getattr(subwords, "vocab_size", None), getattr(subwords, "merges", None)
     if size is not None:

@@ -35,8 +35,8 @@ class Line:
 
     Args:
         name: the name of the part.
-        how: the formula of ``each``, or a description.
-        own: parameters of one part, if the line has no sub-parts.
+        formula: the formula of ``each``, or a description.
+        own_parameters: parameters of one part, if the line has no sub-parts.
         own_flops: FLOPs of one part, forward, for a pair of sentences.
         own_layers: layers in the lecture's sense (attentions, and layers of hidden units).
         times: number of equal parts.
@@ -45,8 +45,8 @@ class Line:
     """
 
     name: str
-    how: str = ""
-    own: int = 0
+    formula: str = ""
+    own_parameters: int = 0
     own_flops: int = 0
     own_layers: int = 0
     times: int = 1
@@ -56,7 +56,7 @@ class Line:
     @property
     def each(self) -> int:
         """Parameters of one part."""
-        return self.own + sum(part.parameters for part in self.parts)
+        return self.own_parameters + sum(part.parameters for part in self.parts)
 
     @property
     def parameters(self) -> int:
@@ -77,32 +77,32 @@ class Line:
 def formula(terms: Sequence[Axes]) -> str:
     """Return a sum of products of symbols and its value: ``d * n + n = 512 * 8 + 8``; equal terms once."""
     distinct = list(dict.fromkeys(terms))
-    times = [f"{n} * " if (n := terms.count(term)) > 1 else "" for term in distinct]
+    factors = [f"{n} * " if (n := terms.count(term)) > 1 else "" for term in distinct]
 
-    def text(which: int) -> str:
-        products = (" * ".join(str(axis[which]) for axis in term) for term in distinct)
-        return " + ".join(n + product for n, product in zip(times, products, strict=True))
+    def sum_of_products(index: int) -> str:
+        products = (" * ".join(str(axis[index]) for axis in term) for term in distinct)
+        return " + ".join(factor + product for factor, product in zip(factors, products, strict=True))
 
-    return f"{text(0)} = {text(1)}"
+    return f"{sum_of_products(0)} = {sum_of_products(1)}"
 
 
-def total_line(model: nn.Module, found: Operations) -> Line:
+def total_line(model: nn.Module, operations: Operations) -> Line:
     """Return the line of a whole model."""
-    lines = _Lines(found)
-    parts = [*lines.parameters(model, {}), *lines.children(model, {}, lines.take(model))]
-    left_over = [line for name, p in model.named_parameters() for line in lines.plain(name, p)]
-    (total,) = grouped("total", [*parts, *left_over]) or [Line("total")]
+    lines = _Lines(operations)
+    parts = [*lines.parameters(model, {}), *lines.children(model, {}, lines.pop_products(model))]
+    remaining = [line for name, p in model.named_parameters() for line in lines.plain(name, p)]
+    (total,) = grouped("total", [*parts, *remaining]) or [Line("total")]
     return replace(total, times=1)
 
 
 def grouped(name: str, lines: Iterable[Line], layers: int = 0) -> list[Line]:
     """Return one line that is the sum of others, equal lines merged; an empty list if they count nothing."""
-    found: dict[Line, int] = {}
+    counts: dict[Line, int] = {}
     for line in lines:
-        if line.parameters or line.flops or line.how.startswith("tied"):
-            one = replace(line, times=1)
-            found[one] = found.pop(one, 0) + line.times
-    parts = tuple(replace(one, times=times) for one, times in found.items())
+        if line.parameters or line.flops or line.formula.startswith("tied"):
+            single = replace(line, times=1)
+            counts[single] = counts.pop(single, 0) + line.times
+    parts = tuple(replace(single, times=times) for single, times in counts.items())
     return [Line(name, own_layers=layers, parts=parts)] if parts else []
 
 
@@ -110,41 +110,44 @@ class _Lines:
     """Walk through the modules of a model and take their parameters and products, each once.
 
     Args:
-        found: the measured products.
+        operations: the measured products.
     """
 
-    def __init__(self, found: Operations) -> None:
-        self.products = dict(found.products)
-        self.tokens, self.shapes = found.tokens, found.shapes
-        self.seen: set[int] = set()
+    def __init__(self, operations: Operations) -> None:
+        self.products = dict(operations.products)
+        self.tokens, self.shapes = operations.tokens, operations.shapes
+        self.counted_ids: set[int] = set()
 
-    def first(self, parameter: Tensor | None) -> bool:
-        """Return whether the parameter exists and was not counted before, and mark it as counted."""
-        if parameter is None or id(parameter) in self.seen:
+    def mark_counted(self, parameter: Tensor | None) -> bool:
+        """Mark a parameter as counted; return whether it exists and was not counted before."""
+        if parameter is None or id(parameter) in self.counted_ids:
             return False
-        self.seen.add(id(parameter))
+        self.counted_ids.add(id(parameter))
         return True
 
-    def take(self, module: nn.Module | None) -> list[Product]:
-        """Return the products of a module itself; a module in a second place has none left."""
+    def pop_products(self, module: nn.Module | None) -> list[Product]:
+        """Remove and return the products of a module itself; a module in a second place has none left."""
         return self.products.pop(module, []) if module is not None else []
 
     def flops(self, module: nn.Module | None) -> int:
         """Return the FLOPs of a module itself."""
-        return sum(product.flops for product in self.take(module))
+        return sum(product.flops for product in self.pop_products(module))
 
     # Any module
 
     @singledispatchmethod
-    def of(self, module: nn.Module, name: str) -> list[Line]:
+    def lines_of(self, module: nn.Module, name: str) -> list[Line]:
         """Return the lines of a module, whose attribute is called ``name``."""
         for cls, (title, *symbols) in LEAVES.items():
             if isinstance(module, cls):
                 return self.leaf(module, title or name, symbols)
         part = part_of(module)
-        own = self.parameters(module, part.names, name)
-        outer = name if part.title is None else ""
-        lines = [*own, *self.children(module, part.names, self.take(module), part.products, outer)]
+        parameters = self.parameters(module, part.names, name)
+        owner = name if part.title is None else ""
+        lines = [
+            *parameters,
+            *self.children(module, part.names, self.pop_products(module), part.products, owner),
+        ]
         return lines if part.title is None else grouped(part.title or name, lines, part.layers)
 
     def parameters(
@@ -158,17 +161,17 @@ class _Lines:
                 continue
             title, *symbols = names[key]
             sizes = [size for size in parameter.shape if size != 1] or [1]
-            how = formula([tuple(zip(symbols, sizes, strict=False))])
-            first = self.first(parameter)
+            text = formula([tuple(zip(symbols, sizes, strict=False))])
+            is_new = self.mark_counted(parameter)
             lines.append(
-                Line(title or name, how if first else "tied to a matrix above", parameter.numel() * first)
+                Line(title or name, text if is_new else "tied to a matrix above", parameter.numel() * is_new)
             )
         return lines
 
     def plain(self, name: str, parameter: Tensor) -> list[Line]:
         """Return a line with the shape of a parameter that was not counted yet."""
-        how = " * ".join(map(str, parameter.shape))
-        return [Line(name, how, own=parameter.numel())] if self.first(parameter) else []
+        text = " * ".join(map(str, parameter.shape))
+        return [Line(name, text, own_parameters=parameter.numel())] if self.mark_counted(parameter) else []
 
     def children(
         self,
@@ -186,11 +189,11 @@ class _Lines:
             if key in names:
                 lines += self.leaf(part, names[key][0], names[key][1:])
             elif name and key == "positions":
-                inner = self.of(part, key)
+                inner = self.lines_of(part, key)
                 title = key if name == key else f"{key} of the {name}"
                 lines += [replace(line, name=title) for line in inner if line.parameters]
             else:
-                lines += self.of(part, key.replace("_", " "))
+                lines += self.lines_of(part, key.replace("_", " "))
         return self.with_products(module, lines, products, titles or ("products",))
 
     def with_products(
@@ -200,17 +203,19 @@ class _Lines:
         by_title: dict[str, list[Product]] = defaultdict(list)
         for i, product in enumerate(products):
             by_title[titles[i % len(titles)]].append(product)
-        for title, each in by_title.items():
-            flops = sum(product.flops for product in each)
+        for title, products_of_line in by_title.items():
+            flops = sum(product.flops for product in products_of_line)
             places = [i for i, line in enumerate(lines) if line.name == title]
             if places:
-                at = places[0]
-                lines[at] = replace(lines[at], own_flops=lines[at].own_flops + flops)
+                index = places[0]
+                lines[index] = replace(lines[index], own_flops=lines[index].own_flops + flops)
             else:
-                lines.append(Line(title, self.how(module, title, each[0]), own_flops=flops))
+                lines.append(
+                    Line(title, self.product_formula(module, title, products_of_line[0]), own_flops=flops)
+                )
         return lines
 
-    def how(self, module: nn.Module, title: str, product: Product) -> str:
+    def product_formula(self, module: nn.Module, title: str, product: Product) -> str:
         """Return the formula of products without a parameter."""
         heads = ("n_heads", getattr(module, "n_heads", 1))
         match title:
@@ -229,9 +234,9 @@ class _Lines:
         if isinstance(module, StandardisedConvolution) and module in self.shapes:
             name += " to {} x {}".format(*self.shapes[module][-2:])
         terms: list[Axes] = []
-        own, tied = 0, ""
+        n_parameters, tied = 0, ""
         for key, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
-            if not self.first(parameter):
+            if not self.mark_counted(parameter):
                 tied = "tied to a matrix above" if key == "weight" else tied
                 continue
             sizes = list(parameter.shape)
@@ -240,28 +245,28 @@ class _Lines:
             if len(sizes) > len(symbols):
                 sizes = [size for size in sizes if size != 1]
             terms.append(tuple(zip(symbols[-len(sizes) :], sizes, strict=False)))
-            own += parameter.numel()
-        how = "; ".join(text for text in (tied, formula(terms) if terms else "") if text)
-        rest = self.children(module, {}, []) if module._modules else []
+            n_parameters += parameter.numel()
+        texts = (tied, formula(terms) if terms else "")
+        parts = self.children(module, {}, []) if module._modules else []
         layers = int(isinstance(module, StandardisedConvolution) and not name.startswith("shortcut"))
-        return [Line(name, how, own, flops, layers), *rest]
+        return [Line(name, "; ".join(filter(None, texts)), n_parameters, flops, layers), *parts]
 
     # Containers
 
-    @of.register
+    @lines_of.register
     def _(self, module: Dropout, name: str) -> list[Line]:
         return []
 
-    @of.register
+    @lines_of.register
     def _(self, module: nn.ModuleList, name: str) -> list[Line]:
         """Name every part alike, so that equal ones are merged; parallel convolutions by their width."""
         lines = []
         for part in module:
             width = f"width {part.kernel_size[0]}" if isinstance(part, nn.Conv1d) else "layer"
-            lines += self.of(part, width)
+            lines += self.lines_of(part, width)
         return lines
 
-    @of.register
+    @lines_of.register
     def _(self, module: nn.ModuleDict, name: str) -> list[Line]:
         """Name heads by what they predict."""
         lines = []
@@ -273,13 +278,13 @@ class _Lines:
                 case [Dropout(), nn.Linear() as layer]:
                     lines += self.leaf(layer, title, ("d_model", "n"))
                 case _:
-                    lines += self.of(head, title)
+                    lines += self.lines_of(head, title)
         return lines
 
-    @of.register(EncoderBlock)
-    @of.register(DecoderBlock)
+    @lines_of.register(EncoderBlock)
+    @lines_of.register(DecoderBlock)
     def _(self, module: EncoderBlock | DecoderBlock, name: str) -> list[Line]:
-        return grouped(block_title(module), self.children(module, {}, self.take(module)))
+        return grouped(block_title(module), self.children(module, {}, self.pop_products(module)))
 
     # Fused matrices
 
@@ -294,25 +299,27 @@ class _Lines:
             d: symbol of the input's width.
         """
         weight, bias = layer.get_parameter("weight"), getattr(layer, "bias", None)
-        with_weight, with_bias = self.first(weight), self.first(bias)
+        with_weight, with_bias = self.mark_counted(weight), self.mark_counted(bias)
         rows, d_in, flops, lines = len(weight), weight.shape[1], self.flops(layer), []
         for name, symbol, width, times in parts:
             terms: list[Axes] = [((d, d_in), (symbol, width))] * with_weight + [
                 ((symbol, width),)
             ] * with_bias
-            own = width * (d_in * with_weight + with_bias)
-            how = formula(terms) if terms else "shared"
-            lines.append(Line(name, how, own=own, own_flops=flops * width // rows, times=times))
+            n_parameters = width * (d_in * with_weight + with_bias)
+            text = formula(terms) if terms else "shared"
+            lines.append(
+                Line(name, text, own_parameters=n_parameters, own_flops=flops * width // rows, times=times)
+            )
         return lines
 
-    @of.register
+    @lines_of.register
     def _(self, module: GatedFeedForward, name: str) -> list[Line]:
         part, d_ff = part_of(module), module.down.in_features
         halves = self.slices(module.gate_up, [("W_gate", "d_ff", d_ff, 1), ("W_up", "d_ff", d_ff, 1)])
         down = self.leaf(module.down, "W_down", ("d_ff", "d_model"))
         return grouped(str(part.title), [*halves, *down], part.layers)
 
-    @of.register
+    @lines_of.register
     def _(self, module: MultiHead, name: str) -> list[Line]:
         """Return projections by head, the lines of the score, the weighted sum and W_O."""
         tokens = self.tokens.get(module, 0)
@@ -324,68 +331,76 @@ class _Lines:
         scoring: list[Line] = []
         for key, part in module._modules.items():
             if key == "score" and part is not None:
-                scoring = self.of(part, key)
+                scoring = self.lines_of(part, key)
             elif key in fused and part is not None:
                 lines += self.slices(part, fused[key])
             elif isinstance(part, Compression):
                 lines += self.compression(part, "keys" if key == "compress_keys" else "values")
             elif part is not None and key != "out":
-                lines += self.of(part, key)
+                lines += self.lines_of(part, key)
         lines += self.parameters(module, {})
         explicit = any(line.name in {"scores", "v of the score"} and line.flops for line in scoring)
-        products = self.take(module)
+        products = self.pop_products(module)
         titles = ("weighted sum",) if explicit else ("scores", "weighted sum")
         scoring = self.with_products(module, scoring, products, titles)
         lines += [self.with_keys(module, line, tokens) for line in scoring]
         out = self.leaf(module.out, "W_O", ("n_heads * d_v", "d_model"))
         sizes = f"{module.n_heads} * {module.d_v}"
-        lines += [replace(out[0], how=out[0].how.replace(f"= {module.out.in_features} ", f"= {sizes} "))]
+        lines += [
+            replace(out[0], formula=out[0].formula.replace(f"= {module.out.in_features} ", f"= {sizes} "))
+        ]
         return grouped(attention_title(module), lines, 1)
 
     def with_keys(self, module: MultiHead, line: Line, tokens: int) -> Line:
         """Return the line of scores or of the weighted sum with a note on hidden keys."""
-        if line.name not in {"scores", "weighted sum"} or not line.how:
+        if line.name not in {"scores", "weighted sum"} or not line.formula:
             return line
-        text, _, values = line.how.partition(" = ")
+        text, _, values = line.formula.partition(" = ")
         keys, _, width = values.split(" * ")
-        how = f"{text} = {keys} * {module.n_heads} * {width}"
-        return replace(line, how=how, note=attention_note(module, tokens, int(keys)))
+        product_text = f"{text} = {keys} * {module.n_heads} * {width}"
+        return replace(line, formula=product_text, note=attention_note(module, tokens, int(keys)))
 
-    def compression(self, module: Compression, which: str) -> list[Line]:
+    def compression(self, module: Compression, role: str) -> list[Line]:
         """Return the line of the convolution of keys or values, for one head."""
         heads, _, width = module.weight.shape
-        d = "d_k" if which == "keys" else "d_v"
+        d = "d_k" if role == "keys" else "d_v"
         terms: list[Axes] = []
-        if self.first(module.weight):
+        if self.mark_counted(module.weight):
             terms.append((("factor", module.factor), (d, width), (d, width)))
-        if self.first(module.bias):
+        if self.mark_counted(module.bias):
             terms.append(((d, width),))
-        own = sum(prod(size for _, size in term) for term in terms)
+        n_parameters = sum(prod(size for _, size in term) for term in terms)
         flops = self.flops(module) // heads
-        name = f"C of the {which}"
-        return [Line(name, formula(terms) if terms else "shared", own, own_flops=flops, times=heads)]
+        name = f"C of the {role}"
+        return [Line(name, formula(terms) if terms else "shared", n_parameters, own_flops=flops, times=heads)]
 
     # Cells and experts
 
-    @of.register
+    @lines_of.register
     def _(self, module: Cell, name: str) -> list[Line]:
         """Return ``gates * (d_h d_x + d_h^2 + d_h)``, and further vectors of the cell."""
         gates = module.d_projected // module.d_hidden
         flops = self.flops(module) + sum(self.flops(part) for part in module.children())
         matrices = [p for part in module.children() for p in part.parameters()]
-        fresh = [p for p in matrices if self.first(p)]
-        d_h, d_x, whole = ("d_h", module.d_hidden), ("d_x", module.d_in), len(fresh) == len(matrices)
+        uncounted = [p for p in matrices if self.mark_counted(p)]
+        d_h, d_x, is_complete = (
+            ("d_h", module.d_hidden),
+            ("d_x", module.d_in),
+            len(uncounted) == len(matrices),
+        )
         gate = Line(
             "gate" if gates > 1 else "state",
-            formula([(d_h, d_x), (d_h, d_h), (d_h,)]) if whole else "shares parameters with a cell above",
-            own=sum(p.numel() for p in fresh) // gates if whole else 0,
+            formula([(d_h, d_x), (d_h, d_h), (d_h,)])
+            if is_complete
+            else "shares parameters with a cell above",
+            own_parameters=sum(p.numel() for p in uncounted) // gates if is_complete else 0,
             own_flops=flops // gates,
             times=gates,
         )
-        apart = Line("not shared", own=0 if whole else sum(p.numel() for p in fresh))
-        return grouped(part_of(module).title or name, [gate, apart, *self.parameters(module, {})])
+        rest = Line("not shared", own_parameters=0 if is_complete else sum(p.numel() for p in uncounted))
+        return grouped(part_of(module).title or name, [gate, rest, *self.parameters(module, {})])
 
-    @of.register
+    @lines_of.register
     def _(self, module: Gate, name: str) -> list[Line]:
         rows = len(module.weight)
         noisy = rows > module.n_experts
@@ -393,15 +408,15 @@ class _Lines:
             module, "W_g and W_noise" if noisy else "W_g", ("2 * n" if noisy else "n", "d_model")
         )[:1]
         sizes = f"2 * {module.n_experts}" if noisy else str(rows)
-        return [replace(line, how=line.how.replace(f"= {rows} ", f"= {sizes} "))]
+        return [replace(line, formula=line.formula.replace(f"= {rows} ", f"= {sizes} "))]
 
-    @of.register
+    @lines_of.register
     def _(self, module: MixtureOfExperts, name: str) -> list[Line]:
         """All experts have parameters; each token uses k of them: their work is one line."""
-        experts = [line for expert in module.experts for line in self.of(expert, "expert")]
+        experts = [line for expert in module.experts for line in self.lines_of(expert, "expert")]
         weights = [_without_flops(replace(line, name="expert")) for line in experts]
         work = replace(_sum_of_work(experts), name=f"work of the {module.gate.k} experts of each token")
-        return grouped("mixture of experts", [*self.of(module.gate, "gate"), *weights, work])
+        return grouped("mixture of experts", [*self.lines_of(module.gate, "gate"), *weights, work])
 
 
 def _without_flops(line: Line) -> Line:
@@ -414,7 +429,13 @@ def _sum_of_work(lines: Sequence[Line]) -> Line:
     """Return one line with the FLOPs of several lines of equal structure, without their parameters."""
     parts = tuple(map(_sum_of_work, zip(*(line.parts for line in lines), strict=True)))
     first, flops = lines[0], sum(line.own_flops for line in lines)
-    return replace(first, own=0, own_flops=flops, how="" if first.own else first.how, parts=parts)
+    return replace(
+        first,
+        own_parameters=0,
+        own_flops=flops,
+        formula="" if first.own_parameters else first.formula,
+        parts=parts,
+    )
 
 
 # Notes on numbers that a lecture or a paper prints differently, or rounded.
@@ -451,10 +472,10 @@ _NOTES: dict[tuple[str, str | int], str] = {
 _MATRICES = {"W_Q", "W_K", "W_V"}
 
 
-def noted(line: Line, above: str = "") -> Line:
+def with_notes(line: Line, above: str = "") -> Line:
     """Return the line and its parts with the notes for their numbers."""
-    parts = tuple(noted(part, line.name) for part in line.parts)
-    note = _NOTES.get((line.name, line.each if line.parts else line.how), "")
+    parts = tuple(with_notes(part, line.name) for part in line.parts)
+    note = _NOTES.get((line.name, line.each if line.parts else line.formula), "")
     if line.name in _MATRICES and above != "self-attention":
         note = ""
     return replace(line, parts=parts, note="; ".join(text for text in (line.note, note) if text))

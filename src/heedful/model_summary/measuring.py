@@ -43,9 +43,11 @@ def without_values(model: M, empty: Callable[[Tensor], Tensor]) -> M:
     """Return a copy of a model in training mode whose parameters and buffers are made by ``empty``."""
     memo: dict[int, object] = {}
     for tensor in (*model.parameters(), *model.buffers()):
-        made = empty(tensor)
+        empty_tensor = empty(tensor)
         is_parameter = isinstance(tensor, nn.Parameter)
-        memo[id(tensor)] = nn.Parameter(made, requires_grad=tensor.requires_grad) if is_parameter else made
+        memo[id(tensor)] = (
+            nn.Parameter(empty_tensor, requires_grad=tensor.requires_grad) if is_parameter else empty_tensor
+        )
     return copy.deepcopy(model, memo).train()
 
 
@@ -127,29 +129,29 @@ _TRANSFORMS = {aten._fft_c2c: _transform, aten._fft_r2c: _transform}
 class _Counting(Values):
     """Count the FLOPs of every operation."""
 
-    def __init__(self, found: Operations) -> None:
+    def __init__(self, operations: Operations) -> None:
         super().__init__()
-        self.found = found
+        self.operations = operations
 
     def run(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> object:
         out = func(*args, **kwargs)
         packet = func._overloadpacket
         if packet in _TRANSFORMS:
             flops = _TRANSFORMS[packet](*args, **kwargs)
-            self.found.add(Product(flops, *out.shape[-2:]))
+            self.operations.add(Product(flops, *out.shape[-2:]))
         elif packet in flop_registry:
             flops = flop_registry[packet](*args, **kwargs, out_val=out)
             inner = args[1 if packet is aten.addmm else 0].shape[-1]
-            self.found.add(Product(flops, inner, out.shape[-1]))
+            self.operations.add(Product(flops, inner, out.shape[-1]))
         return out
 
 
 class _Attention(TorchFunctionMode):
     """Count ``scaled_dot_product_attention`` as two products, of all queries and keys, hidden or not."""
 
-    def __init__(self, found: Operations) -> None:
+    def __init__(self, operations: Operations) -> None:
         super().__init__()
-        self.found = found
+        self.operations = operations
 
     def __torch_function__(
         self,
@@ -162,7 +164,7 @@ class _Attention(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         q, k, v = args[:3]
         pairs = math.prod(q.shape[:-1]) * k.shape[-2]
-        self.found.add(
+        self.operations.add(
             Product(2 * pairs * q.shape[-1], q.shape[-1], k.shape[-2]),
             Product(2 * pairs * v.shape[-1], k.shape[-2], v.shape[-1]),
         )
@@ -170,18 +172,18 @@ class _Attention(TorchFunctionMode):
 
 
 @contextmanager
-def _followed(model: nn.Module, found: Operations) -> Iterator[None]:
+def _track_modules(model: nn.Module, operations: Operations) -> Iterator[None]:
     """Record which modules are running, and the sizes of their arguments and results."""
 
     def enter(module: nn.Module, args: tuple[object, ...]) -> None:
-        found.running.append(module)
+        operations.running.append(module)
         if args and isinstance(args[0], Tensor) and args[0].dim():
-            found.tokens[module] = len(args[0])
+            operations.tokens[module] = len(args[0])
 
     def leave(module: nn.Module, args: object, out: object) -> None:
-        found.running.pop()
+        operations.running.pop()
         if isinstance(out, Tensor):
-            found.shapes[module] = out.shape
+            operations.shapes[module] = out.shape
 
     handles: list[RemovableHandle] = []
     for module in model.modules():
@@ -196,10 +198,10 @@ def _followed(model: nn.Module, found: Operations) -> Iterator[None]:
 @torch.no_grad()
 def count_operations(model: nn.Module, run: Callable[[nn.Module], object]) -> Operations:
     """Count the FLOPs of ``run(model)`` with a model on the meta device (`without_values`)."""
-    found = Operations(running=[model])
-    with _followed(model, found), _Attention(found), _Counting(found):
+    operations = Operations(running=[model])
+    with _track_modules(model, operations), _Attention(operations), _Counting(operations):
         run(model)
-    return found
+    return operations
 
 
 # Inputs
@@ -212,12 +214,12 @@ def inputs_of(
     inputs: nn.Module = getattr(model, "target_embedding", getattr(model, "embedding", model))
     source: nn.Module | None = getattr(model, "source_embedding", None)
     return (
-        _side(inputs, n, length, device),
-        None if source is None else _side(source, n, source_length, device),
+        _sequences(inputs, n, length, device),
+        None if source is None else _sequences(source, n, source_length, device),
     )
 
 
-def _side(embedding: nn.Module, n: int, length: int, device: str) -> Tokens | Images:
+def _sequences(embedding: nn.Module, n: int, length: int, device: str) -> Tokens | Images:
     if isinstance(embedding, PatchEmbedding | ResNet):
         shape, n_tokens = images_of(embedding)
         return Images(torch.empty(n, *shape, device=device), Layout.of([n_tokens] * n, device=device))
@@ -248,17 +250,17 @@ def apply_heads(
         of_sequences: names of the heads that read one pooled vector for each sequence; all others read the
             hidden states of all tokens. None: all but the head of tokens, if the model pools.
     """
-    within = torch.zeros(len(hidden), dtype=torch.int64, device=hidden.device)
-    others = {"layout": layout, "within": within}
+    zeros = torch.zeros(len(hidden), dtype=torch.int64, device=hidden.device)
+    arguments = {"layout": layout, "within": zeros}
 
     def apply(head: nn.Module, x: Tensor) -> Tensor:
-        out: Tensor = head(*(others.get(name, x) for name in signature(head.forward).parameters))
+        out: Tensor = head(*(arguments.get(name, x) for name in signature(head.forward).parameters))
         return out
 
-    found = dict(heads.items())
-    pooled = apply(found.pop("pooled"), hidden) if "pooled" in found else None
+    unpooled = dict(heads.items())
+    pooled = apply(unpooled.pop("pooled"), hidden) if "pooled" in unpooled else None
     results = [] if pooled is None else [pooled]
-    for name, head in found.items():
+    for name, head in unpooled.items():
         is_pooled = name != "token" if of_sequences is None else name in of_sequences
         results.append(apply(head, pooled if is_pooled and pooled is not None else hidden))
     return results

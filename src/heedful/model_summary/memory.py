@@ -57,9 +57,9 @@ class _Live(Values):
 
     def run(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> object:
         out = func(*args, **kwargs)
-        for each in tree_leaves(out):
-            if isinstance(each, FakeTensor):
-                self.label(each, "loss", new=True)
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, FakeTensor):
+                self.label(tensor, "loss", new=True)
         if self.now.total() > self.peak.total():
             self.peak = self.now.copy()
         return out
@@ -69,10 +69,10 @@ class _Live(Values):
         storage = tensor.untyped_storage()
         key, size = storage._cdata, storage.nbytes()
         if key in self.kinds:
-            before = self.kinds[key][0]
-            if new or before == "weights":
+            old_kind = self.kinds[key][0]
+            if new or old_kind == "weights":
                 return
-            self.now[before] -= size
+            self.now[old_kind] -= size
         else:
             weakref.finalize(storage, self._end, key)
         self.kinds[key] = (kind, size)
@@ -179,50 +179,52 @@ class Update:
     def memory(self, n: int) -> tuple[dict[str, int], set[str]]:
         """Return the memory of a micro-batch of n sequences, by kind, and which heads read sequences."""
         length = self.batch(1).inputs.layout.max_length
-        most = max(1, MOST_TOKENS // length)
+        largest = max(1, MOST_TOKENS // length)
 
         def measure(n: int) -> tuple[dict[str, int], set[str]]:
-            found, heads = update_memory(
+            peak, heads = update_memory(
                 self.step(), self.optimizer, self.batch(n), accumulates=self.accumulates
             )
-            return {kind: found[kind] for kind in KINDS}, heads
+            return {kind: peak[kind] for kind in KINDS}, heads
 
-        if n <= most or most < 2:
+        if n <= largest or largest < 2:
             return measure(n)
-        (less, _), (more, heads) = measure(most // 2), measure(most)
-        times = (n - most) / (most - most // 2)
-        return {kind: round(more[kind] + times * (more[kind] - less[kind])) for kind in KINDS}, heads
+        (smaller_use, _), (larger_use, heads) = measure(largest // 2), measure(largest)
+        factor = (n - largest) / (largest - largest // 2)
+        return {
+            kind: round(larger_use[kind] + factor * (larger_use[kind] - smaller_use[kind])) for kind in KINDS
+        }, heads
 
 
-def update_of(found: DescribedModel, extent: Extent) -> Update:
+def update_of(described: DescribedModel, extent: Extent) -> Update:
     """Return the update of a recipe; or one with Adam, for a model alone."""
-    if found.recipe is not None:
-        return _update_of_recipe(found, found.recipe, extent)
-    model = found.model
+    if described.recipe is not None:
+        return _update_of_recipe(described, described.recipe, extent)
+    model = described.model
     assert isinstance(model, Model)
     generates = isinstance(dict(model.heads.items()).get("token"), nn.Linear)
     limits = (getattr(part, "max_length", None) for part in model.modules())
-    length = extent.length or found.length or min([LENGTH, *(n for n in limits if n)])
-    source = extent.source_length or found.source_length or length
+    length = extent.length or described.length or min([LENGTH, *(n for n in limits if n)])
+    source = extent.source_length or described.source_length or length
 
     def batch(n: int) -> Batch:
-        inputs, read = inputs_of(model, n, length, source, "cpu")
-        return Batch(inputs, torch.zeros(inputs.layout.n_tokens, dtype=torch.int64), read)
+        inputs, source_inputs = inputs_of(model, n, length, source, "cpu")
+        return Batch(inputs, torch.zeros(inputs.layout.n_tokens, dtype=torch.int64), source_inputs)
 
     objective = NextToken(chunk=CHUNK) if generates else _AllHeads()
     return Update(lambda: ModelWithLoss(model, objective), partial(build_optimizer, AdamConfig()), batch)
 
 
-def _update_of_recipe(found: DescribedModel, recipe: Recipe, extent: Extent) -> Update:
+def _update_of_recipe(described: DescribedModel, recipe: Recipe, extent: Extent) -> Update:
     from heedful.tasks.registry import task_for
 
-    model = found.model
+    model = described.model
     assert isinstance(model, Model)
     task = task_for(recipe)
     n_texts, longest = len(SIZES[recipe.model.kind]), getattr(recipe.model, "longest", None)
     # A batch needs ids besides the special ones; their values are not read.
-    texts = (max(size, len(SPECIALS) + 1) for size in found.sizes[:n_texts])
-    sizes = (*texts, *found.sizes[n_texts:])
+    texts = (max(size, len(SPECIALS) + 1) for size in described.sizes[:n_texts])
+    sizes = (*texts, *described.sizes[n_texts:])
 
     def batch_of(length: int, n: int) -> Batch:
         source = extent.source_length or length

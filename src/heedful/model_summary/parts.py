@@ -196,8 +196,8 @@ def attention_note(module: nn.Module, tokens: int, keys: int) -> str:
         blocks = f"{earlier + 1} blocks" if earlier else "its block"
         notes.append(f"each token with {blocks} of {block} alone")
     if module.window is not None and module.window < tokens:
-        seen = module.window if module.causal else 2 * module.window - 1
-        notes.append(f"all computed; a window leaves {min(seen, tokens)}")
+        n_visible = module.window if module.causal else 2 * module.window - 1
+        notes.append(f"all computed; a window leaves {min(n_visible, tokens)}")
     elif module.causal:
         notes.append("all computed; causality hides about half")
     return "; ".join(notes)

@@ -23,9 +23,9 @@ from heedful.model_summary.described_model import (
     Extent,
     RequestedSizes,
     find_model,
-    of_recipe,
+    from_recipe,
 )
-from heedful.model_summary.lines import Line, noted, total_line
+from heedful.model_summary.lines import Line, total_line, with_notes
 from heedful.model_summary.measuring import (
     M,
     Operations,
@@ -55,10 +55,10 @@ LONGEST = 1 << 20
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Memory of training for one purpose at the peak of an update, in fp32: ``bytes``, as ``how`` says."""
+    """Memory of training for one purpose at the peak of an update in fp32, and the formula of its bytes."""
 
     name: str
-    how: str
+    formula: str
     bytes: int
 
 
@@ -152,7 +152,7 @@ class ModelSummary:
                 {
                     "name": row.line.name,
                     "depth": row.depth,
-                    "formula": row.line.how,
+                    "formula": row.line.formula,
                     "each": row.line.each,
                     "times": row.line.times,
                     "parameters": row.line.parameters,
@@ -177,7 +177,7 @@ class ModelSummary:
 
 
 def describe(
-    what: object,
+    model: object,
     *,
     vocab_size: int | None = None,
     source_vocab: int | None = None,
@@ -191,7 +191,7 @@ def describe(
     """Return the summary of a model, a model's configuration, a preset, a recipe or a run.
 
     Args:
-        what: a module; a loaded run, for its model; a configuration; a preset's name, a recipe's name or
+        model: a module; a loaded run, for its model; a configuration; a preset's name, a recipe's name or
             path, or a run's folder.
         vocab_size: entries of both vocabularies; by default those of the preset, recipe or run, else
             37,000. Not for a module.
@@ -211,17 +211,17 @@ def describe(
     """
     requested = RequestedSizes(Vocabularies(vocab_size, source_vocab, target_vocab), n_classes)
     extent = Extent(length, source_length, tokens)
-    if isinstance(what, Run):
-        what = what.model
-    if not isinstance(what, nn.Module):
-        return _summary(find_model(what, requested, overrides), extent)
+    if isinstance(model, Run):
+        model = model.model
+    if not isinstance(model, nn.Module):
+        return _summary(find_model(model, requested, overrides), extent)
     if overrides or requested:
         raise ValueError("sizes and overrides are not supported for a module")
-    return _summary(DescribedModel("", what), extent)
+    return _summary(DescribedModel("", model), extent)
 
 
 def timed(
-    what: object,
+    source: object,
     extent: Extent,
     overrides: Sequence[str] = (),
     *,
@@ -234,7 +234,7 @@ def timed(
     on made-up tokens.
 
     Args:
-        what: as in `describe`.
+        source: as in `describe`.
         extent: the sizes to count for.
         overrides: as in `describe`.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
@@ -245,19 +245,19 @@ def timed(
     """
     from heedful.runs.timing import own_data, time_updates
 
-    found = find_model(what, RequestedSizes(), overrides)
-    if found.recipe is None:
+    described = find_model(source, RequestedSizes(), overrides)
+    if described.recipe is None:
         raise RequestError(
-            f"{found.name}: timing needs a recipe or a run; a model has no batches and no optimizer"
+            f"{described.name}: timing needs a recipe or a run; a model has no batches and no optimizer"
         )
-    recipe, fixed = found.recipe, found.sizes_given or extent.length or extent.source_length
+    recipe, fixed = described.recipe, described.sizes_fixed or extent.length or extent.source_length
     with nullcontext() if fixed else own_data(recipe, log) as prepared:
         if prepared is not None:
-            found = of_recipe(found.name, recipe, RequestedSizes(), prepared.task.processor.sizes)
-        summary = _summary(found, extent)
+            described = from_recipe(described.name, recipe, RequestedSizes(), prepared.task.processor.sizes)
+        summary = _summary(described, extent)
         timing = time_updates(
             recipe,
-            found.sizes,
+            described.sizes,
             length=extent.length or LENGTH,
             source_length=extent.source_length or extent.length or LENGTH,
             prepared=prepared,
@@ -275,13 +275,13 @@ def summary_of(model: M, run: Callable[[M], object], length: int = 1) -> ModelSu
         run: called with a copy of the module on the meta device.
         length: number of tokens of the inputs, for FLOPs per token.
     """
-    return _of(DescribedModel("", model), length, length, length, run, None)
+    return _build_summary(DescribedModel("", model), length, length, length, run, None)
 
 
 # Measuring
 
 
-def _summary(found: DescribedModel, extent: Extent) -> ModelSummary:
+def _summary(described: DescribedModel, extent: Extent) -> ModelSummary:
     """Measure a described model; ``extent`` overrides its sizes."""
     if min((n for n in vars(extent).values() if n is not None), default=1) < 1:
         raise ValueError("lengths and tokens must be at least 1")
@@ -289,25 +289,25 @@ def _summary(found: DescribedModel, extent: Extent) -> ModelSummary:
         if (getattr(extent, key) or 1) > LONGEST:
             raise RequestError(f"{key}: must be at most {LONGEST:,}, got {getattr(extent, key):,}")
     tokens = extent.tokens or TOKENS
-    if found.recipe is not None and not extent.tokens:
-        training = found.recipe.training
+    if described.recipe is not None and not extent.tokens:
+        training = described.recipe.training
         tokens = max(1, training.tokens_per_update // training.accumulate)
-    if not isinstance(found.model, Model):
+    if not isinstance(described.model, Model):
         length = extent.length or LENGTH
-        return _of(found, length, extent.source_length or length, tokens, None, None)
-    heads, update = found.model.heads, update_of(found, extent)
-    one = update.batch(1)
-    target = extent.length or found.length or one.inputs.layout.max_length
+        return _build_summary(described, length, extent.source_length or length, tokens, None, None)
+    heads, update = described.model.heads, update_of(described, extent)
+    example = update.batch(1)
+    target = extent.length or described.length or example.inputs.layout.max_length
     source = extent.source_length or extent.length or target
-    if one.source is not None:
-        source = found.source_length or extent.source_length or one.source.layout.max_length
-    n = max(1, tokens // one.inputs.layout.max_length)
+    if example.source is not None:
+        source = described.source_length or extent.source_length or example.source.layout.max_length
+    n = max(1, tokens // example.inputs.layout.max_length)
     memory = cache(lambda: update.memory(n))
     try:
-        with memory_errors_as("this model does not fit in memory; lower its sizes"):
-            inputs = inputs_of(found.model, 1, target, source, "meta")
+        with room_for("this model does not fit in memory; lower its sizes"):
+            inputs = inputs_of(described.model, 1, target, source, "meta")
             of_sequences = None
-            if found.recipe is not None:
+            if described.recipe is not None:
                 of_sequences = set() if {*heads} == {"token"} else memory()[1]
             layout = inputs[0].layout
 
@@ -316,13 +316,13 @@ def _summary(found: DescribedModel, extent: Extent) -> ModelSummary:
 
             target = layout.max_length
             source = source if inputs[1] is not None else target
-            return _of(found, target, source, tokens, run, lambda: memory()[0])
+            return _build_summary(described, target, source, tokens, run, lambda: memory()[0])
     except ValueError as error:
         raise RequestError(str(error)) from None
 
 
-def _of(
-    found: DescribedModel,
+def _build_summary(
+    described: DescribedModel,
     target: int,
     source: int,
     tokens: int,
@@ -330,27 +330,29 @@ def _of(
     memory: Callable[[], dict[str, int]] | None,
 ) -> ModelSummary:
     """Return a summary with the FLOPs of ``run``; without it, of the parameters only."""
-    model = without_values(found.model, lambda x: torch.empty_like(x, device="meta"))
+    model = without_values(described.model, lambda x: torch.empty_like(x, device="meta"))
     operations = Operations() if run is None else count_operations(model, run)
-    total = noted(total_line(model, operations))
+    total = with_notes(total_line(model, operations))
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
 
     def measure() -> tuple[MemoryUse, ...]:
         if memory is not None:
-            return tuple(_uses(memory(), total.parameters, trainable))
-        between = dict(zip(KINDS, (total.parameters, trainable, 2 * trainable), strict=False))
-        return tuple(_uses({kind: FLOAT * n for kind, n in between.items()}, total.parameters, trainable))
+            return tuple(_memory_uses(memory(), total.parameters, trainable))
+        persistent = dict(zip(KINDS, (total.parameters, trainable, 2 * trainable), strict=False))
+        return tuple(
+            _memory_uses({kind: FLOAT * n for kind, n in persistent.items()}, total.parameters, trainable)
+        )
 
-    name = found.name or type(found.model).__name__
-    return ModelSummary(name, total, trainable, source, target, tokens, measure, found.notes)
+    name = described.name or type(described.model).__name__
+    return ModelSummary(name, total, trainable, source, target, tokens, measure, described.notes)
 
 
-def _uses(memory: dict[str, int], parameters: int, trainable: int) -> Iterator[MemoryUse]:
-    hows = {
+def _memory_uses(memory: dict[str, int], parameters: int, trainable: int) -> Iterator[MemoryUse]:
+    formulas = {
         "weights": f"4 bytes * {parameters:,}, and tables of positions",
         "gradients": f"of {trainable:,} parameters, as far as they exist at the peak of an update",
         "optimizer": f"its state for {trainable:,} parameters",
         "activations": "kept for the backward pass",
         "loss": "logits and their gradients, and all other temporary tensors",
     }
-    return (MemoryUse(kind, hows[kind], memory[kind]) for kind in KINDS if kind in memory)
+    return (MemoryUse(kind, formulas[kind], memory[kind]) for kind in KINDS if kind in memory)

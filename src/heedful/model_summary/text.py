@@ -18,7 +18,7 @@ def cells(row: "Row") -> tuple[str, ...]:
     line = row.line
     return (
         "  " * row.depth + line.name,
-        line.how,
+        line.formula,
         f"{line.each:,}" if line.times > 1 else "",
         f"x {line.times}" if line.times > 1 else "",
         f"{line.parameters:,}",
@@ -46,39 +46,48 @@ def remarks(summary: "ModelSummary") -> list[str]:
 
 def memory(summary: "ModelSummary") -> list[tuple[str, str, str]]:
     """Return name, size and formula of each part of training's memory, of the sum, and of resident memory."""
-    rows = [(part.name, _bytes(part.bytes), part.how) for part in summary.memory]
-    whole, there = sum(part.bytes for part in summary.memory), machine_memory()
-    warning = "" if there is None or whole <= there else f"more than this machine's {gibibytes(there)}"
+    rows = [(part.name, _bytes(part.bytes), part.formula) for part in summary.memory]
+    total, available = sum(part.bytes for part in summary.memory), machine_memory()
+    warning = (
+        "" if available is None or total <= available else f"more than this machine's {gibibytes(available)}"
+    )
     freed = "on a CPU: also freed blocks that no other tensor fits"
-    return [*rows, ("sum", _bytes(whole), warning), ("resident", _bytes(summary.resident), freed)]
+    return [*rows, ("sum", _bytes(total), warning), ("resident", _bytes(summary.resident), freed)]
 
 
 def timing(summary: "ModelSummary") -> list[str]:
     """Return the lines of measured times; none if nothing was measured."""
-    found = summary.timing
-    if found is None:
+    measured = summary.timing
+    if measured is None:
         return []
-    compiled = ", compiled" if found.compiled else ""
-    speed = found.tokens_per_second * summary.training_flops_per_token / 1e9
-    data = "of its own data" if found.own_data else "made up"
+    compiled = ", compiled" if measured.compiled else ""
+    speed = measured.tokens_per_second * summary.training_flops_per_token / 1e9
+    data = "of its own data" if measured.own_data else "made up"
     lines = [
-        f"measured by {found.updates_timed} updates of {found.tokens:,} target tokens, {data}, on "
-        f"{found.device} in {found.precision}{compiled}, threads: {found.threads}",
-        f"  an update    {found.seconds:.3g} s, {found.tokens_per_second:,.0f} target tokens/s, about "
+        f"measured by {measured.updates_timed} updates of {measured.tokens:,} target tokens, {data}, on "
+        f"{measured.device} in {measured.precision}{compiled}, threads: {measured.threads}",
+        f"  an update    {measured.seconds:.3g} s, {measured.tokens_per_second:,.0f} target tokens/s, about "
         f"{speed:,.0f} GFLOP/s",
     ]
-    if found.training_seconds is not None:
-        whole = timedelta(seconds=round(found.training_seconds))
+    if measured.training_seconds is not None:
+        total = timedelta(seconds=round(measured.training_seconds))
         reason = "max_minutes"
-        if found.max_updates is not None and found.training_seconds == found.max_updates * found.seconds:
-            reason = f"{found.max_updates:,} updates"
-        lines.append(f"  the training {whole} at most ({reason}), and its validations")
-    elif found.max_epochs is not None:
-        lines.append(f"  the training {found.max_epochs} epochs; the number of updates depends on the data")
-    if found.memory is not None:
-        whole_process = "" if found.process is None else f"; {_bytes(found.process)} with Python and torch"
+        if (
+            measured.max_updates is not None
+            and measured.training_seconds == measured.max_updates * measured.seconds
+        ):
+            reason = f"{measured.max_updates:,} updates"
+        lines.append(f"  the training {total} at most ({reason}), and its validations")
+    elif measured.max_epochs is not None:
         lines.append(
-            f"  memory       {_bytes(found.memory)} for model and updates at their peak{whole_process}"
+            f"  the training {measured.max_epochs} epochs; the number of updates depends on the data"
+        )
+    if measured.memory is not None:
+        whole_process = (
+            "" if measured.process is None else f"; {_bytes(measured.process)} with Python and torch"
+        )
+        lines.append(
+            f"  memory       {_bytes(measured.memory)} for model and updates at their peak{whole_process}"
         )
     return lines
 
@@ -101,7 +110,7 @@ def as_text(summary: "ModelSummary") -> str:
         "",
         f"memory for training on {summary.tokens:,} target tokens at once, fp32",
     ]
-    lines += [f"  {name:<12} {size:>14}   {how}".rstrip() for name, size, how in memory(summary)]
+    lines += [f"  {name:<12} {size:>14}   {formula}".rstrip() for name, size, formula in memory(summary)]
     if summary.timing is not None:
         lines += ["", *timing(summary)]
     return "\n".join(lines)

@@ -21,8 +21,7 @@ import torch
 from jsonschema import Draft202012Validator
 
 from heedful.lab.drawing import Bars, Curves, Dots, draw
-from heedful.lab.experiment import as_dict, perform
-from heedful.lab.experiment import judged as judged_by
+from heedful.lab.experiment import as_dict, judge, perform
 from heedful.lab.registry import experiment, experiments
 
 # Two seconds or more in their short form: the whole sweep makes them, `make test` tries them
@@ -114,7 +113,7 @@ def hold_what_is_expected(name, control=False, **tolerance):
 
 def judged(name, series):
     """The outcome that the rules of an experiment's claim make of a measurement."""
-    return judged_by(experiment(name).claim, series)
+    return judge(experiment(name).claim, series)
 
 
 def verdict_of(name, **values):

@@ -4,7 +4,7 @@ import pytest
 
 from heedful.errors import RequestError
 from heedful.lab.claims import Claim
-from heedful.lab.experiment import Measured, Series, judged
+from heedful.lab.experiment import Measured, Series, judge
 from heedful.recipes.problems import validate
 from heedful.recipes.yaml import read_yaml
 
@@ -32,7 +32,7 @@ def claim(text=TEXT):
 def outcome(share, others=0):
     panels = ("a panel",)
     values = {"share": Measured("the share", share, "%"), "others": others}
-    return judged(claim(), Series(values, [{"a": 1}], panels))
+    return judge(claim(), Series(values, [{"a": 1}], panels))
 
 
 def test_the_first_rule_that_is_true_decides():

@@ -19,10 +19,10 @@ from heedful.lab.drawing import (
     Dots,
     Matrix,
     box_beside,
+    choose_sides,
+    curves_over,
     draw,
-    make,
-    over,
-    sides,
+    save_figure,
 )
 
 LINES = {"first": ([1, 2, 4], [0.5, 0.0, 3.0]), "second": ([1, 2], [7.0, 1.0])}
@@ -99,7 +99,7 @@ def test_more_curves_than_colours_are_told_apart():
 
 
 def test_curves_over_the_same_numbers():
-    assert over([1, 2], {"a": [3, 4], "b": [5, 6]}) == {"a": ([1, 2], [3, 4]), "b": ([1, 2], [5, 6])}
+    assert curves_over([1, 2], {"a": [3, 4], "b": [5, 6]}) == {"a": ([1, 2], [3, 4]), "b": ([1, 2], [5, 6])}
 
 
 # Bars
@@ -166,7 +166,7 @@ def test_names_of_dots_keep_out_of_each_others_way():
         "at the edge": (295, 60),
         "alone": (30, 20),
     }
-    chosen = sides(dots, (300, 200))
+    chosen = choose_sides(dots, (300, 200))
     boxes = {name: box_beside(name, dots[name], side) for name, side in chosen.items()}
     assert chosen["alone"] == "right"
     assert chosen["at the edge"] == "left"
@@ -179,7 +179,7 @@ def test_names_of_dots_keep_out_of_each_others_way():
 
 
 def test_a_name_without_room_stands_to_the_right():
-    assert sides({"far too long a name": (5, 5)}, (20, 10)) == {"far too long a name": "right"}
+    assert choose_sides({"far too long a name": (5, 5)}, (20, 10)) == {"far too long a name": "right"}
 
 
 # Matrices
@@ -303,7 +303,7 @@ def contrast(one, other):
 @pytest.mark.slow
 @pytest.mark.parametrize("panel", PANELS_OF_FILES.values(), ids=PANELS_OF_FILES)
 def test_a_dark_image_lies_on_the_dark_card_and_a_light_one_on_white(panel, tmp_path):
-    make([panel], tmp_path, "a")
+    save_figure([panel], tmp_path, "a")
     for name, ground in (("a.png", WHITE), ("a.dark.png", to_rgb(CARD))):
         found = pixels(tmp_path / name)
         for corner in (found[0, 0], found[0, -1], found[-1, 0], found[-1, -1]):
@@ -320,7 +320,7 @@ def test_a_dark_image_lies_on_the_dark_card_and_a_light_one_on_white(panel, tmp_
 @pytest.mark.parametrize("panel", PANELS_OF_FILES.values(), ids=PANELS_OF_FILES)
 def test_what_is_drawn_lies_at_the_same_places(panel, tmp_path):
     """Where a light image is empty a dark one is, and the other way about."""
-    make([panel], tmp_path, "a")
+    save_figure([panel], tmp_path, "a")
     empty = [
         np.abs(pixels(tmp_path / name) - ground).max(axis=2) < NEAR
         for name, ground in (("a.png", WHITE), ("a.dark.png", to_rgb(CARD)))
@@ -338,15 +338,17 @@ def test_signs_and_curves_stand_out_from_the_dark_card():
 @pytest.mark.slow
 def test_of_one_panel_the_first_is_all_and_of_three_about_a_third(tmp_path):
     panel = PANELS_OF_FILES["curves"]
-    assert make([panel], tmp_path, "a").first == 1
-    assert make([panel, panel, panel], tmp_path, "b").first == pytest.approx(1 / 3, abs=0.03)
-    assert make([PANELS_OF_FILES["matrix"], panel], tmp_path, "c").first == pytest.approx(4.4 / 9.2, abs=0.05)
+    assert save_figure([panel], tmp_path, "a").first == 1
+    assert save_figure([panel, panel, panel], tmp_path, "b").first == pytest.approx(1 / 3, abs=0.03)
+    assert save_figure([PANELS_OF_FILES["matrix"], panel], tmp_path, "c").first == pytest.approx(
+        4.4 / 9.2, abs=0.05
+    )
 
 
 @pytest.mark.slow
 def test_nothing_of_the_first_panel_is_cut_off(tmp_path):
     """Around the edge between the first panel and the second is a column with nothing on it."""
-    made = make([PANELS_OF_FILES["matrix"], PANELS_OF_FILES["curves"]], tmp_path, "a")
+    made = save_figure([PANELS_OF_FILES["matrix"], PANELS_OF_FILES["curves"]], tmp_path, "a")
     found, edge = pixels(tmp_path / "a.png"), round(made.first * made.width)
     near = found[:, edge - 12 : edge + 1]
     assert (np.abs(near - WHITE).max(axis=(0, 2)) < 0.02).any()

@@ -76,7 +76,7 @@ def test_the_control_measures_with_the_second_arguments(monkeypatch):
     def measure(size, change):
         return Series({"change": Measured(f"the change, {size}", change)})
 
-    own = registry.joined("order-blindness", claim)
+    own = registry.join_claim("order-blindness", claim)
     assert (own.name, own.claim, own.module) == ("order-blindness", claim, measure.__module__)
     for run, size, verdict, change in ((own.run, "short", "holds", 0), (own.control, "long", "is wrong", 1)):
         outcome = run(size)

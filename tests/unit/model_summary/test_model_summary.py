@@ -318,7 +318,7 @@ def test_a_model_of_unknown_parts_adds_up_too():
     summary = describe(model)
     assert summary.name == "Unknown"
     assert summary.parameters == count(model)
-    assert line(summary, "table").how == "3 * 5"
+    assert line(summary, "table").formula == "3 * 5"
 
 
 def test_what_a_known_part_was_given_besides_is_counted():
@@ -382,7 +382,7 @@ def test_the_printed_formula_of_a_line_gives_its_parameters(case):
     """The text is read back: what a person would compute from it."""
     checked = 0
     for row in describe(model_of(case)).lines():
-        found = re.search(r"= ([\d *+]+)$", row.line.how)
+        found = re.search(r"= ([\d *+]+)$", row.line.formula)
         if found and row.line.each and not row.line.parts:
             terms = [term.split("*") for term in found[1].split("+")]
             assert sum(prod(map(int, term)) for term in terms) == row.line.each, row.line
@@ -482,7 +482,7 @@ def test_the_long_summariser_as_the_lecture_draws_it():
     assert sorted(names) == [("local layer", 1), ("local layer", 2), ("memory-compressed layer", 2)]
     memory = line(summary, "stack", "memory-compressed layer", "memory-compressed attention")
     scores = next(part for part in memory.parts if part.name == "scores")
-    assert scores.how == "2 FLOPs * keys * n_heads * d_k = 3667 * 8 * 64"
+    assert scores.formula == "2 FLOPs * keys * n_heads * d_k = 3667 * 8 * 64"
     assert scores.note == "3667 slots stand for 11000 tokens"
     (middle,) = [
         part for part in line(summary, "stack").parts if (part.name, part.times) == ("local layer", 1)
@@ -814,8 +814,8 @@ def test_text_has_every_line_and_its_note():
 
 def test_vocabularies_of_each_side():
     summary = describe("reverse-rnn", vocab_size=101, target_vocab=103)
-    assert line(summary, "source embedding").how == "V * d_model = 101 * 16"
-    assert line(summary, "target embedding").how == "V * d_model = 103 * 16"
+    assert line(summary, "source embedding").formula == "V * d_model = 101 * 16"
+    assert line(summary, "target embedding").formula == "V * d_model = 103 * 16"
     assert summary.notes == ("V = 101 (source) and 103 (target)",)
 
 

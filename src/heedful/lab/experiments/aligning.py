@@ -18,7 +18,7 @@ from heedful.data.batch import Batch
 from heedful.data.corpora.grammar import Clause, Nominal, Pair, Sentence
 from heedful.data.corpora.lexicon import TITLES, VERBS
 from heedful.data.corpora.phrasebook import LECTURE_SENTENCE, write
-from heedful.lab.drawing import Bars, Curves, Matrix, Panel, numbered
+from heedful.lab.drawing import Bars, Curves, Matrix, Panel, numbered_curves
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import draw_from, minimise, train
@@ -98,9 +98,9 @@ def clauses() -> Iterator[Clause]:
 
 
 def _batches(n: int) -> Iterator[Batch]:
-    held, generator = corpus(), generator_from(3)
+    dataset, generator = corpus(), generator_from(3)
     for _ in range(n):
-        yield held.batch(draw_from(held.train, BATCH, generator))
+        yield dataset.batch(draw_from(dataset.train, BATCH, generator))
 
 
 WIDTH = 32
@@ -123,9 +123,9 @@ CONFIGS: dict[str, TransformerConfig | RecurrentConfig] = {
 @cache
 def translator(name: str, updates: int, seed: int) -> Model:
     """Return one of `CONFIGS` after this many updates."""
-    held = corpus()
+    dataset = corpus()
     with seeded(seed):
-        model = build_model(CONFIGS[name], FIRST + len(held.source), FIRST + len(held.target))
+        model = build_model(CONFIGS[name], FIRST + len(dataset.source), FIRST + len(dataset.target))
     train(model, NextToken(), _batches(updates), AdamConfig(), Constant(RATE, warmup=20))
     return model
 
@@ -135,13 +135,13 @@ def cross_attention_weights(model: Model, pairs: Sequence[Pair]) -> list[torch.T
 
     The end tokens of both sides are left out, so a row may sum to less than 1.
     """
-    found = score_targets(model.eval(), corpus().batch(pairs), alignment=True)
-    return [each.alignment[-1, 0, :-1, :-1] for each in found if each.alignment is not None]
+    outputs = score_targets(model.eval(), corpus().batch(pairs), alignment=True)
+    return [output.alignment[-1, 0, :-1, :-1] for output in outputs if output.alignment is not None]
 
 
-def links_of_largest_weights(of: torch.Tensor) -> frozenset[Link]:
+def links_of_largest_weights(weights: torch.Tensor) -> frozenset[Link]:
     """Link each target word to the source word with its largest weight, given ``[target, source]``."""
-    return frozenset((source, target) for target, source in enumerate(of.argmax(-1).tolist()))
+    return frozenset((source, target) for target, source in enumerate(weights.argmax(-1).tolist()))
 
 
 def links_in_order(pair: Pair) -> frozenset[Link]:
@@ -150,10 +150,10 @@ def links_in_order(pair: Pair) -> frozenset[Link]:
     return frozenset((min(n - 1, round(j * (n - 1) / max(1, m - 1))), j) for j in range(m))
 
 
-def error_rate(found: Sequence[frozenset[Link]], pairs: Sequence[Pair]) -> float:
+def error_rate(links: Sequence[frozenset[Link]], pairs: Sequence[Pair]) -> float:
     """Compute the alignment error rate against the gold alignments, all of which are sure links."""
     gold = [Alignment(frozenset(pair.alignment), frozenset()) for pair in pairs]
-    return alignment_error_rate(found, gold).value
+    return alignment_error_rate(links, gold).value
 
 
 SEEDS = 4
@@ -169,17 +169,22 @@ def measure_alignment_error_rates(size: Size, judged: str) -> Series:
     trainings = {TRAINED: ("Transformer", updates), UNTRAINED: ("Transformer", 0)}
     if size == "long":
         trainings["recurrent"] = "recurrent", updates
-    seen = {
+    weights = {
         name: [cross_attention_weights(translator(*training, seed), pairs) for seed in range(SEEDS)]
         for name, training in trainings.items()
     }
     rates = {
-        name: fmean([error_rate([links_of_largest_weights(each) for each in one], pairs) for one in own])
-        for name, own in seen.items()
+        name: fmean(
+            [
+                error_rate([links_of_largest_weights(matrix) for matrix in matrices], pairs)
+                for matrices in by_seed
+            ]
+        )
+        for name, by_seed in weights.items()
     }
     rates[IN_ORDER] = error_rate([links_in_order(pair) for pair in pairs], pairs)
     rate = rates[judged]
-    others = {name: own for name, own in rates.items() if name != judged}
+    others = {name: rate for name, rate in rates.items() if name != judged}
     return Series(
         {
             "rate": Measured(f"alignment error rate, {judged}", rate),
@@ -189,16 +194,16 @@ def measure_alignment_error_rates(size: Size, judged: str) -> Series:
             "in_order": rates[IN_ORDER],
         },
         panels=[
-            _heat_map(pairs[0], seen[judged][0][0]),
+            _heat_map(pairs[0], weights[judged][0][0]),
             Bars("Alignment error rate", "", "of 1", rates, inches=(4.2, 3.6)),
         ],
     )
 
 
-def _heat_map(pair: Pair, seen: torch.Tensor) -> Panel:
+def _heat_map(pair: Pair, weights: torch.Tensor) -> Panel:
     source, target = pair.source.split(), pair.target.split()
     title, limits = "The lecture's sentence", (0.0, 1.0)
-    return Matrix(title, "", "", seen.tolist(), limits, source, target, inches=(5.0, 4.0))
+    return Matrix(title, "", "", weights.tolist(), limits, source, target, inches=(5.0, 4.0))
 
 
 # The table of "it"
@@ -220,11 +225,11 @@ def measure_row_sums(size: Size, *, printed: bool) -> Series:
     """Sum the printed rows, or rows of heedful's attention, rounded in the same way."""
     rows = torch.tensor(list(TABLE.values()), dtype=torch.float64) if printed else _rounded_weights()
     sums = dict(zip(TABLE, rows.sum(-1).tolist(), strict=True))
-    apart = {word: abs(total - 1) for word, total in sums.items()}
-    worst = max(apart, key=lambda word: apart[word])
+    deviations = {word: abs(total - 1) for word, total in sums.items()}
+    worst = max(deviations, key=lambda word: deviations[word])
     return Series(
         {
-            "furthest": Measured(f"furthest from 1: the row of “{worst}”", apart[worst]),
+            "furthest": Measured(f"furthest from 1: the row of “{worst}”", deviations[worst]),
             "rounding": Measured("what rounding can do", ROUNDED),
             **measured_each("sum of the row of “{}”", sums, expected=1.0),
             "least": 1 - ROUNDED,
@@ -242,10 +247,10 @@ def _rounded_weights() -> Float[Tensor, "words eight"]:
     """Return the weights of one head of heedful's attention for the table's words, rounded to hundredths."""
     d, layout = 16, Layout.of([len(SENTENCE)])
     part, words = SelfAttention(d, 1, score=DotScore()), torch.randn(len(SENTENCE), d)
-    with recording(part, ["weights"]) as seen:
+    with recording(part, ["weights"]) as activations:
         part(words, layout)
-    chosen = [SENTENCE.index(word) for word in TABLE]
-    return seen["weights"][0][0, 0, chosen].double().mul(100).round() / 100
+    rows = [SENTENCE.index(word) for word in TABLE]
+    return activations["weights"][0][0, 0, rows].double().mul(100).round() / 100
 
 
 # One head and two heads
@@ -265,8 +270,8 @@ def draw_sentences(n: int) -> Int[Tensor, "n words"]:
 
     Ids are those of nouns, then adjectives, then the other words.
     """
-    others = {word: ANSWERS + i for i, word in enumerate(dict.fromkeys(WORDS))}
-    ids = torch.tensor([others[word] for word in WORDS]).repeat(n, 1)
+    vocabulary = {word: ANSWERS + i for i, word in enumerate(dict.fromkeys(WORDS))}
+    ids = torch.tensor([vocabulary[word] for word in WORDS]).repeat(n, 1)
     ids[:, NOUN] = torch.randint(NOUNS, (n,))
     ids[:, SECOND_NOUN] = (ids[:, NOUN] + torch.randint(1, NOUNS, (n,))) % NOUNS
     ids[:, ADJECTIVE] = NOUNS + torch.randint(ADJECTIVES, (n,))
@@ -278,35 +283,35 @@ class Reader(nn.Module):
 
     Args:
         n_heads: number of heads, which share the width.
-        n_asked: number of words to predict from the output for "it".
+        n_predicted: number of words to predict from the output for "it".
     """
 
-    def __init__(self, n_heads: int, n_asked: int) -> None:
+    def __init__(self, n_heads: int, n_predicted: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(ANSWERS + len(WORDS), READER_WIDTH)
         self.positions = Added(SinusoidalPositions(READER_WIDTH))
         self.attention = SelfAttention(READER_WIDTH, n_heads, qkv_bias=True)
-        self.answers = nn.ModuleList(nn.Linear(READER_WIDTH, ANSWERS) for _ in range(n_asked))
+        self.answers = nn.ModuleList(nn.Linear(READER_WIDTH, ANSWERS) for _ in range(n_predicted))
 
-    def forward(self, ids: Int[Tensor, "n words"]) -> Float[Tensor, "n asked answers"]:
+    def forward(self, ids: Int[Tensor, "n words"]) -> Float[Tensor, "n predicted answers"]:
         """Return the logits of each word to predict."""
         layout = Layout.of([ids.shape[1]] * len(ids))
         x = self.positions(self.embedding(ids.flatten()), layout.positions)
-        it = self.attention(x, layout).view(*ids.shape, -1)[:, IT]
-        return torch.stack([answer(it) for answer in self.answers], 1)
+        output = self.attention(x, layout).view(*ids.shape, -1)[:, IT]
+        return torch.stack([answer(output) for answer in self.answers], 1)
 
 
 @dataclass(frozen=True)
-class Read:
+class TrainedReader:
     """Results of a trained reader.
 
     Args:
-        right: share of new sentences for which all words are predicted correctly.
+        accuracy: share of new sentences for which all words are predicted correctly.
         weights: weights of "it" in each head, ``[H, words]``, averaged over those sentences.
         losses: loss by update, in nats per word to predict.
     """
 
-    right: float
+    accuracy: float
     weights: Float[Tensor, "H words"]
     losses: list[float]
 
@@ -315,9 +320,9 @@ class Read:
         """Whether the training ended because the reader was sure."""
         return is_sure(self.losses)
 
-    def least_seen(self, asked: tuple[int, ...]) -> float:
-        """Return the smallest weight on the words of ``asked``, each in the head that attends to it most."""
-        return self.weights[:, list(asked)].amax(0).min().item()
+    def least_weight(self, positions: tuple[int, ...]) -> float:
+        """Return the smallest weight on the words at these positions, each in its strongest head."""
+        return self.weights[:, list(positions)].amax(0).min().item()
 
 
 def is_sure(losses: Sequence[float]) -> bool:
@@ -325,62 +330,74 @@ def is_sure(losses: Sequence[float]) -> bool:
     return fmean(losses[-LAST_LOSSES:]) < SURE
 
 
-def train_reader(n_heads: int, asked: tuple[int, ...], updates: int) -> Read:
-    """Train a reader to predict the words at the positions ``asked`` until it is sure, and capture weights.
+def train_reader(n_heads: int, positions: tuple[int, ...], updates: int) -> TrainedReader:
+    """Train a reader to predict the words at these positions until it is sure, and capture its weights.
 
     Args:
         n_heads: number of heads of the reader.
-        asked: positions of words.
+        positions: positions of the words to predict.
         updates: largest number of updates, sure or not.
     """
-    model, losses = Reader(n_heads, len(asked)), []
-    drawn = (draw_sentences(SENTENCES) for _ in range(updates))
-    of_drawn = (
-        functional.cross_entropy(model(ids).flatten(0, 1), ids[:, [*asked]].flatten()) for ids in drawn
+    model, losses = Reader(n_heads, len(positions)), []
+    sentences = (draw_sentences(SENTENCES) for _ in range(updates))
+    batch_losses = (
+        functional.cross_entropy(model(ids).flatten(0, 1), ids[:, [*positions]].flatten())
+        for ids in sentences
     )
-    for loss in minimise(model, of_drawn, READER_RATE):
+    for loss in minimise(model, batch_losses, READER_RATE):
         losses.append(loss)
         if len(losses) >= LAST_LOSSES and is_sure(losses):
             break
     ids = draw_sentences(TESTED_SENTENCES)
-    with torch.no_grad(), recording(model, ["attention.weights"]) as seen:
-        right = (model(ids).argmax(-1) == ids[:, list(asked)]).all(1)
-    weights = seen["attention.weights"][0].mean(0)[:, IT]
-    return Read(right.double().mean().item(), weights, losses)
+    with torch.no_grad(), recording(model, ["attention.weights"]) as activations:
+        correct = (model(ids).argmax(-1) == ids[:, list(positions)]).all(1)
+    weights = activations["attention.weights"][0].mean(0)[:, IT]
+    return TrainedReader(correct.double().mean().item(), weights, losses)
 
 
-def _train_readers(n_heads: int, asked: tuple[int, ...], size: Size) -> list[Read]:
+def _train_readers(n_heads: int, positions: tuple[int, ...], size: Size) -> list[TrainedReader]:
     """Train a reader for each seed."""
-    return [seeded(seed)(train_reader)(n_heads, asked, READER_UPDATES[size]) for seed in READER_SEEDS[size]]
+    return [
+        seeded(seed)(train_reader)(n_heads, positions, READER_UPDATES[size]) for seed in READER_SEEDS[size]
+    ]
 
 
-@measures("heads-on-it", asked=((NOUN, ADJECTIVE), (NOUN,)))
-def compare_attention_of_one_and_two_heads(size: Size, asked: tuple[int, ...]) -> Series:
+@measures("heads-on-it", positions=((NOUN, ADJECTIVE), (NOUN,)))
+def compare_attention_of_one_and_two_heads(size: Size, positions: tuple[int, ...]) -> Series:
     """Measure whether two heads attend more to the words to predict than one."""
-    readings = {"one head": _train_readers(1, asked, size), "two heads": _train_readers(2, asked, size)}
-    least = {name: fmean([each.least_seen(asked) for each in own]) for name, own in readings.items()}
-    one, two = (own[0] for own in readings.values())
-    rows = {"one head": one.weights[0], "first of two": two.weights[0], "second of two": two.weights[1]}
-    seen = {
-        f"weight of “it” on “{WORDS[place]}”, {name}": weights[place].item()
-        for name, weights in rows.items()
-        for place in asked
+    readers = {
+        "one head": _train_readers(1, positions, size),
+        "two heads": _train_readers(2, positions, size),
     }
-    until = f"updates until sure (at most {READER_UPDATES[size]}), {{}}"
-    updates = {name: median(len(each.losses) for each in own) for name, own in readings.items()}
+    least_weights = {
+        name: fmean([reader.least_weight(positions) for reader in trained])
+        for name, trained in readers.items()
+    }
+    one, two = (trained[0] for trained in readers.values())
+    rows = {"one head": one.weights[0], "first of two": two.weights[0], "second of two": two.weights[1]}
+    weights_on_words = {
+        f"weight of “it” on “{WORDS[position]}”, {name}": weights[position].item()
+        for name, weights in rows.items()
+        for position in positions
+    }
+    updates_name = f"updates until sure (at most {READER_UPDATES[size]}), {{}}"
+    updates = {name: median(len(reader.losses) for reader in trained) for name, trained in readers.items()}
     sure, right = (
-        {name: 100 * fmean([getattr(each, field) for each in own]) for name, own in readings.items()}
-        for field in ("sure", "right")
+        {
+            name: 100 * fmean([getattr(reader, field) for reader in trained])
+            for name, trained in readers.items()
+        }
+        for field in ("sure", "accuracy")
     )
     return Series(
         {
-            **measured_each("weight of the word that is seen least, {}", least),
-            **measured_each(until, updates),
+            **measured_each("weight of the word that is seen least, {}", least_weights),
+            **measured_each(updates_name, updates),
             **measured_each("trainings that became sure, {}", sure, "%"),
-            **measured_each("sentences of which all that is asked is told, {}", right, "%"),
-            **measured_each("{}", seen),
-            "one_head": least["one head"],
-            "two_heads": least["two heads"],
+            **measured_each("sentences with all words predicted correctly, {}", right, "%"),
+            **measured_each("{}", weights_on_words),
+            "one_head": least_weights["one head"],
+            "two_heads": least_weights["two heads"],
             "one_sure": sure["one head"],
         },
         panels=[
@@ -398,7 +415,7 @@ def compare_attention_of_one_and_two_heads(size: Size, asked: tuple[int, ...]) -
                 "Training loss, until sure",
                 "update",
                 "nats per word",
-                numbered({name: own[0].losses for name, own in readings.items()}),
+                numbered_curves({name: trained[0].losses for name, trained in readers.items()}),
                 levels={"sure": SURE},
                 inches=(3.8, 3.2),
             ),

@@ -40,14 +40,14 @@ class Shape:
     Args:
         lecture: S0 to S4.
         printed, correct: the formulas.
-        wanted: the shape that the result must have.
+        expected: the shape that the result must have.
         as_printed, corrected: compute the shape; raise ValueError or RuntimeError if the factors do not fit.
     """
 
     lecture: str
     printed: str
     correct: str
-    wanted: tuple[int, ...]
+    expected: tuple[int, ...]
     as_printed: Callable[[], Sequence[int]]
     corrected: Callable[[], Sequence[int]]
 
@@ -126,34 +126,34 @@ def shape_of(attempt: Callable[[], Sequence[int]]) -> tuple[int, ...] | None:
 @measures("printed-shapes", printed=(True, False))
 def compare_shapes_of_formulas(size: Size, *, printed: bool) -> Series:
     """Compute the shapes of the formulas, as printed or corrected, and compare them with the right ones."""
-    found = {
-        "as printed": [shape_of(each.as_printed) for each in SHAPES],
-        "corrected": [shape_of(each.corrected) for each in SHAPES],
+    shapes = {
+        "as printed": [shape_of(formula.as_printed) for formula in SHAPES],
+        "corrected": [shape_of(formula.corrected) for formula in SHAPES],
     }
-    wanted, n = [each.wanted for each in SHAPES], len(SHAPES)
-    right = {how: sum(map(eq, own, wanted)) for how, own in found.items()}
-    how = "as printed" if printed else "corrected"
-    nothing = found[how].count(None)
+    expected, n = [formula.expected for formula in SHAPES], len(SHAPES)
+    n_right = {version: sum(map(eq, computed, expected)) for version, computed in shapes.items()}
+    version = "as printed" if printed else "corrected"
+    n_unfit = shapes[version].count(None)
     return Series(
         {
-            "n_right": Measured("formulas that give the shape that they should", right[how], "", n),
-            "nothing": Measured("formulas whose factors do not fit", nothing, expected=0.0),
+            "n_right": Measured("formulas that give the shape that they should", n_right[version], "", n),
+            "nothing": Measured("formulas whose factors do not fit", n_unfit, expected=0.0),
             "n_formulas": n,
         },
         table_of(
             {
-                "lecture": [each.lecture for each in SHAPES],
-                "printed": [each.printed for each in SHAPES],
-                "correct": [each.correct for each in SHAPES],
-                "wanted": map(_named, wanted),
-                "comes out": map(_named, found[how]),
+                "lecture": [formula.lecture for formula in SHAPES],
+                "printed": [formula.printed for formula in SHAPES],
+                "correct": [formula.correct for formula in SHAPES],
+                "wanted": map(_format_shape, expected),
+                "comes out": map(_format_shape, shapes[version]),
             }
         ),
-        [Bars("Formulas that give the right shape", "", "formulas", right, levels={"all": float(n)})],
+        [Bars("Formulas that give the right shape", "", "formulas", n_right, levels={"all": float(n)})],
     )
 
 
-def _named(shape: tuple[int, ...] | None) -> str:
+def _format_shape(shape: tuple[int, ...] | None) -> str:
     return "nothing" if shape is None else " x ".join(map(str, shape))
 
 
@@ -166,40 +166,40 @@ def summary(name: str, *overrides: str) -> ModelSummary:
     return describe(name, overrides=overrides)
 
 
-def rows_of(counted: ModelSummary, name: str) -> list[Row]:
+def rows_of(model_summary: ModelSummary, name: str) -> list[Row]:
     """Return all rows with this name.
 
     Raises:
         KeyError: there is no such row.
     """
-    found = [row for row in counted.lines() if row.line.name == name]
-    if not found:
+    rows = [row for row in model_summary.lines() if row.line.name == name]
+    if not rows:
         raise KeyError(name)
-    return found
+    return rows
 
 
 @measures("head-matrix", printed=({"one head": 32_178}, {"one head": 32_768, "eight heads": 262_144}))
 def compare_parameters_of_query_matrix(size: Size, printed: Mapping[str, int]) -> Series:
     """Compare a number printed for W_Q, of one head or of all, with the model summary."""
     line = rows_of(summary(BASE), "W_Q")[0].line
-    counted = {"one head": line.each, "eight heads": line.parameters}
-    of_printed = {what: counted[what] for what in printed}
+    counts = {"one head": line.each, "eight heads": line.parameters}
+    counts_of_printed = {part: counts[part] for part in printed}
     bars = {"printed: 32,178": 32_178, "counted: 32,768": line.each}
     return Series(
         {
-            **measured_each("parameters of W_Q, {}", of_printed, expected=printed),
+            **measured_each("parameters of W_Q, {}", counts_of_printed, expected=printed),
             "eight": Measured("eight times what is printed for one head", 8.0 * 32_178, expected=262_144.0),
-            "n_wrong": sum(counted[what] != number for what, number in printed.items()),
+            "n_wrong": sum(counts[part] != number for part, number in printed.items()),
         },
-        table_of({"what": counted, "counted": counted.values()}),
+        table_of({"what": counts, "counted": counts.values()}),
         [Bars("W_Q of one head", "", "parameters", bars)],
     )
 
 
 def _layer_of(name: str, side: str) -> tuple[Line, Line, dict[str, int]]:
     """Return a layer of a preset, the same with biases in attention, and the parameters of its parts."""
-    of_both = summary(name), summary(name, "layer.mixer.bias=true")
-    layer, biased = (rows_of(counted, f"{side} layer")[0].line for counted in of_both)
+    summaries = summary(name), summary(name, "layer.mixer.bias=true")
+    layer, biased = (rows_of(summary_of_layer, f"{side} layer")[0].line for summary_of_layer in summaries)
     return layer, biased, {part.name: part.parameters for part in layer.parts}
 
 
@@ -207,12 +207,12 @@ def _layer_of(name: str, side: str) -> tuple[Line, Line, dict[str, int]]:
 def compare_parameters_of_encoder(size: Size, name: str) -> Series:
     """Compare 3 million per layer and 18 million for six layers with a model."""
     layer, biased, parts = _layer_of(name, "encoder")
-    whole = rows_of(summary(name), "encoder")[0].line
+    encoder = rows_of(summary(name), "encoder")[0].line
     return Series(
         {
             "layer": Measured("parameters of an encoder layer", layer.each, expected=3_150_336.0),
             "biased": Measured("with biases in attention", biased.each, expected=3_152_384.0),
-            "encoder": Measured("parameters of the encoder", whole.parameters, expected=18e6),
+            "encoder": Measured("parameters of the encoder", encoder.parameters, expected=18e6),
             **measured_each("of a layer: {}", parts),
         },
         table_of({"part": parts, "parameters": parts.values()}),
@@ -262,21 +262,21 @@ BERT_VOCABULARY = 30_522
 @measures("published-sizes", more_layers=(0, 1))
 def compare_published_sizes(size: Size, more_layers: int) -> Series:
     """Compare the sizes printed in papers with models of their configurations."""
-    counted = {}
+    counts = {}
     for name in PRINTED:
         config = preset(name)
         assert isinstance(config, StackConfig)
-        changed = config.changed(n_layers=config.n_layers + more_layers)
+        changed_config = config.changed(n_layers=config.n_layers + more_layers)
         n_words = BERT_VOCABULARY if name.startswith("bert") else None
-        counted[name] = describe(changed, vocab_size=n_words).parameters
-    errors = {name: abs(counted[name] / printed - 1) for name, printed in PRINTED.items()}
+        counts[name] = describe(changed_config, vocab_size=n_words).parameters
+    errors = {name: abs(counts[name] / printed - 1) for name, printed in PRINTED.items()}
     return Series(
-        {**measured_each("parameters of {}", counted, expected=PRINTED), "most": max(errors.values())},
+        {**measured_each("parameters of {}", counts, expected=PRINTED), "most": max(errors.values())},
         table_of(
             {
                 "model": PRINTED,
                 "printed": PRINTED.values(),
-                "counted": counted.values(),
+                "counted": counts.values(),
                 "error": errors.values(),
             }
         ),
@@ -287,16 +287,16 @@ def compare_published_sizes(size: Size, more_layers: int) -> Series:
 # The backward pass: a quiz
 
 
-def quiz() -> dict[str, float]:
+def quiz_gradients() -> dict[str, float]:
     """Compute the gradients of L = (a c + b) (c / d) at a = 3, b = 1, c = -4, d = 2 with autograd."""
     leaves = {
-        name: torch.tensor(value, dtype=torch.float64, requires_grad=True)
-        for name, value in (("a", 3.0), ("b", 1.0), ("c", -4.0), ("d", 2.0))
+        name: torch.tensor(gradient, dtype=torch.float64, requires_grad=True)
+        for name, gradient in (("a", 3.0), ("b", 1.0), ("c", -4.0), ("d", 2.0))
     }
     a, b, c, d = leaves.values()
     e, f = a * c + b, c / d
-    found = torch.autograd.grad(e * f, [*leaves.values(), e, f])
-    return {name: value.item() for name, value in zip([*leaves, "e", "f"], found, strict=True)}
+    gradients = torch.autograd.grad(e * f, [*leaves.values(), e, f])
+    return {name: gradient.item() for name, gradient in zip([*leaves, "e", "f"], gradients, strict=True)}
 
 
 AS_PRINTED = {"a": 8.0, "b": -2.0, "c": -11.5, "d": 11.0}
@@ -306,19 +306,21 @@ CORRECT = {**AS_PRINTED, "d": -11.0}
 @measures("autograd-quiz", answers=(AS_PRINTED, CORRECT))
 def compare_answers_with_autograd(size: Size, answers: Mapping[str, float]) -> Series:
     """Compare the answers of the quiz with autograd."""
-    found = quiz()
-    order = sorted(answers, key=lambda name: name != "d")
-    ordered = {name: found[name] for name in order}
+    gradients = quiz_gradients()
+    names = sorted(answers, key=lambda name: name != "d")
+    gradients_in_order = {name: gradients[name] for name in names}
     x, letters = "gradient of L with respect to", "abcd"
     return Series(
         {
-            **measured_each("∂L/∂{}", ordered, expected=answers),
-            "n_wrong": sum(not math.isclose(found[name], answer) for name, answer in answers.items()),
+            **measured_each("∂L/∂{}", gradients_in_order, expected=answers),
+            "n_wrong": sum(not math.isclose(gradients[name], answer) for name, answer in answers.items()),
         },
-        table_of({"by": answers, "printed": answers.values(), "autograd": [found[name] for name in answers]}),
+        table_of(
+            {"by": answers, "printed": answers.values(), "autograd": [gradients[name] for name in answers]}
+        ),
         [
             Bars("Printed answers", x, "", {name: answers[name] for name in letters}),
-            Bars("Autograd", x, "", {name: found[name] for name in letters}),
+            Bars("Autograd", x, "", {name: gradients[name] for name in letters}),
         ],
     )
 
@@ -333,13 +335,13 @@ def measure_cost_of_backward_pass(size: Size, *, weights: bool) -> Series:
     with seeded(0):
         stack = plain_stack(d, 2, causal=False).requires_grad_(weights)
         x = torch.randn(n, d, requires_grad=True)
-    layout, wanted = Layout.of([n]), [x, *(stack.parameters() if weights else ())]
+    layout, inputs = Layout.of([n]), [x, *(stack.parameters() if weights else ())]
 
     def forward() -> Tensor:
         return stack(x, layout).sum()
 
     def backward(result: Tensor) -> None:
-        torch.autograd.grad(result, wanted)
+        torch.autograd.grad(result, inputs)
 
     result = forward()
     counts = {"forward": flops_of(forward), "backward": flops_of(partial(backward, result))}

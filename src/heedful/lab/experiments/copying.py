@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from heedful.data.batch import Batch
-from heedful.lab.drawing import Curves, Matrix, over
+from heedful.lab.drawing import Curves, Matrix, curves_over
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, generator_from
 from heedful.lab.tiny import Training, attention_weights, symbol_model, train
@@ -37,16 +37,16 @@ PREDICTED = AGAIN - 1  # all repeated symbols but the first, which cannot be pre
 def draw_sequences(n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
     """Draw ``n`` sequences."""
     first = torch.rand(n, len(SYMBOLS), generator=generator).argsort(1)[:, :FIRST]
-    begins = torch.randint(FIRST - AGAIN + 1, (n, 1), generator=generator)
-    return torch.cat([first, first.gather(1, begins + torch.arange(AGAIN))], 1)
+    starts = torch.randint(FIRST - AGAIN + 1, (n, 1), generator=generator)
+    return torch.cat([first, first.gather(1, starts + torch.arange(AGAIN))], 1)
 
 
 def batch_of(rows: Int[Tensor, "n length"]) -> Batch:
     """Build a batch with all symbols but the last as inputs, and the predictable symbols as targets."""
-    whole = Batch.windows(rows.numpy())
-    begins = torch.arange(len(rows))[:, None] * (LENGTH - 1)
-    places = (begins + torch.arange(FIRST, LENGTH - 1)).flatten()
-    return Batch(whole.inputs, whole.targets[places], None, (), places)
+    windows = Batch.windows(rows.numpy())
+    starts = torch.arange(len(rows))[:, None] * (LENGTH - 1)
+    positions = (starts + torch.arange(FIRST, LENGTH - 1)).flatten()
+    return Batch(windows.inputs, windows.targets[positions], None, (), positions)
 
 
 # Models
@@ -66,8 +66,8 @@ def model_of(n_layers: int, seed: int) -> LanguageModel:
 def accuracy_by_position(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Float[Tensor, " predicted"]:
     """Return the accuracy on the second, third, … repeated symbol."""
     batch = batch_of(rows)
-    found = model.heads["token"](batch.picked(model(batch.inputs))).argmax(-1)
-    return (found == batch.targets).view(-1, PREDICTED).float().mean(0)
+    predictions = model.heads["token"](batch.picked(model(batch.inputs))).argmax(-1)
+    return (predictions == batch.targets).view(-1, PREDICTED).float().mean(0)
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,12 @@ class Learned:
     Args:
         model: the model.
         training: losses by update.
-        right: accuracy on new sequences, by position.
+        accuracy: accuracy on new sequences, by position.
     """
 
     model: LanguageModel
     training: Training
-    right: Float[Tensor, " predicted"]
+    accuracy: Float[Tensor, " predicted"]
 
 
 @cache
@@ -99,15 +99,15 @@ def draw_test_sequences() -> Int[Tensor, "n length"]:
     return draw_sequences(TESTED, generator_from(77))
 
 
-def induction_scores(seen: Float[Tensor, "n H T T"], rows: Int[Tensor, "n length"]) -> Float[Tensor, " H"]:
+def induction_scores(weights: Float[Tensor, "n H T T"], rows: Int[Tensor, "n length"]) -> Float[Tensor, " H"]:
     """Return the mean weight of each head for the successor of the earlier occurrence of the query's symbol.
 
     The mean is over the queries whose successor can be predicted.
     """
     queries = torch.arange(FIRST, LENGTH - 1)
-    before = rows[:, queries, None] == rows[:, None, :FIRST]
-    keys = before.int().argmax(-1) + 1
-    picked = seen[:, :, queries].gather(-1, keys[:, None, :, None].expand(-1, seen.shape[1], -1, -1))
+    is_match = rows[:, queries, None] == rows[:, None, :FIRST]
+    keys = is_match.int().argmax(-1) + 1
+    picked = weights[:, :, queries].gather(-1, keys[:, None, :, None].expand(-1, weights.shape[1], -1, -1))
     return picked.mean((0, 2, 3))
 
 
@@ -121,31 +121,31 @@ def measure_accuracy_on_repeated_symbols(size: Size, judged: int) -> Series:
     """Measure the accuracy of models with two layers and with one."""
     seeds, rows = range(SEEDS[size]), draw_test_sequences()
     models = {name: [train_model(n, UPDATES[size], seed) for seed in seeds] for n, name in LAYERS.items()}
-    shares = {name: [each.right.mean().item() for each in own] for name, own in models.items()}
-    heads = {name: attention_weights(own[0].model, batch_of(rows).inputs) for name, own in models.items()}
-    best = {name: induction_scores(own[-1], rows).max().item() for name, own in heads.items()}
-    ordered = sorted(shares, key=lambda name: name != LAYERS[judged])
-    accuracy = {name: 100 * fmean(shares[name]) for name in ordered}
+    accuracies = {name: [run.accuracy.mean().item() for run in runs] for name, runs in models.items()}
+    heads = {name: attention_weights(runs[0].model, batch_of(rows).inputs) for name, runs in models.items()}
+    best = {name: induction_scores(runs[-1], rows).max().item() for name, runs in heads.items()}
+    names = sorted(accuracies, key=lambda name: name != LAYERS[judged])
+    accuracy = {name: 100 * fmean(accuracies[name]) for name in names}
     return Series(
         {
             **measured_each("right when symbols come again, {}", accuracy, "%"),
             "chance": Measured("right by chance", 100 / len(SYMBOLS), "%"),
             **measured_each("weight on what followed before, best head, {}", best),
-            "right": fmean(shares[LAYERS[judged]]),
+            "right": fmean(accuracies[LAYERS[judged]]),
             "n_layers": judged,
         },
-        table_of({"first weights": [seed + 1 for seed in seeds], **shares}),
+        table_of({"first weights": [seed + 1 for seed in seeds], **accuracies}),
         [_accuracy_panel(models), _head_panel(heads[LAYERS[judged]][-1], rows, judged)],
     )
 
 
 def _accuracy_panel(models: Mapping[str, Sequence[Learned]]) -> Curves:
-    means = {name: torch.stack([each.right for each in own]).mean(0) for name, own in models.items()}
+    means = {name: torch.stack([run.accuracy for run in runs]).mean(0) for name, runs in models.items()}
     return Curves(
         "Accuracy on repeated symbols",
         "index of the repeated symbol",
         "accuracy on new sequences",
-        over(range(2, AGAIN + 1), {name: own.tolist() for name, own in means.items()}),
+        curves_over(range(2, AGAIN + 1), {name: mean.tolist() for name, mean in means.items()}),
         levels={"chance": 1 / len(SYMBOLS)},
         limits=(0.0, 1.04),
     )
@@ -154,14 +154,14 @@ def _accuracy_panel(models: Mapping[str, Sequence[Learned]]) -> Curves:
 def _head_panel(last: Float[Tensor, "n H T T"], rows: Int[Tensor, "n length"], n_layers: int) -> Matrix:
     """Draw the head of the last layer with the largest induction score, for one sequence."""
     head = int(induction_scores(last, rows).argmax())
-    read = [SYMBOLS[symbol] for symbol in rows[0, :-1].tolist()]
+    symbols = [SYMBOLS[symbol] for symbol in rows[0, :-1].tolist()]
     return Matrix(
         f"One sequence: layer {n_layers}, head {head + 1}",
         "key",
         "query, whose successor is predicted",
         last[0, head].tolist(),
         (0.0, 1.0),
-        read,
-        read,
+        symbols,
+        symbols,
         inches=(5.2, 4.4),
     )

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from heedful.data.batch import Batch
-from heedful.lab.drawing import Curves, numbered, over
+from heedful.lab.drawing import Curves, curves_over, numbered_curves
 from heedful.lab.experiment import Measured, Series, Size, measures, named_each, table_of
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import (
@@ -76,16 +76,16 @@ def errors_with_own_prefix(model: LanguageModel, rows: Int[Tensor, "n length"]) 
     """Predict every token but the first from the tokens that the model itself found most probable."""
     generator = Generator(model)
     logits, state, _ = generator.prefill(None, Tokens.of(rows[:, :1].tolist()))
-    found = [logits]
-    while len(found) < rows.shape[1] - 1:
+    outputs = [logits]
+    while len(outputs) < rows.shape[1] - 1:
         logits, state, _ = generator.step(logits.argmax(-1), state, None)
-        found.append(logits)
-    return _errors(torch.stack(found, 1), rows[:, 1:])
+        outputs.append(logits)
+    return _errors(torch.stack(outputs, 1), rows[:, 1:])
 
 
-def _errors(logits: Float[Tensor, "n t V"], wanted: Int[Tensor, "n t"]) -> Errors:
-    loss = -logits.log_softmax(-1).gather(-1, wanted[..., None])[..., 0]
-    return Errors((logits.argmax(-1) != wanted).float().mean(0), loss.mean(0))
+def _errors(logits: Float[Tensor, "n t V"], targets: Int[Tensor, "n t"]) -> Errors:
+    loss = -logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
+    return Errors((logits.argmax(-1) != targets).float().mean(0), loss.mean(0))
 
 
 @measures("exposure", draw_rows=(draw_cyclic_sequences, draw_independent_sequences))
@@ -103,10 +103,10 @@ def compare_gold_and_own_prefixes(
 
     train(model, NextToken(), takewhile(is_bad, batches), AdamConfig(), Constant(5e-3))
     gold, own = errors_with_gold_prefix(model, rows), errors_with_own_prefix(model, rows)
-    added, wrong, quarter = own.loss - gold.loss, own.wrong - gold.wrong, LENGTH // 4
-    early, late = wrong[:quarter].mean().item(), wrong[-quarter:].mean().item()
+    added_loss, added_errors, quarter = own.loss - gold.loss, own.wrong - gold.wrong, LENGTH // 4
+    early, late = added_errors[:quarter].mean().item(), added_errors[-quarter:].mean().item()
     last, first = f"last {quarter} places", f"first {quarter} places"
-    late_loss, early_loss = added[-quarter:].mean().item(), added[:quarter].mean().item()
+    late_loss, early_loss = added_loss[-quarter:].mean().item(), added_loss[:quarter].mean().item()
     places = [1, 2, 4, 8, 16, LENGTH]
     losses = {"gold prefix": gold.loss.tolist(), "own prefix": own.loss.tolist()}
     shares = {"gold prefix": gold.wrong.tolist(), "own prefix": own.wrong.tolist()}
@@ -127,8 +127,8 @@ def compare_gold_and_own_prefixes(
             }
         ),
         [
-            Curves("Loss by position", "position", "nats per token", numbered(losses)),
-            Curves("Wrong tokens by position", "position", "share", numbered(shares)),
+            Curves("Loss by position", "position", "nats per token", numbered_curves(losses)),
+            Curves("Wrong tokens by position", "position", "share", numbered_curves(shares)),
         ],
     )
 
@@ -160,9 +160,12 @@ def flops_of_generation(n: int) -> dict[str, list[int]]:
     """Count the operations to generate 1 to ``n`` tokens under a causal mask, with and without a cache."""
     stack, x = _stack(causal=True), torch.zeros(n, D)
     caches = [block.new_cache() for block in stack.block_list]
-    kept = [_flops(stack, x[i : i + 1], Layout.of([1], [i]), caches) for i in range(n)]
+    cached = [_flops(stack, x[i : i + 1], Layout.of([1], [i]), caches) for i in range(n)]
     recomputed = [_flops(stack, x[:m], Layout.of([m])) for m in range(1, n + 1)]
-    return {"with a cache": list(accumulate(kept)), "all anew for each token": list(accumulate(recomputed))}
+    return {
+        "with a cache": list(accumulate(cached)),
+        "recomputed for each token": list(accumulate(recomputed)),
+    }
 
 
 @torch.no_grad()
@@ -178,24 +181,24 @@ def measure_savings_of_a_cache(size: Size, *, causal: bool) -> Series:
     with seeded(1):
         x = torch.randn(lengths[-1], D)
     with torch.no_grad():
-        whole = stack(x, Layout.of([len(x)]))
+        complete = stack(x, Layout.of([len(x)]))
     stepwise = _compute_with_cache(stack, x) if causal else _compute_from_prefixes(stack, x)
-    change = largest_difference(stepwise, whole)
-    writing = flops_of_generation(lengths[-1])
-    cost = {name: [own[n - 1] for n in lengths] for name, own in writing.items()}
-    kept, recomputed = (costs[-1] for costs in cost.values())
-    flops = named_each("FLOPs, {}", {name: map(float, costs) for name, costs in cost.items()})
-    changes = numbered({"change": (stepwise - whole).abs().amax(-1).tolist()})
+    change = largest_difference(stepwise, complete)
+    flops_by_length = flops_of_generation(lengths[-1])
+    costs = {name: [counts[n - 1] for n in lengths] for name, counts in flops_by_length.items()}
+    cached, recomputed = (totals[-1] for totals in costs.values())
+    flops = named_each("FLOPs, {}", {name: map(float, totals) for name, totals in costs.items()})
+    changes = numbered_curves({"change": (stepwise - complete).abs().amax(-1).tolist()})
     return Series(
         {
             "change": Measured("largest change of a token by those that follow it", change, expected=0.0),
             "saved": Measured(
-                f"operations that a cache saves for {lengths[-1]} tokens, factor", recomputed / kept
+                f"operations that a cache saves for {lengths[-1]} tokens, factor", recomputed / cached
             ),
         },
         table_of({"tokens": lengths, **flops}),
         [
-            Curves("Operations to generate a text", "tokens", "FLOPs", over(lengths, cost), log="xy"),
+            Curves("Operations to generate a text", "tokens", "FLOPs", curves_over(lengths, costs), log="xy"),
             Curves("Change of each token caused by later ones", "token", "largest difference", changes),
         ],
     )

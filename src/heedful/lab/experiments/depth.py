@@ -6,7 +6,7 @@ from itertools import chain, combinations, pairwise
 import torch
 from torch import Tensor, nn
 
-from heedful.lab.drawing import Curves, Matrix, over
+from heedful.lab.drawing import Curves, Matrix, curves_over
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, seeded
 from heedful.lab.tiny import plain_stack, relative_difference
@@ -26,22 +26,22 @@ class _Layers:
 
     def __init__(self, n_layers: int, feed_forward: bool) -> None:
         self.attentions = [SelfAttention(D, 1).double() for _ in range(n_layers)]
-        after: Callable[[], nn.Module] = (lambda: FeedForward(D, 4 * D)) if feed_forward else nn.Identity
-        self.after = [after().double() for _ in range(n_layers)]
+        build: Callable[[], nn.Module] = (lambda: FeedForward(D, 4 * D)) if feed_forward else nn.Identity
+        self.networks = [build().double() for _ in range(n_layers)]
 
     def __call__(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return the output, and the weights ``[n, n]`` of each layer."""
         layout, weights = Layout.of([len(x)]), []
-        for attention, after in zip(self.attentions, self.after, strict=True):
-            with recording(attention, ["weights"]) as seen:
-                x = after(attention(x, layout))
-            weights.append(seen["weights"][0][0, 0])
+        for attention, network in zip(self.attentions, self.networks, strict=True):
+            with recording(attention, ["weights"]) as activations:
+                x = network(attention(x, layout))
+            weights.append(activations["weights"][0][0, 0])
         return x, weights
 
     def with_weights(self, x: Tensor, weights: Sequence[Tensor]) -> Tensor:
         """Return the output for given attention weights."""
-        for attention, after, alpha in zip(self.attentions, self.after, weights, strict=True):
-            x = after(attention.out(alpha @ x @ attention.v_heads[0]))
+        for attention, network, alpha in zip(self.attentions, self.networks, weights, strict=True):
+            x = network(attention.out(alpha @ x @ attention.v_heads[0]))
         return x
 
     def product(self) -> Tensor:
@@ -64,19 +64,21 @@ def measure_linearity(size: Size, feed_forward: bool) -> Series:
     averaging = torch.linalg.multi_dot([*reversed(weights)])
     as_product = relative_difference(averaging @ a @ layers.product(), output)
     of_a, of_b, of_sum = (layers.with_weights(x, weights) for x in (a, b, a + b))
-    apart = relative_difference(of_a + of_b, of_sum)
-    whole = relative_difference(layers(a)[0] + layers(b)[0], layers(a + b)[0])
+    error_given_weights = relative_difference(of_a + of_b, of_sum)
+    error_computed_weights = relative_difference(layers(a)[0] + layers(b)[0], layers(a + b)[0])
     exact = None if feed_forward else 0.0
     return Series(
         {
-            "apart": Measured("superposition, weights given: relative error", apart, expected=exact),
+            "apart": Measured(
+                "superposition, weights given: relative error", error_given_weights, expected=exact
+            ),
             "product": Measured("the product of all matrices: relative error", as_product, expected=exact),
-            "whole": Measured("superposition, weights computed: relative error", whole),
+            "whole": Measured("superposition, weights computed: relative error", error_computed_weights),
             "sum": Measured("sum of a row of A_L … A_1", averaging.sum(-1).mean().item(), expected=1.0),
         },
         panels=[
-            Matrix(title, "key", "query", each.tolist(), inches=(4.0, 3.4))
-            for title, each in (
+            Matrix(title, "key", "query", matrix.tolist(), inches=(4.0, 3.4))
+            for title, matrix in (
                 ("First layer's weights", weights[0]),
                 ("Last layer's weights", weights[-1]),
                 ("Their product, all layers", averaging),
@@ -105,17 +107,17 @@ def measure_distances_by_layer(size: Size, complete: bool) -> Series:
     for _ in range(n_layers):
         layer: nn.Module = _averaging_attention()
         if complete:
-            after = PreNorm(FeedForward(D, 4 * D), LayerNorm(D))
-            layer = EncoderBlock(PreNorm(layer, LayerNorm(D)), after)
+            feed_forward = PreNorm(FeedForward(D, 4 * D), LayerNorm(D))
+            layer = EncoderBlock(PreNorm(layer, LayerNorm(D)), feed_forward)
         x = layer(x, layout)
         diameters.append(torch.pdist(x).max().item())
-    left = diameters[-1] / diameters[0]
+    shrinkage = diameters[-1] / diameters[0]
     shrinks = all(b <= a * (1 + 1e-6) + 1e-6 for a, b in pairwise(diameters))
     layers = range(n_layers + 1)
-    curves = over(layers, {"": diameters})
+    curves = curves_over(layers, {"": diameters})
     return Series(
         {
-            "left": Measured(f"greatest distance of two tokens after {n_layers} layers, relative", left),
+            "left": Measured(f"greatest distance of two tokens after {n_layers} layers, relative", shrinkage),
             "start": Measured("greatest distance at the start", diameters[0]),
             "shrinks": shrinks,
         },
@@ -138,15 +140,15 @@ def find_paths_of_gradient(size: Size, residual: bool) -> Series:
     mixed = attention(x, layout).detach()
     if residual:
         block = EncoderBlock(PreNorm(attention, nn.Identity()), PreNorm(feed_forward, nn.Identity()))
-        whole, middle = _jacobian(lambda y: block(y, layout), x), x + mixed
+        jacobian, middle = _jacobian(lambda y: block(y, layout), x), x + mixed
     else:
-        whole, middle = _jacobian(lambda y: feed_forward(attention(y, layout)), x), mixed
+        jacobian, middle = _jacobian(lambda y: feed_forward(attention(y, layout)), x), mixed
     of_attention = _jacobian(lambda y: attention(y, layout), x)
     of_feed_forward = _jacobian(feed_forward, middle)
-    one = torch.eye(n * d, dtype=torch.float64)
-    terms = [one, of_attention, of_feed_forward, of_feed_forward @ of_attention]
-    needed, error = _smallest_sum(whole, terms), relative_difference(sum(terms, torch.zeros(())), whole)
-    most = max(each.abs().max().item() for each in (*terms, whole))
+    identity = torch.eye(n * d, dtype=torch.float64)
+    terms = [identity, of_attention, of_feed_forward, of_feed_forward @ of_attention]
+    needed, error = _smallest_sum(jacobian, terms), relative_difference(sum(terms, torch.zeros(())), jacobian)
+    limit = max(matrix.abs().max().item() for matrix in (*terms, jacobian))
     return Series(
         {
             "paths": Measured("paths of which the gradient is the sum", float(len(needed)), expected=4.0),
@@ -160,8 +162,8 @@ def find_paths_of_gradient(size: Size, residual: bool) -> Series:
             }
         ),
         [
-            Matrix(title, "input", "output", each.tolist(), (-most, most), inches=(3.2, 3.0))
-            for title, each in zip((*PATHS, "the block"), (*terms, whole), strict=True)
+            Matrix(title, "input", "output", matrix.tolist(), (-limit, limit), inches=(3.2, 3.0))
+            for title, matrix in zip((*PATHS, "the block"), (*terms, jacobian), strict=True)
         ],
     )
 
@@ -172,12 +174,12 @@ def _jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return rows.reshape(x.numel(), x.numel())
 
 
-def _smallest_sum(whole: Tensor, terms: Sequence[Tensor]) -> tuple[int, ...]:
-    """Return the smallest set of terms whose sum is ``whole``, or an empty set if there is none."""
-    numbers = range(len(terms))
-    for chosen in chain.from_iterable(combinations(numbers, r) for r in range(1, len(terms) + 1)):
-        if relative_difference(torch.stack([terms[i] for i in chosen]).sum(0), whole) < 1e-9:
-            return chosen
+def _smallest_sum(total: Tensor, terms: Sequence[Tensor]) -> tuple[int, ...]:
+    """Return the smallest set of terms whose sum is ``total``, or an empty set if there is none."""
+    indices = range(len(terms))
+    for subset in chain.from_iterable(combinations(indices, r) for r in range(1, len(terms) + 1)):
+        if relative_difference(torch.stack([terms[i] for i in subset]).sum(0), total) < 1e-9:
+            return subset
     return ()
 
 
@@ -206,11 +208,11 @@ def gradient_of_first_layer(n_layers: int, seed: int, *, residual: bool, norms: 
     matrix = stack.get_parameter("blocks.0.feed_forward.part.down.weight")
     for block in stack.block_list:
         for name in ("mixer", "feed_forward"):
-            around = getattr(block, name)
+            residual_layer = getattr(block, name)
             if not norms:
-                around.norm = nn.Identity()
+                residual_layer.norm = nn.Identity()
             if not residual:
-                setattr(block, name, _Bare(around))
+                setattr(block, name, _Bare(residual_layer))
     (stack(x, Layout.of([N])) * weights).sum().backward()
     assert matrix.grad is not None
     return matrix.grad.norm().item()
@@ -230,21 +232,21 @@ def _mean_gradients(size: Size, residual: bool, norms: bool) -> dict[int, float]
 @measures("residual-gradients", residual=(True, False))
 def measure_gradient_of_first_layer(size: Size, residual: bool) -> Series:
     """Measure how much of the gradient reaches the first layer of a deep stack."""
-    found = {
+    gradients_by_depth = {
         f"{'residual' if r else 'no residual'}, {'norms' if n else 'no norms'}": _mean_gradients(size, r, n)
         for r in (True, False)
         for n in (True, False)
     }
-    first, *_, last = depths = list(next(iter(found.values())))
-    kept = {name: own[last] / own[first] for name, own in found.items()}
-    gradients = {name: [*own.values()] for name, own in found.items()}
-    with_it, without = [*kept.values()][:2], [*kept.values()][2:]
-    curves = over(depths, gradients)
+    first, *_, last = depths = list(next(iter(gradients_by_depth.values())))
+    ratios = {name: means[last] / means[first] for name, means in gradients_by_depth.items()}
+    gradients = {name: [*means.values()] for name, means in gradients_by_depth.items()}
+    with_residual, without_residual = [*ratios.values()][:2], [*ratios.values()][2:]
+    curves = curves_over(depths, gradients)
     return Series(
         {
-            **measured_each(f"gradient of the first of {last} layers, to that of {first}; {{}}", kept),
-            "claimed": with_it if residual else without,
-            "others": without if residual else with_it,
+            **measured_each(f"gradient of the first of {last} layers, to that of {first}; {{}}", ratios),
+            "claimed": with_residual if residual else without_residual,
+            "others": without_residual if residual else with_residual,
             "residual": residual,
         },
         table_of({"layers": depths, **gradients}),

@@ -75,10 +75,10 @@ def draw_text(symbols: int, n: int, generator: torch.Generator) -> Batch:
 
 def least_perplexity(symbols: int) -> float:
     """Return the perplexity of a model that knows every successor; the first target has none."""
-    other = (1 - FAVOURED) / symbols
-    best = FAVOURED + other
-    known = -best * math.log(best) - (symbols - 1) * other * math.log(other)
-    return math.exp((math.log(symbols) + (LENGTH - 1) * known) / LENGTH)
+    p_other = (1 - FAVOURED) / symbols
+    p_likely = FAVOURED + p_other
+    entropy = -p_likely * math.log(p_likely) - (symbols - 1) * p_other * math.log(p_other)
+    return math.exp((math.log(symbols) + (LENGTH - 1) * entropy) / LENGTH)
 
 
 # Networks of equal operations
@@ -161,25 +161,25 @@ def train_model(network: nn.Module, symbols: int, updates: int) -> Learned:
 def compare_perplexity_at_equal_operations(size: Size, few: bool) -> Series:
     """Compare the perplexity of a mixture and of a single network, with many or few successors to learn."""
     symbols = FEW if few else SYMBOLS[size]
-    found = {name: train_model(network, symbols, UPDATES[size]) for name, network in networks().items()}
+    runs = {name: train_model(network, symbols, UPDATES[size]) for name, network in networks().items()}
     perplexity, flops, parameters = (
-        {name: getattr(each, field) for name, each in found.items()}
+        {name: getattr(run, field) for name, run in runs.items()}
         for field in ("perplexity", "operations", "parameters")
     )
-    known = least_perplexity(symbols)
+    least = least_perplexity(symbols)
     return Series(
         {
             "many": Measured(f"perplexity of new text, {MANY}", perplexity[MANY]),
             "one": Measured(f"perplexity of new text, {ONE}", perplexity[ONE]),
-            "known": Measured("perplexity, if all favourites are known", known),
-            "busiest": Measured("tokens of the busiest expert, over the mean", found[MANY].busiest),
+            "known": Measured("perplexity, if all favourites are known", least),
+            "busiest": Measured("tokens of the busiest expert, over the mean", runs[MANY].busiest),
             **measured_each("operations for a token, {}", flops, "FLOPs", 4.0 * D * WIDER),
             **measured_each("parameters, {}", parameters),
             "favourites": Measured("favourites to learn", symbols**2),
         },
         table_of(
             {
-                "network": found,
+                "network": runs,
                 "perplexity": perplexity.values(),
                 "operations": flops.values(),
                 "parameters": parameters.values(),
@@ -190,9 +190,9 @@ def compare_perplexity_at_equal_operations(size: Size, few: bool) -> Series:
                 f"Training loss, {symbols**2} successors to learn",
                 "update",
                 "nats per token, incl. load balancing",
-                {name: each.training.curve for name, each in found.items()},
+                {name: run.training.curve for name, run in runs.items()},
             ),
-            Bars("Perplexity on new text", "", "", perplexity, levels={"all known": known}),
+            Bars("Perplexity on new text", "", "", perplexity, levels={"all known": least}),
             Bars("Parameters at equal operations", "", "", parameters),
         ],
     )
@@ -250,12 +250,12 @@ def compressed_attention(
 def change_by_later_tokens(n: int, reading: ModelInput, *, early: bool) -> float:
     """Return the greatest change of an output if later tokens change, over all positions."""
     with seeded(1):
-        x, other = torch.randn(2, n, MEMORY_WIDTH, dtype=torch.float64)
-    whole, most = compressed_attention(x, reading, early=early), 0.0
-    for place in range(1, n, max(1, n // 50)):
-        changed = compressed_attention(torch.cat([x[:place], other[place:]]), reading, early=early)
-        most = max(most, largest_difference(changed[:place], whole[:place]))
-    return most
+        x, other_x = torch.randn(2, n, MEMORY_WIDTH, dtype=torch.float64)
+    output, largest = compressed_attention(x, reading, early=early), 0.0
+    for position in range(1, n, max(1, n // 50)):
+        changed = compressed_attention(torch.cat([x[:position], other_x[position:]]), reading, early=early)
+        largest = max(largest, largest_difference(changed[:position], output[:position]))
+    return largest
 
 
 def residuals_of_fits() -> dict[str, float]:
@@ -271,10 +271,10 @@ def residuals_of_fits() -> dict[str, float]:
     paper_k = torch.stack([torch.block_diag(*own_k[:, place]) @ w_k for place in range(FACTOR)])
     paper_v = torch.stack([torch.block_diag(*own_v[:, place]) @ w_v for place in range(FACTOR)])
     released = w_k @ _by_place(filters)[0]
-    both, target = torch.cat([w_k, w_v]), torch.cat([paper_k, paper_v], 1)
+    projections, target = torch.cat([w_k, w_v]), torch.cat([paper_k, paper_v], 1)
     return {
         "paper's keys by released filters": _residual_of_fit(w_k, paper_k),
-        "paper's keys and values by released filters": _residual_of_fit(both, target),
+        "paper's keys and values by released filters": _residual_of_fit(projections, target),
         "released keys by the paper's filters": _residual_of_fit_by_head(w_k, released),
     }
 
@@ -287,18 +287,18 @@ def _by_place(compression: Compression) -> Float[Tensor, "h c d d"]:
 def _residual_of_fit(matrix: Tensor, target: Float[Tensor, "c r d"]) -> float:
     """Return the relative residual of the best F with ``matrix @ F = target``."""
     wide = torch.cat([*target], -1)
-    found = torch.linalg.lstsq(matrix, wide).solution
-    return relative_difference(matrix @ found, wide)
+    solution = torch.linalg.lstsq(matrix, wide).solution
+    return relative_difference(matrix @ solution, wide)
 
 
 def _residual_of_fit_by_head(w_k: Tensor, target: Float[Tensor, "c r d"]) -> float:
     """Return the relative residual of the best filters C per head with ``C @ W_K of the head = target``."""
-    left = torch.tensor(0.0, dtype=torch.float64)
+    residual = torch.tensor(0.0, dtype=torch.float64)
     d_k = MEMORY_WIDTH // HEADS
-    for own, wanted in zip(w_k.split(d_k), target.split(d_k, 1), strict=True):
-        rows = wanted.flatten(0, 1).mT
-        left += (own.mT @ torch.linalg.lstsq(own.mT, rows).solution - rows).square().sum()
-    return (left.sqrt() / target.norm()).item()
+    for head, head_target in zip(w_k.split(d_k), target.split(d_k, 1), strict=True):
+        rows = head_target.flatten(0, 1).mT
+        residual += (head.mT @ torch.linalg.lstsq(head.mT, rows).solution - rows).square().sum()
+    return (residual.sqrt() / target.norm()).item()
 
 
 def difference_from_layer(n: int) -> float:
@@ -314,9 +314,9 @@ def difference_from_layer(n: int) -> float:
 def slots_of_layer(n: int) -> int:
     """Count the slots over which heedful's layer spreads the weights of ``n`` tokens."""
     layer, _ = memory_layers()
-    with recording(layer, ["weights"]) as seen:
+    with recording(layer, ["weights"]) as activations:
         layer(torch.ones(n, MEMORY_WIDTH, dtype=torch.float64), Layout.of([n]))
-    return seen["weights"][0].shape[-1]
+    return activations["weights"][0].shape[-1]
 
 
 @measures("compressed-memory", early=(False, True))
@@ -325,11 +325,11 @@ def compare_readings_of_compressed_memory(size: Size, *, early: bool) -> Series:
     n = LENGTHS[size]
     leaks = {reading: change_by_later_tokens(n, reading, early=early) for reading in READINGS}
     layer, filters = memory_layers()
-    own = n_parameters(layer.compress_keys, layer.compress_values)
-    numbers = {"paper": own, "released": filters.weight.numel()}
-    left = {name: 100 * each for name, each in residuals_of_fits().items()}
+    n_paper = n_parameters(layer.compress_keys, layer.compress_values)
+    sizes = {"paper": n_paper, "released": filters.weight.numel()}
+    residuals = {name: 100 * residual for name, residual in residuals_of_fits().items()}
     slots, a_third = slots_of_layer(n), 1 + n // FACTOR
-    seen = visible_slots(DRAWN, early=early).double().tolist()
+    visible = visible_slots(DRAWN, early=early).double().tolist()
     return Series(
         {
             "slots": Measured(f"slots that {n:,} tokens attend to", slots, "", a_third),
@@ -337,14 +337,14 @@ def compare_readings_of_compressed_memory(size: Size, *, early: bool) -> Series:
             "apart": Measured(
                 "the paper's reading and heedful's layer differ by", difference_from_layer(n), "", 0.0
             ),
-            **measured_each("numbers in the filters, {}", numbers),
-            **measured_each("left of the {}", left, "%"),
+            **measured_each("numbers in the filters, {}", sizes),
+            **measured_each("left of the {}", residuals, "%"),
             "a_third": a_third,
             "leak": max(leaks.values()),
         },
-        table_of({"reading": numbers, "numbers in the filters": numbers.values()}),
+        table_of({"reading": sizes, "numbers in the filters": sizes.values()}),
         [
-            Matrix("Slots that each token sees", "slot", "token", seen, limits=(0.0, 1.0)),
-            Bars("Parameters of the filters", "interpretation", "", {**numbers}),
+            Matrix("Slots that each token sees", "slot", "token", visible, limits=(0.0, 1.0)),
+            Bars("Parameters of the filters", "interpretation", "", {**sizes}),
         ],
     )

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from heedful.lab.drawing import Curves, Matrix, over
+from heedful.lab.drawing import Curves, Matrix, curves_over
 from heedful.lab.experiment import Measured, Series, Size, measures, table_of
 from heedful.lab.seeds import seeded
 from heedful.lab.tiny import largest_difference
@@ -42,16 +42,16 @@ def convolving_attention(kernel: Tensor, sharpness: float, n_heads: int) -> Self
     """
     c_out, c_in, k, _ = kernel.shape
     d = c_in + 4
-    first, second, square, one = range(c_in, d)
+    x_axis, y_axis, squared_norm, bias = range(c_in, d)
     part = SelfAttention(d, n_heads, d_k=3, d_v=c_in, score=DotScore())
     w_q, w_k, w_v = (torch.zeros(n_heads, rows, d) for rows in (3, 3, c_in))
     w_o = torch.zeros(d, n_heads, c_in)
     for h in range(n_heads):
         row, column = h // k, h % k
-        w_q[h, 0, first], w_q[h, 0, one] = 2 * sharpness, 2 * sharpness * (row - k // 2)
-        w_q[h, 1, second], w_q[h, 1, one] = 2 * sharpness, 2 * sharpness * (column - k // 2)
-        w_q[h, 2, one] = -sharpness
-        w_k[h, 0, first] = w_k[h, 1, second] = w_k[h, 2, square] = 1
+        w_q[h, 0, x_axis], w_q[h, 0, bias] = 2 * sharpness, 2 * sharpness * (row - k // 2)
+        w_q[h, 1, y_axis], w_q[h, 1, bias] = 2 * sharpness, 2 * sharpness * (column - k // 2)
+        w_q[h, 2, bias] = -sharpness
+        w_k[h, 0, x_axis] = w_k[h, 1, y_axis] = w_k[h, 2, squared_norm] = 1
         w_v[h, :, :c_in] = torch.eye(c_in)
         w_o[:c_out, h] = kernel[:, :, row, column]
     with torch.no_grad():
@@ -85,31 +85,31 @@ def measure_difference_from_convolution(size: Size, n_heads: int) -> Series:
     height, width = {"short": (7, 9), "long": (15, 17)}[size]
     image = torch.randn(CHANNELS_IN, height, width)
     kernel = torch.randn(CHANNELS_OUT, CHANNELS_IN, KERNEL, KERNEL)
-    wanted = functional.conv2d(image[None], kernel, padding=1)[0]
+    convolved = functional.conv2d(image[None], kernel, padding=1)[0]
 
-    found = {
+    outputs = {
         alpha: _apply_to_image(convolving_attention(kernel, alpha, n_heads), image)
         for alpha in (*ALPHAS, SHARPNESS)
     }
-    apart = {alpha: largest_difference(own, wanted) for alpha, own in found.items()}
-    differences = [apart[alpha] for alpha in ALPHAS]
+    errors = {alpha: largest_difference(output, convolved) for alpha, output in outputs.items()}
+    differences = [errors[alpha] for alpha in ALPHAS]
     expected = 0.0 if n_heads == KERNEL**2 else None
     return Series(
         {
-            "apart": Measured("greatest difference from the convolution", apart[SHARPNESS], "", expected),
-            "most": Measured("greatest number in the convolution's output", wanted.abs().max().item()),
+            "apart": Measured("greatest difference from the convolution", errors[SHARPNESS], "", expected),
+            "most": Measured("greatest number in the convolution's output", convolved.abs().max().item()),
             "n_heads": Measured("heads", float(n_heads), expected=float(KERNEL**2)),
             "n_neighbours": KERNEL**2,
         },
         table_of({"sharpness α": ALPHAS, "greatest difference": differences}),
         [
-            Matrix("Convolution", "", "", wanted[0].tolist(), inches=NARROW),
-            Matrix("Attention", "", "", found[SHARPNESS][0].tolist(), inches=NARROW),
+            Matrix("Convolution", "", "", convolved[0].tolist(), inches=NARROW),
+            Matrix("Attention", "", "", outputs[SHARPNESS][0].tolist(), inches=NARROW),
             Curves(
                 "Difference by sharpness",
                 "α",
                 "greatest difference",
-                over(ALPHAS, {"": [max(each, 1e-8) for each in differences]}),
+                curves_over(ALPHAS, {"": [max(each, 1e-8) for each in differences]}),
                 log="xy",
                 inches=NARROW,
             ),
@@ -131,9 +131,9 @@ def filters_of(part: SelfAttention | DepthwiseSeparableConvolution, x: Tensor) -
     """
     n = len(x)
     if isinstance(part, SelfAttention):
-        with recording(part, ["weights"]) as seen:
+        with recording(part, ["weights"]) as activations:
             part(x, Layout.of([n]))
-        return seen["weights"][0][0].repeat_interleave(D // HEADS, 0)
+        return activations["weights"][0][0].repeat_interleave(D // HEADS, 0)
     reach, filters = part.kernel // 2, torch.zeros(D, n, n)
     for offset in range(-reach, reach + 1):
         taps = part.depthwise.weight[:, 0, offset + reach]
@@ -163,10 +163,10 @@ def compare_filters_of_two_inputs(size: Size, kind: str) -> Series:
     part, inputs = _feature_mixer(kind), torch.randn(2, n, D)
     filters = [filters_of(part, x) for x in inputs]
     off = max(
-        largest_difference(torch.einsum("cij,jc->ic", each, x), part(x, Layout.of([n])))
-        for each, x in zip(filters, inputs, strict=True)
+        largest_difference(torch.einsum("cij,jc->ic", matrix, x), part(x, Layout.of([n])))
+        for matrix, x in zip(filters, inputs, strict=True)
     )
-    different = len({tuple(each.flatten().tolist()) for each in filters[0]})
+    different = len({tuple(matrix.flatten().tolist()) for matrix in filters[0]})
     reached = (filters[0][0] != 0).sum(-1).max().item()
     attends = kind == "attention"
     return Series(
@@ -185,8 +185,8 @@ def compare_filters_of_two_inputs(size: Size, kind: str) -> Series:
             "reached": Measured("tokens that a filter reaches", float(reached)),
         },
         panels=[
-            Matrix(title, "input token", "output token", each.tolist(), inches=NARROW)
-            for title, each in (
+            Matrix(title, "input token", "output token", matrix.tolist(), inches=NARROW)
+            for title, matrix in (
                 ("Feature 0, one input", filters[0][0]),
                 ("Feature 0, another input", filters[1][0]),
                 (f"Feature {D - 1}, one input", filters[0][-1]),
@@ -219,9 +219,9 @@ def measure_growth_of_operations(size: Size, block: int | None) -> Series:
     """Measure the growth of the operations of attention if every pixel is a token."""
     pixels = [_attention_flops(_summary(side**2, block)) for side in SIDES]
     patches = _attention_flops(_summary((SIDES[-1] // PATCH) ** 2))
-    whole = _summary(SIDES[-1] ** 2, block)
+    largest = _summary(SIDES[-1] ** 2, block)
     power = math.log(pixels[-1] / pixels[0]) / math.log((SIDES[-1] / SIDES[0]) ** 2)
-    on_pixels, on_patches = whole.flops_per_token * SIDES[-1] ** 2, _summary(196).flops_per_token * 196
+    on_pixels, on_patches = largest.flops_per_token * SIDES[-1] ** 2, _summary(196).flops_per_token * 196
     return Series(
         {
             "power": Measured(
@@ -250,7 +250,7 @@ def measure_growth_of_operations(size: Size, block: int | None) -> Series:
                 "FLOPs of scores and weighted sums, one layer, one image",
                 "side of the image, pixels",
                 "FLOPs",
-                over(
+                curves_over(
                     SIDES,
                     {
                         "pixels" if block is None else f"pixels, in blocks of {block}": pixels,

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from heedful.lab.drawing import Bars, Curves, Matrix, over
+from heedful.lab.drawing import Bars, Curves, Matrix, curves_over
 from heedful.lab.experiment import Measured, Series, Size, measures, table_of
 from heedful.lab.seeds import seeded
 from heedful.lab.tiny import minimise, relative_difference
@@ -37,19 +37,26 @@ def measure_change_of_shuffled_output(size: Size, shuffled: Literal["all", "keys
     n = {"short": 12, "long": 48}[size]
     part, layout = CrossAttention(BLOCK_WIDTH, N_HEADS), Layout.of([n])
     x, order = torch.randn(n, BLOCK_WIDTH), torch.randperm(n)
-    before = part(x, layout, part.make_memory(x, layout))
+    output = part(x, layout, part.make_memory(x, layout))
     queries = x[order] if shuffled == "all" else x
-    after = part(queries, layout, part.make_memory(x[order], layout))
-    same, moved = relative_difference(after, before), relative_difference(after, before[order])
-    invariant = same < BLIND
+    shuffled_output = part(queries, layout, part.make_memory(x[order], layout))
+    change_by_place, change_by_token = (
+        relative_difference(shuffled_output, output),
+        relative_difference(shuffled_output, output[order]),
+    )
+    invariant = change_by_place < BLIND
     return Series(
         {
-            "same": Measured("change of the output, place by place", same, "", 0.0 if invariant else None),
-            "moved": Measured("change of the output, token by token", moved, "", None if invariant else 0.0),
+            "same": Measured(
+                "change of the output, place by place", change_by_place, "", 0.0 if invariant else None
+            ),
+            "moved": Measured(
+                "change of the output, token by token", change_by_token, "", None if invariant else 0.0
+            ),
         },
         panels=[
-            Matrix(title, "feature", "position", output.tolist(), square=False, inches=(5.0, 3.4))
-            for title, output in (("Output", before), ("Output for the shuffled input", after))
+            Matrix(title, "feature", "position", matrix.tolist(), square=False, inches=(5.0, 3.4))
+            for title, matrix in (("Output", output), ("Output for the shuffled input", shuffled_output))
         ],
     )
 
@@ -88,12 +95,12 @@ def measure_order_sensitivity(size: Size, judged: str) -> Series:
     n = {"short": 12, "long": 48}[size]
     x, order, layout = torch.randn(n, BLOCK_WIDTH), torch.randperm(n), Layout.of([n])
     changes = {
-        name: relative_difference(read(x[order], layout), read(x, layout)[order])
-        for name, read in _readers(n).items()
+        name: relative_difference(reader(x[order], layout), reader(x, layout)[order])
+        for name, reader in _readers(n).items()
     }
     return Series(
-        {"change": Measured(f"change of a token's output, {judged} tells the order", changes[judged])},
-        table_of({"what tells the order": changes, "change when shuffled": changes.values()}),
+        {"change": Measured(f"change of a token's output, order encoded by {judged}", changes[judged])},
+        table_of({"source of order": changes, "change when shuffled": changes.values()}),
         [
             Bars(
                 "Change of a token's output when the tokens are shuffled",
@@ -128,23 +135,31 @@ def _summary_of_attention(n_heads: int, full: bool) -> ModelSummary:
 @measures("heads-are-free", full=(False, True))
 def count_cost_by_heads(size: Size, full: bool) -> Series:
     """Count what many heads cost, and what one does."""
-    counted = {h: _summary_of_attention(h, full) for h in HEADS[size]}
-    one, eight, each = counted[1], counted[8], 4.0 * D_MODEL**2
-    parameters, flops = ([getattr(own, field) for own in counted.values()] for field in FIELDS)
-    ratios = [getattr(own, field) / getattr(one, field) for own in counted.values() for field in FIELDS]
+    summaries = {h: _summary_of_attention(h, full) for h in HEADS[size]}
+    one_head, eight_heads, n_parameters = summaries[1], summaries[8], 4.0 * D_MODEL**2
+    parameters, flops = ([getattr(summary, field) for summary in summaries.values()] for field in FIELDS)
+    ratios = [
+        getattr(summary, field) / getattr(one_head, field)
+        for summary in summaries.values()
+        for field in FIELDS
+    ]
     times = 8 if full else 1
     return Series(
         {
-            "eight": Measured(f"parameters of 8 heads, d = {D_MODEL}", eight.parameters, "", times * each),
-            "one": Measured(f"parameters of 1 head, d = {D_MODEL}", one.parameters, expected=each),
+            "eight": Measured(
+                f"parameters of 8 heads, d = {D_MODEL}", eight_heads.parameters, "", times * n_parameters
+            ),
+            "one": Measured(
+                f"parameters of 1 head, d = {D_MODEL}", one_head.parameters, expected=n_parameters
+            ),
             "flops": Measured(
                 f"FLOPs of 8 heads to 1 head, {LENGTH} tokens",
-                eight.flops_per_token / one.flops_per_token,
+                eight_heads.flops_per_token / one_head.flops_per_token,
                 expected=float(times),
             ),
             "ratios": ratios,
         },
-        table_of({"heads": counted, "parameters": parameters, "FLOPs for each token": flops}),
+        table_of({"heads": summaries, "parameters": parameters, "FLOPs for each token": flops}),
         [
             Curves(
                 title,
@@ -153,9 +168,9 @@ def count_cost_by_heads(size: Size, full: bool) -> Series:
                 {
                     name: (
                         HEADS[size],
-                        [float(getattr(_summary_of_attention(h, whole), field)) for h in HEADS[size]],
+                        [float(getattr(_summary_of_attention(h, full_width), field)) for h in HEADS[size]],
                     )
-                    for name, whole in (("width d / h", False), ("full width d", True))
+                    for name, full_width in (("width d / h", False), ("full width d", True))
                 },
                 limits=(0, None),
             )
@@ -168,7 +183,7 @@ def count_cost_by_heads(size: Size, full: bool) -> Series:
 
 PLACES, FEATURES = 8, 8
 RATE, UPDATES, BATCH = 0.02, {"short": 250, "long": 1000}, 32
-Wanted = Callable[[Tensor, Tensor], Tensor]
+Target = Callable[[Tensor, Tensor], Tensor]
 
 
 def _both(left: Tensor, right: Tensor) -> Tensor:
@@ -181,12 +196,12 @@ def _mean_of_both(left: Tensor, right: Tensor) -> Tensor:
     return torch.cat((left + right, left + right), -1) / 2
 
 
-def _train_attention(n_heads: int, wanted: Wanted, updates: int) -> tuple[list[float], Tensor]:
+def _train_attention(n_heads: int, target_of: Target, updates: int) -> tuple[list[float], Tensor]:
     """Train an attention layer; return the share of unexplained variance by update, and the final weights.
 
     The weights are ``[H, n, n]``. Tokens consist of features from N(0, 1) and a one-hot position, on a
-    circle. The target of each token is ``wanted`` of its neighbours' features. Several heads share the width
-    of one.
+    circle. The target of each token is ``target_of`` its neighbours' features. Several heads share the
+    width of one.
     """
     part = SelfAttention(FEATURES + PLACES, n_heads)
     layout = Layout.of([PLACES] * BATCH)
@@ -196,32 +211,34 @@ def _train_attention(n_heads: int, wanted: Wanted, updates: int) -> tuple[list[f
         nonlocal x
         features = torch.randn(BATCH, PLACES, FEATURES)
         x = torch.cat((features, places), -1).flatten(0, 1)
-        goal = wanted(features.roll(1, 1), features.roll(-1, 1)).flatten(0, 1)
-        return (part(x, layout) - goal).square().mean() / goal.square().mean()
+        target = target_of(features.roll(1, 1), features.roll(-1, 1)).flatten(0, 1)
+        return (part(x, layout) - target).square().mean() / target.square().mean()
 
     losses = list(minimise(part, (unexplained() for _ in range(updates)), RATE))
-    with torch.no_grad(), recording(part, ["weights"]) as seen:
+    with torch.no_grad(), recording(part, ["weights"]) as activations:
         part(x, layout)
-    return losses, seen["weights"][0].mean(0)
+    return losses, activations["weights"][0].mean(0)
 
 
 LAST = 20
 
 
-@measures("two-lookups", wanted=(_both, _mean_of_both))
+@measures("two-lookups", target_of=(_both, _mean_of_both))
 @seeded(1)
-def compare_one_and_two_heads(size: Size, wanted: Wanted) -> Series:
+def compare_one_and_two_heads(size: Size, target_of: Target) -> Series:
     """Measure whether one head fails and two succeed."""
-    (one, weights_of_one), (two, weights_of_two) = (
-        _train_attention(n, wanted, UPDATES[size]) for n in (1, 2)
+    (losses_of_one, weights_of_one), (losses_of_two, weights_of_two) = (
+        _train_attention(n, target_of, UPDATES[size]) for n in (1, 2)
     )
-    left, right = (sum(losses[-LAST:]) / LAST for losses in (one, two))
+    unexplained_by_one, unexplained_by_two = (
+        sum(losses[-LAST:]) / LAST for losses in (losses_of_one, losses_of_two)
+    )
     first, second = weights_of_two
-    expected = 50.0 if wanted is _both else 0.0
+    expected = 50.0 if target_of is _both else 0.0
     return Series(
         {
-            "one": Measured("not explained, one head", 100 * left, "%", expected),
-            "two": Measured("not explained, two heads", 100 * right, "%", expected=0.0),
+            "one": Measured("not explained, one head", 100 * unexplained_by_one, "%", expected),
+            "two": Measured("not explained, two heads", 100 * unexplained_by_two, "%", expected=0.0),
             "parameters": Measured("parameters of either", 4.0 * (FEATURES + PLACES) ** 2),
         },
         panels=[
@@ -229,7 +246,9 @@ def compare_one_and_two_heads(size: Size, wanted: Wanted) -> Series:
                 "Unexplained variance",
                 "update",
                 "share of variance",
-                over(range(1, len(one) + 1), {"one head": one, "two heads": two}),
+                curves_over(
+                    range(1, len(losses_of_one) + 1), {"one head": losses_of_one, "two heads": losses_of_two}
+                ),
                 limits=(0, 1.1),
                 inches=(3.6, 3.2),
             ),

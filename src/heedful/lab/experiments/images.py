@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from heedful.data.batch import Batch
 from heedful.explain.matrix import Numbers
 from heedful.explain.views.distances import image_distance, patch_distances
-from heedful.lab.drawing import Curves, Matrix, numbered, over
+from heedful.lab.drawing import Curves, Matrix, curves_over, numbered_curves
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import attention_taps, class_accuracy, n_parameters, predicted_classes, train
@@ -50,7 +50,7 @@ TESTED = 1000
 
 
 @dataclass(frozen=True)
-class Drawn:
+class SignImages:
     """Images with two different signs.
 
     Args:
@@ -70,18 +70,18 @@ def signs() -> Float[Tensor, "k 3 3"]:
     return torch.tensor([[float(pixel) for pixel in row] for row in rows]).view(-1, SIGN, SIGN)
 
 
-def draw_images(n: int, seed: int) -> Drawn:
+def draw_images(n: int, seed: int) -> SignImages:
     """Draw ``n`` images."""
     with seeded(seed):
         pixels = NOISE * torch.randn(n, 1, SIDE, SIDE)
         left = torch.randint(SIGNS, (n,))
         right = (left + torch.randint(1, SIGNS, (n,))) % SIGNS
-        images, along = torch.arange(n)[:, None, None], torch.arange(SIGN)
+        images, offsets = torch.arange(n)[:, None, None], torch.arange(SIGN)
         for kinds, columns in ((left, LEFT), (right, RIGHT)):
-            rows = torch.randint(SIDE - SIGN + 1, (n,))[:, None, None] + along[:, None]
-            begins = torch.randint(columns.start, columns.stop, (n,))[:, None, None] + along
-            pixels[images, 0, rows, begins] += signs()[kinds]
-    return Drawn(pixels, left, right)
+            rows = torch.randint(SIDE - SIGN + 1, (n,))[:, None, None] + offsets[:, None]
+            starts = torch.randint(columns.start, columns.stop, (n,))[:, None, None] + offsets
+            pixels[images, 0, rows, starts] += signs()[kinds]
+    return SignImages(pixels, left, right)
 
 
 def shuffle_pixels(pixels: Float[Tensor, "n 1 s s"]) -> Float[Tensor, "n 1 s s"]:
@@ -125,7 +125,7 @@ RATES = {"ResNet": 2e-2, "ViT": 3e-3}
 """Peak learning rates."""
 
 
-def _batches(name: str, known: Drawn, classes: Int[Tensor, " n"], seed: int) -> Iterator[Batch]:
+def _batches(name: str, images: SignImages, classes: Int[Tensor, " n"], seed: int) -> Iterator[Batch]:
     """Yield batches that go through the images repeatedly, each time in a new order."""
     n_tokens, n = NETWORKS[name].n_tokens, len(classes)
     order = torch.zeros(0, dtype=torch.int64)
@@ -133,8 +133,8 @@ def _batches(name: str, known: Drawn, classes: Int[Tensor, " n"], seed: int) -> 
     for _ in range(UPDATES):
         while len(order) < BATCH:
             order = torch.cat([order, torch.randperm(n, generator=generator)])
-        chosen, order = order[:BATCH], order[BATCH:]
-        yield batch_of(known.pixels[chosen], classes[chosen], n_tokens)
+        indices, order = order[:BATCH], order[BATCH:]
+        yield batch_of(images.pixels[indices], classes[indices], n_tokens)
 
 
 @cache
@@ -147,13 +147,21 @@ def accuracy(name: str, n: int, *, shuffle: bool, seed: int = 0) -> float:
         shuffle: whether the pixels of all images, including new ones, are shuffled.
         seed: seed of images and weights.
     """
-    known, new = draw_images(n, 2 * seed + 1), draw_images(TESTED, 2 * seed + 2)
+    train_images, test_images = draw_images(n, 2 * seed + 1), draw_images(TESTED, 2 * seed + 2)
     if shuffle:
-        known, new = (replace(each, pixels=shuffle_pixels(each.pixels)) for each in (known, new))
+        train_images, test_images = (
+            replace(images, pixels=shuffle_pixels(images.pixels)) for images in (train_images, test_images)
+        )
     model = network(NETWORKS[name], seed)
     rate = Cosine(peak=RATES[name], warmup=50, updates=UPDATES)
-    train(model, SequenceClass(), _batches(name, known, known.left, seed), AdamConfig(beta2=0.999), rate)
-    return class_accuracy(model, batch_of(new.pixels, new.left, NETWORKS[name].n_tokens))
+    train(
+        model,
+        SequenceClass(),
+        _batches(name, train_images, train_images.left, seed),
+        AdamConfig(beta2=0.999),
+        rate,
+    )
+    return class_accuracy(model, batch_of(test_images.pixels, test_images.left, NETWORKS[name].n_tokens))
 
 
 COUNTS: dict[Size, tuple[int, ...]] = {"short": (64, 8192), "long": (64, 256, 1024, 4096, 8192)}
@@ -165,27 +173,31 @@ def compare_accuracy_by_training_images(size: Size, *, shuffle: bool) -> Series:
     counts = COUNTS[size]
     if shuffle and size == "short":
         counts = counts[:1]  # the only count at which there is a lead to lose
-    right = {name: [accuracy(name, n, shuffle=shuffle) for n in counts] for name in NETWORKS}
-    leads = [resnet - vit for resnet, vit in zip(*right.values(), strict=True)]
+    accuracies = {name: [accuracy(name, n, shuffle=shuffle) for n in counts] for name in NETWORKS}
+    leads = [resnet - vit for resnet, vit in zip(*accuracies.values(), strict=True)]
     sizes = {name: n_parameters(network(config, 0)) for name, config in NETWORKS.items()}
-    ends = {f"{name}, {counts[i]:,} images": own[i] for i in (0, -1) for name, own in right.items()}
-    curves = {f"{name}, {n:,} parameters": right[name] for name, n in sizes.items()}
+    accuracies_at_ends = {
+        f"{name}, {counts[i]:,} images": accuracy_by_count[i]
+        for i in (0, -1)
+        for name, accuracy_by_count in accuracies.items()
+    }
+    curves = {f"{name}, {n:,} parameters": accuracies[name] for name, n in sizes.items()}
     return Series(
         {
-            **measured_each("accuracy of {}", ends),
+            **measured_each("accuracy of {}", accuracies_at_ends),
             **measured_each("parameters of {}", sizes),
             "first_lead": leads[0],
             "last_lead": leads[-1],
             "most": counts[-1],
-            "least_right": min(own[-1] for own in right.values()),
+            "least_right": min(accuracy_by_count[-1] for accuracy_by_count in accuracies.values()),
         },
-        table_of({"images": counts, **right, "ResNet ahead by": leads}),
+        table_of({"images": counts, **accuracies, "ResNet ahead by": leads}),
         [
             Curves(
                 "Class: the sign on the left" + (", pixels shuffled" if shuffle else ""),
                 "training images",
                 "accuracy on new images",
-                over(counts, curves),
+                curves_over(counts, curves),
                 levels={"guessing": 1 / SIGNS},
                 log="x",
                 limits=(0.0, 1.02),
@@ -231,13 +243,13 @@ class Observed:
     """Attention of the heads of a network, averaged over images, and its predictions.
 
     Args:
-        far: attention distances in pixels, ``[layers, heads]``.
-        around: ``[layers, heads, 2 r - 1, 2 c - 1]``, see `mean_weights_by_offset`.
+        distances: attention distances in pixels, ``[layers, heads]``.
+        offset_weights: ``[layers, heads, 2 r - 1, 2 c - 1]``, see `mean_weights_by_offset`.
         classes: predicted class of each image.
     """
 
-    far: Numbers
-    around: Numbers
+    distances: Numbers
+    offset_weights: Numbers
     classes: Int[Tensor, " n"]
 
 
@@ -246,45 +258,47 @@ class Trained:
     """Attention of a network on new images, before and after training.
 
     Args:
-        before, after: averages over these images.
+        untrained, trained: averages over these images.
         accuracy: accuracy of the trained network on these images.
     """
 
-    before: Observed
-    after: Observed
+    untrained: Observed
+    trained: Observed
     accuracy: float
 
 
 def _vit_batches(updates: int, seed: int) -> Iterator[Batch]:
-    known = draw_images(KNOWN, 2 * seed + 1)
+    images = draw_images(KNOWN, 2 * seed + 1)
     generator = generator_from(seed)
     for _ in range(updates):
-        chosen = torch.randint(KNOWN, (BATCH,), generator=generator)
-        yield batch_of(known.pixels[chosen], known.left[chosen], N_PATCHES)
+        indices = torch.randint(KNOWN, (BATCH,), generator=generator)
+        yield batch_of(images.pixels[indices], images.left[indices], N_PATCHES)
 
 
 @cache
 def train_and_observe(updates: int, seed: int, *, confined: bool) -> Trained:
     """Train a network, and observe its heads before and after."""
-    model, new = network(CONFIG, seed).eval(), draw_images(WATCHED, 2 * seed + 2)
-    images = Images.of(new.pixels, N_PATCHES)
+    model, test_images = network(CONFIG, seed).eval(), draw_images(WATCHED, 2 * seed + 2)
+    images = Images.of(test_images.pixels, N_PATCHES)
     with restrict_attention(model, confined=confined):
-        before = observe_heads(model, images)
+        untrained = observe_heads(model, images)
         rate = Cosine(peak=RATE, warmup=50, updates=updates)
         train(model, SequenceClass(), _vit_batches(updates, seed), AdamConfig(beta2=0.999), rate)
-        after = observe_heads(model, images)
-    return Trained(before, after, (after.classes == new.left).float().mean().item())
+        trained = observe_heads(model, images)
+    return Trained(untrained, trained, (trained.classes == test_images.left).float().mean().item())
 
 
 def observe_heads(model: Model, images: Images) -> Observed:
     """Run a network on images of one size, and measure the attention of its heads."""
     names = attention_taps("weights", N_LAYERS)
-    with capture(model, dict.fromkeys(names)) as seen:
-        found = predicted_classes(model, images)
-    weights = [seen[name][0].numpy() for name in names]
-    far = [np.mean([image_distance(one, CONFIG.grid, PATCH) for one in each], axis=0) for each in weights]
-    around = [mean_weights_by_offset(each.mean(axis=0), CONFIG.grid) for each in weights]
-    return Observed(np.stack(far), np.stack(around), found)
+    with capture(model, dict.fromkeys(names)) as captured:
+        classes = predicted_classes(model, images)
+    weights = [captured[name][0].numpy() for name in names]
+    distances = [
+        np.mean([image_distance(image, CONFIG.grid, PATCH) for image in layer], axis=0) for layer in weights
+    ]
+    offset_weights = [mean_weights_by_offset(layer.mean(axis=0), CONFIG.grid) for layer in weights]
+    return Observed(np.stack(distances), np.stack(offset_weights), classes)
 
 
 def mean_weights_by_offset(weights: Numbers, grid: tuple[int, int]) -> Numbers:
@@ -299,14 +313,14 @@ def mean_weights_by_offset(weights: Numbers, grid: tuple[int, int]) -> Numbers:
         from 1 - c. 1 is uniform attention.
     """
     rows, columns = (place.ravel() for place in np.indices(grid))
-    down = rows[None] - rows[:, None] + grid[0] - 1
-    right = columns[None] - columns[:, None] + grid[1] - 1
-    summed = np.zeros((len(weights), 2 * grid[0] - 1, 2 * grid[1] - 1))
-    pairs = np.zeros(summed.shape[1:])
-    np.add.at(pairs, (down, right), 1)
-    for head, own in enumerate(weights):
-        np.add.at(summed[head], (down, right), own)
-    return summed / pairs * len(rows)
+    row_offsets = rows[None] - rows[:, None] + grid[0] - 1
+    column_offsets = columns[None] - columns[:, None] + grid[1] - 1
+    sums = np.zeros((len(weights), 2 * grid[0] - 1, 2 * grid[1] - 1))
+    pairs = np.zeros(sums.shape[1:])
+    np.add.at(pairs, (row_offsets, column_offsets), 1)
+    for head, head_weights in enumerate(weights):
+        np.add.at(sums[head], (row_offsets, column_offsets), head_weights)
+    return sums / pairs * len(rows)
 
 
 # Convolutions
@@ -344,7 +358,7 @@ def _distances_panel(lines: Mapping[str, Sequence[float]]) -> Curves:
         "Attention distance",
         "layer",
         "pixels",
-        numbered(lines),
+        numbered_curves(lines),
         levels={"even attention": EVEN},
         limits=(0.0, 1.6 * EVEN),
         inches=(5.2, 3.8),
@@ -354,13 +368,13 @@ def _distances_panel(lines: Mapping[str, Sequence[float]]) -> Curves:
 @measures("attention-distance", confined=(False, True))
 def measure_attention_distances_by_layer(size: Size, *, confined: bool) -> Series:
     """Measure the attention distances of heads by layer, before and after training."""
-    several = [train_and_observe(VIT_UPDATES[size], seed, confined=confined) for seed in range(SEEDS[size])]
-    before = np.concatenate([each.before.far for each in several], axis=1)
-    after = np.concatenate([each.after.far for each in several], axis=1)
-    around = np.concatenate([each.after.around for each in several], axis=1)[0]
+    runs = [train_and_observe(VIT_UPDATES[size], seed, confined=confined) for seed in range(SEEDS[size])]
+    untrained = np.concatenate([run.untrained.distances for run in runs], axis=1)
+    trained = np.concatenate([run.trained.distances for run in runs], axis=1)
+    offset_weights = np.concatenate([run.trained.offset_weights for run in runs], axis=1)[0]
     reach = convolution_reach(CONVOLUTIONS)
-    means_before, means = before.mean(axis=1), after.mean(axis=1)
-    nearest, farthest = after.min(axis=1), after.max(axis=1)
+    means_before, means = untrained.mean(axis=1), trained.mean(axis=1)
+    nearest, farthest = trained.min(axis=1), trained.max(axis=1)
     lines = {
         "farthest head": farthest.tolist(),
         "mean of the heads": means.tolist(),
@@ -369,19 +383,19 @@ def measure_attention_distances_by_layer(size: Size, *, confined: bool) -> Serie
         "3 x 3 convolutions, at most": reach,
     }
     farthest_head = "farthest head of the first layer"
-    even = next(n for n, far in enumerate(reach, 1) if far >= EVEN)
-    accuracy = sum(each.accuracy for each in several) / len(several)
+    n_until_uniform = next(n for n, distance in enumerate(reach, 1) if distance >= EVEN)
+    accuracy = sum(run.accuracy for run in runs) / len(runs)
     return Series(
         {
             "farthest": Measured(f"{farthest_head}, after training", farthest[0], "pixels", EVEN),
             "nearest": Measured("nearest head of the first layer", nearest[0], "pixels"),
             "first": Measured("mean of the first layer's heads", means[0], "pixels"),
             "last": Measured("mean of the last layer's heads", means[-1], "pixels"),
-            "before": Measured(f"{farthest_head}, before training", before[0].max(), "pixels"),
+            "before": Measured(f"{farthest_head}, before training", untrained[0].max(), "pixels"),
             "reach": Measured("most that the first convolution of 3 x 3 reaches", reach[0], "pixels", 2**0.5),
             "convolutions": Measured(
                 "convolutions of 3 x 3 until they reach as far as even attention looks",
-                even,
+                n_until_uniform,
                 "layers",
                 math.ceil(EVEN / 2**0.5),
             ),
@@ -401,8 +415,8 @@ def measure_attention_distances_by_layer(size: Size, *, confined: bool) -> Serie
         ),
         [
             _distances_panel(lines),
-            _weights_panel("Nearest head of the first layer", around[after[0].argmin()]),
-            _weights_panel("Farthest head of the first layer", around[after[0].argmax()]),
+            _weights_panel("Nearest head of the first layer", offset_weights[trained[0].argmin()]),
+            _weights_panel("Farthest head of the first layer", offset_weights[trained[0].argmax()]),
         ],
     )
 

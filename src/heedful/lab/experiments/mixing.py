@@ -12,7 +12,7 @@ from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
-from heedful.lab.drawing import Bars, Curves, of_rows
+from heedful.lab.drawing import Bars, Curves, curves_of_columns
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.experiments.transfer import BATCH, data, sentence_batch
 from heedful.lab.seeds import cache, generator_from, seeded
@@ -70,11 +70,11 @@ def count_cost_of_convolutions(size: Size, kernel: int) -> Series:
     ]
     by_formula = {"separable": kernel * d + d**2, "full": kernel * d**2}
     parameters, flops = {}, {}
-    for name, number in by_formula.items():
-        counted, operations = n_parameters(parts[name]), _flops(parts[name], n, d)
-        what = f"parameters, {name}, k = {kernel}", f"operations for each token, {name}"
-        parameters[f"{name}_parameters"] = Measured(what[0], counted, expected=number)
-        flops[f"{name}_flops"] = Measured(what[1], operations / n, "FLOPs", 2 * number)
+    for name, n_parameters_by_formula in by_formula.items():
+        n_counted, operations = n_parameters(parts[name]), _flops(parts[name], n, d)
+        names = f"parameters, {name}, k = {kernel}", f"operations for each token, {name}"
+        parameters[f"{name}_parameters"] = Measured(names[0], n_counted, expected=n_parameters_by_formula)
+        flops[f"{name}_flops"] = Measured(names[1], operations / n, "FLOPs", 2 * n_parameters_by_formula)
     return Series(
         {**parameters, **flops},
         rows,
@@ -83,7 +83,7 @@ def count_cost_of_convolutions(size: Size, kernel: int) -> Series:
                 f"Parameters of a convolution, d = {d}",
                 "kernel size k",
                 "parameters",
-                of_rows(rows, "k", {"full: k d²": "full", "separable: k d + d²": "separable"}),
+                curves_of_columns(rows, "k", {"full: k d²": "full", "separable: k d + d²": "separable"}),
                 log="xy",
             )
         ],
@@ -154,8 +154,8 @@ def _build_model(mixer: str, d_ff: int) -> Encoder:
 
 def build_at_budget(mixer: str, parameters: int) -> Encoder:
     """Build the model whose feed-forward width brings its parameters nearest to a number."""
-    one, two = (n_parameters(_build_model(mixer, d_ff)) for d_ff in (1, 2))
-    return _build_model(mixer, max(1, 1 + round((parameters - one) / (two - one))))
+    at_width_1, at_width_2 = (n_parameters(_build_model(mixer, d_ff)) for d_ff in (1, 2))
+    return _build_model(mixer, max(1, 1 + round((parameters - at_width_1) / (at_width_2 - at_width_1))))
 
 
 @dataclass(frozen=True)
@@ -165,12 +165,12 @@ class Learned:
     Args:
         model: the model.
         training: losses by update.
-        right: accuracy on new sequences.
+        accuracy: accuracy on new sequences.
     """
 
     model: Encoder
     training: Training
-    right: float
+    accuracy: float
 
 
 @cache
@@ -189,23 +189,23 @@ def train_model(mixer: str, parameters: int, size: Size) -> Learned:
 def compare_mixers_at_equal_budget(size: Size, judged: tuple[str, ...]) -> Series:
     """Train attention and other mixers with as many parameters on one task."""
     budget = n_parameters(_build_model("attention", 64))
-    results = {mixer: train_model(mixer, budget, size) for mixer in ("attention", *judged)}
-    models = [each.model for each in results.values()]
-    right = {mixer: each.right for mixer, each in results.items()}
-    ordered = {mixer: right[mixer] for mixer in (*judged, "attention")}
-    parameters = n_parameters(results[judged[0]].model)
+    runs = {mixer: train_model(mixer, budget, size) for mixer in ("attention", *judged)}
+    models = [run.model for run in runs.values()]
+    accuracies = {mixer: run.accuracy for mixer, run in runs.items()}
+    accuracies_in_order = {mixer: accuracies[mixer] for mixer in (*judged, "attention")}
+    parameters = n_parameters(runs[judged[0]].model)
     up = "stack.blocks.0.feed_forward.part.up.weight"
     return Series(
         {
-            **measured_each("right classes, {}", ordered),
+            **measured_each("right classes, {}", accuracies_in_order),
             "parameters": Measured(f"parameters, {judged[0]}", parameters, expected=float(budget)),
-            "least": min(right[mixer] for mixer in judged),
-            "attention": right["attention"],
+            "least": min(accuracies[mixer] for mixer in judged),
+            "attention": accuracies["attention"],
         },
         table_of(
             {
-                "mixer": right,
-                "right classes": right.values(),
+                "mixer": accuracies,
+                "right classes": accuracies.values(),
                 "parameters": map(n_parameters, models),
                 "of its mixers": [n_parameters(*_mixers(model.stack)) for model in models],
                 "d_ff": [len(model.get_parameter(up)) for model in models],
@@ -216,9 +216,9 @@ def compare_mixers_at_equal_budget(size: Size, judged: tuple[str, ...]) -> Serie
                 "Training loss (task: are both ends the same?)",
                 "update",
                 "nats per sequence",
-                {mixer: each.training.curve for mixer, each in results.items()},
+                {mixer: run.training.curve for mixer, run in runs.items()},
             ),
-            Bars("Accuracy on new sequences", "", "accuracy", right, levels={"chance": 0.5}),
+            Bars("Accuracy on new sequences", "", "accuracy", accuracies, levels={"chance": 0.5}),
         ],
     )
 
@@ -243,10 +243,10 @@ def change_of_earlier(part: nn.Module) -> float:
     """Return the largest change of all other tokens if the last one changes."""
     with seeded(1):
         x = torch.randn(_N, D)
-    other = x.clone()
-    other[-1] += 1.0
+    changed = x.clone()
+    changed[-1] += 1.0
     layout = Layout.of([_N])
-    return largest_difference(part(x, layout)[:-1], part(other, layout)[:-1])
+    return largest_difference(part(x, layout)[:-1], part(changed, layout)[:-1])
 
 
 @torch.no_grad()
@@ -270,25 +270,27 @@ def measure_causality_and_length_limits(size: Size, judged: tuple[str, ...]) -> 
     """Measure whether parts leave earlier tokens unchanged and accept sequences of any length."""
     with seeded(0):
         parts = {name: make().eval() for name, make in PARTS.items()}
-    change = {name: change_of_earlier(part) for name, part in parts.items()}
-    longer = {name: accepts_longer_sequences(part) for name, part in parts.items()}
-    changes, reads = ({name: float(each[name]) for name in judged} for each in (change, longer))
+    change_of_part = {name: change_of_earlier(part) for name, part in parts.items()}
+    accepts_longer = {name: accepts_longer_sequences(part) for name, part in parts.items()}
+    changes_of_judged, accepts_of_judged = (
+        {name: float(by_part[name]) for name in judged} for by_part in (change_of_part, accepts_longer)
+    )
     return Series(
         {
-            **measured_each("change of earlier tokens by the last, {}", changes),
-            **measured_each("reads longer sequences, {}", reads),
-            "most": max(changes.values()),
-            "longer": all(reads.values()),
+            **measured_each("change of earlier tokens by the last, {}", changes_of_judged),
+            **measured_each("reads longer sequences, {}", accepts_of_judged),
+            "most": max(changes_of_judged.values()),
+            "longer": all(accepts_of_judged.values()),
         },
         table_of(
             {
                 "part": parts,
-                "change of earlier tokens": change.values(),
-                "reads longer sequences": ["yes" if each else "no" for each in longer.values()],
+                "change of earlier tokens": change_of_part.values(),
+                "reads longer sequences": ["yes" if accepts else "no" for accepts in accepts_longer.values()],
                 "parameters": map(n_parameters, parts.values()),
             }
         ),
-        [Bars("Change of earlier tokens by the last one", "", "largest change", change)],
+        [Bars("Change of earlier tokens by the last one", "", "largest change", change_of_part)],
     )
 
 
@@ -321,12 +323,12 @@ class LearnedText:
     Args:
         training: losses by update.
         nats: loss per word of new sentences.
-        right: share of their words predicted correctly.
+        accuracy: share of their words predicted correctly.
     """
 
     training: Training
     nats: float
-    right: float
+    accuracy: float
 
 
 @cache
@@ -335,32 +337,32 @@ def train_text_model(mixer: str, updates: int) -> LearnedText:
     model, generator = text_model(mixer), generator_from(0)
     batches = (sentence_batch(draw_from(data().plain, BATCH, generator)) for _ in range(updates))
     training = train(model, NextToken(), batches, AdamConfig(), Constant(TEXT_RATE, warmup=10))
-    new = sentence_batch([ids for ids, _ in data().tested])
+    tested = sentence_batch([ids for ids, _ in data().tested])
     with torch.no_grad():
-        scores = model.heads["token"](model(new.inputs)).log_softmax(-1)
-    nats = -scores.gather(1, new.targets[:, None]).mean().item()
-    return LearnedText(training, nats, (scores.argmax(-1) == new.targets).float().mean().item())
+        scores = model.heads["token"](model(tested.inputs)).log_softmax(-1)
+    nats = -scores.gather(1, tested.targets[:, None]).mean().item()
+    return LearnedText(training, nats, (scores.argmax(-1) == tested.targets).float().mean().item())
 
 
 @measures("convolution-or-lstm", judged=("convolution of 5", "convolution of 1"))
 def compare_lstm_and_convolution(size: Size, judged: str) -> Series:
     """Compare an LSTM with a convolution in its place."""
-    found = {mixer: train_text_model(mixer, TEXT_UPDATES[size]) for mixer in (LSTM, judged)}
-    parts = {mixer: _mixers(text_model(mixer).stack)[0] for mixer in found}
+    runs = {mixer: train_text_model(mixer, TEXT_UPDATES[size]) for mixer in (LSTM, judged)}
+    parts = {mixer: _mixers(text_model(mixer).stack)[0] for mixer in runs}
     flops = {mixer: _flops(part, 16, TEXT_WIDTH) / 16 for mixer, part in parts.items()}
-    right = {mixer: 100 * found[mixer].right for mixer in (judged, LSTM)}
+    accuracies = {mixer: 100 * runs[mixer].accuracy for mixer in (judged, LSTM)}
     return Series(
         {
-            "nats": Measured(f"nats a word, {judged}", found[judged].nats),
-            "lstm": Measured(f"nats a word, {LSTM}", found[LSTM].nats),
-            **measured_each("right words, {}", right, "%"),
-            **measured_each("operations a word, {}", {mixer: flops[mixer] for mixer in right}, "FLOPs"),
+            "nats": Measured(f"nats a word, {judged}", runs[judged].nats),
+            "lstm": Measured(f"nats a word, {LSTM}", runs[LSTM].nats),
+            **measured_each("right words, {}", accuracies, "%"),
+            **measured_each("operations a word, {}", {mixer: flops[mixer] for mixer in accuracies}, "FLOPs"),
         },
         table_of(
             {
-                "mixer": found,
-                "nats a word": [each.nats for each in found.values()],
-                "right words": [each.right for each in found.values()],
+                "mixer": runs,
+                "nats a word": [run.nats for run in runs.values()],
+                "right words": [run.accuracy for run in runs.values()],
                 "operations a word": flops.values(),
                 "parameters": map(n_parameters, parts.values()),
             }
@@ -370,7 +372,7 @@ def compare_lstm_and_convolution(size: Size, judged: str) -> Series:
                 "Training loss",
                 "update",
                 "nats per word",
-                {mixer: each.training.curve for mixer, each in found.items()},
+                {mixer: run.training.curve for mixer, run in runs.items()},
             ),
             Bars("Operations of the mixer", "", "FLOPs per word", flops),
         ],

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
-from heedful.lab.drawing import Curves, over
+from heedful.lab.drawing import Curves, curves_over
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, named_each, table_of
 from heedful.lab.experiments.transfer import data, sentence_batch
 from heedful.lab.seeds import cache, generator_from, seeded
@@ -60,24 +60,26 @@ def model_of(norm: str, seed: int) -> LanguageModel:
 # Batches
 
 
-def batch_of(own: Sequence[Sequence[int]], extra: Sequence[Sequence[int]] = ()) -> Batch:
+def batch_of(predicted: Sequence[Sequence[int]], extra: Sequence[Sequence[int]] = ()) -> Batch:
     """Build a batch of sentences to predict, followed by others that are only read."""
-    batch = sentence_batch([*own, *extra])
-    asked = sum(len(sentence) + 1 for sentence in own)
-    return Batch(batch.inputs, batch.targets[:asked], None, (), torch.arange(asked))
+    batch = sentence_batch([*predicted, *extra])
+    n_predicted = sum(len(sentence) + 1 for sentence in predicted)
+    return Batch(batch.inputs, batch.targets[:n_predicted], None, (), torch.arange(n_predicted))
 
 
 def batches(n_sentences: int, n_extra: int, seed: int) -> Iterator[Batch]:
     """Yield a batch for each update; the sentences to predict do not depend on the additional ones."""
     sentences = data().plain
-    own, other = (generator_from(2 * seed + i) for i in range(2))
+    generator, extra_generator = (generator_from(2 * seed + i) for i in range(2))
     for _ in range(UPDATES):
-        yield batch_of(draw_from(sentences, n_sentences, own), draw_from(sentences, n_extra, other))
+        yield batch_of(
+            draw_from(sentences, n_sentences, generator), draw_from(sentences, n_extra, extra_generator)
+        )
 
 
 # Measurements
 
-LOOKED_AT = 64
+N_COMPARED = 64
 """Number of sentences on which both modes are compared."""
 
 
@@ -88,14 +90,14 @@ class Trained:
     Args:
         loss: loss on new sentences in evaluation mode.
         evaluated, in_training: loss on some new sentences in each mode, in batches as large as in training.
-        off: distance of the means of such batches from the running means (`error_of_means`); 0 for layer
+        distance: distance of the means of such batches from the running means (`error_of_means`); 0 for layer
             norm.
     """
 
     loss: float
     evaluated: float
     in_training: float
-    off: float
+    distance: float
 
     @property
     def gap(self) -> float:
@@ -109,26 +111,29 @@ def train_and_evaluate(norm: str, n_sentences: int, n_extra: int, seed: int) -> 
     model = model_of(norm, seed)
     schedule = Constant(RATE, warmup=WARMUP)
     train(model, NextToken(), batches(n_sentences, n_extra, seed), AdamConfig(), schedule)
-    new = [ids for ids, _ in data().tested]
-    cut = [
-        batch_of(new[i : i + n_sentences], data().plain[i : i + n_extra])
-        for i in range(0, LOOKED_AT, n_sentences)
+    sentences = [ids for ids, _ in data().tested]
+    test_batches = [
+        batch_of(sentences[i : i + n_sentences], data().plain[i : i + n_extra])
+        for i in range(0, N_COMPARED, n_sentences)
     ]
-    evaluated, in_training = (mean_loss(model, cut, training=mode) for mode in (False, True))
-    loss, off = mean_loss(model, [batch_of(new)], training=False), error_of_means(model, cut)
-    return Trained(loss, evaluated, in_training, off)
+    evaluated, in_training = (mean_loss(model, test_batches, training=mode) for mode in (False, True))
+    loss, distance = (
+        mean_loss(model, [batch_of(sentences)], training=False),
+        error_of_means(model, test_batches),
+    )
+    return Trained(loss, evaluated, in_training, distance)
 
 
-def mean_loss(model: nn.Module, given: Sequence[Batch], *, training: bool) -> float:
+def mean_loss(model: nn.Module, batches: Sequence[Batch], *, training: bool) -> float:
     """Return the loss in nats per token, computed on a copy so that running statistics are not changed."""
-    own = copy.deepcopy(model).train(training)
-    step = ModelWithLoss(own, NextToken())
+    model_copy = copy.deepcopy(model).train(training)
+    step = ModelWithLoss(model_copy, NextToken())
     with torch.no_grad():
-        sums = [step(batch, step.counts(batch))[0].item() * len(batch.targets) for batch in given]
-    return sum(sums) / sum(len(batch.targets) for batch in given)
+        sums = [step(batch, step.counts(batch))[0].item() * len(batch.targets) for batch in batches]
+    return sum(sums) / sum(len(batch.targets) for batch in batches)
 
 
-def error_of_means(model: nn.Module, given: Sequence[Batch]) -> float:
+def error_of_means(model: nn.Module, batches: Sequence[Batch]) -> float:
     """Return ``√ mean ((μ_B - μ) / σ)²`` over features, batch norms and batches.
 
     μ_B is the mean of a batch, μ and σ are the running statistics. Measured in evaluation mode, so that the
@@ -143,7 +148,7 @@ def error_of_means(model: nn.Module, given: Sequence[Batch]) -> float:
     hooks = [
         part.register_forward_pre_hook(record) for part in model.modules() if isinstance(part, BatchNorm)
     ]
-    mean_loss(model.eval(), given, training=False)
+    mean_loss(model.eval(), batches, training=False)
     for hook in hooks:
         hook.remove()
     return math.sqrt(sum(squares) / len(squares)) if squares else 0.0
@@ -156,8 +161,8 @@ SEEDS: dict[Size, int] = {"short": 1, "long": 2}
 N_EXTRA = 32
 
 
-def _mean(several: Sequence[Trained]) -> Trained:
-    return Trained(*(sum(values) / len(several) for values in zip(*map(astuple, several))))
+def _mean(runs: Sequence[Trained]) -> Trained:
+    return Trained(*(sum(values) / len(runs) for values in zip(*map(astuple, runs))))
 
 
 @measures("layer-or-batch-norm", n_extra=(0, N_EXTRA))
@@ -165,45 +170,49 @@ def compare_losses_by_batch_size(size: Size, n_extra: int) -> Series:
     """Compare losses by sentences per batch; batch norm gets ``n_extra`` more for its statistics."""
     counts, seeds = SENTENCES[size], range(SEEDS[size])
     extra = {LAYER: 0, BATCH: n_extra} | ({POWER: 0} if size == "long" and not n_extra else {})
-    found = {
-        norm: [_mean([train_and_evaluate(norm, n, others, seed) for seed in seeds]) for n in counts]
-        for norm, others in extra.items()
+    runs = {
+        norm: [_mean([train_and_evaluate(norm, n, n_extra_of_norm, seed) for seed in seeds]) for n in counts]
+        for norm, n_extra_of_norm in extra.items()
     }
-    loss, gap, off = (
-        {norm: [getattr(each, field) for each in own] for norm, own in found.items()}
-        for field in ("loss", "gap", "off")
+    losses, gaps, distances = (
+        {norm: [getattr(run, field) for run in by_count] for norm, by_count in runs.items()}
+        for field in ("loss", "gap", "distance")
     )
-    leads = [batch - layer for layer, batch in zip(loss[LAYER], loss[BATCH], strict=True)]
+    leads = [batch - layer for layer, batch in zip(losses[LAYER], losses[BATCH], strict=True)]
     first, last = counts[0], counts[-1]
-    gaps = {norm: own[0] for norm, own in gap.items()}
-    off_at_ends = {str(counts[k]): off[BATCH][k] for k in (0, -1)}
-    losses = {f"{norm}, sentences: {counts[k]}": own[k] for k in (0, -1) for norm, own in loss.items()}
+    first_gaps = {norm: by_count[0] for norm, by_count in gaps.items()}
+    end_distances = {str(counts[k]): distances[BATCH][k] for k in (0, -1)}
+    end_losses = {
+        f"{norm}, sentences: {counts[k]}": by_count[k] for k in (0, -1) for norm, by_count in losses.items()
+    }
     x, y = "sentences in a batch", "nats per token"
     return Series(
         {
             "of_one": Measured(f"what layer norm takes off the loss, {x}: {first}", leads[0], "nats"),
             "of_most": Measured(f"the same, sentences: {last}", leads[-1], "nats"),
-            **measured_each("loss with {}", losses, "nats"),
-            **measured_each(f"from training mode to evaluation, {{}}, sentences: {first}", gaps, "nats"),
-            **measured_each("batch's means off the running ones, sentences: {}", off_at_ends, "deviations"),
+            **measured_each("loss with {}", end_losses, "nats"),
+            **measured_each(
+                f"from training mode to evaluation, {{}}, sentences: {first}", first_gaps, "nats"
+            ),
+            **measured_each("batch's means off the running ones, sentences: {}", end_distances, "deviations"),
             "leads": leads,
         },
         table_of(
             {
                 "sentences": counts,
-                **named_each("loss, {}", loss),
-                f"gap, {BATCH}": gap[BATCH],
-                "means off by": off[BATCH],
+                **named_each("loss, {}", losses),
+                f"gap, {BATCH}": gaps[BATCH],
+                "means off by": distances[BATCH],
             }
         ),
         [
-            Curves("Loss on new sentences", x, f"{y}, evaluation mode", over(counts, loss), log="x"),
-            Curves("Loss increase from training to evaluation", x, y, over(counts, gap), log="x"),
+            Curves("Loss on new sentences", x, f"{y}, evaluation mode", curves_over(counts, losses), log="x"),
+            Curves("Loss increase from training to evaluation", x, y, curves_over(counts, gaps), log="x"),
             Curves(
                 "Batch norm: means of a batch",
                 x,
                 "distance from running means (σ)",
-                over(counts, {BATCH: off[BATCH]}),
+                curves_over(counts, {BATCH: distances[BATCH]}),
                 log="x",
                 limits=(0.0, None),
             ),

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from heedful.data.batch import Batch
 from heedful.explain.patterns import Census, recurrence
-from heedful.lab.drawing import Curves, Matrix, over
+from heedful.lab.drawing import Curves, Matrix, curves_over
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import generator_from, seeded
 from heedful.lab.tiny import attention_weights, census_of, symbol_model, train
@@ -45,11 +45,11 @@ class Observed:
     """Attention of the heads of a model.
 
     Args:
-        seen: weights, ``[L, n, H, T, T]``.
+        weights: weights, ``[L, n, H, T, T]``.
         census: census of the heads.
     """
 
-    seen: Float[Tensor, "L n H T T"]
+    weights: Float[Tensor, "L n H T T"]
     census: Census
 
     @property
@@ -75,12 +75,12 @@ class Learned:
     """A model before and after training.
 
     Args:
-        before, after: attention of its heads.
+        untrained, trained: attention of its heads.
         loss: final loss, in nats per target.
     """
 
-    before: Observed
-    after: Observed
+    untrained: Observed
+    trained: Observed
     loss: float
 
 
@@ -92,20 +92,20 @@ def _train_and_observe(
     rate: float,
 ) -> Learned:
     """Train a model, and observe its heads before and after."""
-    before = observe()
+    untrained = observe()
     training = train(model, NextToken(), batches, optimizer, Constant(rate, warmup=20))
-    return Learned(before, observe(), training.end)
+    return Learned(untrained, observe(), training.end)
 
 
 def mean_weights_by_offset(
-    seen: Float[Tensor, "L n H T T"], queries: Int[Tensor, " q"], offsets: Sequence[int]
+    weights: Float[Tensor, "L n H T T"], queries: Int[Tensor, " q"], offsets: Sequence[int]
 ) -> Float[Tensor, "heads offsets"]:
     """Return the mean weight of each head at each offset from these queries, layer by layer."""
-    return torch.stack([seen[..., queries, queries + k].mean((1, 3)).flatten() for k in offsets], -1)
+    return torch.stack([weights[..., queries, queries + k].mean((1, 3)).flatten() for k in offsets], -1)
 
 
 def _head_panels(
-    of: Learned,
+    run: Learned,
     by_offset: Callable[[Tensor], Tensor],
     offsets: tuple[str, Sequence[int]],
     name: Callable[[int], str],
@@ -115,21 +115,21 @@ def _head_panels(
     """Draw the mean weights of all heads by offset, and the sharpest head for the first sequence.
 
     Args:
-        of: a model before and after training.
+        run: a model before and after training.
         by_offset: computes the mean weights.
         offsets: label and values of the offsets.
         name: returns the name of a head.
         tokens: tokens of the sequence.
         inches: size of its panel.
     """
-    means, (x, xs) = by_offset(of.after.seen), offsets
-    lines = {name(head): own for head, own in enumerate(means.tolist())}
-    lines["all heads, before"] = by_offset(of.before.seen).mean(0).tolist()
+    means, (x, xs) = by_offset(run.trained.weights), offsets
+    lines = {name(head): offset_weights for head, offset_weights in enumerate(means.tolist())}
+    lines["all heads, before"] = by_offset(run.untrained.weights).mean(0).tolist()
     head = int(means.amax(1).argmax())
-    weights = of.after.seen[:, 0].flatten(0, 1)[head].tolist()
+    weights = run.trained.weights[:, 0].flatten(0, 1)[head].tolist()
     title, limits, y = "Attention by offset after training", (0.0, 1.04), "mean weight"
     return (
-        Curves(title, x, y, over(xs, lines), limits=limits, inches=(5.0, 3.8)),
+        Curves(title, x, y, curves_over(xs, lines), limits=limits, inches=(5.0, 3.8)),
         Matrix(
             f"One sequence: {name(head)}", "key", "query", weights, (0.0, 1.0), tokens, tokens, inches=inches
         ),
@@ -162,8 +162,8 @@ def draw_sequences(n: int, chained: bool, generator: torch.Generator) -> Int[Ten
 
 def inputs_of(rows: Int[Tensor, "n length"]) -> Tokens:
     """Add a token before each sequence and one after it."""
-    before, after = (torch.full((len(rows), 1), id_) for id_ in (CLASSIFY, SEPARATE))
-    return Tokens(torch.cat([before, rows, after], 1).flatten(), Layout.of([N] * len(rows)))
+    starts, ends = (torch.full((len(rows), 1), id_) for id_ in (CLASSIFY, SEPARATE))
+    return Tokens(torch.cat([starts, rows, ends], 1).flatten(), Layout.of([N] * len(rows)))
 
 
 def batch_of(rows: Int[Tensor, "n length"], generator: torch.Generator) -> Batch:
@@ -204,13 +204,13 @@ def model_of(seed: int) -> Encoder:
 
 def observe_heads(model: Encoder, rows: Int[Tensor, "n length"]) -> Observed:
     """Capture the attention of a model for sequences without gaps."""
-    seen = attention_weights(model, inputs_of(rows))
-    return Observed(seen, census_of(map(_with_special_names, rows.tolist()), "self", seen))
+    weights = attention_weights(model, inputs_of(rows))
+    return Observed(weights, census_of(map(_with_special_names, rows.tolist()), "self", weights))
 
 
 def _with_special_names(row: Sequence[int]) -> tuple[str, ...]:
-    before, after = SPECIALS.names[SPECIALS.classify], SPECIALS.names[SPECIALS.separate]
-    return (before, *(SYMBOLS[symbol] for symbol in row), after)
+    classify, separate = SPECIALS.names[SPECIALS.classify], SPECIALS.names[SPECIALS.separate]
+    return (classify, *(SYMBOLS[symbol] for symbol in row), separate)
 
 
 def train_encoder(chained: bool, updates: int, seed: int) -> Learned:
@@ -229,37 +229,37 @@ def draw_test_sequences(chained: bool) -> Int[Tensor, "n length"]:
 @measures("patterns-of-heads", chained=(True, False))
 def count_patterns_of_heads(size: Size, chained: bool) -> Series:
     """Count patterns of heads, untrained and trained, over several initialisations."""
-    models = [train_encoder(chained, UPDATES[size], seed) for seed in range(SEEDS[size])]
-    before, after = [each.before.patterns for each in models], [each.after.patterns for each in models]
-    counts = Counter(name for each in after for name in each)
-    n_heads = N_HEADS * len(models)
+    runs = [train_encoder(chained, UPDATES[size], seed) for seed in range(SEEDS[size])]
+    untrained, trained = [run.untrained.patterns for run in runs], [run.trained.patterns for run in runs]
+    counts = Counter(pattern for patterns in trained for pattern in patterns)
+    n_heads = N_HEADS * len(runs)
     shares = {
         "trained": 100 * sum(counts.values()) / n_heads,
-        "untrained": 100 * sum(map(len, before)) / n_heads,
+        "untrained": 100 * sum(map(len, untrained)) / n_heads,
     }
     sides = {name: counts[name] for name in ("next token", "previous token")}
     return Series(
         {
             **measured_each("heads with a pattern, {}", shares, "%"),
             **measured_each("heads that look so: {}", sides),
-            "n_with": Measured("models with a pattern", sum(map(bool, after))),
-            "n_models": Measured("models", len(models)),
-            "loss": Measured("loss at the end", fmean([each.loss for each in models]), "nats a gap"),
-            "n_before": sum(map(bool, before)),
+            "n_with": Measured("models with a pattern", sum(map(bool, trained))),
+            "n_models": Measured("models", len(runs)),
+            "loss": Measured("loss at the end", fmean([run.loss for run in runs]), "nats a gap"),
+            "n_before": sum(map(bool, untrained)),
         },
         [
             {
                 "first weights": seed,
                 "head": f"{head.head + 1}",
-                "pattern, untrained": of.before.census.heads[i].pattern,
+                "pattern, untrained": learned.untrained.census.heads[i].pattern,
                 "pattern, trained": head.pattern,
                 "score": "" if head.score is None else head.score,
             }
-            for seed, of in enumerate(models, 1)
-            for i, head in enumerate(of.after.census.heads)
+            for seed, learned in enumerate(runs, 1)
+            for i, head in enumerate(learned.trained.census.heads)
         ],
         _head_panels(
-            models[0],
+            runs[0],
             encoder_weights_by_offset,
             ("offset in positions (0: the symbol itself)", range(-SEEN, SEEN + 1)),
             lambda head: f"head {head + 1}",
@@ -269,12 +269,12 @@ def count_patterns_of_heads(size: Size, chained: bool) -> Series:
     )
 
 
-def encoder_weights_by_offset(seen: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads offsets"]:
+def encoder_weights_by_offset(weights: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads offsets"]:
     """Return the mean weight of each head for the symbol `SEEN` positions before the query, …, and after.
 
     The mean is over queries with enough symbols on both sides.
     """
-    return mean_weights_by_offset(seen, torch.arange(1 + SEEN, N - 1 - SEEN), range(-SEEN, SEEN + 1))
+    return mean_weights_by_offset(weights, torch.arange(1 + SEEN, N - 1 - SEEN), range(-SEEN, SEEN + 1))
 
 
 # Recurrent connections
@@ -302,8 +302,8 @@ def draw_causal_sequences(n: int, back: int, generator: torch.Generator) -> Int[
     table = draw_choices()
     rows = torch.randint(len(LETTERS), (n, READ + 1), generator=generator)
     for t in range(back + 1, READ + 1):
-        chosen = torch.randint(N_CHOICES, (n,), generator=generator)
-        rows[:, t] = table[rows[:, t - 1 - back], chosen]
+        choices = torch.randint(N_CHOICES, (n,), generator=generator)
+        rows[:, t] = table[rows[:, t - 1 - back], choices]
     return rows
 
 
@@ -317,17 +317,19 @@ def causal_model(seed: int) -> LanguageModel:
     return symbol_model(len(LETTERS), READ, n_layers=N_LAYERS, n_heads=N_HEADS, seed=seed)
 
 
-def causal_census(rows: Int[Tensor, "n length"], seen: Float[Tensor, "L n H T T"]) -> Census:
+def causal_census(rows: Int[Tensor, "n length"], weights: Float[Tensor, "L n H T T"]) -> Census:
     """Take the census of the heads from their weights for these sequences."""
-    return census_of(([LETTERS[symbol] for symbol in row[:-1]] for row in rows.tolist()), "causal", seen)
+    return census_of(([LETTERS[symbol] for symbol in row[:-1]] for row in rows.tolist()), "causal", weights)
 
 
-def causal_weights_by_offset(seen: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads offsets"]:
+def causal_weights_by_offset(weights: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads offsets"]:
     """Return the mean weight of each head for the symbol 0, 1, … `SEEN_BACK` - 1 positions back.
 
     The mean is over queries with enough predecessors. The heads of the first layer come first.
     """
-    return mean_weights_by_offset(seen, torch.arange(SEEN_BACK - 1, seen.shape[-1]), range(0, -SEEN_BACK, -1))
+    return mean_weights_by_offset(
+        weights, torch.arange(SEEN_BACK - 1, weights.shape[-1]), range(0, -SEEN_BACK, -1)
+    )
 
 
 def train_causal_model(back: int, updates: int, seed: int) -> Learned:
@@ -335,46 +337,49 @@ def train_causal_model(back: int, updates: int, seed: int) -> Learned:
     model, generator = causal_model(seed), generator_from(100 + seed)
     rows = draw_causal_sequences(CAUSAL_TESTED, back, generator_from(1))
 
-    def observed() -> Observed:
-        seen = attention_weights(model.eval(), Batch.windows(rows.numpy()).inputs)
-        return Observed(seen, causal_census(rows, seen))
+    def observe() -> Observed:
+        weights = attention_weights(model.eval(), Batch.windows(rows.numpy()).inputs)
+        return Observed(weights, causal_census(rows, weights))
 
     batches = (Batch.windows(draw_causal_sequences(BATCH, back, generator).numpy()) for _ in range(updates))
-    return _train_and_observe(model, observed, batches, AdamConfig(), CAUSAL_RATE)
+    return _train_and_observe(model, observe, batches, AdamConfig(), CAUSAL_RATE)
 
 
 @measures("emerging-links", back=(1, 5))
 def count_previous_token_heads(size: Size, back: int) -> Series:
     """Count heads that attend to the previous token, untrained and trained, over several initialisations."""
-    models = [train_causal_model(back, CAUSAL_UPDATES[size], seed) for seed in range(SEEDS[size])]
-    trained, untrained = [each.after.share for each in models], [each.before.share for each in models]
-    best = [max(each.after.scores) for each in models]
-    best_before = max(max(each.before.scores) for each in models)
-    loss = fmean([each.loss for each in models])
+    runs = [train_causal_model(back, CAUSAL_UPDATES[size], seed) for seed in range(SEEDS[size])]
+    shares_trained, shares_untrained = (
+        [run.trained.share for run in runs],
+        [run.untrained.share for run in runs],
+    )
+    best = [max(run.trained.scores) for run in runs]
+    best_before = max(max(run.untrained.scores) for run in runs)
+    loss = fmean([run.loss for run in runs])
     row = draw_causal_sequences(CAUSAL_TESTED, back, generator_from(1))[0]
-    shares = {"trained": 100 * fmean(trained), "untrained": 100 * fmean(untrained)}
+    shares = {"trained": 100 * fmean(shares_trained), "untrained": 100 * fmean(shares_untrained)}
     return Series(
         {
             **measured_each("heads that look at the token before, {}", shares, "%"),
             "mean_best": Measured("score of the best head for it, mean of models", fmean(best)),
             "least_best": Measured("score of the best head for it, least of models", min(best)),
             "best_before": Measured("score of the best head for it, untrained", best_before),
-            "n_with": Measured("models with such a head", sum(share > 0 for share in trained)),
-            "n_models": Measured("models", len(models)),
+            "n_with": Measured("models with such a head", sum(share > 0 for share in shares_trained)),
+            "n_models": Measured("models", len(runs)),
             "loss": Measured("loss at the end", loss, "nats a symbol"),
             "least_loss": Measured("least loss there can be", least_loss(back), "nats a symbol"),
-            "trained": trained,
-            "untrained": untrained,
+            "trained": shares_trained,
+            "untrained": shares_untrained,
         },
         [
             {
                 "first weights": seed,
-                **{_head_name(head): score for head, score in enumerate(each.after.scores)},
+                **{_head_name(head): score for head, score in enumerate(run.trained.scores)},
             }
-            for seed, each in enumerate(models, 1)
+            for seed, run in enumerate(runs, 1)
         ],
         _head_panels(
-            models[0],
+            runs[0],
             causal_weights_by_offset,
             ("positions back (0: the symbol itself)", range(SEEN_BACK)),
             _head_name,

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from heedful.lab.drawing import Curves, Matrix, Panel, over
+from heedful.lab.drawing import Curves, Matrix, Panel, curves_over
 from heedful.lab.experiment import Measured, Series, Size, measures, table_of
 from heedful.lab.seeds import seeded
 from heedful.lab.tiny import pre_norm_block, relative_difference
@@ -45,11 +45,11 @@ ROWS, COLUMNS = 9, 64
 def compare_first_position(size: Size, interleaved: bool) -> Series:
     """Measure whether p_0 is 0, 1, 0, 1 …; the figure is S0's heat map."""
     rows = vectors(SinusoidalPositions(D_MODEL, interleaved=interleaved), ROWS)
-    wrong = int((rows[0] != torch.tensor([0.0, 1.0]).repeat(D_MODEL // 2)).sum())
+    n_wrong = int((rows[0] != torch.tensor([0.0, 1.0]).repeat(D_MODEL // 2)).sum())
     length = rows.norm(dim=1).mean().item()
     return Series(
         {
-            "wrong": Measured(f"elements of p_0 that differ from 0, 1, 0, 1 …, of {D_MODEL}", float(wrong)),
+            "wrong": Measured(f"elements of p_0 that differ from 0, 1, 0, 1 …, of {D_MODEL}", float(n_wrong)),
             "length": Measured("length of every position vector", length, expected=math.sqrt(256)),
         },
         panels=[
@@ -78,11 +78,13 @@ def measure_wavelengths(size: Size, base: float) -> Series:
     lengths = SinusoidalPositions(D_MODEL, base=base).wavelengths()
     longest, ratios = lengths[-1].item(), lengths[1:] / lengths[:-1]
     by_formula, ratio = 2 * math.pi * base ** ((D_MODEL - 2) / D_MODEL), base ** (2 / D_MODEL)
-    of_base = {
-        name: SinusoidalPositions(D_MODEL, base=each).wavelengths().tolist() for name, each in BASES.items()
+    wavelengths_by_base = {
+        name: SinusoidalPositions(D_MODEL, base=value).wavelengths().tolist() for name, value in BASES.items()
     }
-    lines = {f"{name}: base {BASES[name]:,.0f}": own for name, own in of_base.items()}
-    curves = over(range(D_MODEL // 2), lines)
+    lines = {
+        f"{name}: base {BASES[name]:,.0f}": wavelengths for name, wavelengths in wavelengths_by_base.items()
+    }
+    curves = curves_over(range(D_MODEL // 2), lines)
     return Series(
         {
             "longest": Measured("longest wavelength", longest, "positions", expected=by_formula),
@@ -96,7 +98,7 @@ def measure_wavelengths(size: Size, base: float) -> Series:
             {
                 "base of": BASES,
                 "base": BASES.values(),
-                "longest wavelength": [own[-1] for own in of_base.values()],
+                "longest wavelength": [wavelengths[-1] for wavelengths in wavelengths_by_base.values()],
             }
         ),
         [Curves("Wavelengths of column pairs, d = 512", "pair i", "positions", curves, log="y")],
@@ -117,8 +119,8 @@ def _largest_spread(distances: Tensor) -> float:
     n = len(distances)
     spreads = []
     for k in range(n):
-        both = torch.cat((distances.diagonal(k), distances.diagonal(-k)))
-        spreads.append((both.max() - both.min()).item())
+        diagonals = torch.cat((distances.diagonal(k), distances.diagonal(-k)))
+        spreads.append((diagonals.max() - diagonals.min()).item())
     return max(spreads)
 
 
@@ -164,12 +166,16 @@ def measure_least_and_greatest_distance(size: Size, part: Callable[[int], Positi
     """Measure the least and the greatest distance of two positions."""
     n = {"short": 50, "long": 200}[size]
     distances = distances_of(part(n), n)
-    apart = distances[~torch.eye(n, dtype=torch.bool)]
+    off_diagonal = distances[~torch.eye(n, dtype=torch.bool)]
     expected = math.sqrt(2) if part is OneHotPositions else None
     return Series(
         {
-            "least": Measured("least distance of two positions", apart.min().item(), expected=expected),
-            "most": Measured("greatest distance of two positions", apart.max().item(), expected=expected),
+            "least": Measured(
+                "least distance of two positions", off_diagonal.min().item(), expected=expected
+            ),
+            "most": Measured(
+                "greatest distance of two positions", off_diagonal.max().item(), expected=expected
+            ),
             "root": math.sqrt(2),
         },
         panels=distance_panels(distances),
@@ -198,19 +204,19 @@ def measure_error_of_shifts(size: Size, printed: bool) -> Series:
     rows = as_printed(2 * n + max(SHIFTS), SHIFTED_WIDTH)[:, :SHIFTED_WIDTH]
     if not printed:
         rows = vectors(SinusoidalPositions(SHIFTED_WIDTH), len(rows))
-    errors, exact = [], []
+    errors, rotation_errors = [], []
     for k in SHIFTS:
-        fitted = torch.linalg.lstsq(rows[:n], rows[k : n + k]).solution
-        wanted = rows[n + k : 2 * n + k]
-        errors.append(relative_difference(rows[n : 2 * n] @ fitted, wanted))
-        exact.append((rows[: 2 * n] @ _rotation(k).mT - rows[k : 2 * n + k]).abs().max().item())
+        matrix = torch.linalg.lstsq(rows[:n], rows[k : n + k]).solution
+        shifted = rows[n + k : 2 * n + k]
+        errors.append(relative_difference(rows[n : 2 * n] @ matrix, shifted))
+        rotation_errors.append((rows[: 2 * n] @ _rotation(k).mT - rows[k : 2 * n + k]).abs().max().item())
     limits, name = (-1.0, 1.0), "error of the best matrix on other positions, relative, worst shift"
     return Series(
         {
             "worst": Measured(name, max(errors)),
-            "exact": Measured("error of R_k, worst", max(exact), expected=None if printed else 0.0),
+            "exact": Measured("error of R_k, worst", max(rotation_errors), expected=None if printed else 0.0),
         },
-        table_of({"shift k": SHIFTS, "best matrix": errors, "R_k": exact}),
+        table_of({"shift k": SHIFTS, "best matrix": errors, "R_k": rotation_errors}),
         [
             Matrix(f"R_k for k = {SHIFTS[2]}", "column", "column", _rotation(SHIFTS[2]).tolist(), limits),
             Matrix("Positions", "column", "position", rows[:60].tolist(), limits, square=False),
@@ -228,9 +234,9 @@ def measure_products_by_distance(size: Size, *, printed: bool) -> Series:
     positions = SinusoidalPositions(D_MODEL).double()
     rows = as_printed(n) if printed else positions(torch.arange(n))
     products = rows @ rows.T
-    along = {k: products.diagonal(k) for k in (1, 2, 4, 8, 16)}
-    spread = {k: (own.max() - own.min()).item() for k, own in along.items()}
-    curves = over(range(n - 16), {"product": along[16].tolist()})
+    diagonals = {k: products.diagonal(k) for k in (1, 2, 4, 8, 16)}
+    spread = {k: (products_at_k.max() - products_at_k.min()).item() for k, products_at_k in diagonals.items()}
+    curves = curves_over(range(n - 16), {"product": diagonals[16].tolist()})
     return Series(
         {
             "columns": Measured("columns", rows.shape[1], expected=float(D_MODEL)),
@@ -261,9 +267,9 @@ def measure_change_with_constant_positions(size: Size, part: Callable[[int], Pos
     n, d = {"short": 12, "long": 64}[size], 32
     stack, added, layout = _pre_norm_stack(d), Added(part(d).double()), Layout.of([n])
     x, order = torch.randn(n, d, dtype=torch.float64), torch.randperm(n)
-    read = lambda tokens: stack(added(tokens, layout.positions), layout)  # noqa: E731
-    before = read(x)
-    change = ((read(x[order]) - before[order]).norm() / before.norm()).item()
+    apply = lambda tokens: stack(added(tokens, layout.positions), layout)  # noqa: E731
+    output = apply(x)
+    change = ((apply(x[order]) - output[order]).norm() / output.norm()).item()
     lengths = [part(D_MODEL)(torch.tensor([p])).double().norm().item() for p in LENGTHS_AT]
     name = f"length of the vector of position {LENGTHS_AT[-1]}, d = {D_MODEL}"
     exact = 0.0 if part is ConstantPositions else None
@@ -278,7 +284,7 @@ def measure_change_with_constant_positions(size: Size, part: Callable[[int], Pos
                 f"Length of a position's vector, d = {D_MODEL}",
                 "position",
                 "length",
-                over(LENGTHS_AT, {"its vector": lengths}),
+                curves_over(LENGTHS_AT, {"its vector": lengths}),
                 levels={"an embedding of N(0, 1)": math.sqrt(D_MODEL)},
                 log="xy",
             )

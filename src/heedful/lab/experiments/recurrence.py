@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
-from heedful.lab.drawing import Curves, numbered, over
+from heedful.lab.drawing import Curves, curves_over, numbered_curves
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import n_parameters, slope, train
@@ -67,23 +67,26 @@ def measure_gradient_by_distance(size: Size, judged: str) -> Series:
     n, seeds = (33, 4) if size == "short" else (129, 16)
     distances, shares = list(range(1, n)), shares_by_distance(n, seeds)
     # Factor per token, fitted at distances at which the nearest tokens no longer matter.
-    logs = {name: torch.tensor(own[4:], dtype=torch.float64).log2().tolist() for name, own in shares.items()}
-    factors = {name: 2.0 ** slope(distances[4:], own) for name, own in logs.items()}
+    logs = {
+        name: torch.tensor(by_distance[4:], dtype=torch.float64).log2().tolist()
+        for name, by_distance in shares.items()
+    }
+    factors = {name: 2.0 ** slope(distances[4:], by_distance) for name, by_distance in logs.items()}
     powers_of_two = [k for k in distances if k & (k - 1) == 0]
-    shown = {name: [own[k - 1] for k in powers_of_two] for name, own in shares.items()}
+    table_shares = {name: [by_distance[k - 1] for k in powers_of_two] for name, by_distance in shares.items()}
     ordered = dict(sorted(factors.items(), key=lambda item: item[0] != judged))
     return Series(
         {
             **measured_each("what a token of distance leaves of the gradient, {}", ordered),
             "factor": factors[judged],
         },
-        table_of({"distance": powers_of_two, **shown}),
+        table_of({"distance": powers_of_two, **table_shares}),
         [
             Curves(
                 "Gradient of the last output w.r.t. earlier tokens",
                 "distance in tokens",
                 "norm, relative to that at distance 1",
-                over(distances, shares),
+                curves_over(distances, shares),
                 log="y",
             )
         ],
@@ -104,8 +107,8 @@ _RNN, _CAROUSEL, _GATED = list(MEMORIES)[:3]
 
 
 @cache
-def memory_kept(make: Callable[[], Cell], n: int, every: int = 1, seed: int = 0) -> list[float]:
-    """Return the gradient norm of the memory w.r.t. the initial memory, after every ``every`` of n steps.
+def memory_gradients(make: Callable[[], Cell], n: int, interval: int = 1, seed: int = 0) -> list[float]:
+    """Return the gradient norm of the memory w.r.t. the initial memory, after every ``interval`` of n steps.
 
     Only the memory's own path is measured. The memory is c for an LSTM, whose gates then depend on the inputs
     only, and h for an RNN, which has no other path. The memory is multiplied by a random vector of norm 1.
@@ -118,29 +121,29 @@ def memory_kept(make: Callable[[], Cell], n: int, every: int = 1, seed: int = 0)
         nn.init.zeros_(cell.recurrent.weight)
     *hidden, first = cell.initial(1, x)
     state: tuple[Tensor, ...] = (*hidden, first.requires_grad_())
-    kept = []
-    for step, now in enumerate(cell.project(x), 1):
-        state = cell(now, state)
-        if step % every:
+    norms = []
+    for step, inputs in enumerate(cell.project(x), 1):
+        state = cell(inputs, state)
+        if step % interval:
             continue
         (gradient,) = torch.autograd.grad(state[-1][0] @ weights, first, retain_graph=True)
-        kept.append(gradient.norm().item())
-    return kept
+        norms.append(gradient.norm().item())
+    return norms
 
 
 @measures("forget-gate", addition=(_GATED, _CAROUSEL), without=(_CAROUSEL, _RNN))
 def measure_gradient_through_memory(size: Size, addition: str, without: str) -> Series:
     """Measure whether an addition to a memory preserves more of the gradient."""
-    n, every = (40, 1) if size == "short" else (400, 20)
-    kept = {name: memory_kept(make, n, every) for name, make in MEMORIES.items()}
-    ordered = sorted(kept.items(), key=lambda item: item[0] != addition)
-    last = {name: own[-1] for name, own in ordered}
-    curves = over(range(every, n + 1, every), kept)
+    n, interval = (40, 1) if size == "short" else (400, 20)
+    norms = {name: memory_gradients(make, n, interval) for name, make in MEMORIES.items()}
+    ordered = sorted(norms.items(), key=lambda item: item[0] != addition)
+    last_norms = {name: norms_by_step[-1] for name, norms_by_step in ordered}
+    curves = curves_over(range(interval, n + 1, interval), norms)
     return Series(
         {
-            **measured_each(f"gradient after {n} steps, {{}}", last, expected={_CAROUSEL: 1.0}),
-            "kept": last[addition],
-            "kept_without": last[without],
+            **measured_each(f"gradient after {n} steps, {{}}", last_norms, expected={_CAROUSEL: 1.0}),
+            "kept": last_norms[addition],
+            "kept_without": last_norms[without],
         },
         panels=[Curves("Gradient w.r.t. the initial memory", "steps", "norm", curves, log="y")],
     )
@@ -168,15 +171,15 @@ def measure_clipped_gradients(size: Size, gain: float) -> Series:
         cell.recurrent.weight *= gain
     (Recurrence(cell)(x, Layout.of([n]))[-1] @ (weights / weights.norm())).backward()
     assert x.grad is not None
-    before, norm = x.grad.norm(dim=-1).clone(), gradient_norm([x])
+    unclipped, norm = x.grad.norm(dim=-1).clone(), gradient_norm([x])
     clip([x], LIMIT, norm)
-    after = x.grad.norm(dim=-1)
-    gradients = {"before clipping": before.flip(0).tolist(), "clipped": after.flip(0).tolist()}
+    clipped = x.grad.norm(dim=-1)
+    gradients = {"before clipping": unclipped.flip(0).tolist(), "clipped": clipped.flip(0).tolist()}
     exploded = gain ** (n - 1)
     return Series(
         {
-            "clipped": Measured("gradient at the first token, clipped", after[0].item()),
-            "before": Measured("gradient at the first token, before", before[0].item(), expected=exploded),
+            "clipped": Measured("gradient at the first token, clipped", clipped[0].item()),
+            "before": Measured("gradient at the first token, before", unclipped[0].item(), expected=exploded),
             "norm": Measured("norm of all gradients, before", norm.item()),
             "clipped_norm": Measured("norm of all gradients, clipped", gradient_norm([x]).item()),
         },
@@ -185,7 +188,7 @@ def measure_clipped_gradients(size: Size, gain: float) -> Series:
                 f"Gradients, multiplied by {gain:g} at each step",
                 "distance in tokens",
                 "norm",
-                over(range(n), gradients),
+                curves_over(range(n), gradients),
                 levels={"limit": LIMIT},
                 log="y",
             )
@@ -254,27 +257,27 @@ def _sentence(length: int, generator: torch.Generator) -> Words:
 def draw_test_sentences(length: int) -> tuple[Words, ...]:
     """Draw distinct sentences of one length, which are excluded from training."""
     generator = generator_from(100 + length)
-    found: dict[Words, None] = {}
-    while len(found) < min(TESTED, SYMBOLS**length // 10):
-        found[_sentence(length, generator)] = None
-    return tuple(found)
+    sentences: dict[Words, None] = {}
+    while len(sentences) < min(TESTED, SYMBOLS**length // 10):
+        sentences[_sentence(length, generator)] = None
+    return tuple(sentences)
 
 
 def draw_sentences(n: int, longest: int, generator: torch.Generator) -> list[Words]:
     """Draw training sentences, with uniformly distributed lengths."""
-    found: list[Words] = []
-    while len(found) < n:
+    sentences: list[Words] = []
+    while len(sentences) < n:
         length = int(torch.randint(SHORTEST, longest + 1, (), generator=generator))
         sentence = _sentence(length, generator)
         if sentence not in draw_test_sentences(length):
-            found.append(sentence)
-    return found
+            sentences.append(sentence)
+    return sentences
 
 
 def batch_of(sentences: Sequence[Words], in_order: bool) -> Batch:
     """Build a teacher-forced batch of sentences and their targets."""
-    written = sentences if in_order else [sentence[::-1] for sentence in sentences]
-    return Batch.teacher_forced(sentences, written, start=START, end=END)
+    targets = sentences if in_order else [sentence[::-1] for sentence in sentences]
+    return Batch.teacher_forced(sentences, targets, start=START, end=END)
 
 
 @cache
@@ -300,8 +303,8 @@ def correct_words(
     batch = batch_of(sentences, in_order)
     assert batch.source is not None
     logits = model.heads["token"](model(batch.inputs, batch.source))
-    found = (logits.argmax(-1) == batch.targets).float().view(len(sentences), -1)[:, :-1]
-    return found if in_order else found.flip(1)
+    is_correct = (logits.argmax(-1) == batch.targets).float().view(len(sentences), -1)[:, :-1]
+    return is_correct if in_order else is_correct.flip(1)
 
 
 @dataclass(frozen=True)
@@ -319,15 +322,15 @@ class Accuracy:
 
 def mean_accuracy(setting: Setting, longest: int, updates: int, seeds: int) -> Accuracy:
     """Return the mean accuracy over models with different initial weights and training data."""
-    found = []
+    by_length = []
     for length in range(SHORTEST, longest + 1):
         models = (train_model(setting, longest, updates, seed) for seed in range(seeds))
-        found.append(
+        by_length.append(
             torch.cat(
                 [correct_words(model, draw_test_sentences(length), setting.in_order) for model in models]
             )
         )
-    return Accuracy([each.mean().item() for each in found], found[-1].mean(0).tolist())
+    return Accuracy([is_correct.mean().item() for is_correct in by_length], by_length[-1].mean(0).tolist())
 
 
 LONGEST, UPDATES, SEEDS = {"short": 8, "long": 12}, {"short": 150, "long": 400}, {"short": 1, "long": 2}
@@ -338,19 +341,21 @@ def measure_accuracy_by_sentence_length(size: Size, longest: int | None) -> Seri
     """Measure accuracy by sentence length, and by position in the longest sentences."""
     longest = longest or LONGEST[size]
     settings = SETTINGS | (FURTHER if size == "long" else {})
-    found = {
-        name: mean_accuracy(each, longest, UPDATES[size], SEEDS[size]) for name, each in settings.items()
+    accuracies = {
+        name: mean_accuracy(setting, longest, UPDATES[size], SEEDS[size])
+        for name, setting in settings.items()
     }
-    by_length = {name: own.by_length for name, own in found.items()}
-    by_place = {name: own.by_place for name, own in found.items() if name != IN_ORDER}
+    by_length = {name: accuracy.by_length for name, accuracy in accuracies.items()}
+    by_place = {name: accuracy.by_place for name, accuracy in accuracies.items() if name != IN_ORDER}
     lengths = range(SHORTEST, longest + 1)
-    facts = {name: deciding_values(own) for name, own in found.items()}
+    deciding = {name: deciding_values(accuracy) for name, accuracy in accuracies.items()}
     fall, first, last = (
-        {name: 100 * own[key] for name, own in facts.items()} for key in ("fall", "first", "last")
+        {name: 100 * values[key] for name, values in deciding.items()} for key in ("fall", "first", "last")
     )
-    parameters = {name: n_parameters(model_of(each, 0)) for name, each in settings.items()}
-    of_longest = f"Accuracy in sentences of {longest} words"
-    y, ends = "share of correct words", {name: own[-1] for name, own in by_length.items()}
+    parameters = {name: n_parameters(model_of(setting, 0)) for name, setting in settings.items()}
+    longest_title = f"Accuracy in sentences of {longest} words"
+    y = "share of correct words"
+    final_accuracies = {name: accuracy[-1] for name, accuracy in by_length.items()}
     return Series(
         {
             **measured_each(f"fewer right words of {longest} than of {SHORTEST}, {{}}", fall, "points"),
@@ -358,26 +363,27 @@ def measure_accuracy_by_sentence_length(size: Size, longest: int | None) -> Seri
             **measured_each(f"last of {longest} words right, {{}}", last, "%"),
             "chance": Measured("right by chance", 100 / SYMBOLS, "%"),
             **measured_each("parameters, {}", parameters),
-            "fixed": facts[FIXED],
-            "attention": facts[ATTENTION],
-            "wider_gain": ends.get(WIDER, ends[FIXED]) - ends[FIXED],
-            "in_order_loss": ends[FIXED] - ends.get(IN_ORDER, ends[FIXED]),
+            "fixed": deciding[FIXED],
+            "attention": deciding[ATTENTION],
+            "wider_gain": final_accuracies.get(WIDER, final_accuracies[FIXED]) - final_accuracies[FIXED],
+            "in_order_loss": final_accuracies[FIXED]
+            - final_accuracies.get(IN_ORDER, final_accuracies[FIXED]),
         },
         table_of({"words": lengths, **by_length}),
         [
             Curves(title, x, y, lines, limits=(0.0, 1.04), inches=(4.8, 3.8))
             for title, x, lines in (
-                ("Accuracy by sentence length", "words in the sentence", over(lengths, by_length)),
-                (of_longest, "position in the source sentence", numbered(by_place)),
+                ("Accuracy by sentence length", "words in the sentence", curves_over(lengths, by_length)),
+                (longest_title, "position in the source sentence", numbered_curves(by_place)),
             )
         ],
     )
 
 
-def deciding_values(own: Accuracy) -> dict[str, float]:
+def deciding_values(accuracy: Accuracy) -> dict[str, float]:
     """Return the values for the verdict: accuracy on the first and the last word of the longest sentences.
 
     ``fall`` is the decrease in accuracy from the shortest sentences to the longest.
     """
-    fall = own.by_length[0] - own.by_length[-1]
-    return {"fall": fall, "first": own.by_place[0], "last": own.by_place[-1]}
+    fall = accuracy.by_length[0] - accuracy.by_length[-1]
+    return {"fall": fall, "first": accuracy.by_place[0], "last": accuracy.by_place[-1]}

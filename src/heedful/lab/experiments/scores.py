@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from heedful.lab.drawing import Curves, of_rows, over
+from heedful.lab.drawing import Curves, curves_of_columns, curves_over
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import seeded
 from heedful.lab.tiny import largest_difference, n_parameters
@@ -26,17 +26,17 @@ NARROW = (3.8, 3.4)  # inches of a panel if three are side by side
 
 
 @torch.no_grad()
-def softmax_of(score: ScoreFunction, width: int, sets: int) -> dict[str, float]:
+def softmax_statistics(score: ScoreFunction, width: int, sets: int) -> dict[str, float]:
     """Measure a score and its softmax for queries and keys with components of mean 0 and variance 1.
 
     Returns:
         ``variance`` of the scores; ``greatest weight`` of a query, averaged over queries; and ``gradient``,
         the Frobenius norm of the softmax's Jacobian, diag(p) - p pᵀ, as the median over queries.
     """
-    drawn = [
+    score_sets = [
         score(torch.randn(N_QUERIES, width), score.prepare(torch.randn(N_KEYS, width))) for _ in range(sets)
     ]
-    scores = torch.cat(drawn).double()
+    scores = torch.cat(score_sets).double()
     p = scores.softmax(-1)
     squares = p.square().sum(-1)
     # |diag(p) - p pᵀ|² = Σ p² - 2 Σ p³ + (Σ p²)²
@@ -52,20 +52,22 @@ def softmax_of(score: ScoreFunction, width: int, sets: int) -> dict[str, float]:
 @seeded()
 def measure_variance_and_gradient_by_width(size: Size, score: ScoreFunction) -> Series:
     """Measure how scores grow with the width, and how the softmax's gradient vanishes."""
-    rows = [{"d_k": d, **softmax_of(score, d, SETS[size])} for d in WIDTHS[size]]
+    rows = [{"d_k": d, **softmax_statistics(score, d, SETS[size])} for d in WIDTHS[size]]
     first, last = rows[0], rows[-1]
     power = math.log(last["variance"] / first["variance"]) / math.log(last["d_k"] / first["d_k"])
-    at = f"at d_k = {last['d_k']}"
+    place = f"at d_k = {last['d_k']}"
     x, jacobian = "d_k", "norm of the Jacobian"
-    variance = of_rows(rows, x, {"measured": "variance", "d_k": "d_k"})
-    weight, gradient = (of_rows(rows, x, {"": column}) for column in ("greatest weight", "gradient"))
+    variance = curves_of_columns(rows, x, {"measured": "variance", "d_k": "d_k"})
+    weight, gradient = (
+        curves_of_columns(rows, x, {"": column}) for column in ("greatest weight", "gradient")
+    )
     return Series(
         {
-            "variance": Measured(f"variance of the scores {at}", last["variance"], expected=last["d_k"]),
+            "variance": Measured(f"variance of the scores {place}", last["variance"], expected=last["d_k"]),
             "power": Measured("power of d_k with which the variance grows", power, expected=1.0),
-            "top": Measured(f"greatest weight {at}", last["greatest weight"]),
+            "top": Measured(f"greatest weight {place}", last["greatest weight"]),
             "first": Measured(f"gradient at d_k = {first['d_k']}, median", first["gradient"]),
-            "last": Measured(f"gradient {at}, median", last["gradient"]),
+            "last": Measured(f"gradient {place}, median", last["gradient"]),
         },
         rows,
         [
@@ -81,25 +83,26 @@ def measure_variance_and_gradient_by_width(size: Size, score: ScoreFunction) -> 
 def compare_gradients_of_additive_score_and_product(size: Size, rival: ScoreFunction) -> Series:
     """Measure the gradients that an additive score and a product preserve."""
     widths, sets = WIDTHS[size], SETS[size]
-    found = {
-        "additive": [softmax_of(AdditiveScore(d, d, d), d, sets) for d in widths],
-        "product": [softmax_of(rival, d, sets) for d in widths],
+    measurements = {
+        "additive": [softmax_statistics(AdditiveScore(d, d, d), d, sets) for d in widths],
+        "product": [softmax_statistics(rival, d, sets) for d in widths],
     }
-    by = {
-        key: {name: [each[key] for each in own] for name, own in found.items()} for key in found["product"][0]
+    by_key = {
+        key: {name: [measurement[key] for measurement in by_width] for name, by_width in measurements.items()}
+        for key in measurements["product"][0]
     }
-    additive, product = by["gradient"].values()
+    additive, product = by_key["gradient"].values()
     first, last = (f"at d_k = {widths[i]}" for i in (0, -1))
     return Series(
         {
             "wide": Measured(f"gradient, additive to product, {last}", additive[-1] / product[-1]),
             "narrow": Measured(f"gradient, additive to product, {first}", additive[0] / product[0]),
-            "additive": Measured(f"variance of additive scores {last}", by["variance"]["additive"][-1]),
-            "product": Measured(f"variance of products {last}", by["variance"]["product"][-1]),
+            "additive": Measured(f"variance of additive scores {last}", by_key["variance"]["additive"][-1]),
+            "product": Measured(f"variance of products {last}", by_key["variance"]["product"][-1]),
         },
-        table_of({"d_k": widths, **by["gradient"]}),
+        table_of({"d_k": widths, **by_key["gradient"]}),
         [
-            Curves(title, "d_k", key, over(widths, by[key]), log="xy")
+            Curves(title, "d_k", key, curves_over(widths, by_key[key]), log="xy")
             for title, key in (
                 ("Variance of the scores", "variance"),
                 ("Gradient through the softmax", "gradient"),
@@ -133,7 +136,7 @@ def measure_variance_by_sentence_length(size: Size, divisor: Literal["words", "w
                 f"Variance of the scores, d_k = {WIDTH}",
                 "words in the sentence",
                 "variance",
-                over(LENGTHS, {"measured": variances}),
+                curves_over(LENGTHS, {"measured": variances}),
                 levels={"wanted": 1.0},
                 log="xy",
             )
@@ -151,26 +154,28 @@ STRENGTH = 20.0
 @torch.no_grad()
 def measure_weight_of_matching_key(size: Size, strength: float | None) -> Series:
     """Measure the weight of a key that equals the query."""
-    score, times = CosineScore(strength), {"short": 50, "long": 500}[size]
+    score, n_sets = CosineScore(strength), {"short": 50, "long": 500}[size]
     beta = 1.0 if strength is None else strength
     rows = []
     for n in COUNTS:
-        query = torch.randn(times, 1, WIDTH)
+        query = torch.randn(n_sets, 1, WIDTH)
         opposite = torch.cat((query, -query.expand(-1, n - 1, -1)), 1)
-        others = torch.cat((query, torch.randn(times, n - 1, WIDTH)), 1)
+        random = torch.cat((query, torch.randn(n_sets, n - 1, WIDTH)), 1)
         rows.append(
             {
                 "keys": n,
-                "others random": _first_weight(score, query, others),
+                "others random": _first_weight(score, query, random),
                 "others opposite": _first_weight(score, query, opposite),
                 "greatest possible": 1 / (1 + (n - 1) * math.exp(-2 * beta)),
             }
         )
-    _, usual, best, bound = rows[COUNTS.index(JUDGED)].values()
+    _, weight_among_random, weight_among_opposite, bound = rows[COUNTS.index(JUDGED)].values()
     return Series(
         {
-            "usual": Measured(f"weight of a key that is the query, of {JUDGED}, the others random", usual),
-            "best": Measured("the same, the others opposite", best, expected=bound),
+            "usual": Measured(
+                f"weight of a key that is the query, of {JUDGED}, the others random", weight_among_random
+            ),
+            "best": Measured("the same, the others opposite", weight_among_opposite, expected=bound),
             "equal": Measured("equal weights", 1 / JUDGED),
             "beta": beta,
         },
@@ -180,8 +185,8 @@ def measure_weight_of_matching_key(size: Size, strength: float | None) -> Series
                 "Weight of the key that equals the query",
                 "keys",
                 "weight",
-                of_rows(rows, "keys", ["others random", "greatest possible"])
-                | over(COUNTS, {"equal weights": [1 / n for n in COUNTS]}),
+                curves_of_columns(rows, "keys", ["others random", "greatest possible"])
+                | curves_over(COUNTS, {"equal weights": [1 / n for n in COUNTS]}),
                 log="x",
                 limits=(0, 1.05),
             )
@@ -209,16 +214,18 @@ def compare_concat_and_additive_form(size: Size, query_first: bool) -> Series:
     n, d = {"short": 12, "long": 40}[size], WIDTH
     additive = AdditiveScore(d, d, d)
     q, k = torch.randn(n, d), torch.randn(n, d)
-    split = additive(q, additive.prepare(k))
-    joined = _concat(additive, q, k, query_first=query_first)
-    apart = largest_difference(split, joined)
-    order = split.flatten().argsort()
-    forms = {"vᵀ tanh(U q + W k)": split, "vᵀ tanh(W_a [q; k])": joined}
-    curves = over(range(len(order)), {name: own.flatten()[order].tolist() for name, own in forms.items()})
+    additive_scores = additive(q, additive.prepare(k))
+    concat_scores = _concat(additive, q, k, query_first=query_first)
+    difference = largest_difference(additive_scores, concat_scores)
+    order = additive_scores.flatten().argsort()
+    forms = {"vᵀ tanh(U q + W k)": additive_scores, "vᵀ tanh(W_a [q; k])": concat_scores}
+    curves = curves_over(
+        range(len(order)), {name: scores.flatten()[order].tolist() for name, scores in forms.items()}
+    )
     return Series(
         {
-            "apart": Measured("greatest difference of the two forms", apart, expected=0.0),
-            "spread": Measured("spread of the scores", split.std().item()),
+            "apart": Measured("greatest difference of the two forms", difference, expected=0.0),
+            "spread": Measured("spread of the scores", additive_scores.std().item()),
         },
         _comparison(d),
         [Curves("Two forms of one score?", "pair of query and key", "score", curves)],
@@ -240,7 +247,7 @@ def _comparison(d: int) -> list[dict[str, str | float]]:
             "formula": formula,
             f"parameters at d = {d}": n_parameters(score),
             "widths may differ": "yes" if isinstance(score, BilinearScore | AdditiveScore) else "no",
-            "variance": softmax_of(score, d, 20)["variance"],
+            "variance": softmax_statistics(score, d, 20)["variance"],
         }
         for name, (formula, score) in scores.items()
     ]

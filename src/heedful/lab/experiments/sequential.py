@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
-from heedful.lab.drawing import Curves, over
+from heedful.lab.drawing import Curves, curves_over
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, named_each, table_of
 from heedful.lab.seeds import cache, seeded
 from heedful.lab.tiny import flops_of, milliseconds, n_parameters, operations_behind, plain_stack, slope
@@ -37,8 +37,8 @@ def depth(result: Tensor) -> int:
     These operations must run one after the other, however many processors there are.
     """
     depths: dict[Node, int] = {}
-    for node, before in operations_behind(result).items():
-        depths[node] = 1 + max((depths[each] for each in before), default=0)
+    for node, inputs in operations_behind(result).items():
+        depths[node] = 1 + max((depths[input_node] for input_node in inputs), default=0)
     return max(depths.values())
 
 
@@ -67,35 +67,35 @@ def measure_depth_by_length(size: Size, judged: Sequence[str]) -> Series:
     """Measure depth by number of tokens, for all encoders."""
     lengths = [4, 8, 16, 32] if size == "short" else [4, 8, 16, 32, 64, 128, 256]
     depths = {name: [encoder_depth(name, n) for n in lengths] for name in ENCODERS}
-    times = {name: [_timed(build_run(build, n)) for n in lengths] for name, build in ENCODERS.items()}
+    times = {name: [_time(build_run(build, n)) for n in lengths] for name, build in ENCODERS.items()}
     growth = {name: slope(lengths, depths[name]) for name in judged}
-    last = {name: own[-1] for name, own in depths.items()}
+    last_depths = {name: by_length[-1] for name, by_length in depths.items()}
     deeper = depth(build_run(lambda: plain_stack(D, 3, causal=False), 8)())
     by_layer = deeper - encoder_depth("attention", 8)
     return Series(
         {
             **measured_each("further operations in a row for each token, {}", growth),
-            **measured_each(f"operations in a row for {lengths[-1]} tokens, {{}}", last),
+            **measured_each(f"operations in a row for {lengths[-1]} tokens, {{}}", last_depths),
             "by_layer": Measured("further operations in a row for each layer of attention", by_layer),
             "growth": list(growth.values()),
         },
         table_of({"tokens": lengths, **named_each("in a row, {}", depths), **named_each("ms, {}", times)}),
         [
-            Curves("Sequential operations", "tokens", "longest chain", over(lengths, depths)),
+            Curves("Sequential operations", "tokens", "longest chain", curves_over(lengths, depths)),
             _time_panel(lengths, times, "tokens"),
         ],
     )
 
 
-def _timed(run: Callable[[], object]) -> float:
+def _time(computation: Callable[[], object]) -> float:
     """Time a computation without arguments, in milliseconds."""
-    return milliseconds(lambda _: run(), lambda: None)
+    return milliseconds(lambda _: computation(), lambda: None)
 
 
 def _time_panel(lengths: Sequence[int], times: Mapping[str, Sequence[float]], unit: str) -> Curves:
     """Draw wall times by number of tokens or words."""
     title = "Wall time here (not used for the verdict)"
-    return Curves(title, unit, "ms", over(lengths, times), log="xy")
+    return Curves(title, unit, "ms", curves_over(lengths, times), log="xy")
 
 
 def _recurrent_attention(n_source: int, n_target: int) -> Tensor:
@@ -153,8 +153,8 @@ def measure_depth_by_source_length(size: Size, judged: str) -> Series:
             "by_step": Measured("further operations in a row for each step", by_step),
         },
         panels=[
-            Curves(f"Longest chain by {what}", what, y, over(lengths, found))
-            for what, found in (("source words", over_source), ("steps of the decoder", over_steps))
+            Curves(f"Longest chain by {unit}", unit, y, curves_over(lengths, depths))
+            for unit, depths in (("source words", over_source), ("steps of the decoder", over_steps))
         ],
     )
 
@@ -202,17 +202,15 @@ def step_logits(name: str, n: int) -> Tensor:
 
 
 @cache
-def sequential_operations(name: str, n: int, *, written: bool) -> int:
+def sequential_operations(name: str, n: int, *, generated: bool) -> int:
     """Count sequential operations for a sentence of ``n`` words and a translation of the same length.
 
     If the translation is generated, each word is chosen from the output of its own step, so steps are
     sequential: the encoder and the first word, and then one step after the other.
     """
-    if not written:
+    if not generated:
         return depth(training_logits(name, n, n))
-    return depth(training_logits(name, n, 1)) + sum(
-        depth(step_logits(name, so_far)) for so_far in range(2, n + 1)
-    )
+    return depth(training_logits(name, n, 1)) + sum(depth(step_logits(name, t)) for t in range(2, n + 1))
 
 
 def train_step(name: str, n: int) -> None:
@@ -237,30 +235,36 @@ def flops_per_word(name: str, n: int) -> float:
     return flops_of(lambda: train_step(name, n)) / (2 * n)
 
 
-@measures("trained-faster", written=(False, True))
-def compare_training_of_two_models(size: Size, written: bool) -> Series:
+@measures("trained-faster", generated=(False, True))
+def compare_training_of_two_models(size: Size, generated: bool) -> Series:
     """Measure chains and operations of two translation models by number of words."""
     lengths = [4, 8, 16] if size == "short" else [4, 8, 16, 32, 64]
     n = lengths[-1]
-    chains = {name: [sequential_operations(name, n, written=written) for n in lengths] for name in CONFIGS}
-    growth = {name: slope(lengths, own) for name, own in chains.items()}
+    chains = {
+        name: [sequential_operations(name, n, generated=generated) for n in lengths] for name in CONFIGS
+    }
+    growth = {name: slope(lengths, by_length) for name, by_length in chains.items()}
     counts = {name: [flops_per_word(name, n) for n in lengths] for name in CONFIGS}
-    work = generate_words if written else train_step
-    times = {name: [_timed(partial(work, name, n)) for n in lengths] for name in CONFIGS}
-    longest, most = ({name: own[-1] for name, own in each.items()} for each in (chains, counts))
+    computation = generate_words if generated else train_step
+    times = {name: [_time(partial(computation, name, n)) for n in lengths] for name in CONFIGS}
+    last_chains, last_counts = (
+        {name: by_length[-1] for name, by_length in by_name.items()} for by_name in (chains, counts)
+    )
     recurrent, transformer = CONFIGS
     parameters = {name: n_parameters(translator(name)) for name in CONFIGS}
-    mode, x, y = "generation" if written else "training", "words per sentence", "FLOPs per word"
+    mode, x, y = "generation" if generated else "training", "words per sentence", "FLOPs per word"
     return Series(
         {
             **measured_each("further operations in a row for each word, {}", growth),
-            **measured_each(f"operations in a row for {n} words, {{}}", longest),
-            **measured_each(f"operations of a training step for each of {n} words, {{}}", most, "FLOPs"),
+            **measured_each(f"operations in a row for {n} words, {{}}", last_chains),
+            **measured_each(
+                f"operations of a training step for each of {n} words, {{}}", last_counts, "FLOPs"
+            ),
             **measured_each("parameters, {}", parameters),
             "recurrent": growth[recurrent],
             "transformer": growth[transformer],
-            "ratio": most[transformer] / most[recurrent],
-            "timed": "generating one sentence" if written else "a training step with one sentence",
+            "ratio": last_counts[transformer] / last_counts[recurrent],
+            "timed": "generating one sentence" if generated else "a training step with one sentence",
         },
         table_of(
             {
@@ -271,8 +275,10 @@ def compare_training_of_two_models(size: Size, written: bool) -> Series:
             }
         ),
         [
-            Curves(f"Sequential operations, {mode}", x, "longest chain", over(lengths, chains), log="xy"),
-            Curves("Operations of a training step", x, y, over(lengths, counts), limits=(0, None)),
+            Curves(
+                f"Sequential operations, {mode}", x, "longest chain", curves_over(lengths, chains), log="xy"
+            ),
+            Curves("Operations of a training step", x, y, curves_over(lengths, counts), limits=(0, None)),
             _time_panel(lengths, times, x),
         ],
     )

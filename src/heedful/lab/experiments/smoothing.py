@@ -41,8 +41,8 @@ class Bigrams(nn.Module):
 def transition_probabilities() -> Float[Tensor, "V V"]:
     """Return the probabilities of the next symbol given the previous one; no two are nearly equal."""
     ranks = torch.rand(SYMBOLS, SYMBOLS, generator=generator_from(5)).argsort(-1).argsort(-1)
-    shares = (1.0 + ranks.double()) ** -3
-    return shares / shares.sum(-1, keepdim=True)
+    weights = (1.0 + ranks.double()) ** -3
+    return weights / weights.sum(-1, keepdim=True)
 
 
 def draw_chains(n: int, generator: torch.Generator) -> Tensor:
@@ -59,38 +59,40 @@ def compare_with_and_without_smoothing(size: Size, smoothing: float) -> Series:
     """Train with and without label smoothing on a known chain, and compare on new sequences of it."""
     rates = (0.0, smoothing)
     rows = draw_chains(TESTED[size], generator_from(9))
-    before, after = rows[:, :-1].reshape(-1), rows[:, 1:].reshape(-1)
-    loss, right, entropy, curves = {}, {}, {}, {}
+    previous, targets = rows[:, :-1].reshape(-1), rows[:, 1:].reshape(-1)
+    loss, accuracy, entropy, curves = {}, {}, {}, {}
     for rate in dict.fromkeys(rates):
         with seeded(0), torch.no_grad():
             model = Bigrams()
         texts = draw_chains(BATCH * UPDATES[size], generator_from(7)).split(BATCH)
         batches = (Batch.windows(text.numpy()) for text in texts)
         schedule = Cosine(peak=RATE, warmup=20, updates=UPDATES[size])
-        trained = train(model, NextToken(rate), batches, AdamConfig(), schedule)
+        training = train(model, NextToken(rate), batches, AdamConfig(), schedule)
         log_probs = model.table.detach().double().log_softmax(-1)
-        loss[rate] = -log_probs[before, after].mean().item()
-        right[rate] = (log_probs.argmax(-1)[before] == after).double().mean().item()
-        entropy[rate] = -(log_probs.exp() * log_probs).sum(-1)[before].mean().item()
-        curves[f"ε = {rate:g}"] = trained.curve
+        loss[rate] = -log_probs[previous, targets].mean().item()
+        accuracy[rate] = (log_probs.argmax(-1)[previous] == targets).double().mean().item()
+        entropy[rate] = -(log_probs.exp() * log_probs).sum(-1)[previous].mean().item()
+        curves[f"ε = {rate:g}"] = training.curve
     p = transition_probabilities()
     q = (1 - smoothing) * p + smoothing / SYMBOLS
-    least = -(p * q.log()).sum(-1)[before].mean().item()
-    most = p.max(-1).values[before].mean().item()
-    plain, own = (math.exp(loss[rate]) for rate in rates)
+    least_loss = -(p * q.log()).sum(-1)[previous].mean().item()
+    best_accuracy = p.max(-1).values[previous].mean().item()
+    perplexity_without, perplexity_with = (math.exp(loss[rate]) for rate in rates)
     return Series(
         {
-            "plain": Measured("perplexity without smoothing", plain),
-            "own": Measured("perplexity with the smoothing", own, expected=math.exp(least)),
+            "plain": Measured("perplexity without smoothing", perplexity_without),
+            "own": Measured("perplexity with the smoothing", perplexity_with, expected=math.exp(least_loss)),
             "unsure": Measured("entropy of the predictions, with the smoothing", entropy[smoothing], "nats"),
             "sure": Measured("entropy of the predictions, without", entropy[0.0], "nats"),
-            "right_plain": Measured("right symbols without smoothing", right[0.0], expected=most),
-            "right_own": Measured("right symbols with the smoothing", right[smoothing], expected=most),
-            "worse": own / plain - 1,
-            "gained": right[smoothing] - right[0.0],
+            "right_plain": Measured("right symbols without smoothing", accuracy[0.0], expected=best_accuracy),
+            "right_own": Measured(
+                "right symbols with the smoothing", accuracy[smoothing], expected=best_accuracy
+            ),
+            "worse": perplexity_with / perplexity_without - 1,
+            "gained": accuracy[smoothing] - accuracy[0.0],
         },
         [
-            {"smoothing": rate, "perplexity": math.exp(loss[rate]), "right": right[rate]}
+            {"smoothing": rate, "perplexity": math.exp(loss[rate]), "right": accuracy[rate]}
             for rate in dict.fromkeys(rates)
         ],
         [Curves("Loss in training, with its smoothing", "update", "nats per symbol", curves)],

@@ -82,14 +82,14 @@ class Summariser:
 
     Args:
         name: name of the architecture.
-        read: L, the number of source tokens it reads.
+        n_source: L, the number of source tokens it reads.
         experts: number of experts of its mixture of experts; 0 if it has none.
         perplexity: value in the column headed "test perplexity".
         rouge_l: F1, in percent.
     """
 
     name: str
-    read: int
+    n_source: int
     experts: int
     perplexity: float
     rouge_l: float
@@ -97,7 +97,7 @@ class Summariser:
     @property
     def label(self) -> str:
         """Its name and the number of tokens it reads."""
-        return f"{self.name}, L = {self.read:,}"
+        return f"{self.name}, L = {self.n_source:,}"
 
 
 SUMMARISATION = (
@@ -124,22 +124,22 @@ class Comparison:
 
     Args:
         pair: languages.
-        own, rival: the Transformer and the other system.
+        transformer, rival: the Transformer and the other system.
     """
 
     pair: Pair
-    own: Translator
+    transformer: Translator
     rival: Translator
 
     @property
     def ahead(self) -> float:
         """Difference in BLEU to the rival."""
-        return self.own.bleu[self.pair] - self.rival.bleu[self.pair]
+        return self.transformer.bleu[self.pair] - self.rival.bleu[self.pair]
 
     @property
     def relative_cost(self) -> float:
         """Training cost of the rival relative to the Transformer; NaN if unknown."""
-        return self.rival.flops.get(self.pair, math.nan) / self.own.flops[self.pair]
+        return self.rival.flops.get(self.pair, math.nan) / self.transformer.flops[self.pair]
 
     @property
     def is_cost_known(self) -> bool:
@@ -155,36 +155,39 @@ class Comparison:
 def comparisons(table: Sequence[Translator]) -> Iterator[Comparison]:
     """Pair every Transformer with every other system, for each language pair."""
     for pair in PAIRS:
-        own = [each for each in table if each.kind == "Transformer" and pair in each.bleu]
-        rivals = [each for each in table if each.kind != "Transformer" and pair in each.bleu]
-        yield from (Comparison(pair, each, rival) for each in own for rival in rivals)
+        transformers = [system for system in table if system.kind == "Transformer" and pair in system.bleu]
+        rivals = [system for system in table if system.kind != "Transformer" and pair in system.bleu]
+        yield from (Comparison(pair, system, rival) for system in transformers for rival in rivals)
 
 
-def won(table: Sequence[Translator]) -> dict[Pair, list[bool]]:
+def transformer_wins(table: Sequence[Translator]) -> dict[Pair, list[bool]]:
     """Return for each language pair and each Transformer whether it beats all rivals at less cost."""
-    found: dict[Pair, dict[str, bool]] = {pair: {} for pair in PAIRS}
-    for each in comparisons(table):
-        own = found[each.pair]
-        own[each.own.name] = own.get(each.own.name, True) and each.won
-    return {pair: list(own.values()) for pair, own in found.items()}
+    wins_by_pair: dict[Pair, dict[str, bool]] = {pair: {} for pair in PAIRS}
+    for comparison in comparisons(table):
+        wins = wins_by_pair[comparison.pair]
+        wins[comparison.transformer.name] = wins.get(comparison.transformer.name, True) and comparison.won
+    return {pair: list(wins.values()) for pair, wins in wins_by_pair.items()}
 
 
 @measures("translation-table", translators=(TRANSLATION, (*TRANSLATION[:-1], BIG_AT_FIRST)))
 def compare_translators(size: Size, translators: Sequence[Translator]) -> Series:
     """Compare both Transformers with all other systems."""
-    compared = list(comparisons(translators))
+    pairs = list(comparisons(translators))
     return Series(
-        {each.name: each for each in _closest(compared)} | {"won": won(translators)},
+        {measured.name: measured for measured in _measure_leads(pairs)}
+        | {"won": transformer_wins(translators)},
         [
             {
-                "pair": each.pair,
-                "model": each.own.name,
-                "rival": each.rival.name,
-                "BLEU ahead": round(each.ahead, 2),
-                "rival's cost": f"{each.relative_cost:.1f} times" if each.is_cost_known else "unknown",
-                "better and cheaper": "yes" if each.won else "no",
+                "pair": comparison.pair,
+                "model": comparison.transformer.name,
+                "rival": comparison.rival.name,
+                "BLEU ahead": round(comparison.ahead, 2),
+                "rival's cost": f"{comparison.relative_cost:.1f} times"
+                if comparison.is_cost_known
+                else "unknown",
+                "better and cheaper": "yes" if comparison.won else "no",
             }
-            for each in compared
+            for comparison in pairs
         ],
         [_scores_over_costs(pair, translators) for pair in PAIRS],
     )
@@ -194,24 +197,34 @@ PAPER = {("En-De", BIG, "BLEU"): 2.0, ("En-Fr", BIG, "cost"): 4.0}
 """Section 6.1: more than 2.0 BLEU better than all others; less than a quarter of the previous best's cost."""
 
 
-def _closest(compared: Sequence[Comparison]) -> Iterator[Measured]:
+def _measure_leads(comparisons: Sequence[Comparison]) -> Iterator[Measured]:
     """Compare each Transformer with the best rival of a pair, and with the cost of the cheapest."""
-    for pair, name in dict.fromkeys((each.pair, each.own.name) for each in compared):
-        own = [each for each in compared if (each.pair, each.own.name) == (pair, name)]
-        ahead = min(each.ahead for each in own)
-        cost = min(each.relative_cost for each in own if each.is_cost_known)
-        bleu, share = (PAPER.get((pair, name, what)) for what in ("BLEU", "cost"))
-        yield Measured(f"{pair}, {name}, above the best rival", ahead, "BLEU", bleu)
-        yield Measured(f"{pair}, {name}, cost of the cheapest rival", cost, "times its own", share)
+    for pair, name in dict.fromkeys(
+        (comparison.pair, comparison.transformer.name) for comparison in comparisons
+    ):
+        rivals = [
+            comparison
+            for comparison in comparisons
+            if (comparison.pair, comparison.transformer.name) == (pair, name)
+        ]
+        least_ahead = min(comparison.ahead for comparison in rivals)
+        least_cost = min(comparison.relative_cost for comparison in rivals if comparison.is_cost_known)
+        claimed_bleu, claimed_share = (PAPER.get((pair, name, field)) for field in ("BLEU", "cost"))
+        yield Measured(f"{pair}, {name}, above the best rival", least_ahead, "BLEU", claimed_bleu)
+        yield Measured(
+            f"{pair}, {name}, cost of the cheapest rival", least_cost, "times its own", claimed_share
+        )
 
 
 def _scores_over_costs(pair: Pair, table: Sequence[Translator]) -> Dots:
     """Draw systems with known cost as points, and the others as lines."""
     points: dict[str, dict[str, tuple[float, float]]] = {}
-    for each in table:
-        if pair in each.bleu and pair in each.flops:
-            points.setdefault(each.kind, {})[each.name] = each.flops[pair], each.bleu[pair]
-    unknown = {each.name: each.bleu[pair] for each in table if pair in each.bleu and pair not in each.flops}
+    for system in table:
+        if pair in system.bleu and pair in system.flops:
+            points.setdefault(system.kind, {})[system.name] = system.flops[pair], system.bleu[pair]
+    unknown = {
+        system.name: system.bleu[pair] for system in table if pair in system.bleu and pair not in system.flops
+    }
     return Dots(
         f"newstest2014, {pair}",
         "training cost, FLOPs",
@@ -230,32 +243,34 @@ def _scores_over_costs(pair: Pair, table: Sequence[Translator]) -> Dots:
 def compare_training_costs(size: Size, chip: str) -> Series:
     """Compare the printed costs with time, chips and throughput, and with the operations of the models."""
     estimates = {name: CHIPS * SUSTAINED[chip] * 3600 * hours for name, hours in HOURS.items()}
-    counted = {name: summary(name).training_flops_per_token * TOKENS * UPDATES[name] for name in TRAINING}
-    off = {
-        how: max(abs(own[name] / printed - 1) for name, printed in TRAINING.items())
-        for how, own in (("estimated", estimates), ("counted", counted))
+    matrix_products = {
+        name: summary(name).training_flops_per_token * TOKENS * UPDATES[name] for name in TRAINING
     }
-    shares = {name: counted[name] / estimates[name] for name in TRAINING}
+    errors = {
+        origin: max(abs(costs[name] / printed - 1) for name, printed in TRAINING.items())
+        for origin, costs in (("estimated", estimates), ("counted", matrix_products))
+    }
+    shares = {name: matrix_products[name] / estimates[name] for name in TRAINING}
     hours = {name: UPDATES[name] * SECONDS[name] / 3600 for name in TRAINING}
-    bars = {"printed": TRAINING, "by time": estimates, "by matrix\nproducts": counted}
+    bars = {"printed": TRAINING, "by time": estimates, "by matrix\nproducts": matrix_products}
     return Series(
         {
             **measured_each("{}, by time", estimates, "FLOPs", TRAINING),
-            **measured_each("{}, by its matrix products", counted, "FLOPs", TRAINING),
+            **measured_each("{}, by its matrix products", matrix_products, "FLOPs", TRAINING),
             **measured_each("{}, share of the chips' rate", shares),
             **measured_each("{}, time by its updates", hours, "hours", HOURS),
-            **off,
+            **errors,
         },
         table_of(
             {
                 "model": TRAINING,
                 "printed": TRAINING.values(),
                 "by time": estimates.values(),
-                "counted": counted.values(),
+                "counted": matrix_products.values(),
             }
         ),
         [
-            Bars(f"Training cost of {name}", "", "FLOPs", {bar: own[name] for bar, own in bars.items()})
+            Bars(f"Training cost of {name}", "", "FLOPs", {bar: costs[name] for bar, costs in bars.items()})
             for name in TRAINING
         ],
     )
@@ -264,25 +279,27 @@ def compare_training_costs(size: Size, chip: str) -> Series:
 # Scores of summarisation models
 
 
-@measures("summarisation-table", models=(SUMMARISATION, sorted(SUMMARISATION, key=lambda each: each.read)))
+@measures(
+    "summarisation-table", models=(SUMMARISATION, sorted(SUMMARISATION, key=lambda model: model.n_source))
+)
 def count_improvements_of_summarisers(size: Size, models: Sequence[Summariser]) -> Series:
     """Count the rows that are better than the one above, by either score."""
     pairs = list(pairwise(models))
-    fell = sum(later.perplexity < before.perplexity for before, later in pairs)
-    rose = sum(later.rouge_l > before.rouge_l for before, later in pairs)
-    best = max(models, key=lambda each: each.rouge_l)
-    rouge_l = {each.label: each.rouge_l for each in models}
-    perplexities = {each.label: each.perplexity for each in models}
+    n_fell = sum(later.perplexity < earlier.perplexity for earlier, later in pairs)
+    n_rose = sum(later.rouge_l > earlier.rouge_l for earlier, later in pairs)
+    best = max(models, key=lambda model: model.rouge_l)
+    rouge_l = {model.label: model.rouge_l for model in models}
+    perplexities = {model.label: model.perplexity for model in models}
     n, columns = float(len(pairs)), ("model", "L", "experts", "“test perplexity”", "ROUGE-L")
     return Series(
         {
-            "fell": Measured("steps after which perplexity is lower", fell, expected=n),
-            "rose": Measured("steps after which ROUGE-L is higher", rose, expected=n),
+            "fell": Measured("steps after which perplexity is lower", n_fell, expected=n),
+            "rose": Measured("steps after which ROUGE-L is higher", n_rose, expected=n),
             "best": Measured("best ROUGE-L", best.rouge_l, "%", 38.8),
-            "read": Measured("tokens that the best reads", best.read),
+            "read": Measured("tokens that the best reads", best.n_source),
             "n_steps": n,
         },
-        [dict(zip(columns, astuple(each), strict=True)) for each in models],
+        [dict(zip(columns, astuple(model), strict=True)) for model in models],
         [
             Bars("WikiSum, test", "", "ROUGE-L", rouge_l),
             Bars("WikiSum, test", "", "column “test perplexity”", perplexities),
@@ -293,17 +310,21 @@ def count_improvements_of_summarisers(size: Size, models: Sequence[Summariser]) 
 @measures("perplexity-of-summaries", logarithm=(False, True))
 def compare_bits_of_wordpiece(size: Size, *, logarithm: bool) -> Series:
     """Convert the column to bits per wordpiece, as perplexities or logarithms, and compare with table 3."""
-    column = {each.label: each.perplexity for each in SUMMARISATION}
+    column = {model.label: model.perplexity for model in SUMMARISATION}
     nats = column if logarithm else {label: math.log(value) for label, value in column.items()}
-    bits = {label: own / math.log(2) for label, own in nats.items()}
-    elsewhere = LOG_PERPLEXITY / math.log(2)
-    own = bits["Transformer-ED, L = 500"]
-    if_logarithm = {each.name: math.exp(each.perplexity) for each in SUMMARISATION}
+    bits = {label: nats_of_piece / math.log(2) for label, nats_of_piece in nats.items()}
+    bits_of_table_3 = LOG_PERPLEXITY / math.log(2)
+    bits_of_transformer = bits["Transformer-ED, L = 500"]
+    perplexities = {model.name: math.exp(model.perplexity) for model in SUMMARISATION}
     return Series(
         {
-            "bits": Measured("Transformer-ED, bits of a wordpiece", own, "bits", elsewhere),
-            **measured_each("perplexity of {}, if that is its logarithm", if_logarithm),
-            "elsewhere": elsewhere,
+            "bits": Measured(
+                "Transformer-ED, bits of a wordpiece", bits_of_transformer, "bits", bits_of_table_3
+            ),
+            **measured_each("perplexity of {}, if that is its logarithm", perplexities),
+            "elsewhere": bits_of_table_3,
         },
-        panels=[Bars("Cost of a wordpiece", "", "bits", {**bits, "Transformer-ED, by table 3": elsewhere})],
+        panels=[
+            Bars("Cost of a wordpiece", "", "bits", {**bits, "Transformer-ED, by table 3": bits_of_table_3})
+        ],
     )

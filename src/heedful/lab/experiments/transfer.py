@@ -19,7 +19,7 @@ from heedful.data.corpora import english
 from heedful.data.corpora.derivations import derivations
 from heedful.data.corpora.grammar import Sentence
 from heedful.data.corpora.lexicon import NOUNS
-from heedful.lab.drawing import Bars, Curves, over
+from heedful.lab.drawing import Bars, Curves, curves_over
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.experiments.arithmetic import BASE, summary
 from heedful.lab.seeds import cache, generator_from, seed_of, seeded
@@ -58,11 +58,11 @@ TIES = ("three-way", "target", "none")
 @measures("tied-embeddings", tie=("none", "three-way"))
 def count_parameters_by_tying(size: Size, tie: str) -> Series:
     """Compare the parameters of the base model with the 65 million of paper and lecture."""
-    parameters = {how: summary(BASE, f"tie={how}").parameters for how in TIES}
+    parameters = {tying: summary(BASE, f"tie={tying}").parameters for tying in TIES}
     three_way, target, none = parameters.values()
     matrix = 37_000 * 512
     title = "Parameters of the base model, V = 37,000"
-    millions = {how: n / 1e6 for how, n in parameters.items()}
+    millions = {tying: n / 1e6 for tying, n in parameters.items()}
     return Series(
         {
             "total": Measured("parameters of the base model", parameters[tie], expected=65e6),
@@ -89,9 +89,9 @@ class Unrolled:
     def __call__(self, x: Float[Tensor, "n d"], layout: Layout) -> Float[Tensor, "n d"]:
         """Compute the states for one sequence."""
         state, states = self.cells[0].initial(1, x), []
-        for own, now in zip(self.cells, x, strict=True):
-            state = own(own.project(now[None]), state)
-            states.append(own.output(state))
+        for cell, token in zip(self.cells, x, strict=True):
+            state = cell(cell.project(token[None]), state)
+            states.append(cell.output(state))
         return torch.cat(states)
 
 
@@ -116,20 +116,24 @@ def count_parameters_behind_last_state(size: Size, *, tied: bool) -> Series:
         OWN: [Unrolled(cell, n)(x[:n], Layout.of([n]))[-1] for n in lengths],
     }
     counts = {name: [_parameters_behind(state) for state in states] for name, states in last_states.items()}
-    apart, own = map(largest_difference, *last_states.values()), counts[TIED if tied else OWN]
+    differences, judged_counts = map(largest_difference, *last_states.values()), counts[TIED if tied else OWN]
     sums = _gradient_difference(cell, x[:5])
     one_cell = float(2 * RNN_WIDTH * RNN_WIDTH + RNN_WIDTH)
     y = "parameters behind the last state"
-    of_sums = "largest difference of the tied gradient to the sum over steps, relative"
+    name_of_sums = "largest difference of the tied gradient to the sum over steps, relative"
     return Series(
         {
-            "last": Measured(f"parameters behind state {lengths[-1]}", own[-1], expected=one_cell),
-            "first": Measured("parameters behind state 1", own[0], expected=one_cell),
-            "apart": Measured("largest difference of tied and untied states", max(apart), expected=0.0),
-            "sums": Measured(of_sums, sums, expected=0.0),
+            "last": Measured(f"parameters behind state {lengths[-1]}", judged_counts[-1], expected=one_cell),
+            "first": Measured("parameters behind state 1", judged_counts[0], expected=one_cell),
+            "apart": Measured("largest difference of tied and untied states", max(differences), expected=0.0),
+            "sums": Measured(name_of_sums, sums, expected=0.0),
         },
         table_of({"steps": lengths, **counts}),
-        [Curves("Parameters of an RNN by sequence length", "steps", y, over(lengths, counts), log="xy")],
+        [
+            Curves(
+                "Parameters of an RNN by sequence length", "steps", y, curves_over(lengths, counts), log="xy"
+            )
+        ],
     )
 
 
@@ -139,13 +143,13 @@ def _gradient_difference(cell: Cell, x: Float[Tensor, "n d"]) -> float:
     untied = Unrolled(cell, len(x))
     tied(x, layout)[-1].sum().backward()
     untied(x, layout)[-1].sum().backward()
-    steps = [dict(own.named_parameters()) for own in untied.cells]
+    parameters_by_step = [dict(step_cell.named_parameters()) for step_cell in untied.cells]
     differences = []
     for name, weight in tied.cell.named_parameters():
-        parts = [own[name].grad for own in steps]
+        gradients = [cell_parameters[name].grad for cell_parameters in parameters_by_step]
         assert weight.grad is not None
-        whole = torch.stack([part for part in parts if part is not None]).sum(0)
-        differences.append(relative_difference(weight.grad, whole))
+        total = torch.stack([gradient for gradient in gradients if gradient is not None]).sum(0)
+        differences.append(relative_difference(weight.grad, total))
     return max(differences)
 
 
@@ -163,14 +167,14 @@ def measure_identified_words(size: Size, *, scaled: bool) -> Series:
     embedding = TokenEmbedding(table, Added(SinusoidalPositions(d)), scale=scale)
     with torch.no_grad():
         x = embedding(Tokens(words, Layout.of([64] * 4)))
-        found = (x @ table.T).argmax(-1)
+        predictions = (x @ table.T).argmax(-1)
         positions = SinusoidalPositions(d)(torch.arange(64))
         sizes = {
             "positions": positions.square().mean().sqrt().item(),
             "embeddings": table.square().mean().sqrt().item(),
             f"embeddings x √{d}": math.sqrt(d) * table.square().mean().sqrt().item(),
         }
-    share = (found == words).float().mean().item()
+    share = (predictions == words).float().mean().item()
     return Series(
         {
             "share": Measured("words that can be told from their sums", share, expected=1.0),
@@ -220,7 +224,9 @@ def class_of(sentence: Sentence) -> int | None:
     if sentence.other is not None or thing is None or thing.noun not in NOUNS:
         return None
     categories = set(NOUNS[thing.noun].classes)
-    return next((label for label, own in enumerate(CLASSES) if categories & set(own)), None)
+    return next(
+        (label for label, class_categories in enumerate(CLASSES) if categories & set(class_categories)), None
+    )
 
 
 @cache
@@ -228,15 +234,15 @@ def data() -> Data:
     """Derive sentences from the phrasebook; the first of those that have a class form the test set."""
     words: dict[str, int] = {}
     plain: list[list[int]] = []
-    known: list[tuple[list[int], int]] = []
+    labelled_sentences: list[tuple[list[int], int]] = []
     for sentence in derivations("ta", seed_of(1), DERIVATIONS):
         ids = [words.setdefault(token.text, FIRST + len(words)) for token in english.sentence(sentence)]
         label = class_of(sentence)
         if label is None:
             plain.append(ids)
         else:
-            known.append((ids, label))
-    tested, labelled = known[:TESTED], known[TESTED:]
+            labelled_sentences.append((ids, label))
+    tested, labelled = labelled_sentences[:TESTED], labelled_sentences[TESTED:]
     return Data([*plain, *(ids for ids, _ in labelled)], labelled, tested, FIRST + len(words))
 
 
@@ -296,9 +302,9 @@ def fine_tuned_accuracy(model: LanguageModel, n_labels: int, seed: int) -> float
     pool = data().labelled
     rows = [pool[i] for i in torch.randperm(len(pool), generator=generator)[:n_labels].tolist()]
     batches = (_labelled_batch(draw_from(rows, BATCH, generator)) for _ in range(60 + n_labels // 4))
-    own = copy.deepcopy(model)
-    train(own, SequenceClass(), batches, AdamConfig(), Constant(RATE, warmup=10))
-    return class_accuracy(own, _labelled_batch(data().tested))
+    fine_tuned = copy.deepcopy(model)
+    train(fine_tuned, SequenceClass(), batches, AdamConfig(), Constant(RATE, warmup=10))
+    return class_accuracy(fine_tuned, _labelled_batch(data().tested))
 
 
 @cache
@@ -317,33 +323,34 @@ REPEATS = {"short": 3, "long": 4}
 def measure_accuracy_by_labels(size: Size, shuffled: bool) -> Series:
     """Measure accuracy by the number of labels, pretrained and from scratch."""
     counts = LABELS[size]
-    right: dict[str, list[float]] = {}
+    accuracies: dict[str, list[float]] = {}
     gains: dict[str, list[float]] = {}
     for mixer in MIXERS:
-        own = counts if size == "long" or mixer == "attention" else counts[:1]
+        by_count = counts if size == "long" or mixer == "attention" else counts[:1]
         model = pretrained_model(mixer, shuffled, PRETRAINED[size])
-        after = [
-            fmean(fine_tuned_accuracy(model, n, seed) for seed in range(1, REPEATS[size] + 1)) for n in own
+        pretrained = [
+            fmean(fine_tuned_accuracy(model, n, seed) for seed in range(1, REPEATS[size] + 1))
+            for n in by_count
         ]
-        scratch = [accuracy_from_scratch(mixer, n, REPEATS[size]) for n in own]
-        right |= {f"{mixer}, pretrained": after, f"{mixer}, from scratch": scratch}
-        gains[mixer] = [a - b for a, b in zip(after, scratch, strict=True)]
-    few, many = counts[0], counts[-1]
-    right_of_few = {how: 100 * own[0] for how, own in right.items()}
-    first, last = ({mixer: 100 * own[i] for mixer, own in gains.items()} for i in (0, -1))
-    gain_of_many = f"gain of the attention model with {many} labels"
+        from_scratch = [accuracy_from_scratch(mixer, n, REPEATS[size]) for n in by_count]
+        accuracies |= {f"{mixer}, pretrained": pretrained, f"{mixer}, from scratch": from_scratch}
+        gains[mixer] = [a - b for a, b in zip(pretrained, from_scratch, strict=True)]
+    fewest, most = counts[0], counts[-1]
+    accuracies_of_fewest = {name: 100 * by_count[0] for name, by_count in accuracies.items()}
+    first, last = ({mixer: 100 * by_count[i] for mixer, by_count in gains.items()} for i in (0, -1))
+    gain_of_many = f"gain of the attention model with {most} labels"
     return Series(
         {
-            **measured_each(f"gain of the {{}} model with {few} labels", first, "points"),
+            **measured_each(f"gain of the {{}} model with {fewest} labels", first, "points"),
             "gain_of_many": Measured(gain_of_many, last["attention"], "points"),
-            **measured_each(f"right with {few} labels, {{}}", right_of_few, "%"),
+            **measured_each(f"right with {fewest} labels, {{}}", accuracies_of_fewest, "%"),
             "sentences": Measured("new sentences", len(data().tested)),
             "first": gains["attention"][0],
             "last": gains["attention"][-1],
             "of_lstm": gains["LSTM"][0],
         },
         [
-            {"labels": n, **{how: own[i] for how, own in right.items() if i < len(own)}}
+            {"labels": n, **{name: by_count[i] for name, by_count in accuracies.items() if i < len(by_count)}}
             for i, n in enumerate(counts)
         ],
         [
@@ -351,7 +358,7 @@ def measure_accuracy_by_labels(size: Size, shuffled: bool) -> Series:
                 "Accuracy by number of labels",
                 "labelled sentences",
                 "accuracy on new sentences",
-                {how: (counts[: len(own)], own) for how, own in right.items()},
+                {name: (counts[: len(by_count)], by_count) for name, by_count in accuracies.items()},
                 log="x",
                 inches=(5.6, 3.8),
             )

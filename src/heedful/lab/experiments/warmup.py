@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from heedful.data.batch import Batch
-from heedful.lab.drawing import Curves, Panel, numbered, over
+from heedful.lab.drawing import Curves, Panel, curves_over, numbered_curves
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, named_each, table_of
 from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import Training, cyclic_sequences, plain_stack, slope, train, word_model
@@ -66,8 +66,8 @@ def compare_with_the_schedule(size: Size, rate: Rate, name: str) -> Series:
             "least": min(ratios),
         },
         panels=[
-            _rates("Attempts 1 and 2 of lecture S0", "learning rate", attempts, steps, log="y"),
-            _rates(
+            _rate_panel("Attempts 1 and 2 of lecture S0", "learning rate", attempts, steps, log="y"),
+            _rate_panel(
                 "The schedule, d_model = 512",
                 "learning rate",
                 {name: rate, "with d_model^-0.5": schedule.rate},
@@ -82,18 +82,20 @@ def compare_with_the_schedule(size: Size, rate: Rate, name: str) -> Series:
 def compare_pieces_with_the_minimum(size: Size, change: int) -> Series:
     """Measure whether two pieces, switched at update ``change``, equal `Warmup`, which takes the minimum."""
     schedule, steps = Warmup(D_MODEL, W, factor=D_MODEL**0.5), _updates(size)
-    differ = [s for s in steps if not math.isclose(pieces(s, change), schedule.rate(s))]
+    differing = [s for s in steps if not math.isclose(pieces(s, change), schedule.rate(s))]
     above = [second_attempt(s) > first_attempt(s) * (1 + 1e-9) for s in steps]
-    of_differ = "updates at which pieces and heedful's schedule differ"
-    turns = [s for s, was, is_ in zip(steps, above, above[1:], strict=False) if was != is_]
+    name_of_differing = "updates at which pieces and heedful's schedule differ"
+    turns = [
+        s for s, was_above, is_above in zip(steps, above, above[1:], strict=False) if was_above != is_above
+    ]
     return Series(
         {
-            "n_differ": Measured(of_differ, len(differ), expected=0.0),
+            "n_differ": Measured(name_of_differing, len(differing), expected=0.0),
             "n_turns": Measured("how often line and curve change places", len(turns), expected=1.0),
             "first": Measured("the first time, after update", turns[0], expected=float(W)),
         },
         panels=[
-            _rates(
+            _rate_panel(
                 f"Pieces that switch at update {change}",
                 "learning rate (without d_model^-0.5)",
                 {"pieces": lambda s: pieces(s, change), "heedful's schedule": schedule.rate},
@@ -107,14 +109,14 @@ def _updates(size: Size) -> list[int]:
     return list(range(1, (3 if size == "short" else 25) * W + 1))
 
 
-def _rates(
+def _rate_panel(
     title: str, y: str, rates: Mapping[str, Rate], steps: Sequence[int], log: Literal["", "y"] = ""
 ) -> Curves:
     """Draw rates over about 200 updates, including the first and the 4000th."""
-    every = max(1, len(steps) // 200)
-    shown = sorted({1, 2, 5, 10, 20, W, *steps[every - 1 :: every]})
-    lines = {name: [rate(s) for s in shown] for name, rate in rates.items()}
-    return Curves(title, "update", y, over(shown, lines), log=log)
+    stride = max(1, len(steps) // 200)
+    steps_shown = sorted({1, 2, 5, 10, 20, W, *steps[stride - 1 :: stride]})
+    lines = {name: [rate(s) for s in steps_shown] for name, rate in rates.items()}
+    return Curves(title, "update", y, curves_over(steps_shown, lines), log=log)
 
 
 # Adam's first steps
@@ -127,25 +129,25 @@ def measure_adams_steps(size: Size, corrected: bool, beta2: float = 0.98) -> Ser
     n = 50 if size == "short" else 2000
     config = AdamConfig(beta2=beta2)
     paths = {g: (_adam if corrected else _uncorrected)(config, g, n) for g in gradients}
-    plain = _uncorrected(config, 1.0, n)
+    uncorrected = _uncorrected(config, 1.0, n)
     by_formula = (1 - config.beta1) / (1 - beta2) ** 0.5
-    lengths = [length for own in paths.values() for length in own]
+    lengths = [length for path in paths.values() for length in path]
     return Series(
         {
             "first": Measured("first step, gradient 1", paths[1.0][0], "rates", 1.0),
             "of_small": Measured("first step, gradient 0.001", paths[1e-3][0], "rates", 1.0),
             "tenth": Measured("step 10, gradient 1", paths[1.0][9], "rates", 1.0),
-            "plain": Measured("first step without the correction", plain[0], "rates", by_formula),
+            "plain": Measured("first step without the correction", uncorrected[0], "rates", by_formula),
             "least": min(lengths),
             "most": max(lengths),
         },
-        table_of({"gradient": gradients, "first step, in rates": [own[0] for own in paths.values()]}),
+        table_of({"gradient": gradients, "first step, in rates": [path[0] for path in paths.values()]}),
         [
             Curves(
                 f"Steps under a constant gradient, β2 = {beta2}",
                 "update",
                 "step length / learning rate",
-                numbered({"Adam": _adam(config, 1.0, n), "without bias correction": plain}),
+                numbered_curves({"Adam": _adam(config, 1.0, n), "without bias correction": uncorrected}),
                 levels={"the rate": 1.0},
             )
         ],
@@ -160,10 +162,10 @@ def _adam(config: AdamConfig, gradient: float, n: int, rate: float = 1e-3) -> li
     set_lr(optimizer, rate)
     lengths = []
     for _ in range(n):
-        before = weight.weight.item()
+        old = weight.weight.item()
         weight.weight.grad = torch.full((1, 1), gradient, dtype=torch.float64)
         optimizer.step()
-        lengths.append((before - weight.weight.item()) / rate)
+        lengths.append((old - weight.weight.item()) / rate)
     return lengths
 
 
@@ -204,13 +206,13 @@ def gradient_norms(placement: Placement, n_layers: int, seed: int) -> list[float
     loss, _ = linear_cross_entropy(stack(x, layout)[-1:], head, None, target)
     loss.backward()
     matrices = [p for name, p in stack.named_parameters() if name.endswith("feed_forward.part.down.weight")]
-    found = [p.grad.norm().item() for p in matrices if p.grad is not None]
-    assert len(found) == n_layers
-    return found
+    norms = [p.grad.norm().item() for p in matrices if p.grad is not None]
+    assert len(norms) == n_layers
+    return norms
 
 
 @cache
-def _by_layer(placement: Placement, n_layers: int, seeds: int) -> list[float]:
+def _mean_gradient_norms(placement: Placement, n_layers: int, seeds: int) -> list[float]:
     """Return their means over several stacks."""
     rows = [gradient_norms(placement, n_layers, seed) for seed in range(seeds)]
     return [sum(column) / seeds for column in zip(*rows, strict=True)]
@@ -220,11 +222,11 @@ def _by_layer(placement: Placement, n_layers: int, seeds: int) -> list[float]:
 def measure_gradients_by_depth(size: Size, placement: Placement) -> Series:
     """Measure how the gradient of the last layer depends on the number of layers."""
     depths, seeds = ([2, 4, 8, 16], 8) if size == "short" else ([2, 4, 8, 16, 32], 24)
-    norms = {each: [_by_layer(each, n, seeds) for n in depths] for each in PLACEMENTS}
-    last = {each: [by_layer[-1] for by_layer in own] for each, own in norms.items()}
-    power = slope([math.log(n) for n in depths], [math.log(norm) for norm in last[placement]])
+    norms = {name: [_mean_gradient_norms(name, n, seeds) for n in depths] for name in PLACEMENTS}
+    last_layer = {name: [by_layer[-1] for by_layer in by_depth] for name, by_depth in norms.items()}
+    power = slope([math.log(n) for n in depths], [math.log(norm) for norm in last_layer[placement]])
     deepest = depths[-1]
-    in_deepest = {each: own[-1] for each, own in norms.items()}
+    deepest_stacks = {name: by_depth[-1] for name, by_depth in norms.items()}
     y = "norm, before the first update"
     return Series(
         {
@@ -233,16 +235,16 @@ def measure_gradients_by_depth(size: Size, placement: Placement) -> Series:
                 power,
                 expected=0.0 if placement == "post" else -0.5,
             ),
-            "last": Measured(f"gradient of the last of {deepest} layers", last[placement][-1]),
-            "first": Measured(f"gradient of the first of {deepest} layers", in_deepest[placement][0]),
-            "last_of_few": Measured(f"gradient of the last of {depths[0]} layers", last[placement][0]),
+            "last": Measured(f"gradient of the last of {deepest} layers", last_layer[placement][-1]),
+            "first": Measured(f"gradient of the first of {deepest} layers", deepest_stacks[placement][0]),
+            "last_of_few": Measured(f"gradient of the last of {depths[0]} layers", last_layer[placement][0]),
         },
-        table_of({"layers": depths, **named_each("gradient of the last, {}-norm", last)}),
+        table_of({"layers": depths, **named_each("gradient of the last, {}-norm", last_layer)}),
         [
             Curves(title, x, y, named_each("{}-norm", curves), log="y")
             for title, x, curves in (
-                ("Gradient of W_2 in the last layer", "layers", over(depths, last)),
-                (f"Gradient of W_2 in each of {deepest} layers", "layer", numbered(in_deepest)),
+                ("Gradient of W_2 in the last layer", "layers", curves_over(depths, last_layer)),
+                (f"Gradient of W_2 in each of {deepest} layers", "layer", numbered_curves(deepest_stacks)),
             )
         ],
     )
@@ -332,7 +334,7 @@ def measure_gain_of_warm_up(size: Size, placement: Placement) -> Series:
     """Train with and without a warm-up, at several rates."""
     pairs = _train_pairs("Adam", placement, size)
     rate, highest = next(iter(pairs.items()))
-    gains = {f"{each:g}": pair.gain for each, pair in pairs.items()}
+    gains = {f"{pair_rate:g}": pair.gain for pair_rate, pair in pairs.items()}
     ends = dict(zip(("without", "with"), highest.ends, strict=True))
     return Series(
         {
@@ -352,33 +354,44 @@ def measure_gain_of_warm_up(size: Size, placement: Placement) -> Series:
 @measures("warm-up-and-optimizer", highest=(True, False))
 def compare_gains_of_optimizers(size: Size, *, highest: bool) -> Series:
     """Measure whether Adam needs a warm-up and SGD does not, with or without SGD's highest rate."""
-    found = {kind: _train_pairs(kind, "post", size) for kind in KINDS}
-    pre = {kind: _train_pair(kind, "pre", max(found[kind]), size).gain for kind in KINDS}
+    pairs_by_optimizer = {kind: _train_pairs(kind, "post", size) for kind in KINDS}
+    pre_norm_gains = {
+        kind: _train_pair(kind, "pre", max(pairs_by_optimizer[kind]), size).gain for kind in KINDS
+    }
     if not highest:
-        found["SGD"] = {rate: pair for rate, pair in found["SGD"].items() if rate < max(found["SGD"])}
-    gains = {kind: max(pair.gain for pair in pairs.values()) for kind, pairs in found.items()}
-    least = {kind: min(pair.ends[0] for pair in pairs.values()) for kind, pairs in found.items()}
-    rate, first = next(iter(found["SGD"].items()))
+        pairs_by_optimizer["SGD"] = {
+            rate: pair
+            for rate, pair in pairs_by_optimizer["SGD"].items()
+            if rate < max(pairs_by_optimizer["SGD"])
+        }
+    gains = {kind: max(pair.gain for pair in pairs.values()) for kind, pairs in pairs_by_optimizer.items()}
+    least_losses = {
+        kind: min(pair.ends[0] for pair in pairs.values()) for kind, pairs in pairs_by_optimizer.items()
+    }
+    rate, first = next(iter(pairs_by_optimizer["SGD"].items()))
     return Series(
         {
             **measured_each("most that warm-up takes off the loss at the end, {}", gains, "nats"),
-            **measured_each("the same at the highest rate, {}, pre-norm", pre, "nats"),
-            **measured_each("least loss at the end without warm-up, {}", least, "nats"),
+            **measured_each("the same at the highest rate, {}, pre-norm", pre_norm_gains, "nats"),
+            **measured_each("least loss at the end without warm-up, {}", least_losses, "nats"),
             "gains": gains,
         },
-        _table_of_losses(found),
+        _table_of_losses(pairs_by_optimizer),
         [
-            *(_loss_panel(f"{kind}: final loss (post-norm)", pairs) for kind, pairs in found.items()),
+            *(
+                _loss_panel(f"{kind}: final loss (post-norm)", pairs)
+                for kind, pairs in pairs_by_optimizer.items()
+            ),
             _training_panels(first, f"SGD, post-norm, rate {rate:g}")[0],
         ],
     )
 
 
-def _table_of_losses(found: Mapping[Kind, Mapping[float, Pair]]) -> list[dict[str, str | float]]:
+def _table_of_losses(pairs_by_optimizer: Mapping[Kind, Mapping[float, Pair]]) -> list[dict[str, str | float]]:
     """Return a row for each optimizer and rate."""
     return [
         {"optimizer": name, "rate": rate, "without warm-up": pair.ends[0], "with warm-up": pair.ends[1]}
-        for name, pairs in found.items()
+        for name, pairs in pairs_by_optimizer.items()
         for rate, pair in pairs.items()
     ]
 
@@ -386,7 +399,7 @@ def _table_of_losses(found: Mapping[Kind, Mapping[float, Pair]]) -> list[dict[st
 def _loss_panel(title: str, pairs: Mapping[float, Pair]) -> Curves:
     """Draw the final losses with and without warm-up by rate."""
     without, warmed = zip(*(pair.ends for pair in pairs.values()), strict=True)
-    lines = over([*pairs], {"without": without, "with warm-up": warmed})
+    lines = curves_over([*pairs], {"without": without, "with warm-up": warmed})
     return Curves(title, "rate", "nats per token", lines, levels={"chance": math.log(TYPES)}, log="xy")
 
 
@@ -395,11 +408,11 @@ def _training_panels(pair: Pair, title: str) -> list[Panel]:
     trainings = {"without": pair.without[0], "with warm-up": pair.warmed[0]}
     return [
         Curves(
-            f"{what} ({title})",
+            f"{quantity} ({title})",
             "update",
             unit,
-            numbered({name: getattr(t, field) for name, t in trainings.items()}),
+            numbered_curves({name: getattr(t, field) for name, t in trainings.items()}),
             log="y",
         )
-        for what, unit, field in (("Loss", "nats per token", "losses"), ("Gradients", "norm", "norms"))
+        for quantity, unit, field in (("Loss", "nats per token", "losses"), ("Gradients", "norm", "norms"))
     ]

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from heedful.lab.drawing import Curves, Matrix, numbered, over
+from heedful.lab.drawing import Curves, Matrix, curves_over, numbered_curves
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures, table_of
 from heedful.lab.seeds import generator_from, seeded
 from heedful.lab.tiny import largest_difference, n_parameters, relative_difference
@@ -45,7 +45,7 @@ def measure_variance_by_width(size: Size, power: float, name: str) -> Series:
             "variances": variances,
         },
         table_of({"d_k": widths, **columns, "heedful's": heedfuls}),
-        [Curves(title, x, "variance", over(widths, columns), levels={"wanted": 1.0}, log="xy")],
+        [Curves(title, x, "variance", curves_over(widths, columns), levels={"wanted": 1.0}, log="xy")],
     )
 
 
@@ -60,7 +60,7 @@ def _draw_vectors(n: int, seed: int) -> Float[Tensor, "n d"]:
 
 def _heads(*rows: Float[Tensor, "n d"]) -> list[Float[Tensor, "1 1 n d"]]:
     """Reshape to one head of one sequence."""
-    return [each[None, None] for each in rows]
+    return [matrix[None, None] for matrix in rows]
 
 
 @measures("scale-outside-softmax", inside=(False, True))
@@ -70,10 +70,10 @@ def measure_row_sums(size: Size, *, inside: bool) -> Series:
     products, root = q @ k.T, math.sqrt(_D)
     weights = (products / root).softmax(-1) if inside else products.softmax(-1) / root
     queries, keys = _heads(q, k)
-    seen = Visibility.of(Layout.of([len(q)]), Layout.of([len(k)]))
-    heedfuls = attention_weights(ScaledDotScore()(queries, keys), seen)[0, 0]
+    visibility = Visibility.of(Layout.of([len(q)]), Layout.of([len(k)]))
+    heedfuls = attention_weights(ScaledDotScore()(queries, keys), visibility)[0, 0]
     difference, sums = largest_difference(weights, heedfuls), weights.sum(-1)
-    curves, levels = numbered({"as computed": sums.tolist()}), {"1 / √d_k": 1 / root, "1": 1.0}
+    curves, levels = numbered_curves({"as computed": sums.tolist()}), {"1 / √d_k": 1 / root, "1": 1.0}
     return Series(
         {
             "sum": Measured("sum of a row", sums.mean().item(), expected=1.0),
@@ -92,20 +92,25 @@ def measure_dependence_on_later_words(size: Size, *, twice: bool) -> Series:
     """Change the last token, and measure the change of the tokens before it."""
     n = _N if size == "short" else 10 * _N
     q, k, v = (_draw_vectors(n, seed) for seed in (1, 2, 3))
-    other_k, other_v = k.clone(), v.clone()
-    other_k[-1] *= 3.0
-    other_v[-1] += 1.0
-    masked = {"as printed": _attend_masked_twice, "masked once": _attend_masked_once}
-    last_row = {name: attend(q, k, v)[1][-1] for name, attend in masked.items()}
+    changed_k, changed_v = k.clone(), v.clone()
+    changed_k[-1] *= 3.0
+    changed_v[-1] += 1.0
+    attend_by_name = {"as printed": _attend_masked_twice, "masked once": _attend_masked_once}
+    last_row = {name: attend(q, k, v)[1][-1] for name, attend in attend_by_name.items()}
     judged = "as printed" if twice else "masked once"
-    (before, _), (after, _) = masked[judged](q, k, v), masked[judged](q, other_k, other_v)
-    change, last = (after - before)[:-1].abs().amax(-1), last_row[judged]
-    changes = numbered({"change": change.tolist()})
-    weights = numbered({name: own.tolist() for name, own in last_row.items()})
+    (output, _), (changed_output, _) = (
+        attend_by_name[judged](q, k, v),
+        attend_by_name[judged](q, changed_k, changed_v),
+    )
+    change, last_weights = (changed_output - output)[:-1].abs().amax(-1), last_row[judged]
+    changes = numbered_curves({"change": change.tolist()})
+    weights = numbered_curves({name: row.tolist() for name, row in last_row.items()})
     return Series(
         {
             "change": Measured("largest change of earlier words by the last", change.max().item(), "", 0.0),
-            "ratio": Measured("greatest weight to smallest, last word", (last.max() / last.min()).item()),
+            "ratio": Measured(
+                "greatest weight to smallest, last word", (last_weights.max() / last_weights.min()).item()
+            ),
         },
         panels=[
             Curves("Change of earlier words by the last one", "word", "largest change", changes),
@@ -138,27 +143,27 @@ def measure_change_by_padding(size: Size, *, masked: bool) -> Series:
         part = CrossAttention(_D, 2)
     target, source = _draw_vectors(5, 1), _draw_vectors(_N, 2)
     layout = Layout.of([5])
-    alone = part(target, layout, part.make_memory(source, Layout.of([_N])))
+    unpadded = part(target, layout, part.make_memory(source, Layout.of([_N])))
     changes = []
     for pads in n_pads:
         # The second sentence in the batch is longer, so the first is padded.
         rows = torch.cat([source, _draw_vectors(pads, 3)])
-        both, n_seen = torch.cat([source if masked else rows, rows]), _N if masked else len(rows)
-        memory = part.make_memory(both, Layout.of([n_seen, len(rows)]))
+        sources, n_visible = torch.cat([source if masked else rows, rows]), _N if masked else len(rows)
+        memory = part.make_memory(sources, Layout.of([n_visible, len(rows)]))
         result = part(torch.cat([target, target]), Layout.of([5, 5]), memory)
-        changes.append(largest_difference(result[:5], alone))
-    nothing = part(target, layout, part.make_memory(source[:0], Layout.of([0]))).abs().max().item()
-    plain = torch.full((3,), -math.inf).softmax(0).isnan().any().item()
+        changes.append(largest_difference(result[:5], unpadded))
+    over_nothing = part(target, layout, part.make_memory(source[:0], Layout.of([0]))).abs().max().item()
+    is_nan = torch.full((3,), -math.inf).softmax(0).isnan().any().item()
     x, y = "padding tokens after the sentence", "largest change of the result"
     return Series(
         {
             "change": Measured(f"change of a sentence by {n_pads[-1]} pads", changes[-1], expected=0.0),
-            "nothing": Measured("result over an empty source", nothing, expected=0.0),
-            "plain": Measured("softmax of minus infinity alone is a number", float(not plain), expected=0.0),
+            "nothing": Measured("result over an empty source", over_nothing, expected=0.0),
+            "plain": Measured("softmax of minus infinity alone is a number", float(not is_nan), expected=0.0),
             "most": max(changes),
         },
         table_of({"pads": n_pads, "largest change": changes}),
-        [Curves("Cross-attention over a padded source", x, y, over(n_pads, {"change": changes}))],
+        [Curves("Cross-attention over a padded source", x, y, curves_over(n_pads, {"change": changes}))],
     )
 
 
@@ -177,21 +182,21 @@ def find_visible_words(size: Size, *, cross: bool) -> Series:
     def attend(source: Tensor) -> Tensor:
         return crossing(x, layout, crossing.make_memory(source, layout)) if cross else causal(source, layout)
 
-    before, sees = attend(source), torch.zeros(n, n)
+    output, depends = attend(source), torch.zeros(n, n)
     for j in range(n):
         changed = source.clone()
         changed[j] += _draw_vectors(1, 3)[0]
-        sees[:, j] = (attend(changed) - before).abs().amax(-1) > 1e-6
-    visible = sees.sum(-1).tolist()
-    early = sees.triu(1).sum().item()
+        depends[:, j] = (attend(changed) - output).abs().amax(-1) > 1e-6
+    visible = depends.sum(-1).tolist()
+    n_early = depends.triu(1).sum().item()
     label = "changed source word" if cross else "changed word"
     return Series(
         {
             "first": Measured("words that the first target word sees", visible[0], expected=1.0),
             "last": Measured("words that the last target word sees", visible[-1], expected=float(n)),
-            "early": Measured("words that are seen before their turn", early, expected=0.0),
+            "early": Measured("words that are seen before their turn", n_early, expected=0.0),
         },
-        panels=[Matrix("Dependence of outputs on words", label, "target word", sees.tolist(), (0.0, 1.0))],
+        panels=[Matrix("Dependence of outputs on words", label, "target word", depends.tolist(), (0.0, 1.0))],
     )
 
 
@@ -203,8 +208,8 @@ N_KEYS, WIDTH = 8, 16
 
 def _soft_lookup(queries: Tensor, keys: Tensor, values: Tensor, temperature: float = 1.0) -> Tensor:
     """Compute softmax(q·k / temperature) over the values, for every query."""
-    seen = Visibility.of(Layout.of([len(queries)]), Layout.of([len(keys)]))
-    weights = attention_weights(DotScore()(queries, keys)[None, None] / temperature, seen)
+    visibility = Visibility.of(Layout.of([len(queries)]), Layout.of([len(keys)]))
+    weights = attention_weights(DotScore()(queries, keys)[None, None] / temperature, visibility)
     return weighted_sum(weights, values[None, None])[0, 0]
 
 
@@ -215,21 +220,26 @@ def measure_distance_from_hard_lookup(size: Size, tie: bool) -> Series:
     n = {"short": 32, "long": 256}[size]
     keys = torch.randn(N_KEYS, WIDTH, dtype=torch.float64)
     values = torch.randn(N_KEYS, 3, dtype=torch.float64)
-    near = torch.arange(n) % N_KEYS
-    queries = keys[near] + 0.3 * torch.randn(n, WIDTH, dtype=torch.float64)
+    key_of_query = torch.arange(n) % N_KEYS
+    queries = keys[key_of_query] + 0.3 * torch.randn(n, WIDTH, dtype=torch.float64)
     if tie:
         keys[1] = keys[0]
     hard = values[(queries @ keys.mT).argmax(1)]
-    apart = [largest_difference(_soft_lookup(queries, keys, values, each), hard) for each in TEMPERATURES]
+    differences = [
+        largest_difference(_soft_lookup(queries, keys, values, temperature), hard)
+        for temperature in TEMPERATURES
+    ]
     name, title = "difference from the hard lookup at τ", "From a soft lookup to a hard one"
     x, y = "1 / temperature", "greatest difference from the best value"
-    curves = over([1 / t for t in TEMPERATURES], {"": [max(each, 1e-16) for each in apart]})
+    curves = curves_over(
+        [1 / t for t in TEMPERATURES], {"": [max(difference, 1e-16) for difference in differences]}
+    )
     return Series(
         {
-            "apart": Measured(f"{name} = {TEMPERATURES[-1]:g}", apart[-1], expected=0.0),
-            "at_one": Measured(f"{name} = 1", apart[TEMPERATURES.index(1.0)]),
+            "apart": Measured(f"{name} = {TEMPERATURES[-1]:g}", differences[-1], expected=0.0),
+            "at_one": Measured(f"{name} = 1", differences[TEMPERATURES.index(1.0)]),
         },
-        table_of({"temperature": [f"{t:g}" for t in TEMPERATURES], "difference": apart}),
+        table_of({"temperature": [f"{t:g}" for t in TEMPERATURES], "difference": differences}),
         [Curves(title, x, y, curves, log="xy")],
     )
 
@@ -244,20 +254,20 @@ def measure_weight_on_oneself(size: Size, learned: bool) -> Series:
     layout = Layout.of([n])
     if learned:
         part = _previous_token_head(n, d)
-        with recording(part, ["weights"]) as seen:
+        with recording(part, ["weights"]) as activations:
             output = part(x, layout)
-        weights = seen["weights"][0][0, 0]
+        weights = activations["weights"][0][0, 0]
     else:
         output = parameter_free_self_attention(x, layout)
         weights = attention_weights(DotScore()(x, x)[None, None], Visibility.of(layout, layout))[0, 0]
-    home = (weights.argmax(-1) == torch.arange(n)).double().mean().item()
-    changed = relative_difference(output, x)
+    share_on_itself = (weights.argmax(-1) == torch.arange(n)).double().mean().item()
+    change = relative_difference(output, x)
     expected = 0.0 if learned else 100.0
     return Series(
         {
-            "home": Measured("tokens that look at themselves most", 100 * home, "%", expected),
+            "home": Measured("tokens that look at themselves most", 100 * share_on_itself, "%", expected),
             "on_itself": Measured("weight on oneself, mean", weights.diagonal().mean().item()),
-            "changed": Measured("change of the tokens, relative", changed),
+            "changed": Measured("change of the tokens, relative", change),
             "parameters": Measured("parameters", float(n_parameters(part) if learned else 0)),
         },
         panels=[Matrix("Attention of each token", "key", "query", weights.tolist(), (0.0, 1.0))],
@@ -287,7 +297,7 @@ def measure_answers_by_table_size_and_repetition(size: Size, asking: bool) -> Se
 
     There are as many queries as values, each near its own key; or all queries are zero.
     """
-    counts, widths, right = TABLES[size], set(), []
+    counts, widths, accuracies = TABLES[size], set(), []
     for n in counts:
         keys, values = torch.randn(n, WIDTH), torch.randn(n, WIDTH)
         # A longer key would win for queries of other keys.
@@ -296,36 +306,36 @@ def measure_answers_by_table_size_and_repetition(size: Size, asking: bool) -> Se
         answers = _soft_lookup(queries, keys, values)
         widths.add(answers.shape[1])
         nearest = torch.cdist(answers, values).argmin(1)
-        right.append((nearest == torch.arange(n)).double().mean().item())
+        accuracies.append((nearest == torch.arange(n)).double().mean().item())
     unnormalised = DotScore()(queries, keys).div(WIDTH).exp()
     sums = [unnormalised.repeat(1, times) @ values.repeat(times, 1) for times in REPEATS]
     means = [_soft_lookup(queries, keys.repeat(times, 1), values.repeat(times, 1)) for times in REPEATS]
-    changes = [relative_difference(each, means[0]) for each in means]
+    changes = [relative_difference(answer, means[0]) for answer in means]
     sizes = {
-        "weighted mean": [(each.norm() / means[0].norm()).item() for each in means],
-        "sum, not divided": [(each.norm() / sums[0].norm()).item() for each in sums],
+        "weighted mean": [(answer.norm() / means[0].norm()).item() for answer in means],
+        "sum, not divided": [(answer.norm() / sums[0].norm()).item() for answer in sums],
     }
-    last = {how: own[-1] for how, own in sizes.items()}
+    last = {method: by_times[-1] for method, by_times in sizes.items()}
     name = f"answers that are nearest to the value asked for, of {counts[-1]}"
     return Series(
         {
-            "nearest": Measured(name, 100 * right[-1], "%"),
-            "nearest_of_few": Measured(f"of {counts[0]}", 100 * right[0], "%"),
+            "nearest": Measured(name, 100 * accuracies[-1], "%"),
+            "nearest_of_few": Measured(f"of {counts[0]}", 100 * accuracies[0], "%"),
             "n_widths": Measured("different widths of answers", len(widths), expected=1.0),
             "repeated": Measured(
                 f"change when all is there {REPEATS[-1]} times, relative", changes[-1], expected=0.0
             ),
             **measured_each("size of the answer then, relative, {}", last),
-            "least": min(right),
+            "least": min(accuracies),
             "change": max(changes),
         },
-        table_of({"values": counts, "nearest to the one asked for": right}),
+        table_of({"values": counts, "nearest to the one asked for": accuracies}),
         [
             Curves(
                 "Selection by the query",
                 "values",
                 "answers nearest to the matching value",
-                over(counts, {"measured": right, "at random": [1 / n for n in counts]}),
+                curves_over(counts, {"measured": accuracies, "at random": [1 / n for n in counts]}),
                 log="x",
                 limits=(0, 1.05),
             ),
@@ -333,7 +343,7 @@ def measure_answers_by_table_size_and_repetition(size: Size, asking: bool) -> Se
                 "Size of the answer, relative",
                 "repetitions of every row",
                 "size",
-                over(REPEATS, sizes),
+                curves_over(REPEATS, sizes),
                 limits=(0, None),
             ),
         ],

@@ -145,7 +145,7 @@ def test_a_training_ends_once_its_reader_is_sure():
     means = [sum(found.losses[i - last : i]) / last for i in range(last, len(found.losses) + 1)]
     assert found.sure
     assert means[-1] < aligning.SURE <= min(means[:-1])
-    assert found.right > 0.9
+    assert found.accuracy > 0.9
 
 
 def test_one_head_cannot_see_both_words_as_two_do():
@@ -157,7 +157,7 @@ def test_one_head_cannot_see_both_words_as_two_do():
     assert slower > faster
     for heads in ("one head", "two heads"):  # so one head does not need a second
         assert value(name, f"trainings that became sure, {heads}") > 50
-        assert value(name, f"sentences of which all that is asked is told, {heads}") > 75
+        assert value(name, f"sentences with all words predicted correctly, {heads}") > 75
     became_sure = value(name, "trainings that became sure, one head")
     assert (f"{became_sure:.0f} % became sure" in made(name).statement) == (became_sure < 100)
     one, two = (value(name, f"{least}, {n}", control=True) for n in ("one head", "two heads"))

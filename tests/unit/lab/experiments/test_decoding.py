@@ -99,5 +99,5 @@ def test_a_cache_changes_nothing_and_saves_operations():
     anew = layers * sum(m * 24 * d * d + 4 * m * m * d for m in range(1, n + 1))
     table = {row["tokens"]: row for row in made("cached-decoding").table}
     assert table[n]["FLOPs, with a cache"] == kept
-    assert table[n]["FLOPs, all anew for each token"] == anew
+    assert table[n]["FLOPs, recomputed for each token"] == anew
     assert value("cached-decoding", "operations that a cache saves") == pytest.approx(anew / kept)

@@ -20,9 +20,7 @@ def test_what_is_expected_of_order_is_measured(control):
 
 
 def test_all_but_one_reader_know_the_order():
-    changes = {
-        row["what tells the order"]: row["change when shuffled"] for row in made("order-blindness").table
-    }
+    changes = {row["source of order"]: row["change when shuffled"] for row in made("order-blindness").table}
     assert changes.pop("nothing") < 1e-5
     assert len(changes) == 5
     assert min(changes.values()) > 1e-2

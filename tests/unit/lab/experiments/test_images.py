@@ -178,7 +178,7 @@ def test_even_attention_by_loops(confined):
     model = even_network()
     with images.restrict_attention(model, confined=confined):
         observed = images.observe_heads(model, some_images())
-    found = observed.far
+    found = observed.distances
     assert found.shape == (N_LAYERS, N_HEADS)
     assert found == pytest.approx(np.full_like(found, np.mean(means)), rel=1e-5)
     if not confined:
@@ -203,7 +203,7 @@ def test_offsets_by_loops():
 
 def test_even_attention_is_one_at_every_offset():
     observed = images.observe_heads(even_network(), some_images())
-    np.testing.assert_allclose(observed.around, 1.0, rtol=1e-5)
+    np.testing.assert_allclose(observed.offset_weights, 1.0, rtol=1e-5)
 
 
 def test_confined_patches_give_nothing_to_those_that_they_do_not_touch():

@@ -91,7 +91,7 @@ def test_counting_pads_is_batch_norm_over_the_rectangle():
     padded = (rows - rows.mean(0)) / np.sqrt(rows.var(0) + 1e-5)
     real = x.double().numpy()
     change = padded[:4] - (real - real.mean(0)) / np.sqrt(real.var(0) + 1e-5)
-    root, largest = norms._counting_pads(layout, x)
+    root, largest = norms._difference_by_padding(layout, x)
     assert root == pytest.approx(math.sqrt(np.square(change).mean()), rel=1e-4)
     assert largest == pytest.approx(np.abs(change).max(), rel=1e-4)
 

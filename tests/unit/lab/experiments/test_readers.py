@@ -32,7 +32,7 @@ def test_a_product_with_a_concatenation_is_a_sum_of_products():
 
 
 def test_readers_that_differ_in_how_positions_are_joined_are_as_wide():
-    for name, make in readers.JOINED.items():
+    for name, make in readers.COMBINATIONS.items():
         reader = readers._Reader(make())
         assert reader.positions.output_width(reader.embedding.embedding_dim) == readers.WIDTH, name
 

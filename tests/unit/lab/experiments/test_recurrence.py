@@ -58,7 +58,7 @@ def test_the_cell_of_1997_keeps_all_of_its_gradient():
 def test_a_forget_gate_multiplies_the_gradient():
     n, d = 5, recurrence.D
     make = recurrence.MEMORIES[recurrence._GATED]
-    found = recurrence.memory_kept(make, n, seed=2)
+    found = recurrence.memory_gradients(make, n, seed=2)
     with seeded(2):
         cell = LSTMCell(d, d, forget_bias=0.0).double()
         x, weights = torch.randn(n, 1, d, dtype=torch.float64), torch.randn(d, dtype=torch.float64)

@@ -30,7 +30,7 @@ def test_variances_are_those_of_the_formula_within_a_tenth():
 
 def test_the_gradient_of_the_softmax_is_its_jacobians_norm():
     with seeded(5):
-        found = scores.softmax_of(DotScore(), 7, 3)
+        found = scores.softmax_statistics(DotScore(), 7, 3)
     with seeded(5):
         drawn = [torch.randn(n, 7) for _ in range(3) for n in (scores.N_QUERIES, scores.N_KEYS)]
     norms, tops, values = [], [], []

@@ -69,7 +69,7 @@ def test_what_is_timed_of_an_encoder_builds_nothing(monkeypatch):
 @pytest.mark.slow
 def test_a_training_is_timed_in_the_run_and_a_writing_in_the_control(monkeypatch):
     timed = []
-    monkeypatch.setattr(sequential, "_timed", lambda work: timed.append(work) or 1.0)
+    monkeypatch.setattr(sequential, "_time", lambda work: timed.append(work) or 1.0)
     for written, work in ((False, sequential.train_step), (True, sequential.generate_words)):
         timed.clear()
         sequential.compare_training_of_two_models("short", written)
@@ -92,9 +92,9 @@ def test_a_transformer_is_trained_on_all_words_at_once_and_writes_them_one_by_on
     assert value("trained-faster", f"{growth}, Transformer") == pytest.approx(0, abs=1e-9)
     assert value("trained-faster", f"{growth}, LSTM") > 3
     assert value("trained-faster", f"{growth}, Transformer", control=True) > 3
-    once = sequential.sequential_operations("Transformer", 1, written=False)
-    assert sequential.sequential_operations("Transformer", 1, written=True) == once
-    one, two = (sequential.sequential_operations("Transformer", n, written=True) for n in (7, 8))
+    once = sequential.sequential_operations("Transformer", 1, generated=False)
+    assert sequential.sequential_operations("Transformer", 1, generated=True) == once
+    one, two = (sequential.sequential_operations("Transformer", n, generated=True) for n in (7, 8))
     assert two - one == sequential.depth(sequential.step_logits("Transformer", 8)) < once
 
 

@@ -78,7 +78,7 @@ def test_the_summarisation_table_is_the_lectures():
     assert len(rows) == len(SUMMARISATION)
     for (name, perplexity, rouge_l), row in zip(rows, SUMMARISATION, strict=True):
         assert (row.perplexity, row.rouge_l) == (float(perplexity), float(rouge_l))
-        assert row.read == int(re.search(r"L = (\d+)", name)[1])
+        assert row.n_source == int(re.search(r"L = (\d+)", name)[1])
         experts = re.search(r"MoE-(\d+)", name)
         assert row.experts == (int(experts[1]) if experts else 0)
         assert name.startswith(row.name.split(",")[0] + ",")
@@ -87,7 +87,7 @@ def test_the_summarisation_table_is_the_lectures():
 def test_the_papers_own_sentences_are_true_of_its_table():
     """Section 6.1: of the base model to German, of the big one to both; "single" where 41.0 was the score."""
     compared = {
-        (comparison.pair, comparison.own.name, comparison.rival.name): comparison
+        (comparison.pair, comparison.transformer.name, comparison.rival.name): comparison
         for comparison in comparisons(TRANSLATION)
     }
     assert all(
