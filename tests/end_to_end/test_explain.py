@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from heedful.explain.alignment import Choice
-from heedful.explain.best_head import keep
+from heedful.explain.alignment.best_head import keep
+from heedful.explain.alignment.word_alignment import Choice
 from heedful.explain.capture import explain_input
 from heedful.explain.summary import mean_of, word_alignment
 from heedful.runs.run import load

@@ -16,8 +16,8 @@ from heedful.typing import JsonObject
 if TYPE_CHECKING:
     from heedful.data.corpora.grammar import Pair
     from heedful.data.corpora.phrasebook import Language
-    from heedful.explain.alignment import Attention, Weights
-    from heedful.explain.error_rates import Rated
+    from heedful.explain.alignment.error_rates import Rated
+    from heedful.explain.alignment.word_alignment import Attention, Weights
     from heedful.runs.demo import Beginning, Comparison
     from heedful.runs.run import Run
     from heedful.tasks.prediction import Prediction
@@ -101,9 +101,9 @@ class _AlignedExample(NamedTuple):
 
 def _aligned_example(run: "Run", language: "Language", judged: int) -> _AlignedExample:
     """Translate one sentence and align it by the layer or head that aligns validation data best."""
-    from heedful.explain.alignment import from_prediction, teacher_forced
-    from heedful.explain.best_head import keep
-    from heedful.explain.error_rates import links_of, most_accurate, rated
+    from heedful.explain.alignment.best_head import keep
+    from heedful.explain.alignment.error_rates import links_of, most_accurate, rated
+    from heedful.explain.alignment.word_alignment import from_prediction, teacher_forced
     from heedful.runs.demo import drawn_pair, judged_pairs
     from heedful.tasks.metrics.alignment import Alignment
 
@@ -120,7 +120,7 @@ def _aligned_example(run: "Run", language: "Language", judged: int) -> _AlignedE
 
 def _draw(example: _AlignedExample, path: Path) -> None:
     """Save the alignment heat map."""
-    from heedful.explain.heat_map import heat_map, save
+    from heedful.explain.drawing.heat_map import heat_map, save
 
     title = f"{example.pair.source}\n{example.prediction.text}"
     save(heat_map(*example.heat_map(), title=title, note=f"attention of {example.best.choice}"), path)
@@ -162,7 +162,7 @@ def _show_scores(comparison: "Comparison", quick: bool) -> None:
 
 
 def _show_alignment(example: _AlignedExample, image: Path) -> None:
-    from heedful.explain.terminal import choose_style, heat_map
+    from heedful.explain.drawing.terminal import choose_style, heat_map
 
     result("Attention of each target word over the source words")
     result("")

@@ -17,7 +17,7 @@ from heedful.files import json_text
 
 if TYPE_CHECKING:
     from heedful.data.sources import SourceConfig
-    from heedful.explain import error_rates
+    from heedful.explain.alignment import error_rates
     from heedful.runs.run import Run
     from heedful.tasks.base import OwnData
     from heedful.tasks.evaluation import Evaluation
@@ -120,7 +120,7 @@ class AlignmentOptions:
         ),
     ] = None
     links: Annotated[
-        Literal["target", "source", "both"],  # heedful.explain.alignment.Direction
+        Literal["target", "source", "both"],  # heedful.explain.alignment.word_alignment.Direction
         typer.Option(
             help="target: link each target word to the source word with the highest weight; source: link "
             "each source word to the target word with the highest weight; both: the intersection."
@@ -163,8 +163,8 @@ class AlignmentOptions:
         self, run: "Run", name: str, source: "SourceConfig", limit: int | None
     ) -> "error_rates.Evaluation":
         """Evaluate the attention of a run on a data set."""
-        from heedful.explain.alignment import STEPS, Choice
-        from heedful.explain.error_rates import evaluate_alignments
+        from heedful.explain.alignment.error_rates import evaluate_alignments
+        from heedful.explain.alignment.word_alignment import STEPS, Choice
 
         assert self.alignments is not None
         steps = STEPS if self.step is None else (self.step,)
@@ -183,7 +183,7 @@ class AlignmentOptions:
 
     def save_best_head(self, run: "Run", evaluation: "error_rates.Evaluation") -> None:
         """Store the selected head in the run; ``explain`` shows it first."""
-        from heedful.explain.best_head import keep
+        from heedful.explain.alignment.best_head import keep
 
         shown = keep(run, evaluation.table, evaluation.judged)
         if shown is not None:

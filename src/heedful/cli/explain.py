@@ -16,14 +16,14 @@ from heedful.cli.inputs import Source
 from heedful.cli.options import DecodingOverrides, Device, Json, changed_decoding, from_command_line
 from heedful.cli.output import check_out, log, one_line, result, result_in_pieces, terminal_width, whole_file
 from heedful.errors import RequestError
-from heedful.explain.classes import CLASSES
+from heedful.explain.patterns.classes import CLASSES
 from heedful.explain.views import ALL, VIEWS, check_image, check_names, view_module
 
 if TYPE_CHECKING:
-    from heedful.explain.alignment import Choice
+    from heedful.explain.alignment.word_alignment import Choice
     from heedful.explain.attention_sites import Selection
+    from heedful.explain.explanation import Explanation
     from heedful.explain.summary import AttentionMatrix
-    from heedful.explain.view import Explanation
     from heedful.runs.run import Run
 
 PAGE = ".html"
@@ -206,7 +206,7 @@ class Form:
             raise RequestError(
                 f"--exact: requires a page (--out NAME{PAGE}); .json files contain every weight"
             )
-        from heedful.explain.alignment import Choice
+        from heedful.explain.alignment.word_alignment import Choice
 
         return int(self.limit * GIB), [Choice.parse(name, "--exact") for name in self.exact or []]
 
@@ -230,7 +230,7 @@ def explain(
         _write(seen, form.out, form.tokens, exact)
         log(f"wrote {form.out}")
     if form.as_json:
-        from heedful.explain.jsonable import pieces
+        from heedful.explain.json_format import pieces
 
         result_in_pieces(pieces(seen))
     else:
@@ -265,7 +265,7 @@ def _log_unavailable_views(seen: "Explanation") -> None:
 def _write(seen: "Explanation", out: Path, tokens: bool, exact: "Sequence[Choice]") -> None:
     """Write the explanation in the format given by the suffix of `out`."""
     if out.suffix.lower() in IMAGES:
-        from heedful.explain.heat_map import figure_of, save
+        from heedful.explain.drawing.heat_map import figure_of, save
 
         save(figure_of(seen, tokens=tokens), out)
         return
@@ -274,7 +274,7 @@ def _write(seen: "Explanation", out: Path, tokens: bool, exact: "Sequence[Choice
 
         text: Iterable[str] = [page(seen, exact=[head for choice in exact for head in _heads(seen, choice)])]
     else:
-        from heedful.explain.jsonable import pieces
+        from heedful.explain.json_format import pieces
 
         text = chain(pieces(seen), "\n")
     with whole_file(out) as file:
@@ -333,7 +333,7 @@ def _show_maps(seen: "Explanation", tokens: bool) -> None:
     if is_alignment and max(shown.weights.shape) <= WIDEST:
         _show_alignment(shown)
     else:
-        from heedful.explain.terminal import link_lines
+        from heedful.explain.drawing.terminal import link_lines
 
         for line in link_lines(shown.strongest()):
             result(line)
@@ -343,7 +343,7 @@ def _show_maps(seen: "Explanation", tokens: bool) -> None:
 
 
 def _show_alignment(shown: "AttentionMatrix") -> None:
-    from heedful.explain.terminal import choose_style, heat_map
+    from heedful.explain.drawing.terminal import choose_style, heat_map
 
     width = terminal_width()
     style = choose_style(sys.stdout)

@@ -32,7 +32,7 @@ import numpy as np
 from torch import nn
 
 from heedful.errors import RequestError, nearest
-from heedful.explain.view import MEMORY, Kind, Weights
+from heedful.explain.explanation import MEMORY, Kind, Weights
 from heedful.nn.attention.compressed import MemoryCompressedAttention
 from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.recurrent import FixedContext

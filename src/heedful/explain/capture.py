@@ -15,6 +15,7 @@ from functools import partial
 import torch
 
 from heedful.errors import DataError, RequestError
+from heedful.explain.alignment.best_head import best_head
 from heedful.explain.attention_sites import (
     EVERY_MAP,
     AttentionSite,
@@ -25,8 +26,7 @@ from heedful.explain.attention_sites import (
     sites_of,
     source_part,
 )
-from heedful.explain.best_head import best_head
-from heedful.explain.view import MEMORY, Best, Explanation, Map
+from heedful.explain.explanation import MEMORY, Best, Explanation, Map
 from heedful.explain.views import ALL, VIEWS, check_names, refuse_absent, view_module, views_of
 from heedful.nn.taps import capture
 from heedful.runs.run import Run

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from heedful.errors import RequestError
-from heedful.explain.alignment import READ_AS_INPUT, at_step, links, merge, pharaoh
+from heedful.explain.alignment.word_alignment import READ_AS_INPUT, at_step, links, merge, pharaoh
 from heedful.explain.attention_sites import KINDS
-from heedful.explain.matrix import Numbers, on_grid
-from heedful.explain.view import Best, Explanation, Map
+from heedful.explain.drawing.matrix import Numbers, on_grid
+from heedful.explain.explanation import Best, Explanation, Map
 from heedful.tasks.model_input import SOURCE, TARGET, Axis
 from heedful.text.tokenizer import NO_WORD
 
@@ -36,7 +36,7 @@ class AttentionMatrix:
     title: str
 
     def in_words(self) -> "AttentionMatrix":
-        """Return the matrix between words (`heedful.explain.alignment`).
+        """Return the matrix between words (`heedful.explain.alignment.word_alignment`).
 
         Tokens that belong to no word remain separate.
         """
@@ -79,8 +79,8 @@ def mean_of(explanation: Explanation, kind: str | None = None) -> AttentionMatri
     """Return the mean over all heads and layers of a kind of attention, or the best known alignment.
 
     Without ``kind``, this is cross-attention if there is some, and of it the head with the best known
-    alignment (`heedful.explain.best_head`) if there is one; otherwise attention within a side. Maps whose
-    sides differ from those of the last map of the kind are ignored.
+    alignment (`heedful.explain.alignment.best_head`) if there is one; otherwise attention within a side. Maps
+    whose sides differ from those of the last map of the kind are ignored.
 
     Raises:
         RequestError: there are no maps, or none of that kind.
@@ -151,7 +151,7 @@ def word_alignment(shown: AttentionMatrix) -> str:
     """Return the word links of cross-attention in Pharaoh format: ``0-0 1-2``, source word first.
 
     Both sides end with their end token. End tokens, and white space before them, are not words; a target word
-    whose largest weight is at the end of the source has no link (`heedful.explain.alignment.links`).
+    whose largest weight is at the end of the source has no link (see `links`).
 
     Args:
         shown: a matrix between tokens.

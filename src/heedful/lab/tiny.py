@@ -17,8 +17,8 @@ from torch.autograd.graph import Node
 from torch.utils.flop_counter import FlopCounterMode
 
 from heedful.data.batch import Batch
-from heedful.explain.patterns import Census, census
-from heedful.explain.view import INPUT, Axis, Explanation, Kind, Map
+from heedful.explain.explanation import INPUT, Axis, Explanation, Kind, Map
+from heedful.explain.patterns.census import Census, census
 from heedful.lab.seeds import generator_from, seeded
 from heedful.models import language_model
 from heedful.models.base import Model
@@ -120,7 +120,7 @@ def attention_weights(model: Encoder | LanguageModel, inputs: Tokens | Images) -
 
 
 def census_of(texts: Iterable[Sequence[str]], kind: Kind, seen: Float[Tensor, "L n H T T"]) -> Census:
-    """Take the census of attention patterns (`heedful.explain.patterns`) from the weights of texts."""
+    """Take the census of attention patterns (`heedful.explain.patterns.census`) from the weights of texts."""
     heads = tuple(range(seen.shape[2]))
     explanations = []
     for text, own in zip(texts, seen.unbind(1), strict=True):

@@ -13,10 +13,10 @@ from heedful.cli.main import app
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
 from heedful.explain.capture import explain_input
-from heedful.explain.classes import CLASSES
-from heedful.explain.heat_map import figure_of
-from heedful.explain.jsonable import pieces
+from heedful.explain.drawing.heat_map import figure_of
+from heedful.explain.json_format import pieces
 from heedful.explain.page import build
+from heedful.explain.patterns.classes import CLASSES
 from heedful.explain.summary import mean_of
 from heedful.explain.views import VIEWS
 

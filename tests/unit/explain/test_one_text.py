@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from heedful.errors import RequestError
-from heedful.explain.alignment import Choice, between_ids
+from heedful.explain.alignment.best_head import best_head, keep
+from heedful.explain.alignment.word_alignment import Choice, between_ids
 from heedful.explain.attention_sites import Selection, find_sites, memory, parts, sites_of, source_part
-from heedful.explain.best_head import best_head, keep
 from heedful.explain.capture import explain_input
-from heedful.explain.jsonable import pieces
+from heedful.explain.explanation import Best
+from heedful.explain.json_format import pieces
 from heedful.explain.page.build import numbers_of
 from heedful.explain.summary import mean_of, word_alignment
-from heedful.explain.view import Best
 from heedful.explain.views import views_of
 from heedful.tasks.model_input import AnswerOptions
 from heedful.text.specials import SPECIALS

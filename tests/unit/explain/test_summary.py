@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from heedful.errors import RequestError
-from heedful.explain.alignment import from_prediction, links, pharaoh
+from heedful.explain.alignment.word_alignment import from_prediction, links, pharaoh
 from heedful.explain.capture import explain_input
+from heedful.explain.explanation import Axis, Explanation, Map
 from heedful.explain.summary import by_words, mean_of, merged, over_patches, word_alignment
-from heedful.explain.view import Axis, Explanation, Map
 
 SOURCE = Axis(("a", "b1", "b2", "</s>"), (0, 1, 1, -1), ("a", "b"))
 TARGET = Axis(("x1", "x2", "y", "</s>"), (0, 0, 1, -1), ("x", "y"))

@@ -12,8 +12,8 @@ from heedful.data.sources import LocatedRow, Location
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
 from heedful.explain.capture import EVERY_MAP, explain_input
-from heedful.explain.heat_map import figure_of, save
-from heedful.explain.jsonable import pieces
+from heedful.explain.drawing.heat_map import figure_of, save
+from heedful.explain.json_format import pieces
 from heedful.explain.page import page
 from heedful.explain.views import ALL
 from heedful.runs.run import load

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import RequestError
-from heedful.explain.matrix import checked, thumbnail
+from heedful.explain.drawing.matrix import checked, thumbnail
+from heedful.explain.explanation import Explanation, Map
 from heedful.explain.page.packing import levels_of, shades_of, strongest, text_of
 from heedful.explain.summary import alignment_of, mean_of
-from heedful.explain.view import Explanation, Map
 from heedful.explain.views import VIEWS, view_module
 from heedful.tasks.model_input import Axis
 from heedful.typing import JsonMapping, JsonObject

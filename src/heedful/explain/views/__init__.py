@@ -18,7 +18,7 @@ from heedful.typing import JsonMapping, JsonObject
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from heedful.explain.view import Explanation
+    from heedful.explain.explanation import Explanation
     from heedful.runs.run import Run
     from heedful.tasks.model_input import ModelInput
 

@@ -1,4 +1,4 @@
-"""View ``census``: the class of each head (`heedful.explain.patterns`)."""
+"""View ``census``: the class of each head (`heedful.explain.patterns.census`)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 
 from heedful.explain.attention_sites import find_sites
-from heedful.explain.classes import CLASSES
-from heedful.explain.matrix import printable
-from heedful.explain.patterns import census
+from heedful.explain.drawing.matrix import printable
+from heedful.explain.explanation import MEMORY, Explanation
+from heedful.explain.patterns.census import census
+from heedful.explain.patterns.classes import CLASSES
 from heedful.explain.summary import NAMES
-from heedful.explain.view import MEMORY, Explanation
 from heedful.explain.views.shared import Figure
 from heedful.runs.run import Run
 from heedful.tasks.model_input import ModelInput
@@ -117,7 +117,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     from matplotlib.colors import to_rgba
     from matplotlib.patches import Patch
 
-    from heedful.explain.canvas import blank, finished, label_heads, legible
+    from heedful.explain.drawing.canvas import blank, finished, label_heads, legible
 
     stacks: dict[str, list[JsonMapping]] = {}
     for head in values["heads"]:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from heedful.explain.attention_sites import find_sites
-from heedful.explain.matrix import Numbers, on_grid
-from heedful.explain.view import Explanation
+from heedful.explain.drawing.matrix import Numbers, on_grid
+from heedful.explain.explanation import Explanation
 from heedful.explain.views.shared import Figure, rounded_all
 from heedful.nn.patches import PatchEmbedding
 from heedful.runs.run import Run
@@ -59,7 +59,7 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
 
 def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     """Draw the heat maps of all layers side by side, on one scale."""
-    from heedful.explain.heat_map import attention_panels
+    from heedful.explain.drawing.heat_map import attention_panels
 
     axis, note = explanation.axes[values["side"]], f"answer: {explanation.text}"
     return attention_panels(list(_layers(values)), axis.image, among=len(axis.tokens), title=TITLE, note=note)

@@ -8,9 +8,9 @@ from numpy.typing import ArrayLike
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import find_sites
-from heedful.explain.matrix import Numbers, unit_rows
+from heedful.explain.drawing.matrix import Numbers, unit_rows
+from heedful.explain.explanation import MEMORY, Explanation, Map
 from heedful.explain.summary import NAMES
-from heedful.explain.view import MEMORY, Explanation, Map
 from heedful.explain.views.shared import Figure, head_lines, head_table, headline, rounded, two_places
 from heedful.runs.run import Run
 from heedful.tasks.model_input import Axis, ModelInput
@@ -177,7 +177,7 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
 
 def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     """Draw a panel per stack: a point per head, by layer (Dosovitskiy et al. 2021, figure 7, right)."""
-    from heedful.explain.canvas import blank, finished
+    from heedful.explain.drawing.canvas import blank, finished
 
     stacks = values["stacks"]
     drawn = blank(5.2 * len(stacks), 3.6)

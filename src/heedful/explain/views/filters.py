@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from heedful.errors import RequestError
-from heedful.explain.matrix import Numbers, mosaic
-from heedful.explain.view import Explanation
+from heedful.explain.drawing.matrix import Numbers, mosaic
+from heedful.explain.explanation import Explanation
 from heedful.explain.views.shared import Figure, embeddings_of, rounded_all
 from heedful.nn.patches import PatchEmbedding
 from heedful.runs.run import Run
@@ -129,7 +129,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     Raises:
         RequestError: there are no components.
     """
-    from heedful.explain.canvas import blank, finished
+    from heedful.explain.drawing.canvas import blank, finished
 
     if not values["tiles"]:
         raise RequestError("the patch filters are all equal, so there are no components to draw")

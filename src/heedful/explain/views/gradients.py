@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
-from heedful.explain.matrix import Numbers, on_grid
-from heedful.explain.view import Explanation
+from heedful.explain.drawing.matrix import Numbers, on_grid
+from heedful.explain.explanation import Explanation
 from heedful.explain.views.shared import EMBEDDINGS, Figure, rounded
 from heedful.nn.patches import Images
 from heedful.nn.taps import intervene
@@ -229,7 +229,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
 
 def _maps(panels: Sequence[tuple[str, str, Numbers]], image: bytes | None, title: str) -> Figure:
     """Draw positive (blue) and negative (red) values on grids beside an image."""
-    from heedful.explain.canvas import SIGNED, blank, draw_photo, finished, without_ticks
+    from heedful.explain.drawing.canvas import SIGNED, blank, draw_photo, finished, without_ticks
 
     _, _, first = panels[0]
     count, height = len(panels) + (image is not None), 3.0
@@ -256,7 +256,7 @@ def _bars(explanation: Explanation, axes: Sequence[JsonMapping]) -> Figure:
     """Draw a value per token as a bar: positive (blue) to the right, negative (red) to the left."""
     import matplotlib
 
-    from heedful.explain.canvas import ROW, SIGNED, blank, check_rows, finished, label_rows
+    from heedful.explain.drawing.canvas import ROW, SIGNED, blank, check_rows, finished, label_rows
 
     longest = max(len(each["products"]) for each in axes)
     check_rows(longest)

@@ -7,9 +7,9 @@ import numpy as np
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import find_sites
-from heedful.explain.matrix import THUMBNAIL, Numbers, mosaic, printable, thumbnail
+from heedful.explain.drawing.matrix import THUMBNAIL, Numbers, mosaic, printable, thumbnail
+from heedful.explain.explanation import Explanation, Map
 from heedful.explain.summary import NAMES
-from heedful.explain.view import Explanation, Map
 from heedful.explain.views.shared import Figure, head_lines, head_table, headline, rounded_all
 from heedful.runs.run import Run
 from heedful.tasks.model_input import ModelInput
@@ -99,7 +99,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     Heads of a stack share a scale, which ends at the largest cell. The colour depends on the square root of
     the weight, because broad heads would be too faint beside sharp ones; the colours are those of the page.
     """
-    from heedful.explain.canvas import blank, finished
+    from heedful.explain.drawing.canvas import blank, finished
 
     stacks = _stacks(explanation)
     cells = [_thumbnails(maps) for maps in stacks.values()]
@@ -155,7 +155,7 @@ def _draw(
     """
     from matplotlib.colors import PowerNorm
 
-    from heedful.explain.canvas import label_heads, page_colours
+    from heedful.explain.drawing.canvas import label_heads, page_colours
 
     h, w = cells.shape[2:]
     down, right = (max(1, THUMBNAIL // n) for n in (h, w))

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from heedful.errors import RequestError
-from heedful.explain.view import Explanation
+from heedful.explain.explanation import Explanation
 from heedful.explain.views.shared import (
     Figure,
     hidden_states,
@@ -105,7 +105,15 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     Raises:
         RequestError: there are no answers, or too many.
     """
-    from heedful.explain.canvas import blank, check_rows, colours, finished, label_rows, legible, shortened
+    from heedful.explain.drawing.canvas import (
+        blank,
+        check_rows,
+        colours,
+        finished,
+        label_rows,
+        legible,
+        shortened,
+    )
 
     answers, depths = values["answers"], list(_depths(values))
     if not depths:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from heedful.errors import RequestError
-from heedful.explain.view import Explanation
+from heedful.explain.explanation import Explanation
 from heedful.explain.views.shared import Figure, questions_of, refuse_numbers, rounded
 from heedful.runs.run import Run
 from heedful.tasks.model_input import ModelInput
@@ -94,7 +94,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     """
     from matplotlib.patches import Patch
 
-    from heedful.explain.canvas import ROW, blank, check_rows, finished, label_rows
+    from heedful.explain.drawing.canvas import ROW, blank, check_rows, finished, label_rows
 
     answers, losses, given, mean = (values[name] for name in ("answers", "losses", "given", "mean"))
     if not answers:

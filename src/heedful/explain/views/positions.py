@@ -10,9 +10,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
-from heedful.explain.matrix import Numbers, mosaic
+from heedful.explain.drawing.matrix import Numbers, mosaic
+from heedful.explain.explanation import Explanation
 from heedful.explain.page.packing import signed
-from heedful.explain.view import Explanation
 from heedful.explain.views.shared import Figure, embeddings_of, rounded_all
 from heedful.nn.positions import NoPositions, Positions
 from heedful.runs.run import Run
@@ -109,7 +109,7 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
 
 def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     """Draw the heat map of the first axis, from -1 (red) to 1 (blue)."""
-    from heedful.explain.canvas import SIGNED, blank, finished, without_ticks
+    from heedful.explain.drawing.canvas import SIGNED, blank, finished, without_ticks
 
     (name, cosines), *_ = _tables(explanation, values)
     drawn = blank(4.6, 4.0)

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from heedful.explain.explanation import Explanation
 from heedful.explain.page.packing import signed
-from heedful.explain.view import Explanation
 from heedful.explain.views.shared import (
     EMBEDDINGS,
     STACKS,
@@ -81,8 +81,8 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     Raises:
         RequestError: there are too many tokens to be readable.
     """
-    from heedful.explain.canvas import check_size
-    from heedful.explain.heat_map import heat_map
+    from heedful.explain.drawing.canvas import check_size
+    from heedful.explain.drawing.heat_map import heat_map
 
     *_, (axis, norms) = _matrices(values)
     tokens, depths = explanation.axes[axis].tokens, [str(depth) for depth in range(len(norms))]

@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import find_sites
-from heedful.explain.matrix import Numbers, unit_rows
+from heedful.explain.drawing.matrix import Numbers, unit_rows
+from heedful.explain.drawing.terminal import choose_style, heat_map, link_lines
+from heedful.explain.explanation import MEMORY, Explanation, Map, Weights
 from heedful.explain.summary import AttentionMatrix, over_patches
-from heedful.explain.terminal import choose_style, heat_map, link_lines
-from heedful.explain.view import MEMORY, Explanation, Map, Weights
 from heedful.explain.views.shared import Figure, headline, rounded_all
 from heedful.runs.run import Run
 from heedful.tasks.model_input import PREFIX, TARGET, ModelInput
@@ -237,8 +237,8 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
 
 def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     """Draw the last matrix: that of the decoder, if there is one."""
-    from heedful.explain.canvas import check_size
-    from heedful.explain.heat_map import attention_panels, heat_map
+    from heedful.explain.drawing.canvas import check_size
+    from heedful.explain.drawing.heat_map import attention_panels, heat_map
 
     *_, shown = _matrices(explanation, values)
     title = explanation.text

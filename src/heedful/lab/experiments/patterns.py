@@ -3,7 +3,7 @@
 Items 74 and 75 of the lectures. The encoder learns to fill gaps in sequences in which a symbol leaves few
 choices for its neighbours. The causal model learns to predict symbols, each of which depends on the symbol
 a fixed number of positions before the last one. The census of heads is that of `heedful explain`
-(`heedful.explain.patterns`).
+(`heedful.explain.patterns.census`).
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from heedful.data.batch import Batch
-from heedful.explain.patterns import Census, recurrence
+from heedful.explain.patterns.census import Census, recurrence
 from heedful.lab.drawing import Curves, Matrix, over
 from heedful.lab.experiment import Measured, Series, Size, measured_each, measures
 from heedful.lab.seeds import generator_from, seeded

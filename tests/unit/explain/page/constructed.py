@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 from PIL import Image
 
-from heedful.explain.patterns import census
-from heedful.explain.view import Axis, Explanation, Map
+from heedful.explain.explanation import Axis, Explanation, Map
+from heedful.explain.patterns.census import census
 from heedful.explain.views.rollout import rollouts
 
 Weights = np.ndarray

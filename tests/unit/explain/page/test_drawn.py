@@ -25,10 +25,10 @@ from constructed import (
 )
 from PIL import Image
 
-from heedful.explain.alignment import merge
-from heedful.explain.matrix import thumbnail
+from heedful.explain.alignment.word_alignment import merge
+from heedful.explain.drawing.matrix import thumbnail
+from heedful.explain.explanation import Best, Explanation
 from heedful.explain.page import page
-from heedful.explain.view import Best, Explanation
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not on this machine: {', '.join(missing())}")
 

@@ -8,10 +8,10 @@ import pytest
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import NO_MAPS
-from heedful.explain.canvas import shortened
 from heedful.explain.capture import explain_input
-from heedful.explain.heat_map import figure_of
-from heedful.explain.view import Explanation
+from heedful.explain.drawing.canvas import shortened
+from heedful.explain.drawing.heat_map import figure_of
+from heedful.explain.explanation import Explanation
 from heedful.explain.views import view_module
 
 

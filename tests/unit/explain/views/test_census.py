@@ -6,9 +6,9 @@ import pytest
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import NO_MAPS, Selection
 from heedful.explain.capture import explain_input
-from heedful.explain.heat_map import figure_of
-from heedful.explain.patterns import census
-from heedful.explain.view import Axis, Explanation, Map
+from heedful.explain.drawing.heat_map import figure_of
+from heedful.explain.explanation import Axis, Explanation, Map
+from heedful.explain.patterns.census import census
 from heedful.explain.views import view_module
 
 TEXTS = ["the cat sat", "a dog lay", "the mat the"]

@@ -13,11 +13,11 @@ from matplotlib.colors import to_rgba
 from PIL import Image
 
 from heedful.errors import RequestError
-from heedful.explain.canvas import MOST_CELLS, PAGE, check_rows, colours, page_colours, shortened
-from heedful.explain.classes import CLASSES
-from heedful.explain.heat_map import EVEN, attention_panels, save
-from heedful.explain.patterns import Census, HeadPattern
-from heedful.explain.view import Axis, Explanation, Map
+from heedful.explain.drawing.canvas import MOST_CELLS, PAGE, check_rows, colours, page_colours, shortened
+from heedful.explain.drawing.heat_map import EVEN, attention_panels, save
+from heedful.explain.explanation import Axis, Explanation, Map
+from heedful.explain.patterns.census import Census, HeadPattern
+from heedful.explain.patterns.classes import CLASSES
 from heedful.explain.views import view_module
 from heedful.explain.views.losses import GIVEN, PREDICTED
 
@@ -522,5 +522,5 @@ def test_what_could_not_be_read_is_refused():
 
 @pytest.mark.slow
 def test_pyplot_is_not_needed():
-    code = "import sys, heedful.explain.heat_map; sys.exit('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, heedful.explain.drawing.heat_map; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-W", "error", "-c", code], check=False).returncode == 0

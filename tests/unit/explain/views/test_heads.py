@@ -6,8 +6,8 @@ import pytest
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import NO_MAPS, Selection, find_sites
 from heedful.explain.capture import explain_input
-from heedful.explain.heat_map import figure_of
-from heedful.explain.matrix import thumbnail
+from heedful.explain.drawing.heat_map import figure_of
+from heedful.explain.drawing.matrix import thumbnail
 from heedful.explain.views import view_module
 
 

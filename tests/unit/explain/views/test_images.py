@@ -11,7 +11,7 @@ from PIL import Image
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import NO_MAPS
 from heedful.explain.capture import explain_input
-from heedful.explain.heat_map import figure_of
+from heedful.explain.drawing.heat_map import figure_of
 from heedful.explain.page.packing import LEVELS
 from heedful.explain.views import view_module
 from heedful.explain.views.filters import patch_filters

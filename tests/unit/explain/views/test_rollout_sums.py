@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.errors import RequestError
-from heedful.explain.view import Axis, Explanation, Map
+from heedful.explain.explanation import Axis, Explanation, Map
 from heedful.explain.views.rollout import rollout, rollout_across, rollouts
 
 H, T, S, L = 3, 7, 5, 4

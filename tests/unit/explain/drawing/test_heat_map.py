@@ -13,9 +13,9 @@ from matplotlib.image import imread
 from matplotlib.text import Text
 
 from heedful.errors import RequestError, WorkError
-from heedful.explain import canvas
-from heedful.explain.canvas import colours
-from heedful.explain.heat_map import heat_map, save
+from heedful.explain.drawing import canvas
+from heedful.explain.drawing.canvas import colours
+from heedful.explain.drawing.heat_map import heat_map, save
 
 SOURCE = ["I", "enjoyed", "the", "film", "transformers"]
 TARGET = ["naan", "transfarmar", "rasiththen"]
@@ -252,5 +252,5 @@ def test_a_file_that_cannot_be_written_is_named(weights, tmp_path):
 
 def test_pyplot_is_not_needed():
 
-    code = "import sys, heedful.explain.heat_map; sys.exit('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, heedful.explain.drawing.heat_map; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-W", "error", "-c", code], check=False).returncode == 0

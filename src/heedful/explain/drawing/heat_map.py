@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from heedful.errors import RequestError
-from heedful.explain.canvas import (
+from heedful.explain.drawing.canvas import (
     blank,
     check_size,
     colours,
@@ -30,9 +30,9 @@ from heedful.explain.canvas import (
     without_ticks,
     wrapped,
 )
-from heedful.explain.matrix import Numbers, checked, printable
+from heedful.explain.drawing.matrix import Numbers, checked, printable
+from heedful.explain.explanation import Explanation
 from heedful.explain.summary import AttentionMatrix, mean_of, over_patches
-from heedful.explain.view import Explanation
 from heedful.explain.views import VIEWS, check_image, view_module
 from heedful.files import write_bytes
 
@@ -116,7 +116,8 @@ def attention_panels(
     image. The scale ends at the largest weight.
 
     Args:
-        maps: for each its title and the weights ``[rows, columns]`` (`heedful.explain.matrix.on_grid`).
+        maps: for each its title and the weights ``[rows, columns]`` (see `on_grid` in
+            `heedful.explain.drawing.matrix`).
         image: a PNG.
         among: number of tokens that each row sums over: the colour bar marks uniform attention, 1 / among,
             and extends at least to it.

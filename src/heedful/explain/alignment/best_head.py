@@ -1,9 +1,9 @@
 """Select the head with the best known word alignment, store it in the run folder, and show it first.
 
 There are two sources: supervision (``objective.guided``) and gold alignments. When the attention of a run is
-evaluated on gold alignments (`heedful evaluate --alignments`, `heedful.explain.error_rates`), the head with
-the lowest error rate is stored in ``alignment.json``, with the hash of the weights it belongs to; for other
-weights (after further training) it is ignored. It replaces
+evaluated on gold alignments (`heedful evaluate --alignments`, `heedful.explain.alignment.error_rates`), the
+head with the lowest error rate is stored in ``alignment.json``, with the hash of the weights it belongs to;
+for other weights (after further training) it is ignored. It replaces
 
 - a stored head, unless that was selected on more pairs;
 - the supervised head, if its error rate is lower on at least `ENOUGH` pairs.
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 from heedful.artifacts.run_folder import RunFolder, read_json, write_json
 from heedful.errors import DamagedError, HeedfulError
-from heedful.explain.alignment import STEPS, Choice
+from heedful.explain.alignment.error_rates import Rated, most_accurate
+from heedful.explain.alignment.word_alignment import STEPS, Choice
 from heedful.explain.attention_sites import sites_of
-from heedful.explain.error_rates import Rated, most_accurate
 from heedful.runs.run import Run
 from heedful.tasks.model_input import TARGET
 

@@ -9,14 +9,14 @@ import pytest
 
 from heedful.cli.evaluate import AlignmentOptions
 from heedful.errors import DamagedError
-from heedful.explain.alignment import Choice
+from heedful.explain.alignment.best_head import ENOUGH, FILE, best_head, keep
+from heedful.explain.alignment.word_alignment import Choice
 from heedful.explain.attention_sites import Selection
-from heedful.explain.best_head import ENOUGH, FILE, best_head, keep
 from heedful.explain.capture import explain_input
-from heedful.explain.jsonable import pieces
+from heedful.explain.explanation import Best
+from heedful.explain.json_format import pieces
 from heedful.explain.page.build import numbers_of
 from heedful.explain.summary import mean_of
-from heedful.explain.view import Best
 from heedful.runs.run import load
 
 
@@ -208,7 +208,7 @@ def test_where_nothing_can_be_written_nothing_is_kept(own, monkeypatch):
     def refuse(path, value):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("heedful.explain.best_head.write_json", refuse)
+    monkeypatch.setattr("heedful.explain.alignment.best_head.write_json", refuse)
     assert not measured(run, 100, {Choice(0, 2): 0.25})
     assert not (run.folder.path / FILE).exists()
     (run.folder.card).unlink()

@@ -3,8 +3,8 @@
 Sources: lecture S1, figures 11 and 12; Vig 2018 and 2019; Clark et al. 2019, section 3; Voita et al. 2019,
 sections 4.1 and 5.1.
 
-A pattern defines, for each query, a set of keys (`heedful.explain.relations`). Over the queries i of all
-inputs for which it is informative, with S_i those keys among the V_i visible ones::
+A pattern defines, for each query, a set of keys (`heedful.explain.patterns.relations`). Over the queries i of
+all inputs for which it is informative, with S_i those keys among the V_i visible ones::
 
     mass   m = mean_i of sum_{j in S_i} w_ij         chance   c = mean_i of |S_i| / |V_i|
     score  s = (m - c) / (1 - c)
@@ -46,18 +46,16 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from heedful.errors import RequestError
-from heedful.explain.classes import CLASSES
-from heedful.explain.relations import (
+from heedful.explain.explanation import Explanation, Kind, Map
+from heedful.explain.patterns.classes import CLASSES
+from heedful.explain.patterns.relations import (
     COPY,
     NEIGHBOUR,
     AttentionContext,
-    Match,
     Relation,
     attention_context,
-    head_scores,
-    sums,
 )
-from heedful.explain.view import Explanation, Kind, Map
+from heedful.explain.patterns.scores import Match, head_scores, sums
 from heedful.typing import JsonObject
 
 THRESHOLD = 0.5

@@ -13,8 +13,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.explain.explanation import Explanation, Weights
 from heedful.explain.summary import alignment_of
-from heedful.explain.view import Explanation, Weights
 from heedful.files import is_unicode
 from heedful.tasks.model_input import Axis
 from heedful.typing import JsonObject

@@ -19,7 +19,7 @@ from matplotlib.text import Text
 from numpy.typing import ArrayLike
 
 from heedful.errors import RequestError
-from heedful.explain.matrix import printable
+from heedful.explain.drawing.matrix import printable
 
 DPI = 144
 ROW = 0.24

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from heedful.errors import RequestError
-from heedful.explain.classes import CLASSES
-from heedful.explain.patterns import (
+from heedful.explain.explanation import Axis, Explanation, Map
+from heedful.explain.patterns.census import (
     BESIDE,
     BROAD,
     EXAMPLES,
@@ -22,10 +22,11 @@ from heedful.explain.patterns import (
     named,
     recurrence,
 )
-from heedful.explain.relations import FEWEST, Match, entropy_terms, null, special
-from heedful.explain.view import Axis, Explanation, Map
+from heedful.explain.patterns.classes import CLASSES
+from heedful.explain.patterns.relations import null, special
+from heedful.explain.patterns.scores import FEWEST, Match, entropy_terms
 
-SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "census.schema.json"
+SCHEMA = Path(__file__).parents[4] / "docs" / "schemas" / "census.schema.json"
 WORDS = [("▁a",), ("▁cat",), ("▁sees",), ("▁do", "g"), ("▁el", "e", "phant"), ("▁in",), ("▁for", "est")]
 BOUNDS = {"<cls>", "<sep>", "</s>", "<s>"}
 PLACE = 3

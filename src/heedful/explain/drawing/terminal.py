@@ -13,7 +13,7 @@ from typing import TextIO
 from numpy.typing import ArrayLike
 from rich.cells import cell_len, set_cell_size
 
-from heedful.explain.matrix import checked, printable
+from heedful.explain.drawing.matrix import checked, printable
 
 CELL = 3
 LONGEST_ROW_LABEL = 22

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from heedful.decoding.config import GreedyConfig, MaxLength
 from heedful.errors import RequestError
-from heedful.explain.alignment import (
+from heedful.explain.alignment.word_alignment import (
     BATCH,
     Attention,
     Choice,

@@ -13,10 +13,10 @@ from PIL import Image
 
 from heedful.explain.attention_sites import Selection, find_sites
 from heedful.explain.capture import explain_input
-from heedful.explain.jsonable import pieces
+from heedful.explain.explanation import Axis, Explanation, Map
+from heedful.explain.json_format import pieces
 from heedful.explain.page import page
 from heedful.explain.summary import mean_of, word_alignment
-from heedful.explain.view import Axis, Explanation, Map
 from heedful.explain.views import views_of
 from heedful.files import json_text
 

@@ -3,7 +3,7 @@
 Words are those of the files, separated by spaces and tabs, because gold alignments count these. Each word is
 encoded on its own, as it stands in its sentence (`heedful.text.words.word_ids`), so every id belongs to one
 word of the file, whatever the pre-processing does: the word may be lower-cased, and what Moses splits
-("don't") is one word here. Weights are merged into words as in `heedful.explain.alignment`.
+("don't") is one word here. Weights are merged into words as in `heedful.explain.alignment.word_alignment`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from pathlib import Path
 from heedful.data.lines import find, lines
 from heedful.data.sources import SourceConfig
 from heedful.errors import RequestError
-from heedful.explain.alignment import (
+from heedful.explain.alignment.word_alignment import (
     STEPS,
     Attention,
     Choice,
@@ -133,8 +133,8 @@ def evaluate_alignments(
         first: index of the first word in this file, 0 or 1.
         development: number of pairs, from the first, to select the head on; the others are reported.
         choice: report this head, instead of the one with the lowest error rate.
-        by: how words are linked (`heedful.explain.alignment.links`).
-        steps: decoder steps whose rows are used for target words (`heedful.explain.alignment.at_step`).
+        by: how words are linked (`links`).
+        steps: decoder steps whose rows are used for target words (`at_step`).
         limit: maximum number of pairs.
 
     Raises:
@@ -186,7 +186,7 @@ def _gold(path: str, sources: Sequence[Words], targets: Sequence[Words], first: 
 
 
 def links_of(attentions: Iterable[Attention], by: Direction = "target") -> LinksByHead:
-    """Return the links of every layer and head, for each pair (`heedful.explain.alignment.links`)."""
+    """Return the links of every layer and head, for each pair (see `links`)."""
     found: LinksByHead = {}
     for attention in attentions:
         for choice in attention.choices():

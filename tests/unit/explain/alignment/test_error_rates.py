@@ -10,8 +10,7 @@ import torch
 from heedful.config import merged
 from heedful.data.corpora.phrasebook import phrasebook
 from heedful.errors import DataError, RequestError
-from heedful.explain.alignment import Attention, Choice, between_ids, links, teacher_forced
-from heedful.explain.error_rates import (
+from heedful.explain.alignment.error_rates import (
     Evaluation,
     between_words,
     evaluate_alignments,
@@ -19,6 +18,7 @@ from heedful.explain.error_rates import (
     most_accurate,
     rated,
 )
+from heedful.explain.alignment.word_alignment import Attention, Choice, between_ids, links, teacher_forced
 from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits
 from heedful.runs.reading import recipe_from

@@ -65,12 +65,15 @@ class Map:
 
 @dataclass(frozen=True)
 class Best:
-    """The head with the best known alignment (`heedful.explain.best_head`), if it is in the explanation.
+    """The head with the best known alignment, if it is in the explanation.
+
+    It is selected by `heedful.explain.alignment.best_head`.
 
     Args:
         tap: tap of its map.
         head: index from 0; None: the mean of the layer.
-        step: which row of the map belongs to a target token (`heedful.explain.alignment.at_step`).
+        step: which row of the map belongs to a target token (see `at_step` in
+            `heedful.explain.alignment.word_alignment`).
     """
 
     tap: str

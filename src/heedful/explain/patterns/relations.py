@@ -1,0 +1,171 @@
+"""Compute which keys belong to each pattern (`heedful.explain.patterns.census`).
+
+A *relation* is a boolean matrix ``[Q, K]``: for each query, the visible keys that belong to the pattern. Two
+kinds of rows are uninformative, set to False, and excluded from all scores: rows without keys (the last
+token has no next token), and rows with all visible keys (any attention would match).
+"""
+
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.explain.explanation import Kind
+from heedful.tasks.model_input import Axis
+from heedful.text.specials import SPECIALS
+from heedful.text.subwords import CONTINUES
+from heedful.text.tokenizer import NO_WORD
+
+Relation = NDArray[np.bool_]
+
+NEIGHBOUR = "neighbour"
+"""The tokens before and after together: not a head class; used to measure recurrence."""
+COPY = "copy"
+"""Other positions with the same token; heads of class ``same token`` must also attend to these."""
+
+_NAMES = SPECIALS.names
+BOUNDS = frozenset(_NAMES) - {_NAMES[SPECIALS.unknown], _NAMES[SPECIALS.mask]}
+"""Special tokens that stand for no text."""
+ENDS = frozenset({_NAMES[SPECIALS.separate], _NAMES[SPECIALS.end]})
+"""Special tokens that end a segment."""
+
+
+@dataclass(frozen=True)
+class AttentionContext:
+    """Properties of an attention map that do not depend on its weights: Q queries, K keys.
+
+    Args:
+        queries: tokens of the queries.
+        keys: tokens of the keys.
+        visible: ``[Q, K]``, whether the mask allows attention.
+        counted: ``[Q]``, the queries that are scored: all except special tokens.
+        null: ``[K]``, the keys that contain no word: special tokens and punctuation.
+        relations: by name, ``[Q, K]``.
+    """
+
+    queries: tuple[str, ...]
+    keys: tuple[str, ...]
+    visible: Relation
+    counted: Relation
+    null: Relation
+    relations: Mapping[str, Relation]
+
+
+def attention_context(kind: Kind, queries: Axis, keys: Axis) -> AttentionContext:
+    """Return the context of an attention map between two axes.
+
+    In self-attention, query i is key token i, even if the rows are labelled with predicted tokens. Keys
+    outside a local attention window count as visible, because the axes do not describe the window.
+
+    Raises:
+        ValueError: the axes of a self-attention differ in length.
+    """
+    own = kind != "cross"
+    if own and len(queries.tokens) != len(keys.tokens):
+        raise ValueError(
+            f"self-attention must have equal numbers of queries and keys, got {len(queries.tokens)} and "
+            f"{len(keys.tokens)}"
+        )
+    queries = keys if own else queries
+    shape = len(queries.tokens), len(keys.tokens)
+    visible = np.tri(*shape, dtype=bool) if kind == "causal" else np.ones(shape, dtype=bool)
+    counted = ~special(queries)
+    copies = _copies(queries, keys, own) & visible
+    # "same token" includes the query's own position, unless there is no other position with the token.
+    itself = np.eye(*shape, dtype=bool) & copies.any(axis=1)[:, None] & own
+    found = {
+        "same token": copies | itself,
+        COPY: copies,
+        "separator": np.broadcast_to(null(keys), shape),
+        "first token": np.broadcast_to(np.arange(shape[1]) == 0, shape),
+        **(_of_itself(keys, visible) if own else {}),
+    }
+    informative = {name: _informative(relation, visible, counted) for name, relation in found.items()}
+    return AttentionContext(queries.tokens, keys.tokens, visible, counted, null(keys), informative)
+
+
+def special(axis: Axis) -> Relation:
+    """Return which tokens are special: bounds and separators, or tokens before image patches."""
+    if axis.grid is not None:
+        return np.arange(len(axis.tokens)) < axis.before
+    return np.array([token in BOUNDS for token in axis.tokens], dtype=bool)
+
+
+def null(axis: Axis) -> Relation:
+    """Return which tokens contain no word: special tokens and punctuation."""
+    if axis.grid is not None:
+        return special(axis)
+    return special(axis) | np.array([_is_punctuation(token) for token in axis.tokens], dtype=bool)
+
+
+def _is_punctuation(token: str) -> bool:
+    """Whether a displayed token is only punctuation, at the start of a word or inside."""
+    bare = token.lstrip("▁")
+    bare = bare.removeprefix(CONTINUES) or bare
+    return bool(bare) and all(unicodedata.category(sign).startswith("P") for sign in bare)
+
+
+def _informative(relation: Relation, visible: Relation, counted: Relation) -> Relation:
+    """Return the visible part of a relation, with uninformative rows set to False."""
+    seen = relation & visible & counted[:, None]
+    return seen & (seen.sum(axis=1) < visible.sum(axis=1))[:, None]
+
+
+def _of_itself(axis: Axis, visible: Relation) -> dict[str, Relation]:
+    """Return the relations between positions and words of one axis."""
+    places = np.arange(len(axis.tokens))
+    offsets = places - places[:, None]
+    words = _words(axis)
+    piece = (words != NO_WORD) & ~null(axis)
+    return {
+        "next token": offsets == 1,
+        "previous token": offsets == -1,
+        NEIGHBOUR: np.abs(offsets) == 1,
+        "itself": offsets == 0,
+        "same word": (words == words[:, None]) & piece & piece[:, None] & (offsets != 0),
+        "same segment": _same_segment(axis, visible),
+    }
+
+
+def _same_segment(axis: Axis, visible: Relation) -> Relation:
+    """Return the words of the query's segment, for queries that also see another segment."""
+    if axis.grid is not None:
+        return np.zeros_like(visible)
+    ends = np.array([token in ENDS for token in axis.tokens], dtype=int)
+    segments = np.cumsum(ends) - ends
+    same, ordinary = segments == segments[:, None], ~special(axis)
+    return same & ordinary & (visible & ordinary & ~same).any(axis=1)[:, None]
+
+
+def _copies(queries: Axis, keys: Axis, own: bool) -> Relation:
+    """Return other positions with the same token, or with a subword of another word of the same spelling."""
+    relation = np.zeros((len(queries.tokens), len(keys.tokens)), dtype=bool)
+    if queries.grid is not None or keys.grid is not None:
+        return relation  # patches have unique names
+    apart = ~np.eye(*relation.shape, dtype=bool) if own else np.ones_like(relation)
+    relation |= _labels(queries.tokens)[:, None] == _labels(keys.tokens)
+    spelled = [_labels(_spelled(axis)) for axis in (queries, keys)]
+    alike = (spelled[0][:, None] == spelled[1]) & (spelled[0] != "")[:, None]
+    if own:
+        words = _words(keys)
+        alike &= words != words[:, None]
+    return (relation | alike) & apart & ~null(queries)[:, None] & ~null(keys)
+
+
+def _words(axis: Axis) -> NDArray[np.int64]:
+    """Return the word index of each token; `NO_WORD` if the axis has no words."""
+    return np.array(axis.words or (NO_WORD,) * len(axis.tokens), dtype=np.int64)
+
+
+def _spelled(axis: Axis) -> list[str]:
+    """Return the word that each token belongs to; empty if there is none."""
+    return [axis.surface[word] if 0 <= word < len(axis.surface) else "" for word in _words(axis)]
+
+
+def _labels(tokens: "list[str] | tuple[str, ...]") -> NDArray[np.object_]:
+    """Return an object array of strings (fixed-width numpy strings drop trailing null characters)."""
+    found = np.empty(len(tokens), dtype=object)
+    found[:] = tokens
+    return found
