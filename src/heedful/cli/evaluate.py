@@ -183,12 +183,12 @@ class AlignmentOptions:
 
     def save_best_head(self, run: "Run", evaluation: "error_rates.Evaluation") -> None:
         """Store the selected head in the run; ``explain`` shows it first."""
-        from heedful.explain.alignment.best_head import keep
+        from heedful.explain.alignment.best_head import store_best_head
 
-        shown = keep(run, evaluation.table, evaluation.judged)
+        shown = store_best_head(run, evaluation.table, evaluation.judged)
         if shown is not None:
-            state = "now" if shown.choice == evaluation.chosen.choice else "still"
-            log(f"heedful explain {state} shows {shown.choice} first: {shown.why}")
+            state = "now" if shown.choice == evaluation.reported.choice else "still"
+            log(f"heedful explain {state} shows {shown.choice} first: {shown.reason}")
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ def _score_alignments(
     if shown:
         for line in evaluation.lines():
             result(line)
-        result(f"* marks the reported head: {evaluation.chosen.choice}")
+        result(f"* marks the reported head: {evaluation.reported.choice}")
         _show(name, "sentences", evaluation.scores)
     return evaluation
 

@@ -230,9 +230,9 @@ def explain(
         _write(seen, form.out, form.tokens, exact)
         log(f"wrote {form.out}")
     if form.as_json:
-        from heedful.explain.json_format import pieces
+        from heedful.explain.json_format import json_pieces
 
-        result_in_pieces(pieces(seen))
+        result_in_pieces(json_pieces(seen))
     else:
         _show(seen, form.tokens)
 
@@ -274,9 +274,9 @@ def _write(seen: "Explanation", out: Path, tokens: bool, exact: "Sequence[Choice
 
         text: Iterable[str] = [page(seen, exact=[head for choice in exact for head in _heads(seen, choice)])]
     else:
-        from heedful.explain.json_format import pieces
+        from heedful.explain.json_format import json_pieces
 
-        text = chain(pieces(seen), "\n")
+        text = chain(json_pieces(seen), "\n")
     with whole_file(out) as file:
         file.writelines(text)
 
@@ -322,9 +322,9 @@ def _show(seen: "Explanation", tokens: bool) -> None:
 
 
 def _show_maps(seen: "Explanation", tokens: bool) -> None:
-    from heedful.explain.summary import alignment_of, mean_of
+    from heedful.explain.summary import alignment_of, summary_matrix
 
-    shown = mean_of(seen)
+    shown = summary_matrix(seen)
     is_translation = set(seen.axes) >= {"source", "target"} and shown.keys.grid is None
     is_alignment = is_translation and shown.queries is seen.axes["target"]
     alignment = alignment_of(seen) if is_alignment else None

@@ -5,7 +5,7 @@
 | `SelfAttention` of an encoder | self | ``source``, or ``input`` in models with one input | the same |
 | causal `SelfAttention` of a decoder | causal | ``prefix``: the decoder input | the same |
 | causal `SelfAttention` of a language model | causal | ``input`` | the same |
-| `MemoryCompressedAttention` | causal | ``input`` | ``memory``: slots, each for several tokens |
+| `MemoryCompressedAttention` | causal | ``input`` | ``capture_memory``: slots, each for several tokens |
 | `CrossAttention`, `AttentiveDecoder` | cross | ``target``: the decoder output | ``source`` |
 
 A decoder reads ``<s> y`` and predicts ``y </s>``: it reads token t of ``prefix`` when it predicts token t of
@@ -44,13 +44,13 @@ from heedful.tasks.model_input import INPUT, PREFIX, SOURCE, TARGET, Axis
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-_OWN = {"encoder": SOURCE, "decoder": PREFIX}
+_STACK_AXES = {"encoder": SOURCE, "decoder": PREFIX}
 """Axes of the stacks of an encoder-decoder model; all other stacks read the input."""
 
-NUMBER = 4
+BYTES_PER_WEIGHT = 4
 """Bytes per weight."""
 
-WORKING = 3
+TEMPORARY_ARRAYS = 3
 """Arrays of the size of a layer's weights that exist during their computation: scores, softmax, weights."""
 
 
@@ -85,12 +85,12 @@ def find_sites(model: nn.Module) -> list[AttentionSite]:
     found: list[AttentionSite] = []
     counts: Counter[tuple[str, Kind]] = Counter()
     for name, part in model.named_modules():
-        attention = _attention(part)
+        attention = _attention_kind(part)
         if attention is None:
             continue
         kind, n_heads = attention
         stack = name.partition(".")[0]
-        own, factor = _OWN.get(stack, INPUT), getattr(part, "factor", 1)
+        own, factor = _STACK_AXES.get(stack, INPUT), getattr(part, "factor", 1)
         queries, keys = (TARGET, SOURCE) if kind == "cross" else (own, own if factor == 1 else MEMORY)
         layer = counts[stack, kind]
         counts[stack, kind] += 1
@@ -99,7 +99,7 @@ def find_sites(model: nn.Module) -> list[AttentionSite]:
     return sorted(found, key=lambda site: (KINDS.index(site.kind), site.layer))
 
 
-def _attention(part: nn.Module) -> tuple[Kind, int] | None:
+def _attention_kind(part: nn.Module) -> tuple[Kind, int] | None:
     """Return the kind and number of heads of an attention module; None for other modules."""
     match part:
         case SelfAttention():
@@ -119,7 +119,7 @@ def sites_of(run: Run) -> list[AttentionSite]:
     If source and target are one text, these include the parts of the attention between them.
     """
     found = find_sites(run.model)
-    return [*found, *parts(found)] if is_one_text(run) else found
+    return [*found, *part_sites(found)] if is_one_text(run) else found
 
 
 def is_one_text(run: Run) -> bool:
@@ -127,7 +127,7 @@ def is_one_text(run: Run) -> bool:
     return isinstance(getattr(run.recipe, "pairing", None), ConcatenatedFormat)
 
 
-def parts(sites: Sequence[AttentionSite]) -> list[AttentionSite]:
+def part_sites(sites: Sequence[AttentionSite]) -> list[AttentionSite]:
     """Return, for each causal attention over a text, a site for its part from target to source."""
     return [
         replace(site, kind="cross", queries=TARGET, keys=SOURCE, is_part=True)
@@ -172,7 +172,7 @@ EVERY_MAP = Selection()
 NO_MAPS = Selection(kinds=())
 
 
-def refuse_text(name: str, given: object) -> None:
+def check_is_list(name: str, given: object) -> None:
     """Check that a list of names is not a single text, whose characters would be taken for names.
 
     Raises:
@@ -182,7 +182,7 @@ def refuse_text(name: str, given: object) -> None:
         raise RequestError(f"{name} must be a list of names, got a text; use [{given!r}]")
 
 
-def chosen(sites: Sequence[AttentionSite], maps: Selection) -> list[AttentionSite]:
+def select_sites(sites: Sequence[AttentionSite], maps: Selection) -> list[AttentionSite]:
     """Return the selected sites.
 
     A layer or head that only some stacks have is selected in those stacks.
@@ -217,21 +217,21 @@ def _check_numbers(name: str, numbers: Collection[int], n: int, what: str = "") 
             raise RequestError(f"{name} must be between 1 and {n}{what}, got {number + 1}")
 
 
-def memory(sites: Sequence[AttentionSite], axes: Mapping[str, Axis]) -> int:
+def capture_memory(sites: Sequence[AttentionSite], axes: Mapping[str, Axis]) -> int:
     """Return the peak memory of capturing the weights, in bytes."""
 
     def size(site: AttentionSite, queries: str, keys: str) -> int:
-        return len(site.heads) * len(axes[queries].tokens) * len(axes[keys].tokens) * NUMBER
+        return len(site.heads) * len(axes[queries].tokens) * len(axes[keys].tokens) * BYTES_PER_WEIGHT
 
     captured = {
         site.tap: size(site, INPUT, INPUT) if site.is_part else size(site, site.queries, site.keys)
         for site in sites
     }
     cut = sum(size(site, site.queries, site.keys) for site in sites if site.is_part)
-    return sum(captured.values()) + cut + WORKING * max(captured.values(), default=0)
+    return sum(captured.values()) + cut + TEMPORARY_ARRAYS * max(captured.values(), default=0)
 
 
-def refuse_too_much(
+def check_memory_limit(
     sites: Sequence[AttentionSite], axes: Mapping[str, Axis], limit: int, taken: int = 0
 ) -> None:
     """Check that the maps fit into ``limit`` bytes.
@@ -245,16 +245,16 @@ def refuse_too_much(
     Raises:
         RequestError: the maps need more memory; the message reports how much, and how to reduce it.
     """
-    needed = taken + memory(sites, axes)
+    needed = taken + capture_memory(sites, axes)
     if needed > limit:
         n_maps = sum(len(site.heads) for site in sites)
         longest = max(len(axis.tokens) for axis in axes.values())
         raise RequestError(
-            f"attention of {n_maps} heads over up to {longest:,} tokens needs {_shown(needed)}"
-            f"{' with that of previous inputs' * bool(taken)}, limit is {_shown(limit)}; select layers and "
-            "heads (--layer, --head), shorten the input, or raise the limit (--limit)"
+            f"attention of {n_maps} heads over up to {longest:,} tokens needs {_format_bytes(needed)}"
+            f"{' with that of previous inputs' * bool(taken)}, limit is {_format_bytes(limit)}; "
+            "select layers and heads (--layer, --head), shorten the input, or raise the limit (--limit)"
         )
 
 
-def _shown(n_bytes: int) -> str:
+def _format_bytes(n_bytes: int) -> str:
     return f"{n_bytes / 2**30:.2g} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.2g} MiB"

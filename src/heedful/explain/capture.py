@@ -20,14 +20,14 @@ from heedful.explain.attention_sites import (
     EVERY_MAP,
     AttentionSite,
     Selection,
-    chosen,
-    refuse_text,
-    refuse_too_much,
+    check_is_list,
+    check_memory_limit,
+    select_sites,
     sites_of,
     source_part,
 )
-from heedful.explain.explanation import MEMORY, Best, Explanation, Map
-from heedful.explain.views import ALL, VIEWS, check_names, refuse_absent, view_module, views_of
+from heedful.explain.explanation import MEMORY, BestHead, Explanation, Map
+from heedful.explain.views import ALL, VIEWS, check_available, check_names, view_module, views_of
 from heedful.nn.taps import capture
 from heedful.runs.run import Run
 from heedful.tasks.model_input import AnswerOptions, Axis, ModelInput, Questions
@@ -72,13 +72,13 @@ def explain_input(
         RequestError: the model has no attention, or not the selected kind, layer or head; the input is empty,
             or too long for the model or the limit; or a view is unknown or not available for the model.
     """
-    refuse_text("kinds", maps.kinds)
-    refuse_text("views", views)
+    check_is_list("kinds", maps.kinds)
+    check_is_list("views", views)
     check_names(views)
     sites = _selected_sites(run, maps)
     others, is_all = list(others), ALL in views
     names = views_of(run) if is_all else views
-    refuse_absent(run, names, 1 + len(others))
+    check_available(run, names, 1 + len(others))
     prepared = prepare_input(run, input, options)
     explanation = capture_maps(run, input, prepared, sites, limit)
     if options.target is not None and explanation.log_probs:
@@ -86,7 +86,7 @@ def explain_input(
         own = [value for value in log_probs if value is not None]
         explanation = replace(explanation, answer={**explanation.answer, "log_probs": own, "score": sum(own)})
     if maps.layers is None and maps.heads is None:
-        explanation = replace(explanation, best=_best(run, explanation.maps))
+        explanation = replace(explanation, best=_best_head(run, explanation.maps))
     explanations = [explanation]
     for number, other in enumerate(others, 2):
         taken = sum(each.weights.nbytes for done in explanations for each in done.maps)
@@ -115,7 +115,7 @@ def _selected_sites(run: Run, maps: Selection) -> list[AttentionSite]:
             f"{what or f'this model (model.kind={model.kind})'} has no attention weights; available views: "
             f"{', '.join(names)} (--view NAME){gradients}"
         )
-    return chosen(sites, maps)
+    return select_sites(sites, maps)
 
 
 def prepare_input(run: Run, input: TaskInput, options: AnswerOptions = BEST_ANSWER) -> ModelInput:
@@ -125,12 +125,12 @@ def prepare_input(run: Run, input: TaskInput, options: AnswerOptions = BEST_ANSW
         RequestError: the input is empty, too long or of the wrong type, or the requested answer does not
             exist.
     """
-    predict = partial(_predicted, run, input, options)
+    predict = partial(_predict_answer, run, input, options)
     made = run.task.model_input(run.model, input, options, predict)
     return replace(made, batch=made.batch.to(next(run.model.parameters()).device))
 
 
-def _predicted(
+def _predict_answer(
     run: Run, input: TaskInput, options: AnswerOptions, *, max_new_tokens: int | None = None
 ) -> Prediction:
     """Return the answer predicted by `Run.predict`.
@@ -191,13 +191,13 @@ def capture_maps(
     for site in sites:
         if site.keys == MEMORY:
             axes[MEMORY] = slots_axis(axes[site.queries], site.factor)
-    refuse_too_much(sites, axes, limit, taken)
+    check_memory_limit(sites, axes, limit, taken)
     batch, questions = prepared.batch, prepared.questions
     heads = {site.tap: None if len(site.heads) == site.n_heads else site.heads for site in sites}
     with capture(run.model, heads) as captured:
         hidden = run.model(batch.inputs, batch.source)
     scores: list[float] = questions.scores(hidden).tolist()
-    maps = [_map(site, captured[site.tap][-1], axes) for site in sites]
+    maps = [_attention_map(site, captured[site.tap][-1], axes) for site in sites]
     task, name, answer = run.recipe.task.kind, run.folder.path.resolve().name, prepared.answer.to_dict()
     return Explanation(task, name, input, answer, axes, maps, _log_probs(questions, axes, scores))
 
@@ -213,7 +213,7 @@ def slots_axis(axis: Axis, factor: int) -> Axis:
     return Axis(tokens, (NO_WORD,) * len(tokens))
 
 
-def _map(site: AttentionSite, captured: torch.Tensor, axes: Mapping[str, Axis]) -> Map:
+def _attention_map(site: AttentionSite, captured: torch.Tensor, axes: Mapping[str, Axis]) -> Map:
     weights, tap = captured[0].float().cpu().numpy(), site.tap
     if site.is_part:
         n_source, n_target = (len(axes[name].tokens) - 1 for name in (site.keys, site.queries))
@@ -233,12 +233,12 @@ def _log_probs(
     return {questions.axis: found}
 
 
-def _best(run: Run, maps: Sequence[Map]) -> Best | None:
+def _best_head(run: Run, maps: Sequence[Map]) -> BestHead | None:
     choice = best_head(run)
     if choice is None:
         return None
     own = (each for each in maps if each.kind == "cross" and each.layer == choice.layer)
-    return next((Best(each.tap, choice.head, choice.step) for each in own), None)
+    return next((BestHead(each.tap, choice.head, choice.step) for each in own), None)
 
 
 def _with_views(

@@ -64,7 +64,7 @@ class Map:
 
 
 @dataclass(frozen=True)
-class Best:
+class BestHead:
     """The head with the best known alignment, if it is in the explanation.
 
     It is selected by `heedful.explain.alignment.best_head`.
@@ -72,7 +72,7 @@ class Best:
     Args:
         tap: tap of its map.
         head: index from 0; None: the mean of the layer.
-        step: which row of the map belongs to a target token (see `at_step` in
+        step: which row of the map belongs to a target token (see `rows_at_step` in
             `heedful.explain.alignment.word_alignment`).
     """
 
@@ -107,7 +107,7 @@ class Explanation:
     maps: Sequence[Map]
     log_probs: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     views: JsonMapping = field(default_factory=dict)
-    best: Best | None = None
+    best: BestHead | None = None
     unavailable: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

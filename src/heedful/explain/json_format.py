@@ -23,7 +23,7 @@ VERSION = 1
 DIGITS = 6
 
 
-def pieces(explanation: Explanation) -> Iterator[str]:
+def json_pieces(explanation: Explanation) -> Iterator[str]:
     """Yield the JSON object on one line, in pieces; at most one row of weights is a list at a time.
 
     As Python floats, all weights together would take eight times the memory of the arrays.
@@ -31,7 +31,7 @@ def pieces(explanation: Explanation) -> Iterator[str]:
     Raises:
         ValueError: a number is not finite; raised before the first piece.
     """
-    whole = _but_weights(explanation)
+    whole = _without_weights(explanation)
     is_escaped = not is_unicode(json.dumps(whole, ensure_ascii=False, allow_nan=False))
     text = partial(json.dumps, ensure_ascii=is_escaped, allow_nan=False)
     for each in explanation.maps:
@@ -41,20 +41,20 @@ def pieces(explanation: Explanation) -> Iterator[str]:
     for number, (name, value) in enumerate(whole.items()):
         yield f"{', ' if number else '{'}{text(name)}: "
         if name == "maps":
-            yield from _listed(_map_in_pieces(plain, each.weights, text) for plain, each in maps)
+            yield from _list_pieces(_map_pieces(plain, each.weights, text) for plain, each in maps)
         else:
             yield text(value)
     yield "}"
 
 
-def _map_in_pieces(plain: JsonObject, weights: Weights, text: Callable[[object], str]) -> Iterator[str]:
+def _map_pieces(plain: JsonObject, weights: Weights, text: Callable[[object], str]) -> Iterator[str]:
     """Yield the JSON of a map: its other fields, then its weights."""
     yield f'{text(plain)[:-1]}, "weights": '
-    yield from _listed(_listed([text(_rounded(row).tolist())] for row in head) for head in weights)
+    yield from _list_pieces(_list_pieces([text(_rounded(row).tolist())] for row in head) for head in weights)
     yield "}"
 
 
-def _listed(items: Iterable[Iterable[str]]) -> Iterator[str]:
+def _list_pieces(items: Iterable[Iterable[str]]) -> Iterator[str]:
     """Yield the JSON of a list, given its items in pieces."""
     yield "["
     for number, item in enumerate(items):
@@ -64,16 +64,16 @@ def _listed(items: Iterable[Iterable[str]]) -> Iterator[str]:
     yield "]"
 
 
-def _but_weights(explanation: Explanation) -> JsonObject:
+def _without_weights(explanation: Explanation) -> JsonObject:
     """Return all fields except the weights of the maps."""
     plain: JsonObject = {
         "version": VERSION,
         "run": explanation.run,
         "task": explanation.task,
-        "input": _input(explanation.input),
+        "input": _input_json(explanation.input),
         "answer": dict(explanation.answer),
         "sides": [
-            _axis(name, axis, explanation.log_probs.get(name)) for name, axis in explanation.axes.items()
+            _axis_json(name, axis, explanation.log_probs.get(name)) for name, axis in explanation.axes.items()
         ],
         "maps": [
             {
@@ -97,14 +97,14 @@ def _but_weights(explanation: Explanation) -> JsonObject:
     return plain
 
 
-def _input(given: object) -> str | list[str] | None:
+def _input_json(given: object) -> str | list[str] | None:
     """Return a text, the path of an image, or a list of texts; None if the input has no JSON form."""
     if isinstance(given, list | tuple):
         return [str(part) for part in given]
     return str(given) if isinstance(given, str) or hasattr(given, "__fspath__") else None
 
 
-def _axis(name: str, axis: Axis, log_probs: Sequence[float | None] | None) -> JsonObject:
+def _axis_json(name: str, axis: Axis, log_probs: Sequence[float | None] | None) -> JsonObject:
     plain: JsonObject = {
         "name": name,
         "tokens": list(axis.tokens),

@@ -6,10 +6,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from heedful.errors import RequestError
-from heedful.explain.alignment.word_alignment import READ_AS_INPUT, at_step, links, merge, pharaoh
+from heedful.explain.alignment.word_alignment import (
+    READ_AS_INPUT,
+    links,
+    merge_subwords,
+    pharaoh,
+    rows_at_step,
+)
 from heedful.explain.attention_sites import KINDS
 from heedful.explain.drawing.matrix import Numbers, on_grid
-from heedful.explain.explanation import Best, Explanation, Map
+from heedful.explain.explanation import BestHead, Explanation, Map
 from heedful.tasks.model_input import SOURCE, TARGET, Axis
 from heedful.text.tokenizer import NO_WORD
 
@@ -40,9 +46,9 @@ class AttentionMatrix:
 
         Tokens that belong to no word remain separate.
         """
-        rows, columns = by_words(self.queries)[1], by_words(self.keys)[1]
-        weights = merge(self.weights, columns, rows)
-        return AttentionMatrix(merged(self.queries), merged(self.keys), weights, self.title)
+        rows, columns = words_of(self.queries)[1], words_of(self.keys)[1]
+        weights = merge_subwords(self.weights, columns, rows)
+        return AttentionMatrix(word_axis(self.queries), word_axis(self.keys), weights, self.title)
 
     def strongest(self, n: int = STRONGEST) -> list[tuple[str, list[tuple[str, float]]]]:
         """Return, for each row, its token and the tokens with the largest weights."""
@@ -53,7 +59,7 @@ class AttentionMatrix:
         return found
 
 
-def by_words(axis: Axis) -> tuple[list[str], list[int]]:
+def words_of(axis: Axis) -> tuple[list[str], list[int]]:
     """Return the words of an axis in order, and the word index of each token.
 
     A token that belongs to no word is treated as a word of its own.
@@ -69,13 +75,13 @@ def by_words(axis: Axis) -> tuple[list[str], list[int]]:
     return labels, places
 
 
-def merged(axis: Axis) -> Axis:
-    """Return the axis with words instead of tokens (`by_words`); an image is returned unchanged."""
-    labels, _ = by_words(axis)
+def word_axis(axis: Axis) -> Axis:
+    """Return the axis with words instead of tokens (`words_of`); an image is returned unchanged."""
+    labels, _ = words_of(axis)
     return axis if axis.grid else replace(axis, tokens=tuple(labels), words=(), surface=())
 
 
-def mean_of(explanation: Explanation, kind: str | None = None) -> AttentionMatrix:
+def summary_matrix(explanation: Explanation, kind: str | None = None) -> AttentionMatrix:
     """Return the mean over all heads and layers of a kind of attention, or the best known alignment.
 
     Without ``kind``, this is cross-attention if there is some, and of it the head with the best known
@@ -92,7 +98,7 @@ def mean_of(explanation: Explanation, kind: str | None = None) -> AttentionMatri
         raise RequestError(f"the explanation contains {what}")
     wanted = kind or known[0]
     if kind is None and wanted == "cross" and explanation.best is not None:
-        return _best(explanation, explanation.best)
+        return _best_head_matrix(explanation, explanation.best)
     last = [each for each in explanation.maps if each.kind == wanted][-1]
     maps = [
         each
@@ -100,11 +106,11 @@ def mean_of(explanation: Explanation, kind: str | None = None) -> AttentionMatri
         if (each.kind, each.queries, each.keys) == (wanted, last.queries, last.keys)
     ]
     return AttentionMatrix(
-        explanation.axes[last.queries], explanation.axes[last.keys], _mean(maps), _title(maps)
+        explanation.axes[last.queries], explanation.axes[last.keys], _mean_weights(maps), _title(maps)
     )
 
 
-def _mean(maps: Sequence[Map]) -> Numbers:
+def _mean_weights(maps: Sequence[Map]) -> Numbers:
     """Return the mean over all heads, accumulated head by head to save memory."""
     total = np.zeros(maps[0].weights.shape[1:])
     for each in maps:
@@ -113,7 +119,7 @@ def _mean(maps: Sequence[Map]) -> Numbers:
     return total / sum(len(each.heads) for each in maps)
 
 
-def _best(explanation: Explanation, best: Best) -> AttentionMatrix:
+def _best_head_matrix(explanation: Explanation, best: BestHead) -> AttentionMatrix:
     """Return the matrix of the head, or of the mean of a layer, with the best known alignment."""
     (own,) = (each for each in explanation.maps if each.tap == best.tap)
     if best.head is None:
@@ -122,22 +128,22 @@ def _best(explanation: Explanation, best: Best) -> AttentionMatrix:
         weights, which = own.head(best.head).astype(np.float64), f"head {best.head + 1}"
     if best.step == "input":
         which += READ_AS_INPUT
-    title = f"{name_of(own)}: layer {own.layer + 1}, {which} (best known alignment)"
+    title = f"{kind_name(own)}: layer {own.layer + 1}, {which} (best known alignment)"
     sides = explanation.axes[own.queries], explanation.axes[own.keys]
-    return AttentionMatrix(*sides, at_step(weights, best.step), title)
+    return AttentionMatrix(*sides, rows_at_step(weights, best.step), title)
 
 
 NAMES = {"self": "self-attention", "causal": "causal self-attention", "cross": "cross-attention"}
 PART = "causal self-attention from target to source, rows rescaled to sum 1"
 
 
-def name_of(each: Map) -> str:
+def kind_name(each: Map) -> str:
     """Return the kind of attention of a map, for titles."""
     return PART if each.is_part else NAMES[each.kind]
 
 
 def _title(maps: Sequence[Map]) -> str:
-    name = name_of(maps[0])
+    name = kind_name(maps[0])
     layers = ", ".join(str(each.layer + 1) for each in maps)
     heads = sorted({head + 1 for each in maps for head in each.heads})
     if len(maps) == 1 and len(heads) == 1:
@@ -156,26 +162,28 @@ def word_alignment(shown: AttentionMatrix) -> str:
     Args:
         shown: a matrix between tokens.
     """
-    return pharaoh(links(merge(shown.weights, _places(shown.keys), _places(shown.queries))))
+    return pharaoh(
+        links(merge_subwords(shown.weights, _word_places(shown.keys), _word_places(shown.queries)))
+    )
 
 
-def _places(side: Axis) -> list[int]:
+def _word_places(side: Axis) -> list[int]:
     """Return the word index of each token; tokens that belong to no word get the index of the end."""
     places = side.words or range(len(side.tokens))
     return [len(side.surface) if place == NO_WORD else place for place in places]
 
 
 def alignment_of(explanation: Explanation) -> str | None:
-    """Return `word_alignment` of `mean_of`, or None without a source text and a target text."""
+    """Return `word_alignment` of `summary_matrix`, or None without a source text and a target text."""
     sides = explanation.axes
     if not {SOURCE, TARGET} <= sides.keys() or sides[SOURCE].grid is not None:
         return None
     if not any(each.kind == "cross" and each.queries == TARGET for each in explanation.maps):
         return None
-    return word_alignment(mean_of(explanation))
+    return word_alignment(summary_matrix(explanation))
 
 
-def over_patches(shown: AttentionMatrix, row: int | None = None) -> Numbers:
+def patch_attention(shown: AttentionMatrix, row: int | None = None) -> Numbers:
     """Return attention to image patches, ``[rows, columns]``.
 
     Args:

@@ -182,7 +182,7 @@ def inputs_of(config: AnyConfig) -> tuple[Tokens | Images, ...]:
     return (target, images) if isinstance(config, CaptionerConfig) else (images,)
 
 
-def page(text: str) -> str:
+def update_page(text: str) -> str:
     """Return the text of the page with new tables; all before the first of them is kept."""
     sections = [text.partition("\n## ")[0]]
     for family in FAMILIES:
@@ -197,4 +197,4 @@ def page(text: str) -> str:
 
 if __name__ == "__main__":
     path = Path(sys.argv[1])
-    path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
+    path.write_text(update_page(path.read_text(encoding="utf-8")), encoding="utf-8")

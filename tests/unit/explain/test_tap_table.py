@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from heedful.explain.tap_table import FAMILIES, Family, Row, inputs_of, page, rows, shapes_of
+from heedful.explain.tap_table import FAMILIES, Family, Row, inputs_of, rows, shapes_of, update_page
 from heedful.models.registry import BUILDERS, build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.taps import capture, intervene
@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "taps.md"
 
 def test_the_page_is_what_models_show():
     text = PAGE.read_text(encoding="utf-8")
-    assert text == page(text), (
+    assert text == update_page(text), (
         "docs/taps.md is not what running models show; make it anew:\n"
         "    python -m heedful.explain.tap_table docs/taps.md"
     )

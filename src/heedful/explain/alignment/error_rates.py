@@ -16,14 +16,14 @@ from heedful.data.sources import SourceConfig
 from heedful.errors import RequestError
 from heedful.explain.alignment.word_alignment import (
     STEPS,
-    Attention,
     Choice,
     Direction,
-    at_step,
-    between_ids,
+    WordAttention,
+    attention_between_ids,
     links,
-    merge,
+    merge_subwords,
     pharaoh,
+    rows_at_step,
 )
 from heedful.explain.attention_sites import is_one_text
 from heedful.models.base import Model
@@ -45,7 +45,7 @@ LinksByHead = dict[Choice, list[frozenset[Link]]]
 
 
 @dataclass(frozen=True)
-class Rated:
+class HeadErrorRate:
     """Error rates of a head, or of the mean of a layer's heads.
 
     Args:
@@ -79,35 +79,35 @@ class Evaluation(evaluation.Evaluation):
 
     Args:
         table: error rates of every layer and head.
-        chosen: the reported head.
+        reported: the reported head.
         development: number of pairs, from the first, the head was selected on; 0: on all, or the head was
             given.
         judged: number of these pairs with gold links.
-        found: links of every pair for the reported head.
+        links: links of every pair for the reported head.
     """
 
-    table: Sequence[Rated]
-    chosen: Rated
+    table: Sequence[HeadErrorRate]
+    reported: HeadErrorRate
     development: int
     judged: int
-    found: Sequence[frozenset[Link]]
+    links: Sequence[frozenset[Link]]
 
     def pharaoh(self) -> Iterator[str]:
         """Return the links of each pair in Pharaoh format, words counted from 0."""
-        return map(pharaoh, self.found)
+        return map(pharaoh, self.links)
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the table."""
         first = f"first {self.development:,}"
         yield f"  layer  head    step  {first if self.development else '':>12}       AER  precision  recall"
-        for rated in self.table:
-            layer, head = rated.choice.layer + 1, rated.choice.head
-            before = "" if rated.development is None else _shown(rated.development.value)
-            precision, recall = (rated.score.details[name] for name in ("precision", "recall"))
-            name, mark = "mean" if head is None else head + 1, "  *" if rated is self.chosen else ""
-            rate = _shown(rated.score.value)
-            rates = f"{before:>12}  {rate:>8}  {_shown(precision):>9}  {_shown(recall):>6}"
-            yield f"  {layer:>5}  {name:>4}  {rated.choice.step:>6}  {rates}{mark}"
+        for row in self.table:
+            layer, head = row.choice.layer + 1, row.choice.head
+            before = "" if row.development is None else _format_rate(row.development.value)
+            precision, recall = (row.score.details[name] for name in ("precision", "recall"))
+            name, mark = "mean" if head is None else head + 1, "  *" if row is self.reported else ""
+            rate = _format_rate(row.score.value)
+            rates = f"{before:>12}  {rate:>8}  {_format_rate(precision):>9}  {_format_rate(recall):>6}"
+            yield f"  {layer:>5}  {name:>4}  {row.choice.step:>6}  {rates}{mark}"
 
 
 def evaluate_alignments(
@@ -134,7 +134,7 @@ def evaluate_alignments(
         development: number of pairs, from the first, to select the head on; the others are reported.
         choice: report this head, instead of the one with the lowest error rate.
         by: how words are linked (`links`).
-        steps: decoder steps whose rows are used for target words (`at_step`).
+        steps: decoder steps whose rows are used for target words (`rows_at_step`).
         limit: maximum number of pairs.
 
     Raises:
@@ -150,7 +150,7 @@ def evaluate_alignments(
         raise RequestError("--dev and --head exclude each other; remove one of them")
     rows = [row.row for row in rows_of(run.recipe, source)]
     sources, targets = ([blank_words(row[column]) for row in rows] for column in (SOURCE, TARGET))
-    alignments = _gold(gold, sources, targets, first)[:limit]
+    alignments = _read_gold(gold, sources, targets, first)[:limit]
     kept = len(alignments)
     if development >= kept:
         raise RequestError(
@@ -159,8 +159,8 @@ def evaluate_alignments(
     words = sources[:kept], targets[:kept]
     pairing = getattr(run.recipe, "pairing", None)
     assert isinstance(pairing, EncoderDecoderFormat | ConcatenatedFormat)
-    found = links_of(between_words(run.model, run.processor, *words, pairing, steps), by)
-    table = rated(found, alignments, development)
+    found = links_of(attention_between_words(run.model, run.processor, *words, pairing, steps), by)
+    table = rate_heads(found, alignments, development)
     if choice is not None:
         chosen, chosen_by = _row(table, choice), "given"
     else:
@@ -172,7 +172,9 @@ def evaluate_alignments(
     return Evaluation(split, scores, table, chosen, development, judged, found[chosen.choice])
 
 
-def _gold(path: str, sources: Sequence[Words], targets: Sequence[Words], first: int) -> Sequence[Alignment]:
+def _read_gold(
+    path: str, sources: Sequence[Words], targets: Sequence[Words], first: int
+) -> Sequence[Alignment]:
     """Read gold alignments and check that they match the words.
 
     Raises:
@@ -185,23 +187,23 @@ def _gold(path: str, sources: Sequence[Words], targets: Sequence[Words], first: 
     return gold.alignments
 
 
-def links_of(attentions: Iterable[Attention], by: Direction = "target") -> LinksByHead:
+def links_of(attentions: Iterable[WordAttention], by: Direction = "target") -> LinksByHead:
     """Return the links of every layer and head, for each pair (see `links`)."""
     found: LinksByHead = {}
     for attention in attentions:
         for choice in attention.choices():
-            found.setdefault(choice, []).append(links(attention.chosen(choice), by))
+            found.setdefault(choice, []).append(links(attention.matrix(choice), by))
     return found
 
 
-def between_words(
+def attention_between_words(
     model: Model,
     tokenizers: Tokenizers,
     sources: Sequence[Words],
     targets: Sequence[Words],
     pairing: EncoderDecoderFormat | ConcatenatedFormat = TWO_SIDES,
     steps: Sequence[DecoderStep] = ("output",),
-) -> Iterator[Attention]:
+) -> Iterator[WordAttention]:
     """Yield the attention between the words of sentence pairs, with teacher forcing.
 
     For each pair, there is one result per step.
@@ -217,18 +219,20 @@ def between_words(
     Raises:
         RequestError: a sentence is too long for the model.
     """
-    source, source_places = _encoded(tokenizers.source, sources)
-    target, target_places = _encoded(tokenizers.target, targets)
+    source, source_places = _encode_words(tokenizers.source, sources)
+    target, target_places = _encode_words(tokenizers.target, targets)
     for number, (read, written) in enumerate(zip(source, target, strict=True), 1):
-        _refuse_longer(pairing, number, len(read), len(written))
-    found = between_ids(model, source, target, pairing)
+        _check_length(pairing, number, len(read), len(written))
+    found = attention_between_ids(model, source, target, pairing)
     pairs = zip(sources, targets, source_places, target_places, strict=True)
     for weights, (s, t, *places) in zip(found, pairs, strict=True):
         for step in steps:
-            yield Attention((*s, END), (*t, END), merge(at_step(weights, step), *places), step)
+            yield WordAttention(
+                (*s, END), (*t, END), merge_subwords(rows_at_step(weights, step), *places), step
+            )
 
 
-def _refuse_longer(
+def _check_length(
     pairing: EncoderDecoderFormat | ConcatenatedFormat, number: int, source: int, target: int
 ) -> None:
     """Check that a pair, without special tokens, fits into the model.
@@ -248,7 +252,7 @@ def _refuse_longer(
         )
 
 
-def _encoded(tokenizer: Tokenizer, texts: Sequence[Words]) -> tuple[list[list[int]], list[list[int]]]:
+def _encode_words(tokenizer: Tokenizer, texts: Sequence[Words]) -> tuple[list[list[int]], list[list[int]]]:
     """Return the ids of each text, and the word index of each id and of the end token."""
     ids = word_ids_of_all(tokenizer, texts)
     flat = [[i for word in text for i in word] for text in ids]
@@ -256,7 +260,7 @@ def _encoded(tokenizer: Tokenizer, texts: Sequence[Words]) -> tuple[list[list[in
     return flat, places
 
 
-def rated(found: LinksByHead, gold: Sequence[Alignment], development: int = 0) -> list[Rated]:
+def rate_heads(found: LinksByHead, gold: Sequence[Alignment], development: int = 0) -> list[HeadErrorRate]:
     """Return the error rates of every layer and head.
 
     Args:
@@ -271,7 +275,7 @@ def rated(found: LinksByHead, gold: Sequence[Alignment], development: int = 0) -
         raise RequestError("the evaluation of heads needs at least one sentence pair")
     own, rest = slice(0, development), slice(development, None)
     table = [
-        Rated(
+        HeadErrorRate(
             choice,
             alignment_error_rate(each[own], gold[own]) if development else None,
             alignment_error_rate(each[rest], gold[rest]),
@@ -282,7 +286,7 @@ def rated(found: LinksByHead, gold: Sequence[Alignment], development: int = 0) -
     return table
 
 
-def most_accurate(table: Sequence[Rated]) -> Rated:
+def most_accurate(table: Sequence[HeadErrorRate]) -> HeadErrorRate:
     """Return the head, or mean of a layer's heads, with the lowest error rate; of equals, the first.
 
     Report its rate on other sentences than those used for the selection. The rate is undefined for a head
@@ -301,12 +305,14 @@ def _finite(rate: float) -> float | None:
     return None if isnan(rate) else rate
 
 
-def _shown(rate: float | None) -> str:
+def _format_rate(rate: float | None) -> str:
     """Format a rate; a dash if it is undefined."""
     return "-" if rate is None or isnan(rate) else f"{rate:.4f}"
 
 
-def _guided_row(run: Run, table: Sequence[Rated], steps: Sequence[DecoderStep]) -> Rated | None:
+def _guided_row(
+    run: Run, table: Sequence[HeadErrorRate], steps: Sequence[DecoderStep]
+) -> HeadErrorRate | None:
     """Return the row of the head that training guided, if it did."""
     guided = getattr(run.recipe.objective, "guided", None)
     if guided is None:
@@ -316,7 +322,7 @@ def _guided_row(run: Run, table: Sequence[Rated], steps: Sequence[DecoderStep]) 
     return _row(table, Choice(guided.place(layers), guided.head - 1, step))
 
 
-def _row(table: Sequence[Rated], choice: Choice) -> Rated:
+def _row(table: Sequence[HeadErrorRate], choice: Choice) -> HeadErrorRate:
     """Return the row of a head; for a layer with one head, the head is also the mean."""
     own = [each for each in table if (each.choice.layer, each.choice.step) == (choice.layer, choice.step)]
     if not own:
@@ -333,7 +339,7 @@ def _row(table: Sequence[Rated], choice: Choice) -> Rated:
     raise RequestError(f"--head: head must be at most {heads}, got {(choice.head or 0) + 1}")
 
 
-def _score(one: Rated, by: Direction, how: str, table: Sequence[Rated] = ()) -> Score:
+def _score(one: HeadErrorRate, by: Direction, how: str, table: Sequence[HeadErrorRate] = ()) -> Score:
     """Return the score of a head, with its settings in the signature, and the table in the details."""
     details = {**one.score.details, **one.choice.to_dict()}
     if table:

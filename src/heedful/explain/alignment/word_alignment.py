@@ -9,7 +9,7 @@ so that rows still sum to 1. The end token is the last word of both sides.
 
 A decoder reads y_t-1 and predicts y_t in the same step. So two rows belong to a target subword: the row of
 the step that predicts it (``output``), and the row of the next step, which reads it (``input``); see
-`at_step`.
+`rows_at_step`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
-from heedful.explain.attention_sites import find_sites, parts, source_part
+from heedful.explain.attention_sites import find_sites, part_sites, source_part
 from heedful.models.base import Model
 from heedful.nn.taps import capture
 from heedful.objectives.guided import DecoderStep
@@ -42,14 +42,14 @@ BATCH = 64
 Direction = Literal["target", "source", "both"]
 """Side whose words are linked to words of the other side."""
 STEPS: tuple[DecoderStep, ...] = ("output", "input")
-"""Decoder steps whose row can be used for a target subword; see `at_step`."""
+"""Decoder steps whose row can be used for a target subword; see `rows_at_step`."""
 
 
 @dataclass(frozen=True, order=True)
 class Choice:
     """One layer, and one of its heads or, with ``head=None``, the mean of its heads; counted from 0.
 
-    ``step`` selects the rows (`at_step`).
+    ``step`` selects the rows (`rows_at_step`).
     """
 
     layer: int
@@ -83,14 +83,14 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Attention:
+class WordAttention:
     """The attention of a sentence pair between words.
 
     Args:
         source: the source words; the last is the end token.
         target: the target words; the last is the end token.
         weights: ``[L, H, target words, source words]``; every row sums to 1.
-        step: the decoder step of the rows (`at_step`).
+        step: the decoder step of the rows (`rows_at_step`).
     """
 
     source: tuple[str, ...]
@@ -111,7 +111,7 @@ class Attention:
         own: list[int | None] = [None, *range(heads)] if heads > 1 else [0]
         return [Choice(layer, head, self.step) for layer in range(layers) for head in own]
 
-    def chosen(self, choice: Choice) -> Weights:
+    def matrix(self, choice: Choice) -> Weights:
         """Return the matrix ``[target words, source words]`` of a layer or head.
 
         Raises:
@@ -129,7 +129,7 @@ class Attention:
         return self.weights[choice.layer, choice.head]
 
 
-def from_prediction(prediction: Prediction, tokenizers: Tokenizers) -> Attention:
+def attention_of_prediction(prediction: Prediction, tokenizers: Tokenizers) -> WordAttention:
     """Return the attention of a prediction that was made with ``alignment=True``.
 
     Raises:
@@ -142,23 +142,23 @@ def from_prediction(prediction: Prediction, tokenizers: Tokenizers) -> Attention
         )
     source = ids_of(prediction.source_tokens[:-1], tokenizers.source)
     target = ids_of(prediction.tokens, tokenizers.target)
-    return in_words(np.asarray(prediction.alignment, dtype=float), source, target, tokenizers)
+    return word_attention(np.asarray(prediction.alignment, dtype=float), source, target, tokenizers)
 
 
-def teacher_forced(
+def teacher_forced_attention(
     model: Model, tokenizers: Tokenizers, sources: Sequence[str], targets: Sequence[str]
-) -> list[Attention]:
+) -> list[WordAttention]:
     """Return the attention of a model over sentence pairs, in order, with teacher forcing.
 
     Raises:
         RequestError: the model has no attention over a source.
     """
     source, target = tokenizers.source.encode_batch(sources), tokenizers.target.encode_batch(targets)
-    found = zip(between_ids(model, source, target), source, target, strict=True)
-    return [in_words(weights, read, written, tokenizers) for weights, read, written in found]
+    found = zip(attention_between_ids(model, source, target), source, target, strict=True)
+    return [word_attention(weights, read, written, tokenizers) for weights, read, written in found]
 
 
-def between_ids(
+def attention_between_ids(
     model: Model,
     sources: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],
@@ -175,7 +175,7 @@ def between_ids(
     Raises:
         RequestError: the model has no attention over a source, or a layer of the one text has none.
     """
-    find = _in_one_text if isinstance(pairing, ConcatenatedFormat) else _over_source
+    find = _self_attention_parts if isinstance(pairing, ConcatenatedFormat) else _cross_attention
     device = next(model.parameters()).device
     model.eval()
     for start in range(0, len(sources), BATCH):
@@ -183,7 +183,7 @@ def between_ids(
         yield from find(model, pairing.scored(*own).to(device), *own)
 
 
-def _over_source(model: Model, batch: Batch, *_: object) -> Iterator[Weights]:
+def _cross_attention(model: Model, batch: Batch, *_: object) -> Iterator[Weights]:
     if not getattr(model, "alignment_taps", None):
         raise RequestError("the model must have attention over a source; this one has none")
     for result in score_targets(model, batch, alignment=True):
@@ -192,11 +192,11 @@ def _over_source(model: Model, batch: Batch, *_: object) -> Iterator[Weights]:
 
 
 @torch.no_grad()
-def _in_one_text(
+def _self_attention_parts(
     model: Model, batch: Batch, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> Iterator[Weights]:
     sites = find_sites(model)
-    taps = [site.tap for site in parts(sites)]
+    taps = [site.tap for site in part_sites(sites)]
     if not taps or len(taps) < len(sites):
         raise RequestError("every layer must have attention between tokens; this model has layers without it")
     with capture(model, dict.fromkeys(taps)) as captured:
@@ -207,17 +207,17 @@ def _in_one_text(
         yield np.stack(cut).astype(np.float64)
 
 
-def in_words(
+def word_attention(
     weights: Weights, source: Sequence[int], target: Sequence[int], tokenizers: Tokenizers
-) -> Attention:
+) -> WordAttention:
     """Merge ``weights [L, H, T + 1, S + 1]`` of ids without their end tokens into words."""
     source_words, source_places = surface_words(tokenizers.source, source)
     target_words, target_places = surface_words(tokenizers.target, target)
-    merged = merge(weights, source_places, target_places)
-    return Attention(tuple(source_words), tuple(target_words), merged)
+    merged = merge_subwords(weights, source_places, target_places)
+    return WordAttention(tuple(source_words), tuple(target_words), merged)
 
 
-def at_step(weights: Weights, step: DecoderStep) -> Weights:
+def rows_at_step(weights: Weights, step: DecoderStep) -> Weights:
     """Return the rows of the target subwords at a decoder step.
 
     At the step that reads a subword the model knows it; in well-trained translation models some heads align
@@ -233,7 +233,7 @@ def at_step(weights: Weights, step: DecoderStep) -> Weights:
     return np.concatenate([weights[..., 1:, :], weights[..., -1:, :]], axis=-2)
 
 
-def merge(weights: Weights, source_places: Sequence[int], target_places: Sequence[int]) -> Weights:
+def merge_subwords(weights: Weights, source_places: Sequence[int], target_places: Sequence[int]) -> Weights:
     """Sum over the source subwords of a word, and average over the target subwords of a word.
 
     Args:

@@ -18,7 +18,7 @@ THUMBNAIL = 48
 """Maximum rows and columns of a thumbnail."""
 
 
-def checked(source: Sequence[str], target: Sequence[str], weights: ArrayLike) -> Numbers:
+def check_weights(source: Sequence[str], target: Sequence[str], weights: ArrayLike) -> Numbers:
     """Return the weights ``[target, source]`` in fp64, clipped to 0 to 1.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import TextIO
 from numpy.typing import ArrayLike
 from rich.cells import cell_len, set_cell_size
 
-from heedful.explain.drawing.matrix import checked, printable
+from heedful.explain.drawing.matrix import check_weights, printable
 
 CELL = 3
 LONGEST_ROW_LABEL = 22
@@ -51,7 +51,7 @@ def _background(colour: int, width: int = CELL) -> str:
     return f"\x1b[48;5;{colour}m{' ' * width}\x1b[0m"
 
 
-def _scale(levels: Sequence[str]) -> str:
+def _legend(levels: Sequence[str]) -> str:
     return f"0 {''.join(levels)} 1"
 
 
@@ -59,10 +59,10 @@ COLOUR = Style(
     tuple(_background(colour) for colour in COLOURS),
     "│",
     "…",
-    _scale([_background(colour, 1) for colour in COLOURS]),
+    _legend([_background(colour, 1) for colour in COLOURS]),
 )
-SHADES = Style(tuple(sign * CELL for sign in BLOCKS), "│", "…", _scale(BLOCKS))
-ASCII = Style(tuple(sign.center(CELL) for sign in DIGITS), "|", "~", _scale(DIGITS))
+SHADES = Style(tuple(sign * CELL for sign in BLOCKS), "│", "…", _legend(BLOCKS))
+ASCII = Style(tuple(sign.center(CELL) for sign in DIGITS), "|", "~", _legend(DIGITS))
 
 
 def choose_style(stream: TextIO, environment: Mapping[str, str] = os.environ) -> Style:
@@ -101,13 +101,13 @@ def heat_map(
     Raises:
         ValueError: the shape does not match the words, or a weight is not between 0 and 1.
     """
-    matrix = checked(source, target, weights)
-    rows = [_cut(printable(word), LONGEST_ROW_LABEL, style.ellipsis) for word in target]
+    matrix = check_weights(source, target, weights)
+    rows = [_truncate(printable(word), LONGEST_ROW_LABEL, style.ellipsis) for word in target]
     margin = max((cell_len(label) for label in rows), default=0) + 1
-    parts = _parts(source, width - margin, style)
+    parts = _split_columns(source, width - margin, style)
     drawn = []
     for columns in parts:
-        drawn += _stairs([printable(source[c]) for c in columns], margin, width, style)
+        drawn += _column_labels([printable(source[c]) for c in columns], margin, width, style)
         for label, row in zip(rows, matrix, strict=True):
             cells = "".join(style.levels[style.level(row[c])] for c in columns)
             drawn.append(f"{' ' * (margin - 1 - cell_len(label))}{label} {cells}".rstrip(" "))
@@ -115,7 +115,7 @@ def heat_map(
     return "\n".join([*drawn, f"{' ' * margin}{style.legend}"])
 
 
-def _parts(source: Sequence[str], space: int, style: Style) -> list[range]:
+def _split_columns(source: Sequence[str], space: int, style: Style) -> list[range]:
     """Split the columns into parts of nearly equal size that fit, with space for the last word's name."""
     longest = min(max((cell_len(printable(word)) for word in source), default=0), space // 3)
     fit = max(1, (space - longest) // CELL)
@@ -124,17 +124,17 @@ def _parts(source: Sequence[str], space: int, style: Style) -> list[range]:
     return [range(*edge) for edge in pairwise(edges)]
 
 
-def _stairs(words: Sequence[str], margin: int, width: int, style: Style) -> list[str]:
+def _column_labels(words: Sequence[str], margin: int, width: int, style: Style) -> list[str]:
     """Return a line per word: vertical lines for the columns of earlier words, then the word."""
     lines = []
     for i, word in enumerate(words):
         before = "".join(f" {style.line} " for _ in range(i))
         space = width - margin - CELL * i - 1
-        lines.append(f"{' ' * margin}{before} {_cut(word, space, style.ellipsis)}")
+        lines.append(f"{' ' * margin}{before} {_truncate(word, space, style.ellipsis)}")
     return lines
 
 
-def _cut(word: str, space: int, ellipsis: str) -> str:
+def _truncate(word: str, space: int, ellipsis: str) -> str:
     """Return a word, truncated with an ellipsis to at most ``space`` columns."""
     if cell_len(word) <= space:
         return word

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import RequestError
-from heedful.explain.drawing.matrix import checked, thumbnail
+from heedful.explain.drawing.matrix import check_weights, thumbnail
 from heedful.explain.explanation import Explanation, Map
-from heedful.explain.page.packing import levels_of, shades_of, strongest, text_of
-from heedful.explain.summary import alignment_of, mean_of
+from heedful.explain.page.packing import encode_base64, quantise, quantise_shades, strongest
+from heedful.explain.summary import alignment_of, summary_matrix
 from heedful.explain.views import VIEWS, view_module
 from heedful.tasks.model_input import Axis
 from heedful.typing import JsonMapping, JsonObject
@@ -77,12 +77,13 @@ def page(explanation: Explanation, *, exact: Sequence[tuple[str, int]] = ()) -> 
         RequestError: ``exact`` names a head that is not in the explanation.
         ValueError: a weight is not between 0 and 1.
     """
-    numbers = numbers_of(explanation, exact)
-    style, script = _part("page.css"), "\n".join(_part(f"script/{name}.js") for name in SCRIPT)
-    return Template(_part("page.html")).substitute(
-        policy=f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}",
-        title=_escaped(f"{explanation.run}: {explanation.task}"),
-        facts=_facts(explanation),
+    numbers = page_data(explanation, exact)
+    style, script = _asset("page.css"), "\n".join(_asset(f"script/{name}.js") for name in SCRIPT)
+    hashes = f"style-src {_csp_hash(style)}; script-src {_csp_hash(script)}"
+    return Template(_asset("page.html")).substitute(
+        policy=f"default-src 'none'; img-src data:; {hashes}",
+        title=_escape(f"{explanation.run}: {explanation.task}"),
+        facts=_facts_html(explanation),
         style=style,
         script=script,
         data=as_script(numbers),
@@ -91,11 +92,11 @@ def page(explanation: Explanation, *, exact: Sequence[tuple[str, int]] = ()) -> 
 
 
 @cache
-def _part(name: str) -> str:
+def _asset(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def _digest(text: str) -> str:
+def _csp_hash(text: str) -> str:
     """Return the hash of an inline script or style in the form used by content security policies."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"
 
@@ -110,19 +111,19 @@ def as_script(value: object) -> str:
     return plain.replace("<", "\\u003c")
 
 
-def numbers_of(explanation: Explanation, exact: Sequence[tuple[str, int]] = ()) -> JsonObject:
+def page_data(explanation: Explanation, exact: Sequence[tuple[str, int]] = ()) -> JsonObject:
     """Return the data of the page's script, JSON-ready. Maps without weights are omitted.
 
     Raises:
         RequestError: ``exact`` names a head that is not in the explanation.
     """
     maps = [each for each in explanation.maps if each.weights.size]
-    wanted = _wanted(maps, exact)
-    read, best = _best(explanation)
+    wanted = _whole_heads(maps, exact)
+    read, best = _best_head(explanation)
     return {
         "version": VERSION,
-        "sides": {name: _side(side) for name, side in explanation.axes.items()},
-        "maps": [*(_map(each, wanted) for each in maps), *read, *_rollouts(explanation)],
+        "sides": {name: _axis_json(side) for name, side in explanation.axes.items()},
+        "maps": [*(_map_json(each, wanted) for each in maps), *read, *_rollouts(explanation)],
         "best": best,
         "written": {
             name: [None if each is None else _probability(each) for each in log_probs]
@@ -133,7 +134,7 @@ def numbers_of(explanation: Explanation, exact: Sequence[tuple[str, int]] = ()) 
     }
 
 
-def _wanted(maps: Sequence[Map], exact: Iterable[tuple[str, int]]) -> frozenset[tuple[str, Head]]:
+def _whole_heads(maps: Sequence[Map], exact: Iterable[tuple[str, int]]) -> frozenset[tuple[str, Head]]:
     """Return the heads, and means of heads, whose matrices are stored whole."""
     known: dict[str, set[Head]] = {each.tap: {*each.heads} for each in maps}
     for tap, head in exact:
@@ -141,25 +142,25 @@ def _wanted(maps: Sequence[Map], exact: Iterable[tuple[str, int]]) -> frozenset[
             raise RequestError(f"unknown tap {tap!r}; expected one of {sorted(known)}")
         if head not in known[tap]:
             raise RequestError(f"{tap}: head {head + 1} is not in this explanation")
-    if sum(len(_views(each)) * each.weights[0].size for each in maps) <= WHOLE:
-        return frozenset((each.tap, head) for each in maps for head in _views(each))
+    if sum(len(_heads_and_mean(each)) * each.weights[0].size for each in maps) <= WHOLE:
+        return frozenset((each.tap, head) for each in maps for head in _heads_and_mean(each))
     asked: set[tuple[str, Head]] = {*exact}
     means = {(tap, None) for tap, heads in known.items() if {(tap, head) for head in heads} <= asked}
     return frozenset(asked | means)
 
 
-def _views(each: Map) -> list[Head]:
+def _heads_and_mean(each: Map) -> list[Head]:
     """Return the heads of a map, followed by their mean if there are several."""
     return [*each.heads, None] if len(each.heads) > 1 else [*each.heads]
 
 
-def _map(each: Map, wanted: frozenset[tuple[str, Head]]) -> JsonObject:
+def _map_json(each: Map, wanted: frozenset[tuple[str, Head]]) -> JsonObject:
     rows, columns = each.weights.shape[1:]
     queries, keys = ([""] * n for n in (rows, columns))
     views = []
-    for head in _views(each):
+    for head in _heads_and_mean(each):
         weights = each.weights.mean(axis=0, dtype=np.float64) if head is None else each.head(head)
-        views.append(_view(head, checked(keys, queries, weights), (each.tap, head) in wanted))
+        views.append(_head_json(head, check_weights(keys, queries, weights), (each.tap, head) in wanted))
     return {
         "tap": each.tap,
         "kind": each.kind,
@@ -172,7 +173,7 @@ def _map(each: Map, wanted: frozenset[tuple[str, Head]]) -> JsonObject:
     }
 
 
-def _best(explanation: Explanation) -> tuple[list[JsonObject], JsonObject | None]:
+def _best_head(explanation: Explanation) -> tuple[list[JsonObject], JsonObject | None]:
     """Return the head with the best known alignment as ``tap`` and ``head``.
 
     If its rows are those of the input step, also return a map of its own, stored whole, whose rows are those
@@ -184,9 +185,9 @@ def _best(explanation: Explanation) -> tuple[list[JsonObject], JsonObject | None
     if step == "output":
         return [], {"tap": tap, "head": head}
     (own,) = (each for each in explanation.maps if each.tap == tap)
-    weights = mean_of(explanation).weights[None].astype(np.float32)
+    weights = summary_matrix(explanation).weights[None].astype(np.float32)
     made = replace(own, tap=f"{tap}.{step}", heads=(head or 0,), weights=weights)
-    return [{**_whole(made, head), "read": True}], {"tap": made.tap, "head": head}
+    return [{**_whole_map(made, head), "read": True}], {"tap": made.tap, "head": head}
 
 
 def _rollouts(explanation: Explanation) -> list[JsonObject]:
@@ -200,32 +201,32 @@ def _rollouts(explanation: Explanation) -> list[JsonObject]:
         made = Map(
             f"rollout.{number}", "self" if queries == keys else "cross", 0, queries, keys, (0,), weights
         )
-        found.append({**_whole(made, None), "rollout": True})
+        found.append({**_whole_map(made, None), "rollout": True})
     return found
 
 
-def _whole(made: Map, head: Head) -> JsonObject:
+def _whole_map(made: Map, head: Head) -> JsonObject:
     """Return a map with one matrix, stored whole, labelled with a head or, if None, as a mean."""
-    packed = _map(made, frozenset({(made.tap, made.heads[0])}))
+    packed = _map_json(made, frozenset({(made.tap, made.heads[0])}))
     packed["views"][0]["head"] = head
     return packed
 
 
-def _view(head: Head, weights: NDArray[np.float64], whole: bool) -> JsonObject:
-    levels, small = levels_of(weights), thumbnail(weights)
-    shades, greatest = shades_of(small)
+def _head_json(head: Head, weights: NDArray[np.float64], whole: bool) -> JsonObject:
+    levels, small = quantise(weights), thumbnail(weights)
+    shades, greatest = quantise_shades(small)
     row, column = np.unravel_index(int(levels.argmax()), levels.shape)
     view = {
         "head": head,
         "strongest": [int(row), int(column), int(levels[row, column])],
         "cells": [*small.shape],
-        "shades": text_of(shades),
+        "shades": encode_base64(shades),
         "greatest": greatest,
     }
     if whole:
-        return {**view, "levels": text_of(levels)}
+        return {**view, "levels": encode_base64(levels)}
     places, kept = strongest(levels)
-    return {**view, "places": text_of(places), "kept": text_of(kept)}
+    return {**view, "places": encode_base64(places), "kept": encode_base64(kept)}
 
 
 def drawings(explanation: Explanation) -> list[JsonObject]:
@@ -243,7 +244,7 @@ def drawings(explanation: Explanation) -> list[JsonObject]:
     return [each for each in found if each["kind"] not in _OF_AXES or each["side"] in explanation.axes]
 
 
-def _side(side: Axis) -> JsonObject:
+def _axis_json(side: Axis) -> JsonObject:
     image = side.image and f"data:image/png;base64,{base64.b64encode(side.image).decode('ascii')}"
     return {
         "tokens": side.tokens,
@@ -260,45 +261,51 @@ def _probability(log_prob: float) -> float | None:
     return None if math.isnan(log_prob) else float(f"{math.exp(min(log_prob, 0.0)):.{DIGITS}g}")
 
 
-def _facts(explanation: Explanation) -> str:
+def _facts_html(explanation: Explanation) -> str:
     """Return the top of the document in plain HTML, readable without the script."""
     answer = explanation.answer
-    facts = [("Input", _quoted(_input_text(explanation.input)))]
+    facts = [("Input", _quoted_html(_input_text(explanation.input)))]
     if answer.get("error"):
-        facts.append(("No answer", _escaped(answer["error"])))
+        facts.append(("No answer", _escape(answer["error"])))
     elif answer:
-        facts.append(("Answer", _answered(answer, explanation.task)))
+        facts.append(("Answer", _answer_html(answer, explanation.task)))
     if answer.get("note"):
-        facts.append(("Note", _escaped(answer["note"])))
+        facts.append(("Note", _escape(answer["note"])))
     if answer.get("follows") is not None:
-        facts.append(("Second text follows the first", f"probability {_number(answer['follows'])}"))
+        facts.append(
+            ("Second text follows the first", f"probability {_format_probability(answer['follows'])}")
+        )
     if links := alignment_of(explanation):
-        facts.append(("Word alignment", f'<span title="source-target, from 0">{_escaped(links)}</span>'))
+        facts.append(("Word alignment", f'<span title="source-target, from 0">{_escape(links)}</span>'))
     others = answer.get("alternatives", ())[:ALTERNATIVES]
     if others:
-        items = "".join(f"<li>{_answered(other, explanation.task)}</li>" for other in others)
+        items = "".join(f"<li>{_answer_html(other, explanation.task)}</li>" for other in others)
         facts.append(("Other answers", f"<ol>{items}</ol>"))
     lines = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts)
-    run, task = _escaped(explanation.run), _escaped(explanation.task)
+    run, task = _escape(explanation.run), _escape(explanation.task)
     heading = f'<h1><bdi>{run}</bdi> <span class="task">{task}</span></h1>'
     return f'{heading}\n<dl class="facts">{lines}</dl>'
 
 
-def _answered(answer: JsonMapping, task: str) -> str:
-    probability = _certainty(answer, task)
-    shown = "" if probability is None else f' <span class="p">probability {_number(probability)}</span>'
+def _answer_html(answer: JsonMapping, task: str) -> str:
+    probability = _answer_probability(answer, task)
+    shown = (
+        ""
+        if probability is None
+        else f' <span class="p">probability {_format_probability(probability)}</span>'
+    )
     text = answer.get("text", "")
-    return (_quoted(text) if text else '<span class="hint">nothing</span>') + shown
+    return (_quoted_html(text) if text else '<span class="hint">nothing</span>') + shown
 
 
-def _certainty(answer: JsonMapping, task: str) -> float | None:
+def _answer_probability(answer: JsonMapping, task: str) -> float | None:
     """Return the probability of a generated text or a label; None if the score is not a probability."""
     if answer.get("log_probs"):
         return _probability(math.fsum(answer["log_probs"]))
     return _probability(answer.get("score", 0.0)) if task in _LABELLING else None
 
 
-def _number(probability: float) -> str:
+def _format_probability(probability: float) -> str:
     """Format a probability with four decimal places, or in scientific notation if it is smaller."""
     return f"{probability:.4f}" if probability >= 1e-4 or probability == 0 else f"{probability:.1e}"
 
@@ -313,12 +320,12 @@ def _input_text(value: object) -> str:
     return "an image"
 
 
-def _quoted(text: str) -> str:
+def _quoted_html(text: str) -> str:
     """Return a text in its own writing direction, truncated to `LONGEST` characters."""
     cut = text if len(text) <= LONGEST else text[:LONGEST] + " \N{HORIZONTAL ELLIPSIS}"
-    return f'<span class="quoted" dir="auto">{_escaped(cut)}</span>'
+    return f'<span class="quoted" dir="auto">{_escape(cut)}</span>'
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape a text for HTML; lone surrogates, which UTF-8 cannot encode, are replaced."""
     return html.escape(text.encode("utf-8", "replace").decode("utf-8"))

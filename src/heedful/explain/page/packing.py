@@ -32,7 +32,7 @@ LINKS = 8
 Levels = NDArray[np.uint16]
 
 
-def levels_of(weights: NDArray[np.float64]) -> Levels:
+def quantise(weights: NDArray[np.float64]) -> Levels:
     """Quantise weights from 0 to 1 to integers from 0 to `LEVELS`, rounded."""
     return np.rint(weights * LEVELS).astype(np.uint16)
 
@@ -63,18 +63,18 @@ def strongest(levels: Levels, n: int = LINKS) -> tuple[Levels, Levels]:
     return (LEVELS - (best & LEVELS)).astype(np.uint16), (best >> 16).astype(np.uint16)
 
 
-def shades_of(cells: NDArray[np.float64]) -> tuple[NDArray[np.uint8], float]:
+def quantise_shades(cells: NDArray[np.float64]) -> tuple[NDArray[np.uint8], float]:
     """Return cells quantised to integers from 0 to `SHADES` (the largest cell), and the largest value."""
     greatest = float(cells.max())
     return np.rint(cells / (greatest or 1.0) * SHADES).astype(np.uint8), greatest
 
 
-def text_of(numbers: NDArray[np.integer]) -> str:
+def encode_base64(numbers: NDArray[np.integer]) -> str:
     """Encode integers in base64, little-endian."""
     return base64.b64encode(numbers.astype(numbers.dtype.newbyteorder("<")).tobytes()).decode("ascii")
 
 
-def signed(values: NDArray[np.float64]) -> JsonObject:
+def pack_signed(values: NDArray[np.float64]) -> JsonObject:
     """Return a matrix of numbers from -1 to 1 for the page: ``size``, and ``levels`` of 16 bits.
 
     Level 0 stands for NaN, which the page leaves empty; levels 1 to `LEVELS` stand for -1 to 1.
@@ -82,5 +82,5 @@ def signed(values: NDArray[np.float64]) -> JsonObject:
     levels = 1 + np.rint((np.nan_to_num(values).clip(-1.0, 1.0) + 1) / 2 * (LEVELS - 1))
     return {
         "size": [*values.shape],
-        "levels": text_of(np.where(np.isnan(values), 0, levels).astype(np.uint16)),
+        "levels": encode_base64(np.where(np.isnan(values), 0, levels).astype(np.uint16)),
     }

@@ -55,7 +55,7 @@ from heedful.explain.patterns.relations import (
     Relation,
     attention_context,
 )
-from heedful.explain.patterns.scores import Match, head_scores, sums
+from heedful.explain.patterns.scores import Match, head_scores, layer_sums
 from heedful.typing import JsonObject
 
 THRESHOLD = 0.5
@@ -115,7 +115,7 @@ class HeadPattern:
 
 
 @dataclass(frozen=True)
-class Share:
+class ClassShare:
     """A row of the census table.
 
     Args:
@@ -168,7 +168,7 @@ class Census:
     threshold: float
     heads: tuple[HeadPattern, ...]
 
-    def table(self) -> tuple[Share, ...]:
+    def table(self) -> tuple[ClassShare, ...]:
         """Return the number of heads of each class, for each kind of attention in the model."""
         rows = []
         for kind in dict.fromkeys(head.kind for head in self.heads):
@@ -176,7 +176,7 @@ class Census:
             for pattern in CLASSES:
                 n = sum(head.pattern == pattern for head in heads)
                 beside = sum(pattern in head.others for head in heads)
-                rows.append(Share(kind, pattern, n, n / len(heads), beside))
+                rows.append(ClassShare(kind, pattern, n, n / len(heads), beside))
         return tuple(rows)
 
     def to_dict(self) -> JsonObject:
@@ -237,11 +237,11 @@ def census(explanations: Sequence[Explanation], *, threshold: float = THRESHOLD)
         raise RequestError(f"all explanations of a census must be of one run, got {' and '.join(runs)}")
     taps: dict[str, list[_LayerInput]] = {}
     for number, explanation in enumerate(explanations):
-        for each in _layers(number, explanation):
+        for each in _layer_inputs(number, explanation):
             taps.setdefault(each.map.tap, []).append(each)
     if not taps:
         raise RequestError("a census needs attention weights; the explanations contain none")
-    heads = tuple(head for inputs in taps.values() for head in _heads(inputs, threshold))
+    heads = tuple(head for inputs in taps.values() for head in _classify_layer(inputs, threshold))
     return Census(explanations[0].task, runs[0], len(explanations), threshold, heads)
 
 
@@ -258,11 +258,11 @@ class _LayerInput:
         name = COPY if pattern == "same token" else pattern
         if name in self.context.relations:
             return self.context.relations[name]
-        visible = self.context.visible & self.context.counted[:, None]
+        visible = self.context.visible & self.context.scored[:, None]
         return visible & (np.arange(visible.shape[1]) == position) if pattern == "fixed position" else visible
 
 
-def _layers(number: int, explanation: Explanation) -> Iterator[_LayerInput]:
+def _layer_inputs(number: int, explanation: Explanation) -> Iterator[_LayerInput]:
     """Yield the non-empty maps of an input; maps between the same axes share a context."""
     contexts: dict[tuple[Kind, str, str], AttentionContext] = {}
     for each in explanation.maps:
@@ -275,7 +275,7 @@ def _layers(number: int, explanation: Explanation) -> Iterator[_LayerInput]:
             yield _LayerInput(number, each, contexts[pair])
 
 
-def _heads(inputs: Sequence[_LayerInput], threshold: float) -> Iterator[HeadPattern]:
+def _classify_layer(inputs: Sequence[_LayerInput], threshold: float) -> Iterator[HeadPattern]:
     """Yield the heads of one layer.
 
     Raises:
@@ -284,11 +284,11 @@ def _heads(inputs: Sequence[_LayerInput], threshold: float) -> Iterator[HeadPatt
     first = inputs[0].map
     if any(each.map.heads != first.heads for each in inputs):
         raise RequestError(f"{first.tap}: all inputs must have the same heads")
-    scores = head_scores([sums(each.map.weights, each.context) for each in inputs])
+    scores = head_scores([layer_sums(each.map.weights, each.context) for each in inputs])
     for row, (head, (matches, position, evenness, confidence)) in enumerate(
         zip(first.heads, scores, strict=True)
     ):
-        pattern, others = named(matches, evenness, threshold)
+        pattern, others = classify(matches, evenness, threshold)
         match = matches.get(pattern)
         broad = pattern == "broad"
         yield HeadPattern(
@@ -308,7 +308,7 @@ def _heads(inputs: Sequence[_LayerInput], threshold: float) -> Iterator[HeadPatt
         )
 
 
-def named(
+def classify(
     matches: Mapping[str, Match], evenness: float | None, threshold: float = THRESHOLD
 ) -> tuple[str, tuple[str, ...]]:
     """Return the class of a head, and the patterns listed beside it.

@@ -40,16 +40,16 @@ class AttentionContext:
         queries: tokens of the queries.
         keys: tokens of the keys.
         visible: ``[Q, K]``, whether the mask allows attention.
-        counted: ``[Q]``, the queries that are scored: all except special tokens.
-        null: ``[K]``, the keys that contain no word: special tokens and punctuation.
+        scored: ``[Q]``, the queries that are scored: all except special tokens.
+        null_mask: ``[K]``, the keys that contain no word: special tokens and punctuation.
         relations: by name, ``[Q, K]``.
     """
 
     queries: tuple[str, ...]
     keys: tuple[str, ...]
     visible: Relation
-    counted: Relation
-    null: Relation
+    scored: Relation
+    null_mask: Relation
     relations: Mapping[str, Relation]
 
 
@@ -71,33 +71,33 @@ def attention_context(kind: Kind, queries: Axis, keys: Axis) -> AttentionContext
     queries = keys if own else queries
     shape = len(queries.tokens), len(keys.tokens)
     visible = np.tri(*shape, dtype=bool) if kind == "causal" else np.ones(shape, dtype=bool)
-    counted = ~special(queries)
+    scored = ~special_mask(queries)
     copies = _copies(queries, keys, own) & visible
     # "same token" includes the query's own position, unless there is no other position with the token.
     itself = np.eye(*shape, dtype=bool) & copies.any(axis=1)[:, None] & own
     found = {
         "same token": copies | itself,
         COPY: copies,
-        "separator": np.broadcast_to(null(keys), shape),
+        "separator": np.broadcast_to(null_mask(keys), shape),
         "first token": np.broadcast_to(np.arange(shape[1]) == 0, shape),
-        **(_of_itself(keys, visible) if own else {}),
+        **(_self_relations(keys, visible) if own else {}),
     }
-    informative = {name: _informative(relation, visible, counted) for name, relation in found.items()}
-    return AttentionContext(queries.tokens, keys.tokens, visible, counted, null(keys), informative)
+    informative = {name: _informative(relation, visible, scored) for name, relation in found.items()}
+    return AttentionContext(queries.tokens, keys.tokens, visible, scored, null_mask(keys), informative)
 
 
-def special(axis: Axis) -> Relation:
+def special_mask(axis: Axis) -> Relation:
     """Return which tokens are special: bounds and separators, or tokens before image patches."""
     if axis.grid is not None:
         return np.arange(len(axis.tokens)) < axis.before
     return np.array([token in BOUNDS for token in axis.tokens], dtype=bool)
 
 
-def null(axis: Axis) -> Relation:
+def null_mask(axis: Axis) -> Relation:
     """Return which tokens contain no word: special tokens and punctuation."""
     if axis.grid is not None:
-        return special(axis)
-    return special(axis) | np.array([_is_punctuation(token) for token in axis.tokens], dtype=bool)
+        return special_mask(axis)
+    return special_mask(axis) | np.array([_is_punctuation(token) for token in axis.tokens], dtype=bool)
 
 
 def _is_punctuation(token: str) -> bool:
@@ -107,18 +107,18 @@ def _is_punctuation(token: str) -> bool:
     return bool(bare) and all(unicodedata.category(sign).startswith("P") for sign in bare)
 
 
-def _informative(relation: Relation, visible: Relation, counted: Relation) -> Relation:
+def _informative(relation: Relation, visible: Relation, scored: Relation) -> Relation:
     """Return the visible part of a relation, with uninformative rows set to False."""
-    seen = relation & visible & counted[:, None]
+    seen = relation & visible & scored[:, None]
     return seen & (seen.sum(axis=1) < visible.sum(axis=1))[:, None]
 
 
-def _of_itself(axis: Axis, visible: Relation) -> dict[str, Relation]:
+def _self_relations(axis: Axis, visible: Relation) -> dict[str, Relation]:
     """Return the relations between positions and words of one axis."""
     places = np.arange(len(axis.tokens))
     offsets = places - places[:, None]
-    words = _words(axis)
-    piece = (words != NO_WORD) & ~null(axis)
+    words = _word_indices(axis)
+    piece = (words != NO_WORD) & ~null_mask(axis)
     return {
         "next token": offsets == 1,
         "previous token": offsets == -1,
@@ -135,7 +135,7 @@ def _same_segment(axis: Axis, visible: Relation) -> Relation:
         return np.zeros_like(visible)
     ends = np.array([token in ENDS for token in axis.tokens], dtype=int)
     segments = np.cumsum(ends) - ends
-    same, ordinary = segments == segments[:, None], ~special(axis)
+    same, ordinary = segments == segments[:, None], ~special_mask(axis)
     return same & ordinary & (visible & ordinary & ~same).any(axis=1)[:, None]
 
 
@@ -145,26 +145,26 @@ def _copies(queries: Axis, keys: Axis, own: bool) -> Relation:
     if queries.grid is not None or keys.grid is not None:
         return relation  # patches have unique names
     apart = ~np.eye(*relation.shape, dtype=bool) if own else np.ones_like(relation)
-    relation |= _labels(queries.tokens)[:, None] == _labels(keys.tokens)
-    spelled = [_labels(_spelled(axis)) for axis in (queries, keys)]
+    relation |= _object_array(queries.tokens)[:, None] == _object_array(keys.tokens)
+    spelled = [_object_array(_word_spellings(axis)) for axis in (queries, keys)]
     alike = (spelled[0][:, None] == spelled[1]) & (spelled[0] != "")[:, None]
     if own:
-        words = _words(keys)
+        words = _word_indices(keys)
         alike &= words != words[:, None]
-    return (relation | alike) & apart & ~null(queries)[:, None] & ~null(keys)
+    return (relation | alike) & apart & ~null_mask(queries)[:, None] & ~null_mask(keys)
 
 
-def _words(axis: Axis) -> NDArray[np.int64]:
+def _word_indices(axis: Axis) -> NDArray[np.int64]:
     """Return the word index of each token; `NO_WORD` if the axis has no words."""
     return np.array(axis.words or (NO_WORD,) * len(axis.tokens), dtype=np.int64)
 
 
-def _spelled(axis: Axis) -> list[str]:
+def _word_spellings(axis: Axis) -> list[str]:
     """Return the word that each token belongs to; empty if there is none."""
-    return [axis.surface[word] if 0 <= word < len(axis.surface) else "" for word in _words(axis)]
+    return [axis.surface[word] if 0 <= word < len(axis.surface) else "" for word in _word_indices(axis)]
 
 
-def _labels(tokens: "list[str] | tuple[str, ...]") -> NDArray[np.object_]:
+def _object_array(tokens: "list[str] | tuple[str, ...]") -> NDArray[np.object_]:
     """Return an object array of strings (fixed-width numpy strings drop trailing null characters)."""
     found = np.empty(len(tokens), dtype=object)
     found[:] = tokens

@@ -108,7 +108,7 @@ class ViewModule(Protocol):
         - patches: ``side``, an image, and ``images``: each has a ``label`` and ``values``, one per patch, or
           one per cell of its own ``grid`` (rows and columns); all on one scale, or each on its own if
           ``apart`` is true; for attention, ``among`` is the number of tokens that each row sums over.
-        - heat: ``size`` and ``levels`` of numbers from -1 to 1 (`heedful.explain.page.packing.signed`).
+        - heat: ``size`` and ``levels`` of numbers from -1 to 1 (`heedful.explain.page.packing.pack_signed`).
         - image: ``image``, a data URL, ``text``, its description, and ``width`` in pixels.
         """
 
@@ -154,7 +154,7 @@ def views_of(run: "Run") -> list[str]:
     return [name for name in VIEWS if view_module(name).has(run)]
 
 
-def refuse_absent(run: "Run", names: Sequence[str], n_inputs: int = 1) -> None:
+def check_available(run: "Run", names: Sequence[str], n_inputs: int = 1) -> None:
     """Check that a run supports the views, and one of the views the number of inputs.
 
     Raises:

@@ -117,21 +117,21 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     from matplotlib.colors import to_rgba
     from matplotlib.patches import Patch
 
-    from heedful.explain.drawing.canvas import blank, finished, label_heads, legible
+    from heedful.explain.drawing.canvas import finish_figure, label_heads, new_figure, text_colour
 
     stacks: dict[str, list[JsonMapping]] = {}
     for head in values["heads"]:
         stacks.setdefault(head["kind"], []).append(head)
     layers = [max(head["layer"] for head in heads) for heads in stacks.values()]
     across = max(head["head"] for head in values["heads"])
-    drawn = blank(max(across * 0.34, 2.0) + 2.6, sum(layers) * 0.34 + 0.9 * len(stacks))
+    drawn = new_figure(max(across * 0.34, 2.0) + 2.6, sum(layers) * 0.34 + 0.9 * len(stacks))
     panels = drawn.subplots(len(stacks), 1, squeeze=False, height_ratios=layers)[:, 0]
     for axes, (kind, heads), down in zip(panels, stacks.items(), layers, strict=True):
         colours = np.ones((down, across, 4))
         for head in heads:
             row, column, shown = head["layer"] - 1, head["head"] - 1, CLASSES[head["pattern"]]
             colours[row, column] = to_rgba(shown.colour)
-            ink = legible(colours[row, column])
+            ink = text_colour(colours[row, column])
             axes.text(column, row, shown.sign, ha="center", va="center", color=ink)
         axes.imshow(colours, interpolation="nearest", aspect="equal")
         rows, columns = ((range(n), map(str, range(1, n + 1))) for n in (down, across))
@@ -144,7 +144,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
         if name in occurring
     ]
     drawn.legend(handles=handles, loc="outside right upper", fontsize=9, frameon=False)
-    return finished(drawn)
+    return finish_figure(drawn)
 
 
 def _class(head: JsonMapping) -> str:

@@ -177,10 +177,10 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
 
 def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     """Draw a panel per stack: a point per head, by layer (Dosovitskiy et al. 2021, figure 7, right)."""
-    from heedful.explain.drawing.canvas import blank, finished
+    from heedful.explain.drawing.canvas import finish_figure, new_figure
 
     stacks = values["stacks"]
-    drawn = blank(5.2 * len(stacks), 3.6)
+    drawn = new_figure(5.2 * len(stacks), 3.6)
     for axes, stack in zip(drawn.subplots(1, len(stacks), squeeze=False)[0], stacks, strict=True):
         layers = [layer["layer"] for layer in stack["layers"]]
         far = np.asarray([layer["distances"] for layer in stack["layers"]], dtype=float)
@@ -195,7 +195,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
         axes.set_ylim(bottom=0)
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_title(f"{NAMES[stack['kind']]} of the {stack['side']}", fontsize=10)
-    return finished(drawn)
+    return finish_figure(drawn)
 
 
 def _title(stack: JsonMapping) -> str:

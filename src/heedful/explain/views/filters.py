@@ -129,17 +129,17 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     Raises:
         RequestError: there are no components.
     """
-    from heedful.explain.drawing.canvas import blank, finished
+    from heedful.explain.drawing.canvas import finish_figure, new_figure
 
     if not values["tiles"]:
         raise RequestError("the patch filters are all equal, so there are no components to draw")
     joined, n = tiled(values["tiles"]), len(values["tiles"])
-    drawn = blank(max(0.8 * min(COLUMNS, n) + 0.3, 3.2), 0.8 * -(-n // COLUMNS) + 0.8)
+    drawn = new_figure(max(0.8 * min(COLUMNS, n) + 0.3, 3.2), 0.8 * -(-n // COLUMNS) + 0.8)
     axes = drawn.add_subplot()
     white = np.where(np.isnan(joined), 1.0, joined)
     axes.imshow(np.repeat(white, 3 // white.shape[2], axis=2), interpolation="nearest", aspect="equal")
     axes.set_axis_off()
-    return finished(drawn, f"{TITLE}: {sum(values['shares']):.0%} of the variance")
+    return finish_figure(drawn, f"{TITLE}: {sum(values['shares']):.0%} of the variance")
 
 
 def tiled(tiles: ArrayLike) -> Numbers:

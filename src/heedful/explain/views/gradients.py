@@ -229,12 +229,18 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
 
 def _maps(panels: Sequence[tuple[str, str, Numbers]], image: bytes | None, title: str) -> Figure:
     """Draw positive (blue) and negative (red) values on grids beside an image."""
-    from heedful.explain.drawing.canvas import SIGNED, blank, draw_photo, finished, without_ticks
+    from heedful.explain.drawing.canvas import (
+        SIGNED,
+        draw_photo,
+        finish_figure,
+        new_figure,
+        set_title_without_ticks,
+    )
 
     _, _, first = panels[0]
     count, height = len(panels) + (image is not None), 3.0
     width = max(height * first.shape[1] / first.shape[0], 1.6)
-    drawn = blank(count * (width + 0.15), height + 1.3)
+    drawn = new_figure(count * (width + 0.15), height + 1.3)
     axes, bars = drawn.subplots(2, count, squeeze=False, height_ratios=[height, 0.12])
     if image is not None:
         draw_photo(axes[0], image, *first.shape)
@@ -243,25 +249,32 @@ def _maps(panels: Sequence[tuple[str, str, Numbers]], image: bytes | None, title
     for panel, scale, (_, label, grid) in zip(own, below, panels, strict=True):
         most = float(np.abs(grid).max()) or 1.0
         drawing = panel.imshow(grid, cmap=SIGNED, vmin=-most, vmax=most, interpolation="nearest")
-        without_ticks(panel, label)
+        set_title_without_ticks(panel, label)
         bar = drawn.colorbar(drawing, cax=scale, orientation="horizontal")
         bar.set_ticks([-most, 0, most], labels=[f"{-most:.2g}", "0", f"{most:.2g}"])
         for tick, place in zip(scale.get_xticklabels(), ("left", "center", "right"), strict=True):
             tick.set_horizontalalignment(place)
         bar.outline.set_visible(False)
-    return finished(drawn, title, NOTE)
+    return finish_figure(drawn, title, NOTE)
 
 
 def _bars(explanation: Explanation, axes: Sequence[JsonMapping]) -> Figure:
     """Draw a value per token as a bar: positive (blue) to the right, negative (red) to the left."""
     import matplotlib
 
-    from heedful.explain.drawing.canvas import ROW, SIGNED, blank, check_rows, finished, label_rows
+    from heedful.explain.drawing.canvas import (
+        ROW_HEIGHT,
+        SIGNED,
+        check_rows,
+        finish_figure,
+        label_rows,
+        new_figure,
+    )
 
     longest = max(len(each["products"]) for each in axes)
     check_rows(longest)
     most = max((abs(value) for each in axes for value in each["products"]), default=0.0) or 1.0
-    drawn = blank(4.0 * len(axes), ROW * longest + 1.4)
+    drawn = new_figure(4.0 * len(axes), ROW_HEIGHT * longest + 1.4)
     for panel, each in zip(drawn.subplots(1, len(axes), squeeze=False)[0], axes, strict=True):
         values = each["products"]
         shades = matplotlib.colormaps[SIGNED](0.5 + 0.5 * np.asarray(values, dtype=float) / most)
@@ -271,4 +284,4 @@ def _bars(explanation: Explanation, axes: Sequence[JsonMapping]) -> Figure:
         panel.set_ylim(longest - 0.4, -0.6)
         label_rows(panel, explanation.axes[each["name"]].tokens)
         panel.set_title(each["name"], fontsize=10)
-    return finished(drawn, explanation.text, NOTE)
+    return finish_figure(drawn, explanation.text, NOTE)

@@ -99,7 +99,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     Heads of a stack share a scale, which ends at the largest cell. The colour depends on the square root of
     the weight, because broad heads would be too faint beside sharp ones; the colours are those of the page.
     """
-    from heedful.explain.drawing.canvas import blank, finished
+    from heedful.explain.drawing.canvas import finish_figure, new_figure
 
     stacks = _stacks(explanation)
     cells = [_thumbnails(maps) for maps in stacks.values()]
@@ -114,7 +114,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     widths = [each.shape[1] * thumb * min(1.0, aspect) for each, aspect in zip(cells, aspects, strict=True)]
     heights = [len(each) * thumb / max(1.0, aspect) for each, aspect in zip(cells, aspects, strict=True)]
     width = max(max(widths) + 1.5, 0.085 * max(map(len, names)) + 0.8)
-    drawn = blank(width, sum(heights) + 0.85 * len(stacks) + 0.5)
+    drawn = new_figure(width, sum(heights) + 0.85 * len(stacks) + 0.5)
     panels = drawn.subplots(len(stacks), 1, squeeze=False, height_ratios=heights)[:, 0]
     for n, (axes, maps) in enumerate(zip(panels, stacks.values(), strict=True)):
         most = float(np.nanmax(cells[n])) or 1.0
@@ -124,7 +124,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
         bar = drawn.colorbar(image, cax=beside, ticks=ticks)
         bar.ax.set_yticklabels([f"{tick:.2g}" for tick in ticks], fontsize=8)
         bar.outline.set_visible(False)
-    return finished(drawn, explanation.text, NOTE)
+    return finish_figure(drawn, explanation.text, NOTE)
 
 
 def _heads(maps: Sequence[Map]) -> list[int | None]:

@@ -11,10 +11,10 @@ from heedful.errors import RequestError
 from heedful.explain.explanation import Explanation
 from heedful.explain.views.shared import (
     Figure,
+    check_has_probability,
     hidden_states,
     probability,
     questions_of,
-    refuse_numbers,
     rounded,
     stacks_of,
 )
@@ -56,7 +56,7 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
     Raises:
         RequestError: the answer is a number.
     """
-    refuse_numbers(prepared)
+    check_has_probability(prepared)
     ((name, stack),) = ((name, stack) for name, stack in stacks_of(run.model).items() if name != "encoder")
     depths = hidden_states(run.model, prepared, [name])[name] if len(prepared.questions) else []
     read = [_read_out(prepared.questions, stack.norm(hidden)) for hidden in depths]
@@ -106,13 +106,13 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
         RequestError: there are no answers, or too many.
     """
     from heedful.explain.drawing.canvas import (
-        blank,
         check_rows,
         colours,
-        finished,
+        finish_figure,
         label_rows,
-        legible,
-        shortened,
+        new_figure,
+        shorten,
+        text_colour,
     )
 
     answers, depths = values["answers"], list(_depths(values))
@@ -120,11 +120,11 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
         raise RequestError("the answer is empty, so there is nothing to draw")
     check_rows(len(answers))
     shares = np.array([[probability(one["log_prob"]) for one in best] for _, best in depths]).T
-    cells = [[shortened(best[i]["answer"], LONGEST) for _, best in depths] for i in range(len(answers))]
-    names, rows = [name for name, _ in depths], [shortened(answer, 2 * LONGEST) for answer in answers]
+    cells = [[shorten(best[i]["answer"], LONGEST) for _, best in depths] for i in range(len(answers))]
+    names, rows = [name for name, _ in depths], [shorten(answer, 2 * LONGEST) for answer in answers]
     longest = max(len(text) for text in [*names, *(one for row in cells for one in row)])
     width = len(names) * (0.078 * longest + 0.2) + 0.085 * max(map(len, rows)) + 0.3
-    drawn = blank(max(width, 4.2), 0.26 * len(rows) + 1.7)
+    drawn = new_figure(max(width, 4.2), 0.26 * len(rows) + 1.7)
     axes, below = drawn.subplots(2, 1, height_ratios=[0.26 * len(rows), 0.09])
     image = axes.imshow(shares, cmap=colours(), vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     for (row, column), share in np.ndenumerate(shares):
@@ -135,7 +135,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
             ha="center",
             va="center",
             fontsize=8.5,
-            color=legible(colours()(share)),
+            color=text_colour(colours()(share)),
             weight="bold" if depths[column][1][row]["answer"] == answers[row] else "normal",
             parse_math=False,
         )
@@ -149,7 +149,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     bar.outline.set_visible(False)
     below.tick_params(labelsize=8, length=0)
     note = "most probable answer at each depth, coloured by probability; bold: equal to the final answer"
-    return finished(drawn, explanation.text, note)
+    return finish_figure(drawn, explanation.text, note)
 
 
 def _depths(values: JsonMapping) -> Iterator[tuple[str, list[JsonObject]]]:

@@ -7,7 +7,7 @@ import torch
 
 from heedful.errors import RequestError
 from heedful.explain.explanation import Explanation
-from heedful.explain.views.shared import Figure, questions_of, refuse_numbers, rounded
+from heedful.explain.views.shared import Figure, check_has_probability, questions_of, rounded
 from heedful.runs.run import Run
 from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
@@ -38,7 +38,7 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
     Raises:
         RequestError: the answer is a number.
     """
-    refuse_numbers(prepared)
+    check_has_probability(prepared)
     batch, given = prepared.batch, prepared.questions.given
     scores = prepared.questions.scores(run.model(batch.inputs, batch.source)).double()
     own = scores[given:]
@@ -94,13 +94,13 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     """
     from matplotlib.patches import Patch
 
-    from heedful.explain.drawing.canvas import ROW, blank, check_rows, finished, label_rows
+    from heedful.explain.drawing.canvas import ROW_HEIGHT, check_rows, finish_figure, label_rows, new_figure
 
     answers, losses, given, mean = (values[name] for name in ("answers", "losses", "given", "mean"))
     if not answers:
         raise RequestError("the answer is empty, so there is nothing to draw")
     check_rows(len(answers))
-    drawn = blank(6.0, ROW * len(answers) + 1.45)
+    drawn = new_figure(6.0, ROW_HEIGHT * len(answers) + 1.45)
     axes = drawn.add_subplot()
     shades = [GIVEN if each else PREDICTED for each in given]
     bars = axes.barh(range(len(answers)), losses, height=0.72, color=shades)
@@ -127,4 +127,4 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
         frameon=False,
     )
     note = "" if mean is None else f"perplexity {values['perplexity']:.4g}"
-    return finished(drawn, explanation.text, note)
+    return finish_figure(drawn, explanation.text, note)

@@ -12,7 +12,7 @@ from torch import nn
 
 from heedful.explain.drawing.matrix import Numbers, mosaic
 from heedful.explain.explanation import Explanation
-from heedful.explain.page.packing import signed
+from heedful.explain.page.packing import pack_signed
 from heedful.explain.views.shared import Figure, embeddings_of, rounded_all
 from heedful.nn.positions import NoPositions, Positions
 from heedful.runs.run import Run
@@ -102,22 +102,22 @@ def _patch_lines(cosines: Numbers) -> list[str]:
 def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return a heat map of all pairs; for images, a small map per patch at its location."""
     return [
-        {"title": _title(name), "kind": "heat", **signed(_flat(cosines))}
+        {"title": _title(name), "kind": "heat", **pack_signed(_flat(cosines))}
         for name, cosines in _tables(explanation, values)
     ]
 
 
 def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     """Draw the heat map of the first axis, from -1 (red) to 1 (blue)."""
-    from heedful.explain.drawing.canvas import SIGNED, blank, finished, without_ticks
+    from heedful.explain.drawing.canvas import SIGNED, finish_figure, new_figure, set_title_without_ticks
 
     (name, cosines), *_ = _tables(explanation, values)
-    drawn = blank(4.6, 4.0)
+    drawn = new_figure(4.6, 4.0)
     axes = drawn.add_subplot()
     image = axes.imshow(_flat(cosines), cmap=SIGNED, vmin=-1, vmax=1, interpolation="nearest", aspect="equal")
     drawn.colorbar(image, ax=axes, shrink=0.8, aspect=16, pad=0.03).outline.set_visible(False)
-    without_ticks(axes, "")
-    return finished(drawn, _title(name))
+    set_title_without_ticks(axes, "")
+    return finish_figure(drawn, _title(name))
 
 
 def _title(name: str) -> str:

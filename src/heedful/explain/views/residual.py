@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from heedful.explain.explanation import Explanation
-from heedful.explain.page.packing import signed
+from heedful.explain.page.packing import pack_signed
 from heedful.explain.views.shared import (
     EMBEDDINGS,
     STACKS,
@@ -70,7 +70,7 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
     """Return a heat map per stack, rows are depths, relative to its largest norm."""
     return [
         {"title": f"{headline(_title(axis))}, relative to {norms.max():.4g}", "kind": "heat"}
-        | signed(norms / norms.max())
+        | pack_signed(norms / norms.max())
         for axis, norms in _matrices(values)
     ]
 

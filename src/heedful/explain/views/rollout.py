@@ -12,7 +12,7 @@ from heedful.explain.attention_sites import find_sites
 from heedful.explain.drawing.matrix import Numbers, unit_rows
 from heedful.explain.drawing.terminal import choose_style, heat_map, link_lines
 from heedful.explain.explanation import MEMORY, Explanation, Map, Weights
-from heedful.explain.summary import AttentionMatrix, over_patches
+from heedful.explain.summary import AttentionMatrix, patch_attention
 from heedful.explain.views.shared import Figure, headline, rounded_all
 from heedful.runs.run import Run
 from heedful.tasks.model_input import PREFIX, TARGET, ModelInput
@@ -212,7 +212,7 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
         if shown.keys.grid is None:
             output += link_lines(shown.in_words().strongest())
         else:
-            over = over_patches(shown)
+            over = patch_attention(shown)
             rows, columns = ([str(i + 1) for i in range(n)] for n in over.shape)
             style = choose_style(sys.stdout)
             output += heat_map(columns, rows, over / (over.max() or 1.0), style=style).splitlines()
@@ -227,7 +227,7 @@ def drawings(explanation: Explanation, values: JsonMapping) -> list[JsonObject]:
             "title": headline(shown.title),
             "kind": "patches",
             "side": matrix["keys"],
-            "images": [{"label": _query_name(shown), "values": over_patches(shown).ravel().tolist()}],
+            "images": [{"label": _query_name(shown), "values": patch_attention(shown).ravel().tolist()}],
             "among": _among(shown),
         }
         for shown, matrix in zip(_matrices(explanation, values), values["matrices"], strict=True)
@@ -243,7 +243,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     *_, shown = _matrices(explanation, values)
     title = explanation.text
     if shown.keys.grid is not None:
-        maps, note = [("", over_patches(shown))], f"{shown.title}: {_query_name(shown)}"
+        maps, note = [("", patch_attention(shown))], f"{shown.title}: {_query_name(shown)}"
         return attention_panels(maps, shown.keys.image, among=_among(shown), title=title, note=note)
     shown = shown.in_words()
     check_size(*shown.weights.shape)

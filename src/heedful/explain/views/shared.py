@@ -64,7 +64,7 @@ def questions_of(prepared: ModelInput) -> JsonObject:
     return {"side": questions.axis, "places": list(questions.places), "answers": questions.names}
 
 
-def refuse_numbers(prepared: ModelInput) -> None:
+def check_has_probability(prepared: ModelInput) -> None:
     """Check that the answer has a probability.
 
     Raises:

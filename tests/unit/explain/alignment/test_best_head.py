@@ -9,24 +9,26 @@ import pytest
 
 from heedful.cli.evaluate import AlignmentOptions
 from heedful.errors import DamagedError
-from heedful.explain.alignment.best_head import ENOUGH, FILE, best_head, keep
+from heedful.explain.alignment.best_head import FILE, MIN_PAIRS, best_head, store_best_head
 from heedful.explain.alignment.word_alignment import Choice
 from heedful.explain.attention_sites import Selection
 from heedful.explain.capture import explain_input
-from heedful.explain.explanation import Best
-from heedful.explain.json_format import pieces
-from heedful.explain.page.build import numbers_of
-from heedful.explain.summary import mean_of
+from heedful.explain.explanation import BestHead
+from heedful.explain.json_format import json_pieces
+from heedful.explain.page.build import page_data
+from heedful.explain.summary import summary_matrix
 from heedful.runs.run import load
 
 
 def jsonable(seen):
-    return json.loads("".join(pieces(seen)))
+    return json.loads("".join(json_pieces(seen)))
 
 
 def measured(run, pairs, rates):
     """Keeps the best of some heads with these rates; which is shown first then, or None."""
-    shown = keep(run, [SimpleNamespace(choice=choice, rate=rate) for choice, rate in rates.items()], pairs)
+    shown = store_best_head(
+        run, [SimpleNamespace(choice=choice, rate=rate) for choice, rate in rates.items()], pairs
+    )
     return shown and shown.choice
 
 
@@ -44,7 +46,7 @@ def test_nothing_is_known_at_first(own):
     seen = explain_input(run, given)
     assert seen.best is None
     assert "best" not in jsonable(seen)
-    assert "mean of" in mean_of(seen).title
+    assert "mean of" in summary_matrix(seen).title
 
 
 def test_what_was_kept_is_shown_and_told(own, published):
@@ -56,14 +58,14 @@ def test_what_was_kept_is_shown_and_told(own, published):
     assert best_head(load(run.folder.path, device="cpu")) == Choice(0, 2)
     seen = explain_input(run, given)
     cross = seen.map("cross", 0)
-    assert seen.best == Best(cross.tap, 2)
-    shown = mean_of(seen)
+    assert seen.best == BestHead(cross.tap, 2)
+    shown = summary_matrix(seen)
     np.testing.assert_array_equal(shown.weights, cross.head(2))
     assert shown.title == "cross-attention: layer 1, head 3 (best known alignment)"
     plain = jsonable(seen)
     published("explanation", plain)
     assert plain["best"] == {"tap": cross.tap, "head": 3, "step": "output"}
-    assert numbers_of(seen)["best"] == {"tap": cross.tap, "head": 2}
+    assert page_data(seen)["best"] == {"tap": cross.tap, "head": 2}
 
 
 def test_a_head_that_aligns_where_it_reads_is_shown_so(own, published):
@@ -72,7 +74,7 @@ def test_a_head_that_aligns_where_it_reads_is_shown_so(own, published):
     assert best_head(run) == Choice(0, 2, "input")
     seen = explain_input(run, given)
     rows = seen.map("cross", 0).head(2)
-    shown = mean_of(seen)
+    shown = summary_matrix(seen)
     np.testing.assert_array_equal(shown.weights[:-1], rows[1:])
     assert shown.title == "cross-attention: layer 1, head 3, at the input step (best known alignment)"
     plain = jsonable(seen)
@@ -100,7 +102,9 @@ def test_it_may_be_the_mean_of_a_layer(own, published):
     run, given = own
     assert measured(run, 100, {Choice(0): 0.25})
     seen = explain_input(run, given)
-    np.testing.assert_allclose(mean_of(seen).weights, seen.map("cross", 0).weights.mean(axis=0), atol=1e-7)
+    np.testing.assert_allclose(
+        summary_matrix(seen).weights, seen.map("cross", 0).weights.mean(axis=0), atol=1e-7
+    )
     published("explanation", jsonable(seen))
     assert jsonable(seen)["best"]["head"] is None
 
@@ -112,8 +116,8 @@ def test_who_chooses_sees_what_was_chosen(own):
     assert explain_input(run, given, maps=Selection(layers=[0])).best is None
     assert explain_input(run, given, maps=Selection(kinds=["self"])).best is None
     seen = explain_input(run, given)
-    assert "self-attention" in mean_of(seen, "self").title
-    assert "mean of" in mean_of(seen, "cross").title
+    assert "self-attention" in summary_matrix(seen, "self").title
+    assert "mean of" in summary_matrix(seen, "cross").title
 
 
 def test_with_other_weights_it_counts_no_more(own):
@@ -171,8 +175,8 @@ TAUGHT, OTHER = Choice(0, 1, "input"), Choice(0, 2)
 @pytest.mark.parametrize(
     ("pairs", "rates", "first"),
     [
-        (ENOUGH, {TAUGHT: 0.3, OTHER: 0.2}, OTHER),
-        (ENOUGH - 1, {TAUGHT: 0.3, OTHER: 0.2}, TAUGHT),
+        (MIN_PAIRS, {TAUGHT: 0.3, OTHER: 0.2}, OTHER),
+        (MIN_PAIRS - 1, {TAUGHT: 0.3, OTHER: 0.2}, TAUGHT),
         (1, {TAUGHT: 0.9, OTHER: 0.0}, TAUGHT),
         (500, {OTHER: 0.2, TAUGHT: 0.2}, TAUGHT),
         (500, {OTHER: 0.2, TAUGHT: float("nan")}, TAUGHT),
@@ -196,7 +200,7 @@ def test_once_it_gave_way_the_others_are_chosen_as_ever(guided):
 
 
 def test_what_too_few_pairs_chose_when_that_was_enough_counts_no_more(guided):
-    measured(guided, ENOUGH, {TAUGHT: 0.3, OTHER: 0.2})
+    measured(guided, MIN_PAIRS, {TAUGHT: 0.3, OTHER: 0.2})
     path = guided.folder.path / FILE
     path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), "pairs": 1}), "utf-8")
     assert best_head(guided) == TAUGHT
@@ -246,7 +250,7 @@ def test_who_measures_is_told_why_the_head_stays_that_was_taught(guided, capsys)
     stays = shows("still", TAUGHT) + "supervised head; "
     assert logged(capsys, guided, OTHER, 1, [(TAUGHT, 0.9)]) == (
         f"{stays}{OTHER} has the lowest error rate, but on only 1 pair with gold links; "
-        f"at least {ENOUGH} are needed"
+        f"at least {MIN_PAIRS} are needed"
     )
     assert (
         logged(capsys, guided, OTHER, 99)

@@ -19,12 +19,12 @@ from heedful.explain.patterns.census import (
     EXAMPLES,
     THRESHOLD,
     census,
-    named,
+    classify,
     recurrence,
 )
 from heedful.explain.patterns.classes import CLASSES
-from heedful.explain.patterns.relations import null, special
-from heedful.explain.patterns.scores import FEWEST, Match, entropy_terms
+from heedful.explain.patterns.relations import null_mask, special_mask
+from heedful.explain.patterns.scores import MIN_QUERIES, Match, entropy_terms
 
 SCHEMA = Path(__file__).parents[4] / "docs" / "schemas" / "census.schema.json"
 WORDS = [("▁a",), ("▁cat",), ("▁sees",), ("▁do", "g"), ("▁el", "e", "phant"), ("▁in",), ("▁for", "est")]
@@ -536,7 +536,7 @@ def test_a_pattern_of_too_few_queries_is_not_judged():
         side = Axis((*tokens, *["▁z"] * copies))
         n = len(side.tokens)
         (head,) = census([explanation("self", side, side, [np.full((n, n), 1 / n)])]).heads
-        assert ("same token" in head.matches) == (copies >= FEWEST)
+        assert ("same token" in head.matches) == (copies >= MIN_QUERIES)
     assert head.matches["same token"].queries == 7
 
 
@@ -577,16 +577,18 @@ def test_what_carries_no_word():
         "</s>",
     )
     side = Axis((*tokens, "<s>", "<pad>"))
-    assert special(side).tolist() == [t in ("<cls>", "<sep>", "</s>", "<s>", "<pad>") for t in side.tokens]
+    assert special_mask(side).tolist() == [
+        t in ("<cls>", "<sep>", "</s>", "<s>", "<pad>") for t in side.tokens
+    ]
     words = ("▁the", "▁", "<unk>", "<mask>", "▁C3", "$")
-    assert null(side).tolist() == [t not in words for t in side.tokens]
+    assert null_mask(side).tolist() == [t not in words for t in side.tokens]
 
 
 def test_the_patches_of_an_image_have_no_words_but_a_first_token():
     """The class token is the first and the special one; it is named as the first."""
     tokens = ("<cls>", *["."] * 35)
     side = Axis(tokens, grid=(5, 7), before=1)
-    assert null(side).tolist() == [True] + [False] * 35
+    assert null_mask(side).tolist() == [True] + [False] * 35
     first = np.zeros((36, 36))
     first[:, 0] = 1
     right = np.eye(36, k=1)
@@ -714,7 +716,7 @@ def same(score, copies):
     ],
 )
 def test_names_by_the_rules(matches, evenness, wanted):
-    assert named(matches, evenness) == wanted
+    assert classify(matches, evenness) == wanted
 
 
 # Requests

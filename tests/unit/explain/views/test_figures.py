@@ -13,7 +13,7 @@ from matplotlib.colors import to_rgba
 from PIL import Image
 
 from heedful.errors import RequestError
-from heedful.explain.drawing.canvas import MOST_CELLS, PAGE, check_rows, colours, page_colours, shortened
+from heedful.explain.drawing.canvas import MAX_CELLS, PAGE_COLOURS, check_rows, colours, page_colours, shorten
 from heedful.explain.drawing.heat_map import EVEN, attention_panels, save
 from heedful.explain.explanation import Axis, Explanation, Map
 from heedful.explain.patterns.census import Census, HeadPattern
@@ -208,9 +208,9 @@ def test_classes_differ_in_sign_and_colour():
 
 def test_the_colours_are_those_of_the_page():
     style = files("heedful.explain.page").joinpath("page.css").read_text("utf-8")
-    assert tuple(re.findall(r"--plus-\d: light-dark\((#\w{6})", style)) == PAGE
+    assert tuple(re.findall(r"--plus-\d: light-dark\((#\w{6})", style)) == PAGE_COLOURS
     colours = page_colours()
-    for number, colour in enumerate(PAGE):
+    for number, colour in enumerate(PAGE_COLOURS):
         np.testing.assert_allclose(colours(number / 7), to_rgba(colour), atol=1.5 / 255)
 
 
@@ -476,13 +476,11 @@ def test_a_cell_has_the_answer_and_the_colour_of_its_probability():
     texts = {tuple(map(round, text.get_position())): text for text in axes.texts}
     for row, column in np.ndindex(4, 3):
         text = texts[column, row]
-        assert text.get_text() == shortened(PREDICTIONS[row][column], 14)
+        assert text.get_text() == shorten(PREDICTIONS[row][column], 14)
         assert text.get_weight() == ("bold" if PREDICTIONS[row][column] == TOKENS[row] else "normal")
         assert not text.get_parse_math()
     assert [label.get_text() for label in axes.get_xticklabels()] == DEPTHS
-    assert [label.get_text() for label in axes.get_yticklabels()] == [
-        shortened(token, 28) for token in TOKENS
-    ]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [shorten(token, 28) for token in TOKENS]
     figure.canvas.draw()
     drawn = np.asarray(figure.canvas.buffer_rgba())[..., :3].astype(int)
     for (row, column), share in np.ndenumerate(SHARES):
@@ -508,16 +506,16 @@ def test_texts_stay_in_their_cells():
     [("abcd", "abcd"), ("abcde", "abc\N{HORIZONTAL ELLIPSIS}"), ("a\n", "a\ufffd"), ("", "")],
 )
 def test_long_texts_are_shortened(text, wanted):
-    assert shortened(text, 4) == wanted
+    assert shorten(text, 4) == wanted
 
 
 # Requests
 
 
 def test_what_could_not_be_read_is_refused():
-    check_rows(MOST_CELLS)
-    with pytest.raises(RequestError, match=f"at most {MOST_CELLS} tokens, got {MOST_CELLS + 1}; write .html"):
-        check_rows(MOST_CELLS + 1)
+    check_rows(MAX_CELLS)
+    with pytest.raises(RequestError, match=f"at most {MAX_CELLS} tokens, got {MAX_CELLS + 1}; write .html"):
+        check_rows(MAX_CELLS + 1)
 
 
 @pytest.mark.slow
