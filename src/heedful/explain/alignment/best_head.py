@@ -38,13 +38,13 @@ class ShownHead:
     reason: str
 
 
-def store_best_head(run: Run, table: Sequence[HeadErrorRate], pairs: int) -> ShownHead | None:
+def store_best_head(run: Run, table: Sequence[HeadErrorRate], n_pairs: int) -> ShownHead | None:
     """Store the head with the lowest error rate in the run folder, unless another head takes precedence.
 
     Args:
         run: the run of the heads.
         table: all evaluated heads.
-        pairs: number of pairs with gold links.
+        n_pairs: number of pairs with gold links.
 
     Returns:
         The head that is now shown first; None if nothing is stored, because the folder is not writable or the
@@ -54,35 +54,46 @@ def store_best_head(run: Run, table: Sequence[HeadErrorRate], pairs: int) -> Sho
     if weights is None:
         return None
     best = most_accurate(table)
-    if stays := _preferred(run, best, table, pairs):
-        return stays
+    if preferred := _preferred_head(run, best, table, n_pairs):
+        return preferred
     choice = best.choice
-    value = {"version": VERSION, **choice.to_dict(), "rate": best.rate, "pairs": pairs, "weights": weights}
+    content = {
+        "version": VERSION,
+        **choice.to_dict(),
+        "rate": best.rate,
+        "pairs": n_pairs,
+        "weights": weights,
+    }
     try:
-        write_json(run.folder.path / FILE, value)
+        write_json(run.folder.path / FILE, content)
     except (OSError, HeedfulError):
         return None
-    return ShownHead(choice, f"lowest error rate on {_format_pairs(pairs)}")
+    return ShownHead(choice, f"lowest error rate on {_format_pairs(n_pairs)}")
 
 
-def _preferred(run: Run, best: HeadErrorRate, table: Sequence[HeadErrorRate], pairs: int) -> ShownHead | None:
+def _preferred_head(
+    run: Run, best: HeadErrorRate, table: Sequence[HeadErrorRate], n_pairs: int
+) -> ShownHead | None:
     """Return the head that takes precedence over the new one, if any."""
-    before, supervised = None, _supervised(run)
+    stored, supervised = None, _supervised_head(run)
     with suppress(DamagedError):  # it is overwritten
-        before = _stored(run.folder, supervised)
-    if before is not None and before[1] > pairs:
-        choice, more = before
+        stored = _stored_head(run.folder, supervised)
+    if stored is not None and stored[1] > n_pairs:
+        choice, stored_pairs = stored
         return ShownHead(
-            choice, f"selected on {_format_pairs(more)}; {best.choice} on only {_format_pairs(pairs)}"
+            choice,
+            f"selected on {_format_pairs(stored_pairs)}; {best.choice} on only {_format_pairs(n_pairs)}",
         )
-    if supervised in (None, best.choice) or (before is not None and before[0] != supervised):
+    if supervised in (None, best.choice) or (stored is not None and stored[0] != supervised):
         return None
-    rate = next((each.rate for each in table if each.choice == supervised), None)
+    rate = next((row.rate for row in table if row.choice == supervised), None)
     if rate is None:
         return ShownHead(supervised, "supervised head, not among the evaluated ones")
-    if pairs < MIN_PAIRS:
-        found = f"{best.choice} has the lowest error rate, but on only {_format_pairs(pairs)} with gold links"
-        return ShownHead(supervised, f"supervised head; {found}; at least {MIN_PAIRS} are needed")
+    if n_pairs < MIN_PAIRS:
+        reason = (
+            f"{best.choice} has the lowest error rate, but on only {_format_pairs(n_pairs)} with gold links"
+        )
+        return ShownHead(supervised, f"supervised head; {reason}; at least {MIN_PAIRS} are needed")
     # An undefined rate (NaN) is not higher either.
     if best.rate < rate:
         return None
@@ -97,9 +108,9 @@ def best_head(run: Run) -> Choice | None:
     """
     if not _n_source_layers(run):
         return None
-    supervised = _supervised(run)
-    kept = _stored(run.folder, supervised)
-    return supervised if kept is None else kept[0]
+    supervised = _supervised_head(run)
+    stored = _stored_head(run.folder, supervised)
+    return supervised if stored is None else stored[0]
 
 
 def _n_source_layers(run: Run) -> int:
@@ -107,7 +118,7 @@ def _n_source_layers(run: Run) -> int:
     return sum((site.kind, site.queries) == ("cross", TARGET) for site in sites_of(run))
 
 
-def _supervised(run: Run) -> Choice | None:
+def _supervised_head(run: Run) -> Choice | None:
     """Return the head trained with alignment supervision, if there is one."""
     guided = getattr(getattr(run.recipe, "objective", None), "guided", None)
     if guided is None:
@@ -115,7 +126,7 @@ def _supervised(run: Run) -> Choice | None:
     return Choice(guided.place(_n_source_layers(run)), guided.head - 1, guided.step)
 
 
-def _stored(folder: RunFolder, supervised: Choice | None) -> tuple[Choice, int] | None:
+def _stored_head(folder: RunFolder, supervised: Choice | None) -> tuple[Choice, int] | None:
     """Return the head in ``alignment.json``, and the number of pairs with gold links it was selected on.
 
     Returns None if it belongs to other weights, or was selected on too few pairs.
@@ -123,13 +134,13 @@ def _stored(folder: RunFolder, supervised: Choice | None) -> tuple[Choice, int] 
     path = folder.path / FILE
     if not path.is_file():
         return None
-    value = read_json(path)
+    content = read_json(path)
     try:
-        if value["weights"] != _weights_hash(folder):
+        if content["weights"] != _weights_hash(folder):
             return None
-        head = None if value["head"] is None else value["head"] - 1
-        step = STEPS[STEPS.index(value.get("step", "output"))]
-        choice, pairs = Choice(value["layer"] - 1, head, step), int(value["pairs"])
+        head = None if content["head"] is None else content["head"] - 1
+        step = STEPS[STEPS.index(content.get("step", "output"))]
+        choice, pairs = Choice(content["layer"] - 1, head, step), int(content["pairs"])
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"{path}: damaged ({error!r}); delete it") from None
     return None if supervised not in (None, choice) and pairs < MIN_PAIRS else (choice, pairs)

@@ -67,8 +67,8 @@ class HeadErrorRate:
         """Return the JSON form, with layers and heads from 1; ``head`` is null for a mean of heads."""
         return {
             **self.choice.to_dict(),
-            "development": None if self.development is None else _finite(self.development.value),
-            "value": _finite(self.score.value),
+            "development": None if self.development is None else _none_if_nan(self.development.value),
+            "value": _none_if_nan(self.score.value),
             **self.score.details,
         }
 
@@ -98,15 +98,15 @@ class Evaluation(evaluation.Evaluation):
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the table."""
-        first = f"first {self.development:,}"
-        yield f"  layer  head    step  {first if self.development else '':>12}       AER  precision  recall"
+        heading = f"first {self.development:,}"
+        yield f"  layer  head    step  {heading if self.development else '':>12}       AER  precision  recall"
         for row in self.table:
             layer, head = row.choice.layer + 1, row.choice.head
-            before = "" if row.development is None else _format_rate(row.development.value)
+            development = "" if row.development is None else _format_rate(row.development.value)
             precision, recall = (row.score.details[name] for name in ("precision", "recall"))
             name, mark = "mean" if head is None else head + 1, "  *" if row is self.reported else ""
             rate = _format_rate(row.score.value)
-            rates = f"{before:>12}  {rate:>8}  {_format_rate(precision):>9}  {_format_rate(recall):>6}"
+            rates = f"{development:>12}  {rate:>8}  {_format_rate(precision):>9}  {_format_rate(recall):>6}"
             yield f"  {layer:>5}  {name:>4}  {row.choice.step:>6}  {rates}{mark}"
 
 
@@ -151,25 +151,27 @@ def evaluate_alignments(
     rows = [row.row for row in rows_of(run.recipe, source)]
     sources, targets = ([blank_words(row[column]) for row in rows] for column in (SOURCE, TARGET))
     alignments = _read_gold(gold, sources, targets, first)[:limit]
-    kept = len(alignments)
-    if development >= kept:
+    n_pairs = len(alignments)
+    if development >= n_pairs:
         raise RequestError(
-            f"--dev must be less than the number of sentence pairs ({kept:,}), got {development}"
+            f"--dev must be less than the number of sentence pairs ({n_pairs:,}), got {development}"
         )
-    words = sources[:kept], targets[:kept]
+    words = sources[:n_pairs], targets[:n_pairs]
     pairing = getattr(run.recipe, "pairing", None)
     assert isinstance(pairing, EncoderDecoderFormat | ConcatenatedFormat)
-    found = links_of(attention_between_words(run.model, run.processor, *words, pairing, steps), by)
-    table = rate_heads(found, alignments, development)
+    links_by_head = links_of(attention_between_words(run.model, run.processor, *words, pairing, steps), by)
+    table = rate_heads(links_by_head, alignments, development)
     if choice is not None:
-        chosen, chosen_by = _row(table, choice), "given"
+        reported, selection = _head_row(table, choice), "given"
     else:
-        chosen, chosen_by = most_accurate(table), f"first-{development}" if development else "these-pairs"
-    scores = [_score(chosen, by, chosen_by, table)]
+        reported, selection = most_accurate(table), f"first-{development}" if development else "these-pairs"
+    scores = [_head_score(reported, by, selection, table)]
     if (guided := _guided_row(run, table, steps)) is not None:
-        scores.append(replace(_score(guided, by, "guided"), name=f"{guided.score.name} of the guided head"))
-    judged = sum(bool(each.possible) for each in alignments[: development or kept])
-    return Evaluation(split, scores, table, chosen, development, judged, found[chosen.choice])
+        scores.append(
+            replace(_head_score(guided, by, "guided"), name=f"{guided.score.name} of the guided head")
+        )
+    judged = sum(bool(alignment.possible) for alignment in alignments[: development or n_pairs])
+    return Evaluation(split, scores, table, reported, development, judged, links_by_head[reported.choice])
 
 
 def _read_gold(
@@ -182,18 +184,18 @@ def _read_gold(
     """
     file = find(path, Path())
     gold = read_gold(lines(file), file.name, first=first, n_pairs=len(sources))
-    words = [(len(s), len(t)) for s, t in zip(sources, targets, strict=True)]
-    check_alignments(gold, words, file.name)
+    lengths = [(len(s), len(t)) for s, t in zip(sources, targets, strict=True)]
+    check_alignments(gold, lengths, file.name)
     return gold.alignments
 
 
 def links_of(attentions: Iterable[WordAttention], by: Direction = "target") -> LinksByHead:
     """Return the links of every layer and head, for each pair (see `links`)."""
-    found: LinksByHead = {}
+    links_by_head: LinksByHead = {}
     for attention in attentions:
         for choice in attention.choices():
-            found.setdefault(choice, []).append(links(attention.matrix(choice), by))
-    return found
+            links_by_head.setdefault(choice, []).append(links(attention.matrix(choice), by))
+    return links_by_head
 
 
 def attention_between_words(
@@ -219,21 +221,21 @@ def attention_between_words(
     Raises:
         RequestError: a sentence is too long for the model.
     """
-    source, source_places = _encode_words(tokenizers.source, sources)
-    target, target_places = _encode_words(tokenizers.target, targets)
-    for number, (read, written) in enumerate(zip(source, target, strict=True), 1):
-        _check_length(pairing, number, len(read), len(written))
-    found = attention_between_ids(model, source, target, pairing)
-    pairs = zip(sources, targets, source_places, target_places, strict=True)
-    for weights, (s, t, *places) in zip(found, pairs, strict=True):
+    source, source_indices = _encode_words(tokenizers.source, sources)
+    target, target_indices = _encode_words(tokenizers.target, targets)
+    for number, (source_ids, target_ids) in enumerate(zip(source, target, strict=True), 1):
+        _check_length(pairing, number, len(source_ids), len(target_ids))
+    weights_of_pairs = attention_between_ids(model, source, target, pairing)
+    pairs = zip(sources, targets, source_indices, target_indices, strict=True)
+    for weights, (s, t, *indices) in zip(weights_of_pairs, pairs, strict=True):
         for step in steps:
             yield WordAttention(
-                (*s, END), (*t, END), merge_subwords(rows_at_step(weights, step), *places), step
+                (*s, END), (*t, END), merge_subwords(rows_at_step(weights, step), *indices), step
             )
 
 
 def _check_length(
-    pairing: EncoderDecoderFormat | ConcatenatedFormat, number: int, source: int, target: int
+    pairing: EncoderDecoderFormat | ConcatenatedFormat, number: int, n_source: int, n_target: int
 ) -> None:
     """Check that a pair, without special tokens, fits into the model.
 
@@ -241,14 +243,14 @@ def _check_length(
         RequestError: it is too long.
     """
     if isinstance(pairing, ConcatenatedFormat):
-        length, most, where = source + target, pairing.context - 2, "on both sides"
+        length, limit, side = n_source + n_target, pairing.context - 2, "on both sides"
     elif pairing.longest is not None:
-        length, most, where = max(source, target), pairing.longest - 1, "on one side"
+        length, limit, side = max(n_source, n_target), pairing.longest - 1, "on one side"
     else:
         return
-    if length > most:
+    if length > limit:
         raise RequestError(
-            f"sentence pair {number} must have at most {most} tokens {where}, got {length}; remove it"
+            f"sentence pair {number} must have at most {limit} tokens {side}, got {length}; remove it"
         )
 
 
@@ -256,31 +258,33 @@ def _encode_words(tokenizer: Tokenizer, texts: Sequence[Words]) -> tuple[list[li
     """Return the ids of each text, and the word index of each id and of the end token."""
     ids = word_ids_of_all(tokenizer, texts)
     flat = [[i for word in text for i in word] for text in ids]
-    places = [[*(n for n, word in enumerate(text) for _ in word), len(text)] for text in ids]
-    return flat, places
+    indices = [[*(n for n, word in enumerate(text) for _ in word), len(text)] for text in ids]
+    return flat, indices
 
 
-def rate_heads(found: LinksByHead, gold: Sequence[Alignment], development: int = 0) -> list[HeadErrorRate]:
+def rate_heads(
+    links_by_head: LinksByHead, gold: Sequence[Alignment], development: int = 0
+) -> list[HeadErrorRate]:
     """Return the error rates of every layer and head.
 
     Args:
-        found: links of every layer and head.
+        links_by_head: links of every layer and head.
         gold: gold alignments of each pair.
         development: number of pairs, from the first, to select on.
 
     Raises:
         RequestError: there are no pairs, or no error rate for the selection is defined (`most_accurate`).
     """
-    if not found:
+    if not links_by_head:
         raise RequestError("the evaluation of heads needs at least one sentence pair")
-    own, rest = slice(0, development), slice(development, None)
+    selection, reported = slice(0, development), slice(development, None)
     table = [
         HeadErrorRate(
             choice,
-            alignment_error_rate(each[own], gold[own]) if development else None,
-            alignment_error_rate(each[rest], gold[rest]),
+            alignment_error_rate(head_links[selection], gold[selection]) if development else None,
+            alignment_error_rate(head_links[reported], gold[reported]),
         )
-        for choice, each in found.items()
+        for choice, head_links in links_by_head.items()
     ]
     most_accurate(table)  # raises if no rate is defined
     return table
@@ -295,13 +299,13 @@ def most_accurate(table: Sequence[HeadErrorRate]) -> HeadErrorRate:
     Raises:
         RequestError: no rate is defined.
     """
-    defined = [each for each in table if not isnan(each.rate)]
+    defined = [row for row in table if not isnan(row.rate)]
     if not defined:
         raise RequestError("error rates are undefined: no head has links, and there are no sure gold links")
-    return min(defined, key=lambda each: each.rate)
+    return min(defined, key=lambda row: row.rate)
 
 
-def _finite(rate: float) -> float | None:
+def _none_if_nan(rate: float) -> float | None:
     return None if isnan(rate) else rate
 
 
@@ -317,32 +321,34 @@ def _guided_row(
     guided = getattr(run.recipe.objective, "guided", None)
     if guided is None:
         return None
-    layers = 1 + max(each.choice.layer for each in table)
+    n_layers = 1 + max(row.choice.layer for row in table)
     step = guided.step if guided.step in steps else steps[0]
-    return _row(table, Choice(guided.place(layers), guided.head - 1, step))
+    return _head_row(table, Choice(guided.place(n_layers), guided.head - 1, step))
 
 
-def _row(table: Sequence[HeadErrorRate], choice: Choice) -> HeadErrorRate:
+def _head_row(table: Sequence[HeadErrorRate], choice: Choice) -> HeadErrorRate:
     """Return the row of a head; for a layer with one head, the head is also the mean."""
-    own = [each for each in table if (each.choice.layer, each.choice.step) == (choice.layer, choice.step)]
-    if not own:
-        layers = 1 + max(each.choice.layer for each in table)
+    layer_rows = [row for row in table if (row.choice.layer, row.choice.step) == (choice.layer, choice.step)]
+    if not layer_rows:
+        n_layers = 1 + max(row.choice.layer for row in table)
         raise RequestError(
-            f"--head: layer must be at most {layers} (layers with source attention), got {choice.layer + 1}"
+            f"--head: layer must be at most {n_layers} (layers with source attention), got {choice.layer + 1}"
         )
-    if len(own) == 1 and choice.head is None:
-        return own[0]
-    for each in own:
-        if each.choice == choice:
-            return each
-    heads = sum(each.choice.head is not None for each in own)
-    raise RequestError(f"--head: head must be at most {heads}, got {(choice.head or 0) + 1}")
+    if len(layer_rows) == 1 and choice.head is None:
+        return layer_rows[0]
+    for row in layer_rows:
+        if row.choice == choice:
+            return row
+    n_heads = sum(row.choice.head is not None for row in layer_rows)
+    raise RequestError(f"--head: head must be at most {n_heads}, got {(choice.head or 0) + 1}")
 
 
-def _score(one: HeadErrorRate, by: Direction, how: str, table: Sequence[HeadErrorRate] = ()) -> Score:
+def _head_score(
+    row: HeadErrorRate, by: Direction, selection: str, table: Sequence[HeadErrorRate] = ()
+) -> Score:
     """Return the score of a head, with its settings in the signature, and the table in the details."""
-    details = {**one.score.details, **one.choice.to_dict()}
+    details = {**row.score.details, **row.choice.to_dict()}
     if table:
         details["table"] = [each.to_dict() for each in table]
-    signature = f"{one.score.signature}|links:{by}|step:{one.choice.step}|head:{how}"
-    return replace(one.score, signature=signature, details=details)
+    signature = f"{row.score.signature}|links:{by}|step:{row.choice.step}|head:{selection}"
+    return replace(row.score, signature=signature, details=details)

@@ -35,7 +35,7 @@ from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import surface_words
 from heedful.typing import JsonObject
 
-READ_AS_INPUT = ", at the input step"
+INPUT_STEP_SUFFIX = ", at the input step"
 """Suffix of the name of a head whose rows are those of the steps that read the target words."""
 Weights = NDArray[np.float64]
 BATCH = 64
@@ -78,8 +78,8 @@ class Choice:
 
     def __str__(self) -> str:
         """Return the name, counted from 1: ``layer 3, head 1``."""
-        which = "mean of heads" if self.head is None else f"head {self.head + 1}"
-        return f"layer {self.layer + 1}, {which}" + (READ_AS_INPUT if self.step == "input" else "")
+        name = "mean of heads" if self.head is None else f"head {self.head + 1}"
+        return f"layer {self.layer + 1}, {name}" + (INPUT_STEP_SUFFIX if self.step == "input" else "")
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,9 @@ class WordAttention:
 
     def choices(self) -> list[Choice]:
         """Return all choices: for each layer the mean of its heads, if it has several, and its heads."""
-        layers, heads = self.weights.shape[:2]
-        own: list[int | None] = [None, *range(heads)] if heads > 1 else [0]
-        return [Choice(layer, head, self.step) for layer in range(layers) for head in own]
+        n_layers, n_heads = self.weights.shape[:2]
+        head_options: list[int | None] = [None, *range(n_heads)] if n_heads > 1 else [0]
+        return [Choice(layer, head, self.step) for layer in range(n_layers) for head in head_options]
 
     def matrix(self, choice: Choice) -> Weights:
         """Return the matrix ``[target words, source words]`` of a layer or head.
@@ -117,15 +117,15 @@ class WordAttention:
         Raises:
             RequestError: the model has no such layer or head.
         """
-        layers, heads = self.weights.shape[:2]
-        if not 0 <= choice.layer < layers:
+        n_layers, n_heads = self.weights.shape[:2]
+        if not 0 <= choice.layer < n_layers:
             raise RequestError(
-                f"layer must be between 1 and {layers} (layers with attention), got {choice.layer + 1}"
+                f"layer must be between 1 and {n_layers} (layers with attention), got {choice.layer + 1}"
             )
         if choice.head is None:
             return self.weights[choice.layer].mean(axis=0)
-        if not 0 <= choice.head < heads:
-            raise RequestError(f"head must be between 1 and {heads}, got {choice.head + 1}")
+        if not 0 <= choice.head < n_heads:
+            raise RequestError(f"head must be between 1 and {n_heads}, got {choice.head + 1}")
         return self.weights[choice.layer, choice.head]
 
 
@@ -154,8 +154,11 @@ def teacher_forced_attention(
         RequestError: the model has no attention over a source.
     """
     source, target = tokenizers.source.encode_batch(sources), tokenizers.target.encode_batch(targets)
-    found = zip(attention_between_ids(model, source, target), source, target, strict=True)
-    return [word_attention(weights, read, written, tokenizers) for weights, read, written in found]
+    pairs = zip(attention_between_ids(model, source, target), source, target, strict=True)
+    return [
+        word_attention(weights, source_ids, target_ids, tokenizers)
+        for weights, source_ids, target_ids in pairs
+    ]
 
 
 def attention_between_ids(
@@ -175,12 +178,12 @@ def attention_between_ids(
     Raises:
         RequestError: the model has no attention over a source, or a layer of the one text has none.
     """
-    find = _self_attention_parts if isinstance(pairing, ConcatenatedFormat) else _cross_attention
+    attend = _self_attention_parts if isinstance(pairing, ConcatenatedFormat) else _cross_attention
     device = next(model.parameters()).device
     model.eval()
     for start in range(0, len(sources), BATCH):
-        own = sources[start : start + BATCH], targets[start : start + BATCH]
-        yield from find(model, pairing.scored(*own).to(device), *own)
+        pairs = sources[start : start + BATCH], targets[start : start + BATCH]
+        yield from attend(model, pairing.scored(*pairs).to(device), *pairs)
 
 
 def _cross_attention(model: Model, batch: Batch, *_: object) -> Iterator[Weights]:
@@ -203,17 +206,17 @@ def _self_attention_parts(
         model(batch.inputs)
     for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
         layers = [captured[tap][-1][i].float().cpu().numpy() for tap in taps]
-        cut = [source_part(each, len(source), len(target)) for each in layers]
-        yield np.stack(cut).astype(np.float64)
+        layer_parts = [source_part(weights, len(source), len(target)) for weights in layers]
+        yield np.stack(layer_parts).astype(np.float64)
 
 
 def word_attention(
     weights: Weights, source: Sequence[int], target: Sequence[int], tokenizers: Tokenizers
 ) -> WordAttention:
     """Merge ``weights [L, H, T + 1, S + 1]`` of ids without their end tokens into words."""
-    source_words, source_places = surface_words(tokenizers.source, source)
-    target_words, target_places = surface_words(tokenizers.target, target)
-    merged = merge_subwords(weights, source_places, target_places)
+    source_words, source_indices = surface_words(tokenizers.source, source)
+    target_words, target_indices = surface_words(tokenizers.target, target)
+    merged = merge_subwords(weights, source_indices, target_indices)
     return WordAttention(tuple(source_words), tuple(target_words), merged)
 
 
@@ -233,32 +236,32 @@ def rows_at_step(weights: Weights, step: DecoderStep) -> Weights:
     return np.concatenate([weights[..., 1:, :], weights[..., -1:, :]], axis=-2)
 
 
-def merge_subwords(weights: Weights, source_places: Sequence[int], target_places: Sequence[int]) -> Weights:
+def merge_subwords(weights: Weights, source_indices: Sequence[int], target_indices: Sequence[int]) -> Weights:
     """Sum over the source subwords of a word, and average over the target subwords of a word.
 
     Args:
         weights: ``[..., T, S]`` between subwords.
-        source_places: word index of each source subword, from 0 without gaps.
-        target_places: the same for the target.
+        source_indices: word index of each source subword, from 0 without gaps.
+        target_indices: the same for the target.
 
     Returns:
         ``[..., target words, source words]``.
     """
-    source, target = _membership(source_places), _membership(target_places)
+    source, target = _membership(source_indices), _membership(target_indices)
     return (target / target.sum(axis=0)).T @ weights @ source
 
 
-def _membership(places: Sequence[int]) -> Weights:
+def _membership(indices: Sequence[int]) -> Weights:
     """Return ``[subwords, words]``: 1 if a subword belongs to a word, otherwise 0."""
-    return np.eye(max(places) + 1)[list(places)]
+    return np.eye(max(indices) + 1)[list(indices)]
 
 
 def ids_of(tokens: Sequence[str], tokenizer: Tokenizer) -> list[int]:
     """Return the ids of displayed tokens. Ids with the same text decode alike, so the first is used."""
-    places: dict[str, int] = {}
+    ids: dict[str, int] = {}
     for i, label in enumerate(tokenizer.model.labels):
-        places.setdefault(label, i)
-    return [places[token] for token in tokens]
+        ids.setdefault(label, i)
+    return [ids[token] for token in tokens]
 
 
 def links(weights: Weights, by: Direction = "target") -> frozenset[Link]:
@@ -277,11 +280,11 @@ def links(weights: Weights, by: Direction = "target") -> frozenset[Link]:
         return links(weights, "target") & links(weights, "source")
     if by == "source":
         return frozenset((source, target) for target, source in links(weights.T, "target"))
-    best = weights[:-1].argmax(axis=1)
+    strongest = weights[:-1].argmax(axis=1)
     end = weights.shape[1] - 1
-    return frozenset((int(source), target) for target, source in enumerate(best) if source != end)
+    return frozenset((int(source), target) for target, source in enumerate(strongest) if source != end)
 
 
-def pharaoh(found: frozenset[Link]) -> str:
+def pharaoh(word_links: frozenset[Link]) -> str:
     """Return links in Pharaoh format, ``0-0 1-2``, sorted."""
-    return " ".join(f"{source}-{target}" for source, target in sorted(found))
+    return " ".join(f"{source}-{target}" for source, target in sorted(word_links))
