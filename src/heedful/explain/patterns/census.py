@@ -198,7 +198,7 @@ class Census:
         }
 
 
-def recurrence(of: Census) -> Recurrence | None:
+def recurrence(model_census: Census) -> Recurrence | None:
     """Return the share of heads that attend to neighbours (S1 on Vig; item 75 of the lectures).
 
     The lecture states that recurrence is a subset of attention: its connections emerge in training. A head
@@ -207,11 +207,11 @@ def recurrence(of: Census) -> Recurrence | None:
     Returns:
         None if the model has no self-attention.
     """
-    heads = [head for head in of.heads if head.kind != "cross"]
+    heads = [head for head in model_census.heads if head.kind != "cross"]
 
     def share(name: str) -> float:
         scores = [head.matches[name].score for head in heads if name in head.matches]
-        return sum(score >= of.threshold for score in scores) / len(heads)
+        return sum(score >= model_census.threshold for score in scores) / len(heads)
 
     if not heads:
         return None
@@ -236,9 +236,9 @@ def census(explanations: Sequence[Explanation], *, threshold: float = THRESHOLD)
     if len(runs := sorted({each.run for each in explanations})) > 1:
         raise RequestError(f"all explanations of a census must be of one run, got {' and '.join(runs)}")
     taps: dict[str, list[_LayerInput]] = {}
-    for number, explanation in enumerate(explanations):
-        for each in _layer_inputs(number, explanation):
-            taps.setdefault(each.map.tap, []).append(each)
+    for index, explanation in enumerate(explanations):
+        for layer_input in _layer_inputs(index, explanation):
+            taps.setdefault(layer_input.map.tap, []).append(layer_input)
     if not taps:
         raise RequestError("a census needs attention weights; the explanations contain none")
     heads = tuple(head for inputs in taps.values() for head in _classify_layer(inputs, threshold))
@@ -262,17 +262,19 @@ class _LayerInput:
         return visible & (np.arange(visible.shape[1]) == position) if pattern == "fixed position" else visible
 
 
-def _layer_inputs(number: int, explanation: Explanation) -> Iterator[_LayerInput]:
+def _layer_inputs(index: int, explanation: Explanation) -> Iterator[_LayerInput]:
     """Yield the non-empty maps of an input; maps between the same axes share a context."""
     contexts: dict[tuple[Kind, str, str], AttentionContext] = {}
-    for each in explanation.maps:
-        if each.weights.size:
-            pair = (each.kind, each.queries, each.keys)
-            if pair not in contexts:
-                contexts[pair] = attention_context(
-                    each.kind, explanation.axes[each.queries], explanation.axes[each.keys]
+    for attention_map in explanation.maps:
+        if attention_map.weights.size:
+            key = (attention_map.kind, attention_map.queries, attention_map.keys)
+            if key not in contexts:
+                contexts[key] = attention_context(
+                    attention_map.kind,
+                    explanation.axes[attention_map.queries],
+                    explanation.axes[attention_map.keys],
                 )
-            yield _LayerInput(number, each, contexts[pair])
+            yield _LayerInput(index, attention_map, contexts[key])
 
 
 def _classify_layer(inputs: Sequence[_LayerInput], threshold: float) -> Iterator[HeadPattern]:
@@ -282,22 +284,22 @@ def _classify_layer(inputs: Sequence[_LayerInput], threshold: float) -> Iterator
         RequestError: the inputs have different heads.
     """
     first = inputs[0].map
-    if any(each.map.heads != first.heads for each in inputs):
+    if any(layer_input.map.heads != first.heads for layer_input in inputs):
         raise RequestError(f"{first.tap}: all inputs must have the same heads")
-    scores = head_scores([layer_sums(each.map.weights, each.context) for each in inputs])
+    scores = head_scores([layer_sums(layer_input.map.weights, layer_input.context) for layer_input in inputs])
     for row, (head, (matches, position, evenness, confidence)) in enumerate(
         zip(first.heads, scores, strict=True)
     ):
         pattern, others = classify(matches, evenness, threshold)
         match = matches.get(pattern)
-        broad = pattern == "broad"
+        is_broad = pattern == "broad"
         yield HeadPattern(
             layer=first.layer,
             kind=first.kind,
             head=head,
             pattern=pattern,
-            score=match.score if match else evenness if broad else None,
-            chance=match.chance if match else 1.0 if broad else None,
+            score=match.score if match else evenness if is_broad else None,
+            chance=match.chance if match else 1.0 if is_broad else None,
             evidence=_evidence(inputs, row, pattern, position),
             tap=first.tap,
             others=others,
@@ -343,14 +345,14 @@ def _evidence(
     inputs: Sequence[_LayerInput], row: int, pattern: str, position: int | None
 ) -> tuple[Example, ...]:
     """Return the largest weights on the keys of a pattern, one per query; of equal weights the first."""
-    found = []
-    for each in inputs:
-        own = np.where(each.keys(pattern, position), each.map.weights[row], -1.0)
-        best = own.argmax(axis=1)
-        greatest = own[np.arange(len(own)), best]
-        for query in np.argsort(-greatest, kind="stable")[:EXAMPLES]:
-            key, weight = int(best[query]), float(greatest[query])
+    examples = []
+    for layer_input in inputs:
+        weights = np.where(layer_input.keys(pattern, position), layer_input.map.weights[row], -1.0)
+        keys = weights.argmax(axis=1)
+        largest = weights[np.arange(len(weights)), keys]
+        for query in np.argsort(-largest, kind="stable")[:EXAMPLES]:
+            key, weight = int(keys[query]), float(largest[query])
             if weight >= 0:
-                tokens = each.context.queries[query], each.context.keys[key]
-                found.append(Example(each.input, int(query), key, tokens, weight))
-    return tuple(sorted(found, key=lambda example: -example.weight)[:EXAMPLES])
+                tokens = layer_input.context.queries[query], layer_input.context.keys[key]
+                examples.append(Example(layer_input.input, int(query), key, tokens, weight))
+    return tuple(sorted(examples, key=lambda example: -example.weight)[:EXAMPLES])

@@ -62,27 +62,27 @@ def attention_context(kind: Kind, queries: Axis, keys: Axis) -> AttentionContext
     Raises:
         ValueError: the axes of a self-attention differ in length.
     """
-    own = kind != "cross"
-    if own and len(queries.tokens) != len(keys.tokens):
+    is_self = kind != "cross"
+    if is_self and len(queries.tokens) != len(keys.tokens):
         raise ValueError(
             f"self-attention must have equal numbers of queries and keys, got {len(queries.tokens)} and "
             f"{len(keys.tokens)}"
         )
-    queries = keys if own else queries
+    queries = keys if is_self else queries
     shape = len(queries.tokens), len(keys.tokens)
     visible = np.tri(*shape, dtype=bool) if kind == "causal" else np.ones(shape, dtype=bool)
     scored = ~special_mask(queries)
-    copies = _copies(queries, keys, own) & visible
+    copies = _copies(queries, keys, is_self) & visible
     # "same token" includes the query's own position, unless there is no other position with the token.
-    itself = np.eye(*shape, dtype=bool) & copies.any(axis=1)[:, None] & own
-    found = {
+    itself = np.eye(*shape, dtype=bool) & copies.any(axis=1)[:, None] & is_self
+    relations = {
         "same token": copies | itself,
         COPY: copies,
         "separator": np.broadcast_to(null_mask(keys), shape),
         "first token": np.broadcast_to(np.arange(shape[1]) == 0, shape),
-        **(_self_relations(keys, visible) if own else {}),
+        **(_self_relations(keys, visible) if is_self else {}),
     }
-    informative = {name: _informative(relation, visible, scored) for name, relation in found.items()}
+    informative = {name: _informative(relation, visible, scored) for name, relation in relations.items()}
     return AttentionContext(queries.tokens, keys.tokens, visible, scored, null_mask(keys), informative)
 
 
@@ -104,27 +104,27 @@ def _is_punctuation(token: str) -> bool:
     """Whether a displayed token is only punctuation, at the start of a word or inside."""
     bare = token.lstrip("▁")
     bare = bare.removeprefix(CONTINUES) or bare
-    return bool(bare) and all(unicodedata.category(sign).startswith("P") for sign in bare)
+    return bool(bare) and all(unicodedata.category(character).startswith("P") for character in bare)
 
 
 def _informative(relation: Relation, visible: Relation, scored: Relation) -> Relation:
     """Return the visible part of a relation, with uninformative rows set to False."""
-    seen = relation & visible & scored[:, None]
-    return seen & (seen.sum(axis=1) < visible.sum(axis=1))[:, None]
+    allowed = relation & visible & scored[:, None]
+    return allowed & (allowed.sum(axis=1) < visible.sum(axis=1))[:, None]
 
 
 def _self_relations(axis: Axis, visible: Relation) -> dict[str, Relation]:
     """Return the relations between positions and words of one axis."""
-    places = np.arange(len(axis.tokens))
-    offsets = places - places[:, None]
+    positions = np.arange(len(axis.tokens))
+    offsets = positions - positions[:, None]
     words = _word_indices(axis)
-    piece = (words != NO_WORD) & ~null_mask(axis)
+    is_subword = (words != NO_WORD) & ~null_mask(axis)
     return {
         "next token": offsets == 1,
         "previous token": offsets == -1,
         NEIGHBOUR: np.abs(offsets) == 1,
         "itself": offsets == 0,
-        "same word": (words == words[:, None]) & piece & piece[:, None] & (offsets != 0),
+        "same word": (words == words[:, None]) & is_subword & is_subword[:, None] & (offsets != 0),
         "same segment": _same_segment(axis, visible),
     }
 
@@ -139,19 +139,19 @@ def _same_segment(axis: Axis, visible: Relation) -> Relation:
     return same & ordinary & (visible & ordinary & ~same).any(axis=1)[:, None]
 
 
-def _copies(queries: Axis, keys: Axis, own: bool) -> Relation:
+def _copies(queries: Axis, keys: Axis, is_self: bool) -> Relation:
     """Return other positions with the same token, or with a subword of another word of the same spelling."""
     relation = np.zeros((len(queries.tokens), len(keys.tokens)), dtype=bool)
     if queries.grid is not None or keys.grid is not None:
         return relation  # patches have unique names
-    apart = ~np.eye(*relation.shape, dtype=bool) if own else np.ones_like(relation)
+    is_elsewhere = ~np.eye(*relation.shape, dtype=bool) if is_self else np.ones_like(relation)
     relation |= _object_array(queries.tokens)[:, None] == _object_array(keys.tokens)
-    spelled = [_object_array(_word_spellings(axis)) for axis in (queries, keys)]
-    alike = (spelled[0][:, None] == spelled[1]) & (spelled[0] != "")[:, None]
-    if own:
+    spellings = [_object_array(_word_spellings(axis)) for axis in (queries, keys)]
+    same_spelling = (spellings[0][:, None] == spellings[1]) & (spellings[0] != "")[:, None]
+    if is_self:
         words = _word_indices(keys)
-        alike &= words != words[:, None]
-    return (relation | alike) & apart & ~null_mask(queries)[:, None] & ~null_mask(keys)
+        same_spelling &= words != words[:, None]
+    return (relation | same_spelling) & is_elsewhere & ~null_mask(queries)[:, None] & ~null_mask(keys)
 
 
 def _word_indices(axis: Axis) -> NDArray[np.int64]:
@@ -166,6 +166,6 @@ def _word_spellings(axis: Axis) -> list[str]:
 
 def _object_array(tokens: "list[str] | tuple[str, ...]") -> NDArray[np.object_]:
     """Return an object array of strings (fixed-width numpy strings drop trailing null characters)."""
-    found = np.empty(len(tokens), dtype=object)
-    found[:] = tokens
-    return found
+    array = np.empty(len(tokens), dtype=object)
+    array[:] = tokens
+    return array

@@ -16,8 +16,8 @@ MIN_QUERIES = 5
 """Minimum number of informative queries to score a relation."""
 MIN_INPUTS = 2
 """Minimum number of inputs with a word at a position to score the position."""
-POSITION = "fixed position"
-SPREAD = "same segment"
+FIXED_POSITION = "fixed position"
+SAME_SEGMENT = "same segment"
 """Relation for which the uniformity of the weights within its keys is measured."""
 
 
@@ -77,33 +77,33 @@ def entropy_terms(weights: ArrayLike) -> Numbers:
     """Return ``- w ln w`` in nats for every weight, with 0 ln 0 = 0."""
     w = np.asarray(weights, dtype=float)
     # Replaces 0 by the smallest positive number, so that the logarithm is finite; it is multiplied by 0.
-    found = np.asarray(np.maximum(w, np.finfo(float).tiny))
-    np.log(found, out=found)
-    found *= -w
-    return found
+    terms = np.asarray(np.maximum(w, np.finfo(float).tiny))
+    np.log(terms, out=terms)
+    terms *= -w
+    return terms
 
 
-def layer_sums(weights: ArrayLike, known: AttentionContext) -> LayerSums:
+def layer_sums(weights: ArrayLike, context: AttentionContext) -> LayerSums:
     """Return the sums for `head_scores` from the weights ``[H, Q, K]`` of a layer, with Q and K above 0."""
     w = np.asarray(weights, dtype=float)
     flat = w.reshape(len(w), -1)
-    seen = known.visible.sum(axis=1)
-    choosing = known.scored & (seen > 1)
-    able = known.visible & choosing[:, None] & ~known.null_mask
-    able[:, 0] = False
-    items = known.relations.items()
+    n_visible = context.visible.sum(axis=1)
+    has_choice = context.scored & (n_visible > 1)
+    candidates = context.visible & has_choice[:, None] & ~context.null_mask
+    candidates[:, 0] = False
+    relations = context.relations.items()
     terms = entropy_terms(w)
     return LayerSums(
-        mass={name: flat @ relation.ravel().astype(float) for name, relation in items},
-        chance={name: float((relation.sum(axis=1) / seen).sum()) for name, relation in items},
-        n_informative={name: int(relation.any(axis=1).sum()) for name, relation in items},
-        position_mass=np.einsum("hqk,qk->hk", w, able.astype(float)),
-        position_chance=(able / seen[:, None]).sum(axis=0),
-        position_queries=able.sum(axis=0).astype(float),
-        entropy=(terms.sum(axis=2)[:, choosing].sum(axis=1), float(np.log(seen[choosing]).sum())),
-        segment_entropy=_evenness_sums(w, terms, known.relations.get(SPREAD)),
-        largest=w.max(axis=2)[:, known.scored].sum(axis=1),
-        queries=int(known.scored.sum()),
+        mass={name: flat @ relation.ravel().astype(float) for name, relation in relations},
+        chance={name: float((relation.sum(axis=1) / n_visible).sum()) for name, relation in relations},
+        n_informative={name: int(relation.any(axis=1).sum()) for name, relation in relations},
+        position_mass=np.einsum("hqk,qk->hk", w, candidates.astype(float)),
+        position_chance=(candidates / n_visible[:, None]).sum(axis=0),
+        position_queries=candidates.sum(axis=0).astype(float),
+        entropy=(terms.sum(axis=2)[:, has_choice].sum(axis=1), float(np.log(n_visible[has_choice]).sum())),
+        segment_entropy=_evenness_sums(w, terms, context.relations.get(SAME_SEGMENT)),
+        largest=w.max(axis=2)[:, context.scored].sum(axis=1),
+        queries=int(context.scored.sum()),
     )
 
 
@@ -121,8 +121,8 @@ def _evenness_sums(w: Numbers, terms: Numbers, relation: Relation | None) -> tup
         return np.zeros(len(w)), np.zeros(len(w))
     mass = np.einsum("hqk,qk->hq", w, relation.astype(float))
     # m H(w / m) = - sum w ln w + m ln m
-    within = np.einsum("hqk,qk->h", terms, relation.astype(float)) - entropy_terms(mass).sum(axis=1)
-    return within, mass @ np.log(np.maximum(relation.sum(axis=1), 1))
+    within_entropy = np.einsum("hqk,qk->h", terms, relation.astype(float)) - entropy_terms(mass).sum(axis=1)
+    return within_entropy, mass @ np.log(np.maximum(relation.sum(axis=1), 1))
 
 
 HeadScores = tuple[dict[str, Match], int | None, float | None, float | None]
@@ -134,68 +134,82 @@ queries of the largest weight (None without queries).
 """
 
 
-def head_scores(parts: Sequence[LayerSums]) -> Iterator[HeadScores]:
+def head_scores(input_sums: Sequence[LayerSums]) -> Iterator[HeadScores]:
     """Yield the scores of the heads of one layer, over all inputs."""
-    n = sum(part.queries for part in parts)
-    by_name = {name: found for name in parts[0].mass if (found := _matches(parts, name, n)) is not None}
-    fixed = _fixed_position_matches(parts, n)
-    entropy = np.asarray(sum(part.entropy[0] for part in parts))
-    most = sum(part.entropy[1] for part in parts)
-    greatest = np.asarray(sum(part.largest for part in parts))
-    for row in range(len(greatest)):
-        matches, position = {name: found[row] for name, found in by_name.items()}, None
+    n_queries = sum(sums.queries for sums in input_sums)
+    by_name = {
+        name: head_matches
+        for name in input_sums[0].mass
+        if (head_matches := _matches(input_sums, name, n_queries)) is not None
+    }
+    fixed = _fixed_position_matches(input_sums, n_queries)
+    entropy = np.asarray(sum(sums.entropy[0] for sums in input_sums))
+    max_entropy = sum(sums.entropy[1] for sums in input_sums)
+    largest = np.asarray(sum(sums.largest for sums in input_sums))
+    for row in range(len(largest)):
+        matches, position = {name: head_matches[row] for name, head_matches in by_name.items()}, None
         if fixed is not None:
-            position, matches[POSITION] = fixed[row]
-        yield matches, position, _ratio(entropy[row], most), _ratio(greatest[row], n)
+            position, matches[FIXED_POSITION] = fixed[row]
+        yield matches, position, _ratio(entropy[row], max_entropy), _ratio(largest[row], n_queries)
 
 
-def _ratio(part: float, of: float) -> float | None:
-    return float(part) / float(of) if of > 0 else None
+def _ratio(part: float, whole: float) -> float | None:
+    return float(part) / float(whole) if whole > 0 else None
 
 
-def _match(mass: float, chance: float, queries: float, of: int, evenness: float | None = None) -> Match:
+def _match(
+    mass: float, chance: float, n_informative: float, n_queries: int, evenness: float | None = None
+) -> Match:
     """Return a match, given sums over the informative queries, and the number of all queries."""
-    m, c = float(mass) / float(queries), float(chance) / float(queries)
-    explained = (m - c) * float(queries) / of
-    return Match((m - c) / (1 - c), c, m, int(queries), explained, evenness)
+    m, c = float(mass) / float(n_informative), float(chance) / float(n_informative)
+    explained = (m - c) * float(n_informative) / n_queries
+    return Match((m - c) / (1 - c), c, m, int(n_informative), explained, evenness)
 
 
-def _matches(parts: Sequence[LayerSums], name: str, of: int) -> list[Match] | None:
+def _matches(input_sums: Sequence[LayerSums], name: str, n_queries: int) -> list[Match] | None:
     """Return the match of each head; None if the relation has too few informative queries."""
-    queries = sum(part.n_informative[name] for part in parts)
-    if queries < MIN_QUERIES:
+    n_informative = sum(sums.n_informative[name] for sums in input_sums)
+    if n_informative < MIN_QUERIES:
         return None
-    chance = sum(part.chance[name] for part in parts)
-    mass = np.sum([part.mass[name] for part in parts], axis=0)
-    spread, most = (np.sum([part.segment_entropy[which] for part in parts], axis=0) for which in (0, 1))
+    chance = sum(sums.chance[name] for sums in input_sums)
+    mass = np.sum([sums.mass[name] for sums in input_sums], axis=0)
+    entropy, max_entropy = (np.sum([sums.segment_entropy[i] for sums in input_sums], axis=0) for i in (0, 1))
     return [
-        _match(own, chance, queries, of, _ratio(spread[row], most[row]) if name == SPREAD else None)
-        for row, own in enumerate(mass)
+        _match(
+            head_mass,
+            chance,
+            n_informative,
+            n_queries,
+            _ratio(entropy[row], max_entropy[row]) if name == SAME_SEGMENT else None,
+        )
+        for row, head_mass in enumerate(mass)
     ]
 
 
-def _fixed_position_matches(parts: Sequence[LayerSums], of: int) -> list[tuple[int, Match]] | None:
+def _fixed_position_matches(
+    input_sums: Sequence[LayerSums], n_queries: int
+) -> list[tuple[int, Match]] | None:
     """Return, for each head, the position that explains most of its attention, and its match.
 
     Returns None if no position has enough inputs and queries.
     """
-    longest = max(len(part.position_chance) for part in parts)
+    longest = max(len(sums.position_chance) for sums in input_sums)
 
-    def padded(each: Numbers) -> Numbers:
-        return np.pad(each, [(0, 0)] * (each.ndim - 1) + [(0, longest - each.shape[-1])])
+    def padded(array: Numbers) -> Numbers:
+        return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, longest - array.shape[-1])])
 
     mass, chance, queries, inputs = (
-        np.sum([padded(each) for each in row], axis=0)
+        np.sum([padded(array) for array in row], axis=0)
         for row in zip(
             *(
-                (p.position_mass, p.position_chance, p.position_queries, p.position_queries > 0)
-                for p in parts
+                (sums.position_mass, sums.position_chance, sums.position_queries, sums.position_queries > 0)
+                for sums in input_sums
             ),
             strict=True,
         )
     )
-    (places,) = np.nonzero((inputs >= MIN_INPUTS) & (queries >= max(of / 2, MIN_QUERIES)))
-    if not len(places):
+    (positions,) = np.nonzero((inputs >= MIN_INPUTS) & (queries >= max(n_queries / 2, MIN_QUERIES)))
+    if not len(positions):
         return None
-    best = places[(mass - chance)[:, places].argmax(axis=1)]
-    return [(int(k), _match(mass[row, k], chance[k], queries[k], of)) for row, k in enumerate(best)]
+    best = positions[(mass - chance)[:, positions].argmax(axis=1)]
+    return [(int(k), _match(mass[row, k], chance[k], queries[k], n_queries)) for row, k in enumerate(best)]
