@@ -129,10 +129,10 @@ def text_colour(colour: Sequence[float]) -> str:
     return "white" if sum(a * b for a, b in zip(_LIGHT, colour, strict=False)) < 0.5 else "black"
 
 
-def shorten(text: str, signs: int) -> str:
+def shorten(text: str, limit: int) -> str:
     """Truncate a text to a number of characters, with an ellipsis; unprintable characters are replaced."""
-    shown = printable(text)
-    return shown if len(shown) <= signs else f"{shown[: signs - 1]}\N{HORIZONTAL ELLIPSIS}"
+    printed = printable(text)
+    return printed if len(printed) <= limit else f"{printed[: limit - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def wrap_lines(text: str, width: int) -> str:
@@ -186,11 +186,11 @@ def _known_fonts() -> list[FontEntry]:
 @cache
 def _new_fonts() -> list[FontEntry]:
     """Return the fonts that were installed after matplotlib made its list."""
-    known = {font.fname for font in fontManager.ttflist}
-    for path in sorted({*findSystemFonts()} - known):
+    known_paths = {font.fname for font in fontManager.ttflist}
+    for path in sorted({*findSystemFonts()} - known_paths):
         with suppress(OSError, RuntimeError):  # not a font that matplotlib can read
             fontManager.addfont(path)
-    return [font for font in _known_fonts() if font.fname not in known]
+    return [font for font in _known_fonts() if font.fname not in known_paths]
 
 
 def _font_rank(font: FontEntry, missing: frozenset[int]) -> tuple[int, bool, bool, str, str]:
@@ -204,9 +204,9 @@ def _script(character: str) -> str:
 
     The script is the first word of the Unicode name.
     """
-    kind = unicodedata.category(character)[0]
-    if kind not in "LMN":
-        return _SYMBOLS if kind == "S" else ""
+    category = unicodedata.category(character)[0]
+    if category not in "LMN":
+        return _SYMBOLS if category == "S" else ""
     return unicodedata.name(character, "").split(" ")[0].title().replace("Cjk", "CJK")
 
 

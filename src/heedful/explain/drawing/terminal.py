@@ -18,7 +18,7 @@ from heedful.explain.drawing.matrix import check_weights, printable
 CELL = 3
 LONGEST_ROW_LABEL = 22
 LONGEST_LINK = 24
-NOTHING = "all weights below 0.005"
+NO_WEIGHTS = "all weights below 0.005"
 """Shown for a token whose weights would all be rounded to 0.00."""
 # From white to dark blue, each darker than the one before: indices into the 256-colour table.
 COLOURS = (231, 195, 153, 117, 75, 33, 27, 26, 25, 18, 17)
@@ -75,8 +75,8 @@ def choose_style(stream: TextIO, environment: Mapping[str, str] = os.environ) ->
     except (UnicodeEncodeError, LookupError):
         return ASCII
     terminal, depth = environment.get("TERM", ""), environment.get("COLORTERM", "")
-    is_able = "256" in terminal or depth in ("truecolor", "24bit")
-    if environment.get("NO_COLOR") or not is_able or not stream.isatty():
+    has_colours = "256" in terminal or depth in ("truecolor", "24bit")
+    if environment.get("NO_COLOR") or not has_colours or not stream.isatty():
         return SHADES
     return COLOUR
 
@@ -105,22 +105,22 @@ def heat_map(
     rows = [_truncate(printable(word), LONGEST_ROW_LABEL, style.ellipsis) for word in target]
     margin = max((cell_len(label) for label in rows), default=0) + 1
     parts = _split_columns(source, width - margin, style)
-    drawn = []
+    lines = []
     for columns in parts:
-        drawn += _column_labels([printable(source[c]) for c in columns], margin, width, style)
+        lines += _column_labels([printable(source[c]) for c in columns], margin, width, style)
         for label, row in zip(rows, matrix, strict=True):
             cells = "".join(style.levels[style.level(row[c])] for c in columns)
-            drawn.append(f"{' ' * (margin - 1 - cell_len(label))}{label} {cells}".rstrip(" "))
-        drawn.append("")
-    return "\n".join([*drawn, f"{' ' * margin}{style.legend}"])
+            lines.append(f"{' ' * (margin - 1 - cell_len(label))}{label} {cells}".rstrip(" "))
+        lines.append("")
+    return "\n".join([*lines, f"{' ' * margin}{style.legend}"])
 
 
-def _split_columns(source: Sequence[str], space: int, style: Style) -> list[range]:
+def _split_columns(source: Sequence[str], width: int, style: Style) -> list[range]:
     """Split the columns into parts of nearly equal size that fit, with space for the last word's name."""
-    longest = min(max((cell_len(printable(word)) for word in source), default=0), space // 3)
-    fit = max(1, (space - longest) // CELL)
-    count = -(-len(source) // fit)
-    edges = [len(source) * i // count for i in range(count + 1)] if count else []
+    longest = min(max((cell_len(printable(word)) for word in source), default=0), width // 3)
+    n_fitting = max(1, (width - longest) // CELL)
+    n_parts = -(-len(source) // n_fitting)
+    edges = [len(source) * i // n_parts for i in range(n_parts + 1)] if n_parts else []
     return [range(*edge) for edge in pairwise(edges)]
 
 
@@ -128,9 +128,9 @@ def _column_labels(words: Sequence[str], margin: int, width: int, style: Style) 
     """Return a line per word: vertical lines for the columns of earlier words, then the word."""
     lines = []
     for i, word in enumerate(words):
-        before = "".join(f" {style.line} " for _ in range(i))
+        vertical_lines = "".join(f" {style.line} " for _ in range(i))
         space = width - margin - CELL * i - 1
-        lines.append(f"{' ' * margin}{before} {_truncate(word, space, style.ellipsis)}")
+        lines.append(f"{' ' * margin}{vertical_lines} {_truncate(word, space, style.ellipsis)}")
     return lines
 
 
@@ -142,10 +142,10 @@ def _truncate(word: str, space: int, ellipsis: str) -> str:
 
 
 def link_lines(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> list[str]:
-    """Return a line per token: the tokens with the largest weights, or `NOTHING`."""
+    """Return a line per token: the tokens with the largest weights, or `NO_WEIGHTS`."""
     width = min(LONGEST_LINK, max((len(token) for token, _ in rows), default=0))
     lines = []
-    for token, best in rows:
-        links = "   ".join(f"{printable(to)} {weight:.2f}" for to, weight in best) or NOTHING
+    for token, strongest in rows:
+        links = "   ".join(f"{printable(key)} {weight:.2f}" for key, weight in strongest) or NO_WEIGHTS
         lines.append(f"  {printable(token):<{width}}  →  {links}")
     return lines

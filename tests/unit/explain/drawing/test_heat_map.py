@@ -205,7 +205,9 @@ def test_the_font_with_most_of_the_missing_characters_is_taken(fonts, monkeypatc
         )
     ]
     characters = {"A Few.ttf": "ந", "Z Serif Tamil.ttf": "நாய்", "Z Sans Tamil.ttf": "நாய்"}
-    monkeypatch.setattr(canvas, "_characters", lambda path: frozenset(map(ord, characters.get(path, "abc"))))
+    monkeypatch.setattr(
+        canvas, "_font_characters", lambda path: frozenset(map(ord, characters.get(path, "abc")))
+    )
     fonts(*entries)
     assert canvas.font_families("abc") == ["DejaVu Sans"]
     assert canvas.font_families("aநாய்") == ["DejaVu Sans", "Z Sans Tamil"]
