@@ -240,7 +240,7 @@ def test_what_can_never_be_is_refused_before_the_run_is_read(option, value, mess
 
 
 def test_heads_that_are_asked_for_have_all_their_weights(command, explained, tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "WHOLE", 0)  # as if the input were long
+    monkeypatch.setattr(build, "MAX_WHOLE_WEIGHTS", 0)  # as if the input were long
     run, given = explained("translation")
     out = tmp_path / "x.html"
     command("translation", given, "--out", out, "--exact", "1.1", "--exact", "2")

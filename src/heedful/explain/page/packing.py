@@ -55,18 +55,18 @@ def strongest(levels: Levels, n: int = LINKS) -> tuple[Levels, Levels]:
     if columns > LEVELS:
         raise ValueError(f"number of columns must be at most {LEVELS}, got {columns}")
     # Level and column in one integer: all differ, so the result does not depend on how ties are sorted.
-    numbers = (levels.astype(np.uint32) << 16) | (LEVELS - np.arange(columns, dtype=np.uint32))
-    rest = columns - min(n, columns)
-    if rest:
-        numbers = np.partition(numbers, rest, axis=1)[:, rest:]
-    best = np.sort(numbers, axis=1)[:, ::-1]
-    return (LEVELS - (best & LEVELS)).astype(np.uint16), (best >> 16).astype(np.uint16)
+    sort_keys = (levels.astype(np.uint32) << 16) | (LEVELS - np.arange(columns, dtype=np.uint32))
+    n_dropped = columns - min(n, columns)
+    if n_dropped:
+        sort_keys = np.partition(sort_keys, n_dropped, axis=1)[:, n_dropped:]
+    largest = np.sort(sort_keys, axis=1)[:, ::-1]
+    return (LEVELS - (largest & LEVELS)).astype(np.uint16), (largest >> 16).astype(np.uint16)
 
 
 def quantise_shades(cells: NDArray[np.float64]) -> tuple[NDArray[np.uint8], float]:
     """Return cells quantised to integers from 0 to `SHADES` (the largest cell), and the largest value."""
-    greatest = float(cells.max())
-    return np.rint(cells / (greatest or 1.0) * SHADES).astype(np.uint8), greatest
+    largest = float(cells.max())
+    return np.rint(cells / (largest or 1.0) * SHADES).astype(np.uint8), largest
 
 
 def encode_base64(numbers: NDArray[np.integer]) -> str:

@@ -14,7 +14,7 @@ from constructed import HOSTILE, hostile, image, large, translation, without_map
 
 from heedful.errors import RequestError
 from heedful.explain.page import page
-from heedful.explain.page.build import ABOUT_WEIGHTS, SCRIPT, WHOLE, as_script, page_data
+from heedful.explain.page.build import ABOUT_WEIGHTS, MAX_WHOLE_WEIGHTS, SCRIPT, as_script, page_data
 from heedful.explain.page.packing import ERROR, LEVELS, SHADES
 from heedful.explain.summary import summary_matrix, word_alignment
 
@@ -79,7 +79,7 @@ def test_a_head_on_its_own_has_no_mean():
 def medium():
     """A little too large for all matrices."""
     explanation = large(2, 3, 440)
-    assert sum(4 * each.weights[0].size for each in explanation.maps) > WHOLE
+    assert sum(4 * each.weights[0].size for each in explanation.maps) > MAX_WHOLE_WEIGHTS
     return explanation
 
 
