@@ -128,8 +128,8 @@ def check_names(names: Sequence[str]) -> None:
     """
     for name in names:
         if name not in (*VIEWS, ALL):
-            known = f"expected one of {', '.join(VIEWS)}, {ALL}"
-            raise RequestError(f"unknown view {name!r}{nearest(name, [*VIEWS, ALL])}; {known}")
+            expected = f"expected one of {', '.join(VIEWS)}, {ALL}"
+            raise RequestError(f"unknown view {name!r}{nearest(name, [*VIEWS, ALL])}; {expected}")
 
 
 def check_image(names: Sequence[str]) -> None:
@@ -162,15 +162,15 @@ def check_available(run: "Run", names: Sequence[str], n_inputs: int = 1) -> None
     """
     for name in names:
         if not view_module(name).has(run):
-            others = ", ".join(views_of(run)) or "none"
+            available = ", ".join(views_of(run)) or "none"
             view = VIEWS[name]
             raise RequestError(
                 f"view {name} needs {view.needs}, which this run does not have; {view.by}use another view "
-                f"(available: {others})"
+                f"(available: {available})"
             )
     if n_inputs > 1 and not any(VIEWS[name].is_over_inputs for name in names):
-        together = " and ".join(name for name, view in VIEWS.items() if view.is_over_inputs)
+        multi_input_views = " and ".join(name for name, view in VIEWS.items() if view.is_over_inputs)
         raise RequestError(
-            f"only the views {together} support several inputs, got {n_inputs} inputs; add one of "
+            f"only the views {multi_input_views} support several inputs, got {n_inputs} inputs; add one of "
             "these views, or give one input (put a text with spaces in quotes)"
         )

@@ -44,8 +44,8 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     output = ["attention of the class token, mean of heads (row,column of patches)"]
     for name, weights in _layers(values):
         strongest = np.argsort(-weights, axis=None, kind="stable")[:STRONGEST]
-        places = [np.unravel_index(int(n), weights.shape) for n in strongest]
-        patches = "   ".join(f"{r + 1},{c + 1} {weights[r, c]:.2f}" for r, c in places)
+        positions = [np.unravel_index(int(n), weights.shape) for n in strongest]
+        patches = "   ".join(f"{r + 1},{c + 1} {weights[r, c]:.2f}" for r, c in positions)
         output.append(f"  {name:<9} {patches}   itself {max(0.0, 1 - weights.sum()):.2f}")
     return output
 
@@ -66,5 +66,5 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
 
 
 def _layers(values: JsonMapping) -> Iterator[tuple[str, Numbers]]:
-    for each in values["layers"]:
-        yield f"layer {each['layer']}", np.asarray(each["weights"], dtype=float)
+    for layer in values["layers"]:
+        yield f"layer {layer['layer']}", np.asarray(layer["weights"], dtype=float)

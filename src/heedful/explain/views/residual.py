@@ -41,10 +41,10 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
         ``stacks``: for each its ``side`` (name of the axis) and ``norms``, ``[depths][tokens]``, depth 0
         being the embeddings.
     """
-    found = hidden_states(run.model, prepared, list(stacks_of(run.model)))
+    states = hidden_states(run.model, prepared, list(stacks_of(run.model)))
     norms = {
         name: torch.stack([hidden.float().norm(dim=-1) for hidden in depths]).cpu().numpy()
-        for name, depths in found.items()
+        for name, depths in states.items()
     }
     return {
         "stacks": [
@@ -61,8 +61,8 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
         output.append(f"{_title(axis)}: mean, largest")
         for depth, row in enumerate(norms):
             name = f"block {depth}" if depth else "embeddings"
-            place = int(row.argmax())
-            output.append(f"  {name:<11} {row.mean():8.3f} {row[place]:8.3f}  {tokens[place]}")
+            index = int(row.argmax())
+            output.append(f"  {name:<11} {row.mean():8.3f} {row[index]:8.3f}  {tokens[index]}")
     return output
 
 
@@ -97,4 +97,4 @@ def _title(axis: str) -> str:
 
 def _matrices(values: JsonMapping) -> list[tuple[str, NDArray[np.float64]]]:
     """Return the axis and the norms ``[depths, tokens]`` of each stack."""
-    return [(each["side"], np.asarray(each["norms"], dtype=float)) for each in values["stacks"]]
+    return [(stack["side"], np.asarray(stack["norms"], dtype=float)) for stack in values["stacks"]]

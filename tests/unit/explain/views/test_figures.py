@@ -14,7 +14,7 @@ from PIL import Image
 
 from heedful.errors import RequestError
 from heedful.explain.drawing.canvas import MAX_CELLS, PAGE_COLOURS, check_rows, colours, page_colours, shorten
-from heedful.explain.drawing.heat_map import EVEN, attention_panels, save
+from heedful.explain.drawing.heat_map import UNIFORM_COLOUR, attention_panels, save
 from heedful.explain.explanation import Axis, Explanation, Map
 from heedful.explain.patterns.census import Census, HeadPattern
 from heedful.explain.patterns.classes import CLASSES
@@ -361,7 +361,7 @@ def test_the_bar_has_the_colours_of_the_cells_and_a_line_at_even_attention():
     x, y = bar.transData.transform(np.stack([np.full(len(at), 0.5), at], axis=1)).T
     found = drawn[len(drawn) - 1 - y.astype(int), x.astype(int)]
     assert np.abs(found - 255 * colours()(at / GRID.max())[:, :3]).max() <= 3
-    (line,) = (line for line in bar.lines if line.get_color() == EVEN)
+    (line,) = (line for line in bar.lines if line.get_color() == UNIFORM_COLOUR)
     np.testing.assert_allclose(line.get_ydata(), 1 / 17)
     assert "1/17 = 0.059" in figure.get_supxlabel()
 

@@ -15,7 +15,7 @@ from heedful.explain.drawing.heat_map import figure_of
 from heedful.explain.page.packing import LEVELS
 from heedful.explain.views import view_module
 from heedful.explain.views.filters import patch_filters
-from heedful.explain.views.positions import MOST, position_similarity
+from heedful.explain.views.positions import MAX_POSITIONS, position_similarity
 
 HALF = 0.5e-4 + 1e-9
 
@@ -103,8 +103,8 @@ def test_sinusoids_of_both_sides_of_a_translator(explained):
 
 
 def test_of_a_long_text_there_are_the_first(explained, monkeypatch):
-    monkeypatch.setattr("heedful.explain.views.positions.MOST", 3)
-    assert MOST == 512
+    monkeypatch.setattr("heedful.explain.views.positions.MAX_POSITIONS", 3)
+    assert MAX_POSITIONS == 512
     run, given = explained("classification")
     (side,) = explain_input(run, given, maps=NO_MAPS, views=["positions"]).views["positions"]["sides"]
     assert np.shape(side["similarity"]) == (3, 3)
