@@ -56,9 +56,9 @@ class Map:
             RequestError: the head is not in the map.
         """
         if number not in self.heads:
-            shown = ", ".join(str(head + 1) for head in self.heads)
+            expected = ", ".join(str(head + 1) for head in self.heads)
             raise RequestError(
-                f"layer {self.layer + 1}: head {number + 1} is not in the map; expected one of {shown}"
+                f"layer {self.layer + 1}: head {number + 1} is not in the map; expected one of {expected}"
             )
         return self.weights[self.heads.index(number)]
 
@@ -111,10 +111,16 @@ class Explanation:
     unavailable: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for each in self.maps:
-            size = (len(each.heads), *(len(self.axes[name].tokens) for name in (each.queries, each.keys)))
-            if each.weights.shape != size:
-                raise ValueError(f"{each.tap}: weights must be of shape {size}, got {each.weights.shape}")
+        for attention_map in self.maps:
+            shape = (
+                len(attention_map.heads),
+                *(len(self.axes[name].tokens) for name in (attention_map.queries, attention_map.keys)),
+            )
+            weights = attention_map.weights
+            if weights.shape != shape:
+                raise ValueError(
+                    f"{attention_map.tap}: weights must be of shape {shape}, got {weights.shape}"
+                )
 
     @property
     def text(self) -> str:
@@ -127,10 +133,10 @@ class Explanation:
         Raises:
             RequestError: the explanation does not contain it.
         """
-        found = [m for m in self.maps if m.kind == kind and (queries is None or m.queries == queries)]
-        for each in found:
-            if each.layer == layer:
-                return each
-        layers = ", ".join(str(each.layer + 1) for each in found)
+        maps = [m for m in self.maps if m.kind == kind and (queries is None or m.queries == queries)]
+        for attention_map in maps:
+            if attention_map.layer == layer:
+                return attention_map
+        layers = ", ".join(str(attention_map.layer + 1) for attention_map in maps)
         expected = f"expected layer {layers}" if layers else "the explanation has no map of this kind"
         raise RequestError(f"layer {layer + 1} has no {kind} attention; {expected}")

@@ -31,34 +31,38 @@ def json_pieces(explanation: Explanation) -> Iterator[str]:
     Raises:
         ValueError: a number is not finite; raised before the first piece.
     """
-    whole = _without_weights(explanation)
-    is_escaped = not is_unicode(json.dumps(whole, ensure_ascii=False, allow_nan=False))
-    text = partial(json.dumps, ensure_ascii=is_escaped, allow_nan=False)
-    for each in explanation.maps:
-        if not np.isfinite(each.weights).all():
-            raise ValueError(f"{each.tap}: a weight is not finite")
-    maps = zip(whole["maps"], explanation.maps, strict=True)
-    for number, (name, value) in enumerate(whole.items()):
-        yield f"{', ' if number else '{'}{text(name)}: "
+    fields = _without_weights(explanation)
+    is_escaped = not is_unicode(json.dumps(fields, ensure_ascii=False, allow_nan=False))
+    to_json = partial(json.dumps, ensure_ascii=is_escaped, allow_nan=False)
+    for attention_map in explanation.maps:
+        if not np.isfinite(attention_map.weights).all():
+            raise ValueError(f"{attention_map.tap}: a weight is not finite")
+    maps = zip(fields["maps"], explanation.maps, strict=True)
+    for index, (name, value) in enumerate(fields.items()):
+        yield f"{', ' if index else '{'}{to_json(name)}: "
         if name == "maps":
-            yield from _list_pieces(_map_pieces(plain, each.weights, text) for plain, each in maps)
+            yield from _list_pieces(
+                _map_pieces(map_fields, attention_map.weights, to_json) for map_fields, attention_map in maps
+            )
         else:
-            yield text(value)
+            yield to_json(value)
     yield "}"
 
 
-def _map_pieces(plain: JsonObject, weights: Weights, text: Callable[[object], str]) -> Iterator[str]:
+def _map_pieces(fields: JsonObject, weights: Weights, to_json: Callable[[object], str]) -> Iterator[str]:
     """Yield the JSON of a map: its other fields, then its weights."""
-    yield f'{text(plain)[:-1]}, "weights": '
-    yield from _list_pieces(_list_pieces([text(_rounded(row).tolist())] for row in head) for head in weights)
+    yield f'{to_json(fields)[:-1]}, "weights": '
+    yield from _list_pieces(
+        _list_pieces([to_json(_rounded(row).tolist())] for row in head) for head in weights
+    )
     yield "}"
 
 
 def _list_pieces(items: Iterable[Iterable[str]]) -> Iterator[str]:
     """Yield the JSON of a list, given its items in pieces."""
     yield "["
-    for number, item in enumerate(items):
-        if number:
+    for index, item in enumerate(items):
+        if index:
             yield ", "
         yield from item
     yield "]"
@@ -66,7 +70,7 @@ def _list_pieces(items: Iterable[Iterable[str]]) -> Iterator[str]:
 
 def _without_weights(explanation: Explanation) -> JsonObject:
     """Return all fields except the weights of the maps."""
-    plain: JsonObject = {
+    fields: JsonObject = {
         "version": VERSION,
         "run": explanation.run,
         "task": explanation.task,
@@ -77,49 +81,51 @@ def _without_weights(explanation: Explanation) -> JsonObject:
         ],
         "maps": [
             {
-                "tap": each.tap,
-                "kind": each.kind,
-                "layer": each.layer + 1,
-                "queries": each.queries,
-                "keys": each.keys,
-                "heads": [head + 1 for head in each.heads],
-                **({"part": True} if each.is_part else {}),
+                "tap": attention_map.tap,
+                "kind": attention_map.kind,
+                "layer": attention_map.layer + 1,
+                "queries": attention_map.queries,
+                "keys": attention_map.keys,
+                "heads": [head + 1 for head in attention_map.heads],
+                **({"part": True} if attention_map.is_part else {}),
             }
-            for each in explanation.maps
+            for attention_map in explanation.maps
         ],
         "more": dict(explanation.views),
     }
     if (best := explanation.best) is not None:
         head = None if best.head is None else best.head + 1
-        plain["best"] = {"tap": best.tap, "head": head, "step": best.step}
+        fields["best"] = {"tap": best.tap, "head": head, "step": best.step}
     if (links := alignment_of(explanation)) is not None:
-        plain["alignment"] = links
-    return plain
+        fields["alignment"] = links
+    return fields
 
 
-def _input_json(given: object) -> str | list[str] | None:
+def _input_json(task_input: object) -> str | list[str] | None:
     """Return a text, the path of an image, or a list of texts; None if the input has no JSON form."""
-    if isinstance(given, list | tuple):
-        return [str(part) for part in given]
-    return str(given) if isinstance(given, str) or hasattr(given, "__fspath__") else None
+    if isinstance(task_input, list | tuple):
+        return [str(part) for part in task_input]
+    return str(task_input) if isinstance(task_input, str) or hasattr(task_input, "__fspath__") else None
 
 
 def _axis_json(name: str, axis: Axis, log_probs: Sequence[float | None] | None) -> JsonObject:
-    plain: JsonObject = {
+    fields: JsonObject = {
         "name": name,
         "tokens": list(axis.tokens),
         "words": list(axis.words),
         "surface": list(axis.surface),
     }
     if axis.grid is not None:
-        plain |= {"grid": list(axis.grid), "before": axis.before}
+        fields |= {"grid": list(axis.grid), "before": axis.before}
     if axis.image is not None:
-        plain["image"] = b64encode(axis.image).decode("ascii")
+        fields["image"] = b64encode(axis.image).decode("ascii")
     if log_probs is not None:
         # The logarithm of probability 0 has no JSON form.
-        finite = [None if value is None or not math.isfinite(value) else value for value in log_probs]
-        plain["written"] = [None if value is None else round(value, DIGITS) for value in finite]
-    return plain
+        finite = [
+            None if log_prob is None or not math.isfinite(log_prob) else log_prob for log_prob in log_probs
+        ]
+        fields["written"] = [None if log_prob is None else round(log_prob, DIGITS) for log_prob in finite]
+    return fields
 
 
 def _rounded(weights: Weights) -> NDArray[np.float64]:
