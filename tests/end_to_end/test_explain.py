@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from heedful.explain.alignment.best_head import store_best_head
-from heedful.explain.alignment.word_alignment import Choice
+from heedful.explain.alignment.word_alignment import HeadChoice
 from heedful.explain.capture import explain_input
 from heedful.explain.summary import summary_matrix, word_alignment
 from heedful.runs.run import load
@@ -102,7 +102,7 @@ def test_the_head_that_aligns_best_is_shown_first(heedful, transformer, tmp_path
     run = load(shutil.copytree(transformer, tmp_path / "own"), device="cpu")
     given = ["explain", "own", "red dog"]
     assert "cross-attention: mean of" in ok(heedful(*given, cwd=tmp_path)).out
-    assert store_best_head(run, [SimpleNamespace(choice=Choice(0, 1), rate=0.5)], 3)
+    assert store_best_head(run, [SimpleNamespace(choice=HeadChoice(0, 1), rate=0.5)], 3)
     assert "cross-attention: layer 1, head 2 (best known alignment)" in ok(heedful(*given, cwd=tmp_path)).out
     own = explain_input(run, "red dog").map("cross", 0)
     found = ok(heedful(*given, "--json", cwd=tmp_path)).json()

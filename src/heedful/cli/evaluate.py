@@ -164,7 +164,7 @@ class AlignmentOptions:
     ) -> "error_rates.Evaluation":
         """Evaluate the attention of a run on a data set."""
         from heedful.explain.alignment.error_rates import evaluate_alignments
-        from heedful.explain.alignment.word_alignment import STEPS, Choice
+        from heedful.explain.alignment.word_alignment import STEPS, HeadChoice
 
         assert self.alignments is not None
         steps = STEPS if self.step is None else (self.step,)
@@ -175,7 +175,7 @@ class AlignmentOptions:
             self.alignments,
             first=self.first_word,
             development=self.dev,
-            choice=None if self.head is None else Choice.parse(self.head, "--head", step=steps[0]),
+            choice=None if self.head is None else HeadChoice.parse(self.head, "--head", step=steps[0]),
             by=self.links,
             steps=steps,
             limit=limit,

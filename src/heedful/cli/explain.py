@@ -20,7 +20,7 @@ from heedful.explain.patterns.classes import CLASSES
 from heedful.explain.views import ALL, VIEWS, check_image, check_names, view_module
 
 if TYPE_CHECKING:
-    from heedful.explain.alignment.word_alignment import Choice
+    from heedful.explain.alignment.word_alignment import HeadChoice
     from heedful.explain.attention_sites import Selection
     from heedful.explain.explanation import Explanation
     from heedful.explain.summary import AttentionMatrix
@@ -186,7 +186,7 @@ class Form:
     ] = None
     as_json: Json = False
 
-    def check(self, views: Sequence[str]) -> "tuple[int, list[Choice]]":
+    def check(self, views: Sequence[str]) -> "tuple[int, list[HeadChoice]]":
         """Check, before any work, that the views exist and support the output format, and the options.
 
         Returns:
@@ -206,9 +206,9 @@ class Form:
             raise RequestError(
                 f"--exact: requires a page (--out NAME{PAGE}); .json files contain every weight"
             )
-        from heedful.explain.alignment.word_alignment import Choice
+        from heedful.explain.alignment.word_alignment import HeadChoice
 
-        return int(self.limit * GIB), [Choice.parse(name, "--exact") for name in self.exact or []]
+        return int(self.limit * GIB), [HeadChoice.parse(name, "--exact") for name in self.exact or []]
 
 
 def explain(
@@ -258,11 +258,11 @@ def _log_unavailable_views(seen: "Explanation") -> None:
     """Log the views that this run or input does not support, and why."""
     for name, view in VIEWS.items():
         if name not in seen.views:
-            why = seen.unavailable.get(name, f"it needs {view.needs}")
+            why = seen.unavailable.get(name, f"it needs {view.requirement}")
             log(f"heedful: view {name} is not available: {why}")
 
 
-def _write(seen: "Explanation", out: Path, tokens: bool, exact: "Sequence[Choice]") -> None:
+def _write(seen: "Explanation", out: Path, tokens: bool, exact: "Sequence[HeadChoice]") -> None:
     """Write the explanation in the format given by the suffix of `out`."""
     if out.suffix.lower() in IMAGES:
         from heedful.explain.drawing.heat_map import figure_of, save
@@ -281,7 +281,7 @@ def _write(seen: "Explanation", out: Path, tokens: bool, exact: "Sequence[Choice
         file.writelines(text)
 
 
-def _heads(seen: "Explanation", choice: "Choice") -> list[tuple[str, int]]:
+def _heads(seen: "Explanation", choice: "HeadChoice") -> list[tuple[str, int]]:
     """Return (tap, head) pairs of the chosen layer: the chosen head, or all captured heads.
 
     Raises:
@@ -328,7 +328,7 @@ def _show_maps(seen: "Explanation", tokens: bool) -> None:
     is_translation = set(seen.axes) >= {"source", "target"} and shown.keys.grid is None
     is_alignment = is_translation and shown.queries is seen.axes["target"]
     alignment = alignment_of(seen) if is_alignment else None
-    shown = shown if tokens else shown.in_words()
+    shown = shown if tokens else shown.to_words()
     result(f"{shown.title}\n")
     if is_alignment and max(shown.weights.shape) <= WIDEST:
         _show_alignment(shown)

@@ -26,7 +26,7 @@ from heedful.explain.attention_sites import (
     sites_of,
     source_part,
 )
-from heedful.explain.explanation import MEMORY, BestHead, Explanation, Map
+from heedful.explain.explanation import MEMORY, AttentionMap, BestHead, Explanation
 from heedful.explain.views import ALL, VIEWS, check_available, check_names, view_module, views_of
 from heedful.nn.taps import capture
 from heedful.runs.run import Run
@@ -217,12 +217,14 @@ def slots_axis(axis: Axis, factor: int) -> Axis:
     return Axis(tokens, (NO_WORD,) * len(tokens))
 
 
-def _attention_map(site: AttentionSite, captured: torch.Tensor, axes: Mapping[str, Axis]) -> Map:
+def _attention_map(site: AttentionSite, captured: torch.Tensor, axes: Mapping[str, Axis]) -> AttentionMap:
     weights, tap = captured[0].float().cpu().numpy(), site.tap
     if site.is_part:
         n_source, n_target = (len(axes[name].tokens) - 1 for name in (site.keys, site.queries))
         weights, tap = source_part(weights, n_source, n_target), f"{tap}[{site.queries}, {site.keys}]"
-    return Map(tap, site.kind, site.layer, site.queries, site.keys, site.heads, weights, site.is_part)
+    return AttentionMap(
+        tap, site.kind, site.layer, site.queries, site.keys, site.heads, weights, site.is_part
+    )
 
 
 def _log_probs(
@@ -237,7 +239,7 @@ def _log_probs(
     return {questions.axis: log_probs}
 
 
-def _best_head(run: Run, maps: Sequence[Map]) -> BestHead | None:
+def _best_head(run: Run, maps: Sequence[AttentionMap]) -> BestHead | None:
     choice = best_head(run)
     if choice is None:
         return None

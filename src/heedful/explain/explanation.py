@@ -25,7 +25,7 @@ Kind = Literal["self", "causal", "cross"]
 
 
 @dataclass(frozen=True)
-class Map:
+class AttentionMap:
     """The attention of one layer.
 
     Args:
@@ -104,7 +104,7 @@ class Explanation:
     input: object
     answer: JsonMapping
     axes: Mapping[str, Axis]
-    maps: Sequence[Map]
+    maps: Sequence[AttentionMap]
     log_probs: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     views: JsonMapping = field(default_factory=dict)
     best: BestHead | None = None
@@ -127,7 +127,7 @@ class Explanation:
         """The answer as text; empty if it has none."""
         return str(self.answer.get("text", ""))
 
-    def map(self, kind: Kind, layer: int, queries: str | None = None) -> Map:
+    def map(self, kind: Kind, layer: int, queries: str | None = None) -> AttentionMap:
         """Return the map of a layer.
 
         Raises:

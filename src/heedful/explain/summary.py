@@ -15,7 +15,7 @@ from heedful.explain.alignment.word_alignment import (
 )
 from heedful.explain.attention_sites import KINDS
 from heedful.explain.drawing.matrix import Numbers, on_grid
-from heedful.explain.explanation import BestHead, Explanation, Map
+from heedful.explain.explanation import AttentionMap, BestHead, Explanation
 from heedful.tasks.model_input import SOURCE, TARGET, Axis
 from heedful.text.tokenizer import NO_WORD
 
@@ -41,7 +41,7 @@ class AttentionMatrix:
     weights: Numbers
     title: str
 
-    def in_words(self) -> "AttentionMatrix":
+    def to_words(self) -> "AttentionMatrix":
         """Return the matrix between words (`heedful.explain.alignment.word_alignment`).
 
         Tokens that belong to no word remain separate.
@@ -113,7 +113,7 @@ def summary_matrix(explanation: Explanation, kind: str | None = None) -> Attenti
     )
 
 
-def _mean_weights(maps: Sequence[Map]) -> Numbers:
+def _mean_weights(maps: Sequence[AttentionMap]) -> Numbers:
     """Return the mean over all heads, accumulated head by head to save memory."""
     total = np.zeros(maps[0].weights.shape[1:])
     for attention_map in maps:
@@ -140,12 +140,12 @@ NAMES = {"self": "self-attention", "causal": "causal self-attention", "cross": "
 PART = "causal self-attention from target to source, rows rescaled to sum 1"
 
 
-def kind_name(attention_map: Map) -> str:
+def kind_name(attention_map: AttentionMap) -> str:
     """Return the kind of attention of a map, for titles."""
     return PART if attention_map.is_part else NAMES[attention_map.kind]
 
 
-def _title(maps: Sequence[Map]) -> str:
+def _title(maps: Sequence[AttentionMap]) -> str:
     name = kind_name(maps[0])
     layers = ", ".join(str(attention_map.layer + 1) for attention_map in maps)
     heads = sorted({head + 1 for attention_map in maps for head in attention_map.heads})

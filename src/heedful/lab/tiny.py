@@ -17,7 +17,7 @@ from torch.autograd.graph import Node
 from torch.utils.flop_counter import FlopCounterMode
 
 from heedful.data.batch import Batch
-from heedful.explain.explanation import INPUT, Axis, Explanation, Kind, Map
+from heedful.explain.explanation import INPUT, AttentionMap, Axis, Explanation, Kind
 from heedful.explain.patterns.census import Census, census
 from heedful.lab.seeds import generator_from, seeded
 from heedful.models import language_model
@@ -124,7 +124,10 @@ def census_of(texts: Iterable[Sequence[str]], kind: Kind, seen: Float[Tensor, "L
     heads = tuple(range(seen.shape[2]))
     explanations = []
     for text, own in zip(texts, seen.unbind(1), strict=True):
-        maps = [Map(f"layer {n}", kind, n, INPUT, INPUT, heads, layer.numpy()) for n, layer in enumerate(own)]
+        maps = [
+            AttentionMap(f"layer {n}", kind, n, INPUT, INPUT, heads, layer.numpy())
+            for n, layer in enumerate(own)
+        ]
         explanations.append(Explanation("lab", "heads", None, {}, {INPUT: Axis(tuple(text))}, maps))
     return census(explanations)
 

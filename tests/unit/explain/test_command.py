@@ -332,7 +332,7 @@ def test_a_caption_is_drawn_a_panel_a_word(explained):
     run, given = explained("captions")
     seen = explain_input(run, given)
     panels = [axes for axes in figure_of(seen).axes if axes.get_title()]
-    shown = summary_matrix(seen).in_words()
+    shown = summary_matrix(seen).to_words()
     assert [axes.get_title() for axes in panels] == ["the image", *shown.queries.tokens]
     for axes, weights in zip(panels[1:], shown.weights, strict=True):
         drawn = np.asarray(axes.images[0].get_array())

@@ -13,7 +13,7 @@ from PIL import Image
 
 from heedful.explain.attention_sites import Selection, find_sites
 from heedful.explain.capture import explain_input
-from heedful.explain.explanation import Axis, Explanation, Map
+from heedful.explain.explanation import AttentionMap, Axis, Explanation
 from heedful.explain.json_format import json_pieces
 from heedful.explain.page import page
 from heedful.explain.summary import summary_matrix, word_alignment
@@ -103,7 +103,7 @@ def with_weights(*weights, given="a text"):
     n = weights[0].shape[1] if weights else 1
     heads = [tuple(range(len(each))) for each in weights]
     maps = [
-        Map(f"tap.{i}", "self", i, "input", "input", own, each)
+        AttentionMap(f"tap.{i}", "self", i, "input", "input", own, each)
         for i, (own, each) in enumerate(zip(heads, weights, strict=True))
     ]
     return Explanation("x", "r", given, ANSWER, {"input": Axis(("a",) * n, (0,) * n, ("a",))}, maps)

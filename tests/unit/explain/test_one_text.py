@@ -8,7 +8,7 @@ import pytest
 
 from heedful.errors import RequestError
 from heedful.explain.alignment.best_head import best_head, store_best_head
-from heedful.explain.alignment.word_alignment import Choice, attention_between_ids
+from heedful.explain.alignment.word_alignment import HeadChoice, attention_between_ids
 from heedful.explain.attention_sites import (
     Selection,
     capture_memory,
@@ -151,7 +151,7 @@ def test_memory_is_that_of_the_texts_and_the_parts(translator):
 def test_the_head_that_gold_alignments_chose_is_shown_first(translator):
     run, given, *_ = translator
     assert best_head(run) is None
-    if not store_best_head(run, [SimpleNamespace(choice=Choice(1, 2), rate=0.5)], 3):
+    if not store_best_head(run, [SimpleNamespace(choice=HeadChoice(1, 2), rate=0.5)], 3):
         pytest.skip("this run has no card")
     try:
         seen = explain_input(run, given)

@@ -6,7 +6,7 @@ import pytest
 from heedful.errors import RequestError
 from heedful.explain.alignment.word_alignment import attention_of_prediction, links, pharaoh
 from heedful.explain.capture import explain_input
-from heedful.explain.explanation import Axis, Explanation, Map
+from heedful.explain.explanation import AttentionMap, Axis, Explanation
 from heedful.explain.summary import patch_attention, summary_matrix, word_alignment, word_axis, words_of
 
 SOURCE = Axis(("a", "b1", "b2", "</s>"), (0, 1, 1, -1), ("a", "b"))
@@ -22,7 +22,7 @@ def made(*maps, axes=None):
 
 def cross(layer, *heads, numbers=None):
     numbers = numbers or tuple(range(len(heads)))
-    return Map("t", "cross", layer, "target", "source", numbers, np.stack(heads))
+    return AttentionMap("t", "cross", layer, "target", "source", numbers, np.stack(heads))
 
 
 def test_words_of_an_axis_keep_their_order():
@@ -46,7 +46,7 @@ def test_a_single_head_is_named():
 
 
 def test_words_are_sums_of_columns_and_means_of_rows():
-    shown = summary_matrix(made(cross(0, ONE))).in_words()
+    shown = summary_matrix(made(cross(0, ONE))).to_words()
     assert shown.queries.tokens == ("x", "y", "</s>")
     assert shown.keys.tokens == ("a", "b", "</s>")
     np.testing.assert_allclose(shown.weights, [[0.5, 0.5, 0], [0.2, 0.8, 0], [0, 0, 1]], atol=1e-7)
@@ -76,9 +76,9 @@ def test_the_word_alignment_is_that_of_predictions(explained):
     own = attention_of_prediction(prediction, run.processor)
     mean = own.weights.mean(axis=(0, 1))
     shown = summary_matrix(explain_input(run, given))
-    np.testing.assert_allclose(shown.in_words().weights, mean, atol=1e-6)
-    assert shown.in_words().queries.tokens == own.target
-    assert shown.in_words().keys.tokens == own.source
+    np.testing.assert_allclose(shown.to_words().weights, mean, atol=1e-6)
+    assert shown.to_words().queries.tokens == own.target
+    assert shown.to_words().keys.tokens == own.source
     assert word_alignment(shown) == pharaoh(links(mean))
 
 
@@ -89,7 +89,7 @@ def test_the_strongest_links_come_first_and_nothing_is_left_out_but_nothings():
 
 
 def test_cross_attention_stands_before_attention_in_one_side():
-    own = Map("s", "self", 0, "source", "source", (0,), np.eye(4, dtype=np.float32)[None])
+    own = AttentionMap("s", "self", 0, "source", "source", (0,), np.eye(4, dtype=np.float32)[None])
     seen = made(own, cross(0, ONE))
     assert summary_matrix(seen).title.startswith("cross-attention")
     assert summary_matrix(seen, "self").title == "self-attention: layer 1, head 1"

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from heedful.artifacts.run_folder import RunFolder, read_json, write_json
 from heedful.errors import DamagedError, HeedfulError
 from heedful.explain.alignment.error_rates import HeadErrorRate, most_accurate
-from heedful.explain.alignment.word_alignment import STEPS, Choice
+from heedful.explain.alignment.word_alignment import STEPS, HeadChoice
 from heedful.explain.attention_sites import sites_of
 from heedful.runs.run import Run
 from heedful.tasks.model_input import TARGET
@@ -34,7 +34,7 @@ MIN_PAIRS = 20
 class ShownHead:
     """The head that is shown first, and the reason as text."""
 
-    choice: Choice
+    choice: HeadChoice
     reason: str
 
 
@@ -100,7 +100,7 @@ def _preferred_head(
     return ShownHead(supervised, f"supervised head; {best.choice} is not better")
 
 
-def best_head(run: Run) -> Choice | None:
+def best_head(run: Run) -> HeadChoice | None:
     """Return the head with the best known alignment, or None.
 
     Raises:
@@ -118,15 +118,15 @@ def _n_source_layers(run: Run) -> int:
     return sum((site.kind, site.queries) == ("cross", TARGET) for site in sites_of(run))
 
 
-def _supervised_head(run: Run) -> Choice | None:
+def _supervised_head(run: Run) -> HeadChoice | None:
     """Return the head trained with alignment supervision, if there is one."""
     guided = getattr(getattr(run.recipe, "objective", None), "guided", None)
     if guided is None:
         return None
-    return Choice(guided.place(_n_source_layers(run)), guided.head - 1, guided.step)
+    return HeadChoice(guided.place(_n_source_layers(run)), guided.head - 1, guided.step)
 
 
-def _stored_head(folder: RunFolder, supervised: Choice | None) -> tuple[Choice, int] | None:
+def _stored_head(folder: RunFolder, supervised: HeadChoice | None) -> tuple[HeadChoice, int] | None:
     """Return the head in ``alignment.json``, and the number of pairs with gold links it was selected on.
 
     Returns None if it belongs to other weights, or was selected on too few pairs.
@@ -140,7 +140,7 @@ def _stored_head(folder: RunFolder, supervised: Choice | None) -> tuple[Choice, 
             return None
         head = None if content["head"] is None else content["head"] - 1
         step = STEPS[STEPS.index(content.get("step", "output"))]
-        choice, pairs = Choice(content["layer"] - 1, head, step), int(content["pairs"])
+        choice, pairs = HeadChoice(content["layer"] - 1, head, step), int(content["pairs"])
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"{path}: damaged ({error!r}); delete it") from None
     return None if supervised not in (None, choice) and pairs < MIN_PAIRS else (choice, pairs)

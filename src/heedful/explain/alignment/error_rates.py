@@ -16,8 +16,8 @@ from heedful.data.sources import SourceConfig
 from heedful.errors import RequestError
 from heedful.explain.alignment.word_alignment import (
     STEPS,
-    Choice,
     Direction,
+    HeadChoice,
     WordAttention,
     attention_between_ids,
     links,
@@ -40,7 +40,7 @@ from heedful.text.words import END, blank_words, word_ids_of_all
 from heedful.typing import JsonObject
 
 Words = Sequence[str]
-LinksByHead = dict[Choice, list[frozenset[Link]]]
+LinksByHead = dict[HeadChoice, list[frozenset[Link]]]
 """Links of every pair, by layer and head."""
 
 
@@ -54,7 +54,7 @@ class HeadErrorRate:
         score: on the other pairs, or on all.
     """
 
-    choice: Choice
+    choice: HeadChoice
     development: Score | None
     score: Score
 
@@ -118,7 +118,7 @@ def evaluate_alignments(
     *,
     first: int = 0,
     development: int = 0,
-    choice: Choice | None = None,
+    choice: HeadChoice | None = None,
     by: Direction = "target",
     steps: Sequence[DecoderStep] = STEPS,
     limit: int | None = None,
@@ -323,10 +323,10 @@ def _guided_row(
         return None
     n_layers = 1 + max(row.choice.layer for row in table)
     step = guided.step if guided.step in steps else steps[0]
-    return _head_row(table, Choice(guided.place(n_layers), guided.head - 1, step))
+    return _head_row(table, HeadChoice(guided.place(n_layers), guided.head - 1, step))
 
 
-def _head_row(table: Sequence[HeadErrorRate], choice: Choice) -> HeadErrorRate:
+def _head_row(table: Sequence[HeadErrorRate], choice: HeadChoice) -> HeadErrorRate:
     """Return the row of a head; for a layer with one head, the head is also the mean."""
     layer_rows = [row for row in table if (row.choice.layer, row.choice.step) == (choice.layer, choice.step)]
     if not layer_rows:

@@ -46,7 +46,7 @@ STEPS: tuple[DecoderStep, ...] = ("output", "input")
 
 
 @dataclass(frozen=True, order=True)
-class Choice:
+class HeadChoice:
     """One layer, and one of its heads or, with ``head=None``, the mean of its heads; counted from 0.
 
     ``step`` selects the rows (`rows_at_step`).
@@ -57,7 +57,7 @@ class Choice:
     step: DecoderStep = "output"
 
     @classmethod
-    def parse(cls, text: str, option: str, step: DecoderStep = "output") -> "Choice":
+    def parse(cls, text: str, option: str, step: DecoderStep = "output") -> "HeadChoice":
         """Parse a head, counted from 1: ``3.1`` is head 1 of layer 3, ``3`` the mean of the heads of layer 3.
 
         Raises:
@@ -105,13 +105,13 @@ class WordAttention:
                 f"{self.weights.shape}"
             )
 
-    def choices(self) -> list[Choice]:
+    def choices(self) -> list[HeadChoice]:
         """Return all choices: for each layer the mean of its heads, if it has several, and its heads."""
         n_layers, n_heads = self.weights.shape[:2]
         head_options: list[int | None] = [None, *range(n_heads)] if n_heads > 1 else [0]
-        return [Choice(layer, head, self.step) for layer in range(n_layers) for head in head_options]
+        return [HeadChoice(layer, head, self.step) for layer in range(n_layers) for head in head_options]
 
-    def matrix(self, choice: Choice) -> Weights:
+    def matrix(self, choice: HeadChoice) -> Weights:
         """Return the matrix ``[target words, source words]`` of a layer or head.
 
         Raises:

@@ -188,7 +188,7 @@ def figure_of(explanation: Explanation, *, tokens: bool = False) -> Figure:
     if names:
         return view_module(names[0]).figure(explanation, explanation.views[names[0]])
     matrix = summary_matrix(explanation)
-    matrix = matrix if tokens else matrix.in_words()
+    matrix = matrix if tokens else matrix.to_words()
     if matrix.keys.grid is not None:
         return _patch_panels(matrix, explanation.text)
     check_size(*matrix.weights.shape)

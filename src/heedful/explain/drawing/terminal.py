@@ -104,9 +104,9 @@ def heat_map(
     matrix = check_weights(source, target, weights)
     rows = [_truncate(printable(word), LONGEST_ROW_LABEL, style.ellipsis) for word in target]
     margin = max((cell_len(label) for label in rows), default=0) + 1
-    parts = _split_columns(source, width - margin, style)
+    column_ranges = _split_columns(source, width - margin, style)
     lines = []
-    for columns in parts:
+    for columns in column_ranges:
         lines += _column_labels([printable(source[c]) for c in columns], margin, width, style)
         for label, row in zip(rows, matrix, strict=True):
             cells = "".join(style.levels[style.level(row[c])] for c in columns)

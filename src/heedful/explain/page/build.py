@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from heedful.errors import RequestError
 from heedful.explain.drawing.matrix import check_weights, thumbnail
-from heedful.explain.explanation import Explanation, Map
+from heedful.explain.explanation import AttentionMap, Explanation
 from heedful.explain.page.packing import encode_base64, quantise, quantise_shades, strongest
 from heedful.explain.summary import alignment_of, summary_matrix
 from heedful.explain.views import VIEWS, view_module
@@ -122,7 +122,7 @@ def page_data(explanation: Explanation, exact: Sequence[tuple[str, int]] = ()) -
     input_step_maps, best = _best_head(explanation)
     return {
         "version": VERSION,
-        "sides": {name: _axis_json(side) for name, side in explanation.axes.items()},
+        "sides": {name: _axis_json(axis) for name, axis in explanation.axes.items()},
         "maps": [
             *(_map_json(attention_map, whole_heads) for attention_map in maps),
             *input_step_maps,
@@ -140,7 +140,9 @@ def page_data(explanation: Explanation, exact: Sequence[tuple[str, int]] = ()) -
     }
 
 
-def _whole_heads(maps: Sequence[Map], exact: Iterable[tuple[str, int]]) -> frozenset[tuple[str, Head]]:
+def _whole_heads(
+    maps: Sequence[AttentionMap], exact: Iterable[tuple[str, int]]
+) -> frozenset[tuple[str, Head]]:
     """Return the heads, and means of heads, whose matrices are stored whole."""
     heads_by_tap: dict[str, set[Head]] = {attention_map.tap: {*attention_map.heads} for attention_map in maps}
     for tap, head in exact:
@@ -160,12 +162,12 @@ def _whole_heads(maps: Sequence[Map], exact: Iterable[tuple[str, int]]) -> froze
     return frozenset(requested | means)
 
 
-def _heads_and_mean(attention_map: Map) -> list[Head]:
+def _heads_and_mean(attention_map: AttentionMap) -> list[Head]:
     """Return the heads of a map, followed by their mean if there are several."""
     return [*attention_map.heads, None] if len(attention_map.heads) > 1 else [*attention_map.heads]
 
 
-def _map_json(attention_map: Map, whole_heads: frozenset[tuple[str, Head]]) -> JsonObject:
+def _map_json(attention_map: AttentionMap, whole_heads: frozenset[tuple[str, Head]]) -> JsonObject:
     rows, columns = attention_map.weights.shape[1:]
     queries, keys = ([""] * n for n in (rows, columns))
     head_entries = []
@@ -213,32 +215,32 @@ def _rollouts(explanation: Explanation) -> list[JsonObject]:
         weights = np.asarray([matrix["weights"]], dtype=np.float32)
         if not weights.size:
             continue
-        rollout_map = Map(
+        rollout_map = AttentionMap(
             f"rollout.{number}", "self" if queries == keys else "cross", 0, queries, keys, (0,), weights
         )
         maps.append({**_whole_map(rollout_map, None), "rollout": True})
     return maps
 
 
-def _whole_map(attention_map: Map, head: Head) -> JsonObject:
+def _whole_map(attention_map: AttentionMap, head: Head) -> JsonObject:
     """Return a map with one matrix, stored whole, labelled with a head or, if None, as a mean."""
     packed = _map_json(attention_map, frozenset({(attention_map.tap, attention_map.heads[0])}))
     packed["views"][0]["head"] = head
     return packed
 
 
-def _head_json(head: Head, weights: NDArray[np.float64], whole: bool) -> JsonObject:
+def _head_json(head: Head, weights: NDArray[np.float64], is_whole: bool) -> JsonObject:
     levels, cells = quantise(weights), thumbnail(weights)
-    shades, greatest = quantise_shades(cells)
+    shades, largest = quantise_shades(cells)
     row, column = np.unravel_index(int(levels.argmax()), levels.shape)
     view = {
         "head": head,
         "strongest": [int(row), int(column), int(levels[row, column])],
         "cells": [*cells.shape],
         "shades": encode_base64(shades),
-        "greatest": greatest,
+        "greatest": largest,
     }
-    if whole:
+    if is_whole:
         return {**view, "levels": encode_base64(levels)}
     columns, kept_levels = strongest(levels)
     return {**view, "places": encode_base64(columns), "kept": encode_base64(kept_levels)}

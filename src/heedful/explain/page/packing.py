@@ -69,9 +69,9 @@ def quantise_shades(cells: NDArray[np.float64]) -> tuple[NDArray[np.uint8], floa
     return np.rint(cells / (largest or 1.0) * SHADES).astype(np.uint8), largest
 
 
-def encode_base64(numbers: NDArray[np.integer]) -> str:
+def encode_base64(integers: NDArray[np.integer]) -> str:
     """Encode integers in base64, little-endian."""
-    return base64.b64encode(numbers.astype(numbers.dtype.newbyteorder("<")).tobytes()).decode("ascii")
+    return base64.b64encode(integers.astype(integers.dtype.newbyteorder("<")).tobytes()).decode("ascii")
 
 
 def pack_signed(values: NDArray[np.float64]) -> JsonObject:

@@ -46,7 +46,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from heedful.errors import RequestError
-from heedful.explain.explanation import Explanation, Kind, Map
+from heedful.explain.explanation import AttentionMap, Explanation, Kind
 from heedful.explain.patterns.classes import CLASSES
 from heedful.explain.patterns.relations import (
     COPY,
@@ -250,7 +250,7 @@ class _LayerInput:
     """The attention of a layer in one input, and its context."""
 
     input: int
-    map: Map
+    map: AttentionMap
     context: AttentionContext
 
     def keys(self, pattern: str, position: int | None) -> Relation:

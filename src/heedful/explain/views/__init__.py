@@ -29,15 +29,15 @@ class View:
 
     Args:
         description: what it shows, for the help of the command.
-        needs: what it requires of a run, for messages: "the view lens needs ...".
+        requirement: what it requires of a run, for messages: "the view lens needs ...".
         is_over_inputs: whether it uses several inputs together.
-        by: how to get a run that meets the requirement, if a setting decides it.
+        remedy: how to get a run that meets the requirement, if a setting decides it.
     """
 
     description: str
-    needs: str
+    requirement: str
     is_over_inputs: bool = False
-    by: str = ""
+    remedy: str = ""
 
 
 VIEWS: dict[str, View] = {
@@ -66,7 +66,7 @@ VIEWS: dict[str, View] = {
     "class-token": View(
         "attention of the class token of an image, by layer",
         "an image model with attention and a class token",
-        by="train an image model with model.pooling=first, or ",
+        remedy="train an image model with model.pooling=first, or ",
     ),
     "positions": View("cosine similarity of position vectors", "position vectors"),
     "filters": View("principal components of the patch projection", "image patches"),
@@ -81,7 +81,7 @@ ALL = "all"
 class ViewModule(Protocol):
     """Interface of the module of a view."""
 
-    def has(self, run: "Run") -> bool:
+    def supports(self, run: "Run") -> bool:
         """Whether a run meets the requirement of the view."""
 
     def compute(
@@ -151,7 +151,7 @@ def view_module(name: str) -> ViewModule:
 
 def views_of(run: "Run") -> list[str]:
     """Return the names of the views that a run supports."""
-    return [name for name in VIEWS if view_module(name).has(run)]
+    return [name for name in VIEWS if view_module(name).supports(run)]
 
 
 def check_available(run: "Run", names: Sequence[str], n_inputs: int = 1) -> None:
@@ -161,12 +161,12 @@ def check_available(run: "Run", names: Sequence[str], n_inputs: int = 1) -> None
         RequestError: it does not; the message reports what the view needs, and which views are supported.
     """
     for name in names:
-        if not view_module(name).has(run):
+        if not view_module(name).supports(run):
             available = ", ".join(views_of(run)) or "none"
             view = VIEWS[name]
             raise RequestError(
-                f"view {name} needs {view.needs}, which this run does not have; {view.by}use another view "
-                f"(available: {available})"
+                f"view {name} needs {view.requirement}, which this run does not have; "
+                f"{view.remedy}use another view (available: {available})"
             )
     if n_inputs > 1 and not any(VIEWS[name].is_over_inputs for name in names):
         multi_input_views = " and ".join(name for name, view in VIEWS.items() if view.is_over_inputs)

@@ -20,7 +20,7 @@ N_EXAMPLES = 2
 """Examples per head in the terminal and on the page."""
 
 
-def has(run: Run) -> bool:
+def supports(run: Run) -> bool:
     """Whether the model has attention between tokens; slots of a compressed memory are not tokens."""
     return any(site.keys != MEMORY for site in find_sites(run.model))
 

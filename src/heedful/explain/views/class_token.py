@@ -19,7 +19,7 @@ STRONGEST = 4
 TITLE = "Attention of the class token, mean of heads"
 
 
-def has(run: Run) -> bool:
+def supports(run: Run) -> bool:
     """Whether the model has attention, and a class token before the patches."""
     embedding = getattr(run.model, "embedding", None)
     has_token = isinstance(embedding, PatchEmbedding) and embedding.class_token is not None

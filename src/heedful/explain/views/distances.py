@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import find_sites
 from heedful.explain.drawing.matrix import Numbers, unit_rows
-from heedful.explain.explanation import MEMORY, Explanation, Map
+from heedful.explain.explanation import MEMORY, AttentionMap, Explanation
 from heedful.explain.summary import NAMES
 from heedful.explain.views.shared import Figure, head_lines, head_table, headline, rounded, two_places
 from heedful.runs.run import Run
@@ -17,7 +17,7 @@ from heedful.tasks.model_input import Axis, ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
 
-def has(run: Run) -> bool:
+def supports(run: Run) -> bool:
     """Whether the model has self-attention over tokens."""
     return any(site.kind != "cross" and site.keys != MEMORY for site in find_sites(run.model))
 
@@ -68,7 +68,7 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
     return {"inputs": len(explanations), "stacks": list(stacks.values())}
 
 
-def _self_attention_maps(explanation: Explanation) -> Iterator[Map]:
+def _self_attention_maps(explanation: Explanation) -> Iterator[AttentionMap]:
     """Yield the self-attention maps that have weights."""
     for attention_map in explanation.maps:
         if attention_map.kind != "cross" and attention_map.keys != MEMORY and attention_map.weights.size:
@@ -80,7 +80,7 @@ def _mean_over_inputs(inputs: Sequence[tuple[Numbers, int]]) -> list[float | Non
 
     None for a head without attention to patches, whose distances are NaN.
     """
-    distances = np.stack([each for each, _ in inputs])
+    distances = np.stack([head_distances for head_distances, _ in inputs])
     weights = np.isfinite(distances) * np.array([[queries] for _, queries in inputs])
     totals = zip((np.nan_to_num(distances) * weights).sum(axis=0), weights.sum(axis=0), strict=True)
     return [rounded(float(total / weight)) if weight else None for total, weight in totals]
@@ -92,7 +92,7 @@ def _map_distance(weights: ArrayLike, axis: Axis, patch: int) -> Numbers:
     return image_distance(weights, axis.grid, patch, axis.before)
 
 
-def _uniform_attention(attention_map: Map) -> Numbers:
+def _uniform_attention(attention_map: AttentionMap) -> Numbers:
     """Return uniform attention over all visible tokens, ``[1, T, T]``."""
     ones = np.ones(attention_map.weights.shape[1:])
     visible = np.tril(ones) if attention_map.kind == "causal" else ones

@@ -31,7 +31,7 @@ MIN_TILE_SIDE = 64
 TITLE = "Principal components of the patch filters"
 
 
-def has(run: Run) -> bool:
+def supports(run: Run) -> bool:
     """Whether the model projects patches of grey or RGB pixels."""
     embedding = _embedding(run)
     if embedding is None:

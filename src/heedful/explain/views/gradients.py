@@ -33,7 +33,7 @@ STRONGEST = 4
 NOTE = "gradient \N{MULTIPLICATION SIGN} input: blue raises the score of the answer, red lowers it"
 
 
-def has(run: Run) -> bool:
+def supports(run: Run) -> bool:
     """Whether the model embeds its input or reads pixels."""
     return bool(run.task.columns.images) or any(hasattr(run.model, name) for name in EMBEDDINGS)
 

@@ -8,7 +8,7 @@ import numpy as np
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import find_sites
 from heedful.explain.drawing.matrix import THUMBNAIL, Numbers, mosaic, printable, thumbnail
-from heedful.explain.explanation import Explanation, Map
+from heedful.explain.explanation import AttentionMap, Explanation
 from heedful.explain.summary import NAMES
 from heedful.explain.views.shared import Figure, head_lines, head_table, headline, rounded_all
 from heedful.runs.run import Run
@@ -25,7 +25,7 @@ Stack = tuple[str, str, str]
 NOTE = "rows: queries, columns: keys; colours by the square root of the weight"
 
 
-def has(run: Run) -> bool:
+def supports(run: Run) -> bool:
     """Whether the model has attention."""
     return bool(find_sites(run.model))
 
@@ -55,12 +55,14 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
                 "keys": keys,
                 "layers": [
                     {
-                        "layer": each.layer + 1,
-                        "tap": each.tap,
-                        "heads": [head + 1 for head in each.heads],
-                        "sharpness": rounded_all(each.weights.max(axis=2).mean(axis=1, dtype=np.float64)),
+                        "layer": attention_map.layer + 1,
+                        "tap": attention_map.tap,
+                        "heads": [head + 1 for head in attention_map.heads],
+                        "sharpness": rounded_all(
+                            attention_map.weights.max(axis=2).mean(axis=1, dtype=np.float64)
+                        ),
                     }
-                    for each in maps
+                    for attention_map in maps
                 ],
             }
             for (kind, queries, keys), maps in stacks.items()
@@ -68,9 +70,9 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
     }
 
 
-def _stacks(explanation: Explanation) -> dict[Stack, list[Map]]:
+def _stacks(explanation: Explanation) -> dict[Stack, list[AttentionMap]]:
     """Return the maps that have weights by stack, from the first to the last layer."""
-    stacks: dict[Stack, list[Map]] = {}
+    stacks: dict[Stack, list[AttentionMap]] = {}
     for attention_map in explanation.maps:
         if attention_map.weights.size and not attention_map.is_part:
             stacks.setdefault((attention_map.kind, attention_map.queries, attention_map.keys), []).append(
@@ -129,13 +131,13 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     return finish_figure(fig, explanation.text, NOTE)
 
 
-def _heads_and_mean(maps: Sequence[Map]) -> list[int | None]:
+def _heads_and_mean(maps: Sequence[AttentionMap]) -> list[int | None]:
     """Return the heads that any layer has, followed by None for their mean if a layer has several."""
     heads = sorted({head for attention_map in maps for head in attention_map.heads})
     return [*heads, None] if any(len(attention_map.heads) > 1 for attention_map in maps) else [*heads]
 
 
-def _thumbnails(maps: Sequence[Map]) -> Numbers:
+def _thumbnails(maps: Sequence[AttentionMap]) -> Numbers:
     """Return ``[layers, heads, h, w]``; NaN for heads that a layer does not have."""
     heads = _heads_and_mean(maps)
     shape = thumbnail(maps[0].weights[0].astype(np.float64)).shape
@@ -149,7 +151,7 @@ def _thumbnails(maps: Sequence[Map]) -> Numbers:
 
 
 def _draw_thumbnails(
-    axes: "Axes", name: str, maps: Sequence[Map], cells: Numbers, aspect: float, scale_max: float
+    axes: "Axes", name: str, maps: Sequence[AttentionMap], cells: Numbers, aspect: float, scale_max: float
 ) -> "AxesImage":
     """Draw the thumbnails of a stack as one image with lines between them, each of about `THUMBNAIL` pixels.
 

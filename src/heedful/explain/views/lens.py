@@ -29,7 +29,7 @@ LONGEST = 14
 """Maximum characters of an answer in a cell of the figure."""
 
 
-def has(run: Run) -> bool:
+def supports(run: Run) -> bool:
     """Whether the model has a stack of blocks that the heads read, and its answer a probability."""
     return run.recipe.task.kind != "regression" and bool(stacks_of(run.model).keys() - {"encoder"})
 
@@ -70,7 +70,7 @@ def _read_out(questions: Questions, hidden: Float[Tensor, "T d"]) -> JsonObject:
         chunk, start = logits.float().log_softmax(-1), len(log_probs)
         answers = questions.answers[start : start + len(chunk)].to(chunk.device)
         log_probs += chunk.gather(1, answers[:, None])[:, 0].tolist()
-        top_log_probs, top_indices = (each.tolist() for each in chunk.topk(min(TOP, chunk.shape[1])))
+        top_log_probs, top_indices = (tensor.tolist() for tensor in chunk.topk(min(TOP, chunk.shape[1])))
         for i, pairs in enumerate(map(zip, top_indices, top_log_probs), start):
             named = [(questions.name(i, number), value) for number, value in pairs]
             top.append([{"answer": answer, "log_prob": rounded(value)} for answer, value in named])

@@ -19,7 +19,7 @@ PREDICTED, GIVEN = "#2f6ca6", "#c8ccd2"
 """Colours of the bars of predicted and of given tokens."""
 
 
-def has(run: Run) -> bool:
+def supports(run: Run) -> bool:
     """Whether the answer has a probability."""
     return run.recipe.task.kind != "regression"
 

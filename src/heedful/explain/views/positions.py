@@ -26,7 +26,7 @@ DIGITS = 4
 """Decimal places of a cosine."""
 
 
-def has(run: Run) -> bool:
+def supports(run: Run) -> bool:
     """Whether an embedding has position vectors."""
     return bool(_position_modules(run.model))
 

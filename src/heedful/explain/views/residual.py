@@ -29,7 +29,7 @@ from heedful.tasks.model_input import ModelInput
 from heedful.typing import JsonMapping, JsonObject
 
 
-def has(run: Run) -> bool:
+def supports(run: Run) -> bool:
     """Whether the model has a stack of blocks."""
     return bool(stacks_of(run.model))
 

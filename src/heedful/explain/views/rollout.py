@@ -11,7 +11,7 @@ from heedful.errors import RequestError
 from heedful.explain.attention_sites import find_sites
 from heedful.explain.drawing.matrix import Numbers, unit_rows
 from heedful.explain.drawing.terminal import choose_style, heat_map, link_lines
-from heedful.explain.explanation import MEMORY, Explanation, Map, Weights
+from heedful.explain.explanation import MEMORY, AttentionMap, Explanation, Weights
 from heedful.explain.summary import AttentionMatrix, patch_attention
 from heedful.explain.views.shared import Figure, headline, rounded_all
 from heedful.runs.run import Run
@@ -22,7 +22,7 @@ RESIDUAL = 0.5
 """Share of the residual connection, as in the paper."""
 
 
-def has(run: Run) -> bool:
+def supports(run: Run) -> bool:
     """Whether the model has self-attention outside of a decoder, and no compressed memory."""
     sites = find_sites(run.model)
     if any(site.keys == MEMORY for site in sites):
@@ -42,13 +42,13 @@ def compute(run: Run, prepared: ModelInput, explanations: Sequence[Explanation])
         RequestError: some maps were not selected.
     """
     explanation = explanations[0]
-    captured = {(each.tap, each.heads) for each in explanation.maps}
+    captured = {(attention_map.tap, attention_map.heads) for attention_map in explanation.maps}
     if {(site.tap, site.heads) for site in find_sites(run.model)} - captured:
         raise RequestError(
             "view rollout needs all kinds of attention, layers and heads; remove the selection of maps"
         )
     matrix_by_axes = rollouts(explanation, residual=RESIDUAL)
-    pairs = dict.fromkeys((each.queries, each.keys) for each in explanation.maps)
+    pairs = dict.fromkeys((attention_map.queries, attention_map.keys) for attention_map in explanation.maps)
     matrices = [
         {"queries": queries, "keys": keys, "weights": rounded_all(matrix_by_axes[queries, keys])}
         for queries, keys in pairs
@@ -140,7 +140,7 @@ def rollouts(explanation: Explanation, *, residual: float = 0.5) -> dict[tuple[s
     Raises:
         RequestError: no rollout is defined, or the explanation lacks a layer of a stack.
     """
-    stacks: dict[tuple[str, str], list[Map]] = {}
+    stacks: dict[tuple[str, str], list[AttentionMap]] = {}
     for attention_map in explanation.maps:
         stacks.setdefault((attention_map.queries, attention_map.keys), []).append(attention_map)
     layers = {pair: _stack_weights(stack) for pair, stack in stacks.items()}
@@ -174,7 +174,7 @@ def _self_attention_axes(queries: str) -> tuple[str, ...]:
     return (queries, PREFIX) if queries == TARGET else (queries,)
 
 
-def _stack_weights(stack: Sequence[Map]) -> list[Weights]:
+def _stack_weights(stack: Sequence[AttentionMap]) -> list[Weights]:
     """Return the weights of a stack, from the first layer to the last.
 
     Raises:
@@ -221,7 +221,7 @@ def lines(explanation: Explanation, values: JsonMapping) -> list[str]:
     for matrix in _matrices(explanation, values):
         output.append(matrix.title)
         if matrix.keys.grid is None:
-            output += link_lines(matrix.in_words().strongest())
+            output += link_lines(matrix.to_words().strongest())
         else:
             patches = patch_attention(matrix)
             rows, columns = ([str(i + 1) for i in range(n)] for n in patches.shape)
@@ -256,7 +256,7 @@ def figure(explanation: Explanation, values: JsonMapping) -> Figure:
     if matrix.keys.grid is not None:
         maps, note = [("", patch_attention(matrix))], f"{matrix.title}: {_query_name(matrix)}"
         return attention_panels(maps, matrix.keys.image, among=_n_attended(matrix), title=title, note=note)
-    matrix = matrix.in_words()
+    matrix = matrix.to_words()
     check_size(*matrix.weights.shape)
     return heat_map(matrix.keys.tokens, matrix.queries.tokens, matrix.weights, title=title, note=matrix.title)
 

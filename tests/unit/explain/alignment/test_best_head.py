@@ -10,7 +10,7 @@ import pytest
 from heedful.cli.evaluate import AlignmentOptions
 from heedful.errors import DamagedError
 from heedful.explain.alignment.best_head import FILE, MIN_PAIRS, best_head, store_best_head
-from heedful.explain.alignment.word_alignment import Choice
+from heedful.explain.alignment.word_alignment import HeadChoice
 from heedful.explain.attention_sites import Selection
 from heedful.explain.capture import explain_input
 from heedful.explain.explanation import BestHead
@@ -51,11 +51,11 @@ def test_nothing_is_known_at_first(own):
 
 def test_what_was_kept_is_shown_and_told(own, published):
     run, given = own
-    assert measured(run, 100, {Choice(0, 2): 0.25})
+    assert measured(run, 100, {HeadChoice(0, 2): 0.25})
     assert json.loads((run.folder.path / FILE).read_text("utf-8")).keys() == {
         "version", "layer", "head", "step", "rate", "pairs", "weights",
     }  # fmt: skip
-    assert best_head(load(run.folder.path, device="cpu")) == Choice(0, 2)
+    assert best_head(load(run.folder.path, device="cpu")) == HeadChoice(0, 2)
     seen = explain_input(run, given)
     cross = seen.map("cross", 0)
     assert seen.best == BestHead(cross.tap, 2)
@@ -70,8 +70,8 @@ def test_what_was_kept_is_shown_and_told(own, published):
 
 def test_a_head_that_aligns_where_it_reads_is_shown_so(own, published):
     run, given = own
-    assert measured(run, 100, {Choice(0, 2, "input"): 0.25})
-    assert best_head(run) == Choice(0, 2, "input")
+    assert measured(run, 100, {HeadChoice(0, 2, "input"): 0.25})
+    assert best_head(run) == HeadChoice(0, 2, "input")
     seen = explain_input(run, given)
     rows = seen.map("cross", 0).head(2)
     shown = summary_matrix(seen)
@@ -88,11 +88,11 @@ def test_a_head_that_aligns_where_it_reads_is_shown_so(own, published):
 
 def test_what_was_kept_before_there_were_steps_counts(own):
     run, _ = own
-    measured(run, 100, {Choice(0, 2): 0.25})
+    measured(run, 100, {HeadChoice(0, 2): 0.25})
     path = run.folder.path / FILE
     value = json.loads(path.read_text("utf-8"))
     path.write_text(json.dumps({key: value[key] for key in value if key != "step"}), "utf-8")
-    assert best_head(run) == Choice(0, 2)
+    assert best_head(run) == HeadChoice(0, 2)
     path.write_text(json.dumps({**value, "step": "sideways"}), "utf-8")
     with pytest.raises(DamagedError, match=r"alignment\.json: damaged"):
         best_head(run)
@@ -100,7 +100,7 @@ def test_what_was_kept_before_there_were_steps_counts(own):
 
 def test_it_may_be_the_mean_of_a_layer(own, published):
     run, given = own
-    assert measured(run, 100, {Choice(0): 0.25})
+    assert measured(run, 100, {HeadChoice(0): 0.25})
     seen = explain_input(run, given)
     np.testing.assert_allclose(
         summary_matrix(seen).weights, seen.map("cross", 0).weights.mean(axis=0), atol=1e-7
@@ -111,7 +111,7 @@ def test_it_may_be_the_mean_of_a_layer(own, published):
 
 def test_who_chooses_sees_what_was_chosen(own):
     run, given = own
-    measured(run, 100, {Choice(0, 2): 0.25})
+    measured(run, 100, {HeadChoice(0, 2): 0.25})
     assert explain_input(run, given, maps=Selection(heads=[0, 1])).best is None
     assert explain_input(run, given, maps=Selection(layers=[0])).best is None
     assert explain_input(run, given, maps=Selection(kinds=["self"])).best is None
@@ -122,7 +122,7 @@ def test_who_chooses_sees_what_was_chosen(own):
 
 def test_with_other_weights_it_counts_no_more(own):
     run, _ = own
-    measured(run, 100, {Choice(0, 2): 0.25})
+    measured(run, 100, {HeadChoice(0, 2): 0.25})
     path = run.folder.path / FILE
     value = json.loads(path.read_text("utf-8"))
     path.write_text(json.dumps({**value, "weights": "0" * 64}), "utf-8")
@@ -134,21 +134,21 @@ def test_with_other_weights_it_counts_no_more(own):
 
 def test_a_head_that_fewer_pairs_chose_does_not_take_its_place(own):
     run, _ = own
-    assert measured(run, 100, {Choice(0, 2): 0.25}) == Choice(0, 2)
-    assert measured(run, 99, {Choice(0, 1): 0.0}) == Choice(0, 2)
-    assert best_head(run) == Choice(0, 2)
-    assert measured(run, 100, {Choice(0, 1): 0.5}) == Choice(0, 1)
-    assert best_head(run) == Choice(0, 1)
+    assert measured(run, 100, {HeadChoice(0, 2): 0.25}) == HeadChoice(0, 2)
+    assert measured(run, 99, {HeadChoice(0, 1): 0.0}) == HeadChoice(0, 2)
+    assert best_head(run) == HeadChoice(0, 2)
+    assert measured(run, 100, {HeadChoice(0, 1): 0.5}) == HeadChoice(0, 1)
+    assert best_head(run) == HeadChoice(0, 1)
 
 
 @pytest.mark.parametrize("change", [{"weights": "0" * 64}, {"layer": None}, {"pairs": "many"}])
 def test_one_of_other_weights_or_a_damaged_one_keeps_no_place(own, change):
     run, _ = own
-    measured(run, 100, {Choice(0, 2): 0.25})
+    measured(run, 100, {HeadChoice(0, 2): 0.25})
     path = run.folder.path / FILE
     path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **change}), "utf-8")
-    assert measured(run, 1, {Choice(0, 1): 0.5}) == Choice(0, 1)
-    assert best_head(run) == Choice(0, 1)
+    assert measured(run, 1, {HeadChoice(0, 1): 0.5}) == HeadChoice(0, 1)
+    assert best_head(run) == HeadChoice(0, 1)
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def guided(own):
     return run
 
 
-TAUGHT, OTHER = Choice(0, 1, "input"), Choice(0, 2)
+TAUGHT, OTHER = HeadChoice(0, 1, "input"), HeadChoice(0, 2)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_a_head_that_was_taught_gives_way_to_one_that_is_better_on_enough_pairs(
 
 
 def test_once_it_gave_way_the_others_are_chosen_as_ever(guided):
-    third = Choice(0, 0)
+    third = HeadChoice(0, 0)
     measured(guided, 50, {TAUGHT: 0.3, OTHER: 0.2})
     assert measured(guided, 49, {TAUGHT: 0.3, OTHER: 0.2, third: 0.1}) == OTHER
     assert measured(guided, 50, {TAUGHT: 0.3, OTHER: 0.2, third: 0.1}) == third
@@ -213,11 +213,11 @@ def test_where_nothing_can_be_written_nothing_is_kept(own, monkeypatch):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr("heedful.explain.alignment.best_head.write_json", refuse)
-    assert not measured(run, 100, {Choice(0, 2): 0.25})
+    assert not measured(run, 100, {HeadChoice(0, 2): 0.25})
     assert not (run.folder.path / FILE).exists()
     (run.folder.card).unlink()
     monkeypatch.undo()
-    assert not measured(run, 100, {Choice(0, 2): 0.25})
+    assert not measured(run, 100, {HeadChoice(0, 2): 0.25})
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def shows(state, head):
 def test_who_measures_is_told_which_head_stays_and_why(own, capsys):
     run, _ = own
     assert logged(capsys, run, OTHER, 3) == shows("now", "layer 1, head 3") + "lowest error rate on 3 pairs"
-    assert logged(capsys, run, Choice(0, 1), 1) == (
+    assert logged(capsys, run, HeadChoice(0, 1), 1) == (
         shows("still", "layer 1, head 3") + "selected on 3 pairs; layer 1, head 2 on only 1 pair"
     )
 

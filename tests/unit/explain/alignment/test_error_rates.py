@@ -19,7 +19,7 @@ from heedful.explain.alignment.error_rates import (
     rate_heads,
 )
 from heedful.explain.alignment.word_alignment import (
-    Choice,
+    HeadChoice,
     WordAttention,
     attention_between_ids,
     links,
@@ -36,7 +36,7 @@ from heedful.text.configuration import PreprocessingConfig
 from heedful.text.words import word_ids_of_all
 from heedful.training.callbacks import JsonLines
 
-A, B = Choice(0, 0), Choice(1)
+A, B = HeadChoice(0, 0), HeadChoice(1)
 
 
 def gold_of(*pairs):
@@ -81,18 +81,18 @@ def test_the_most_accurate_head_is_the_one_that_has_the_gold_links():
     seen = WordAttention(("a", "b", "</s>"), ("x", "y", "</s>"), weights)
     table = rate_heads(links_of([seen]), gold_of({(1, 0), (0, 1)}))
     rates = {each.choice: each.score.value for each in table}
-    assert most_accurate(table).choice == Choice(1, 1)
-    assert rates[Choice(1, 1)] == 0.0
-    assert rates[Choice(0, 0)] == 1.0
+    assert most_accurate(table).choice == HeadChoice(1, 1)
+    assert rates[HeadChoice(1, 1)] == 0.0
+    assert rates[HeadChoice(0, 0)] == 1.0
     # FLAT links target 1 to source 0, and target 0 to none: AER = 1 - (1 + 1) / (1 + 2)
-    assert rates[Choice(0, 1)] == pytest.approx(1 / 3)
-    assert most_accurate([each for each in table if each.choice.layer == 0]).choice == Choice(0, 1)
+    assert rates[HeadChoice(0, 1)] == pytest.approx(1 / 3)
+    assert most_accurate([each for each in table if each.choice.layer == 0]).choice == HeadChoice(0, 1)
 
 
 def test_a_head_without_links_has_no_rate_where_none_is_sure_and_the_others_stand():
     gold = [Alignment(frozenset(), frozenset({(0, 0)}))] * 2
     none, right = frozenset(), frozenset({(0, 0)})
-    found = {A: [none, none], B: [right, none], Choice(1, 0): [none, right]}
+    found = {A: [none, none], B: [right, none], HeadChoice(1, 0): [none, right]}
     table = rate_heads(found, gold)
     assert [each.to_dict()["value"] for each in table] == [None, 0.0, 0.0]
     assert most_accurate(table).choice == B
@@ -117,16 +117,16 @@ def test_nothing_can_be_judged_without_pairs():
 
 
 @pytest.mark.parametrize(
-    ("text", "choice"), [("3.1", Choice(2, 0)), ("2", Choice(1)), ("10.12", Choice(9, 11))]
+    ("text", "choice"), [("3.1", HeadChoice(2, 0)), ("2", HeadChoice(1)), ("10.12", HeadChoice(9, 11))]
 )
 def test_heads_are_named_from_1(text, choice):
-    assert Choice.parse(text, "--head") == choice
+    assert HeadChoice.parse(text, "--head") == choice
 
 
 @pytest.mark.parametrize("text", ["", "0.1", "1.0", "1.", ".1", "a", "1.1.1", "-1", "1,2", "²"])
 def test_other_names_are_refused(text):
     with pytest.raises(RequestError, match=r"--head must be LAYER\.HEAD"):
-        Choice.parse(text, "--head")
+        HeadChoice.parse(text, "--head")
 
 
 # A run, held against its own links -------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def test_a_head_may_align_where_it_reads_the_words(run, files, read_as_input):
     choice = told_apart(read_as_input, "target", 3)[-1]
     gold = own_links(read_as_input, choice)
     found = judge(run, files, gold, development=3)
-    assert found.reported.choice == choice == Choice(choice.layer, choice.head, "input")
+    assert found.reported.choice == choice == HeadChoice(choice.layer, choice.head, "input")
     assert (found.scores[0].value, found.scores[0].details["step"]) == (0.0, "input")
     assert "step:input" in found.scores[0].signature
     assert list(found.pharaoh()) == gold
@@ -282,7 +282,7 @@ def test_rows_of_input_are_those_of_the_next_piece_before_words_are_made(run, re
 
 def test_what_is_chosen_by_one_part_is_reported_on_the_other(run, files, attentions):
     """The first three pairs have the links of one head, the others of another."""
-    first, second = Choice(0, 1), Choice(1, 2)
+    first, second = HeadChoice(0, 1), HeadChoice(1, 2)
     gold = [*own_links(attentions[:3], first), *own_links(attentions[3:], second)]
     found = judge(run, files, gold, development=3)
     by_choice = {each.choice: each for each in found.table}
@@ -296,20 +296,20 @@ def test_what_is_chosen_by_one_part_is_reported_on_the_other(run, files, attenti
 
 
 def test_a_head_can_be_given(run, files, attentions):
-    gold = own_links(attentions, Choice(0, 1))
-    found = judge(run, files, gold, choice=Choice(1, 1))
-    assert found.reported.choice == Choice(1, 1)
+    gold = own_links(attentions, HeadChoice(0, 1))
+    found = judge(run, files, gold, choice=HeadChoice(1, 1))
+    assert found.reported.choice == HeadChoice(1, 1)
     assert found.scores[0].value > 0
     assert found.scores[0].signature.endswith("head:given")
-    for choice, message in ((Choice(2, 0), "at most 2 .* got 3"), (Choice(0, 3), "at most 3, got 4")):
+    for choice, message in ((HeadChoice(2, 0), "at most 2 .* got 3"), (HeadChoice(0, 3), "at most 3, got 4")):
         with pytest.raises(RequestError, match=message):
             judge(run, files, gold, choice=choice)
     with pytest.raises(RequestError, match="remove one of them"):
-        judge(run, files, gold, choice=Choice(0), development=2)
+        judge(run, files, gold, choice=HeadChoice(0), development=2)
 
 
 def test_a_limit_takes_the_first_pairs(run, files, attentions):
-    gold = own_links(attentions, Choice(0, 1))
+    gold = own_links(attentions, HeadChoice(0, 1))
     found = judge(run, files, gold, limit=4, development=1)
     assert found.scores[0].counts["sentences"] == 3
     assert len(list(found.pharaoh())) == 4
@@ -319,7 +319,7 @@ def test_a_limit_takes_the_first_pairs(run, files, attentions):
 
 
 def test_gold_of_other_sentences_is_refused(run, files, attentions):
-    gold = own_links(attentions, Choice(0, 1))
+    gold = own_links(attentions, HeadChoice(0, 1))
     with pytest.raises(DataError, match=r"gold: expected 6 lines, one per sentence pair, got 5"):
         judge(run, files, gold[:-1])
     with pytest.raises(DataError, match=r"gold, pair 4: link 1-0 is outside"):
@@ -352,7 +352,7 @@ def test_what_moses_cuts_is_one_word(run):
 def test_empty_sides_have_their_end(run):
     (found,) = attention_between_words(run.model, run.processor, [[]], [["ein"]])
     assert found.weights.shape == (2, 3, 2, 1)
-    assert links(found.matrix(Choice(0))) == frozenset()
+    assert links(found.matrix(HeadChoice(0))) == frozenset()
 
 
 def test_sentences_without_positions_are_named(run):

@@ -12,7 +12,7 @@ from heedful.decoding.config import GreedyConfig, MaxLength
 from heedful.errors import RequestError
 from heedful.explain.alignment.word_alignment import (
     BATCH,
-    Choice,
+    HeadChoice,
     WordAttention,
     attention_of_prediction,
     ids_of,
@@ -76,12 +76,12 @@ def attention(weights):
 def test_a_layers_mean_and_its_heads():
     array = np.random.default_rng(5).dirichlet(np.ones(5), (2, 3, 7))
     own = attention(array)
-    np.testing.assert_array_equal(own.matrix(Choice(1, 2)), array[1, 2])
-    np.testing.assert_allclose(own.matrix(Choice(1)), (array[1, 0] + array[1, 1] + array[1, 2]) / 3)
-    assert own.choices() == [Choice(i, h) for i in range(2) for h in (None, 0, 1, 2)]
-    assert str(Choice(1)) == "layer 2, mean of heads"
-    assert str(Choice(0, 2)) == "layer 1, head 3"
-    assert str(Choice(0, 2, "input")) == "layer 1, head 3, at the input step"
+    np.testing.assert_array_equal(own.matrix(HeadChoice(1, 2)), array[1, 2])
+    np.testing.assert_allclose(own.matrix(HeadChoice(1)), (array[1, 0] + array[1, 1] + array[1, 2]) / 3)
+    assert own.choices() == [HeadChoice(i, h) for i in range(2) for h in (None, 0, 1, 2)]
+    assert str(HeadChoice(1)) == "layer 2, mean of heads"
+    assert str(HeadChoice(0, 2)) == "layer 1, head 3"
+    assert str(HeadChoice(0, 2, "input")) == "layer 1, head 3, at the input step"
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 7, 5), (1, 1, 1, 3)])
@@ -96,10 +96,10 @@ def test_a_piece_is_foretold_by_its_own_row_and_read_by_the_next(shape):
 
 
 def test_one_head_is_its_own_mean():
-    assert attention(np.ones((2, 1, 3, 1))).choices() == [Choice(0, 0), Choice(1, 0)]
+    assert attention(np.ones((2, 1, 3, 1))).choices() == [HeadChoice(0, 0), HeadChoice(1, 0)]
 
 
-@pytest.mark.parametrize("choice", [Choice(2), Choice(-1), Choice(0, 3), Choice(0, -1)])
+@pytest.mark.parametrize("choice", [HeadChoice(2), HeadChoice(-1), HeadChoice(0, 3), HeadChoice(0, -1)])
 def test_what_is_not_there_cannot_be_chosen(choice):
     with pytest.raises(RequestError, match=r"(layer|head) must be between 1 and [23]"):
         attention(np.ones((2, 3, 2, 1))).matrix(choice)

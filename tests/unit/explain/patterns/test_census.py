@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from heedful.errors import RequestError
-from heedful.explain.explanation import Axis, Explanation, Map
+from heedful.explain.explanation import AttentionMap, Axis, Explanation
 from heedful.explain.patterns.census import (
     BESIDE,
     BROAD,
@@ -162,7 +162,7 @@ def explanation(kind, queries, keys, heads, layer=0):
     """An explanation whose only layer has these heads."""
     names = ("target", "source") if kind == "cross" else ("input", "input")
     weights = np.array(heads, dtype=np.float32)
-    own = Map(f"layers.{layer}.weights", kind, layer, *names, tuple(range(len(heads))), weights)
+    own = AttentionMap(f"layers.{layer}.weights", kind, layer, *names, tuple(range(len(heads))), weights)
     return Explanation("t", "r", None, {}, dict(zip(names, (queries, keys), strict=True)), [own])
 
 
@@ -606,13 +606,15 @@ def test_where_rows_have_names_of_their_own_places_are_compared():
     for side in TEXTS:
         written = Axis((*side.tokens[1:], "</s>"))
         weights = np.array([built("previous token", "causal", side, side)], dtype=np.float32)
-        one = Map("t", "causal", 0, "target", "read", (0,), weights)
+        one = AttentionMap("t", "causal", 0, "target", "read", (0,), weights)
         found.append(Explanation("t", "r", None, {}, {"target": written, "read": side}, [one]))
     assert census(found).heads[0].pattern == "previous token"
     side = TEXTS[0]
     short = Axis(side.tokens[1:])
     n = len(side.tokens)
-    one = Map("t", "causal", 0, "target", "read", (0,), np.full((1, n - 1, n), 1 / n, dtype=np.float32))
+    one = AttentionMap(
+        "t", "causal", 0, "target", "read", (0,), np.full((1, n - 1, n), 1 / n, dtype=np.float32)
+    )
     with pytest.raises(ValueError, match="equal numbers of queries and keys, got 22 and 23"):
         census([Explanation("t", "r", None, {}, {"target": short, "read": side}, [one])])
 
@@ -736,7 +738,9 @@ def test_nothing_to_judge_is_refused():
 
 
 def test_an_empty_side_says_nothing():
-    empty = Map("layers.0.weights", "self", 0, "input", "input", (0,), np.zeros((1, 0, 0), dtype=np.float32))
+    empty = AttentionMap(
+        "layers.0.weights", "self", 0, "input", "input", (0,), np.zeros((1, 0, 0), dtype=np.float32)
+    )
     nothing = Explanation("t", "r", None, {}, {"input": Axis(())}, [empty])
     whole = explained("self", ["next token"])
     assert census([*whole, nothing]).heads == census(whole).heads

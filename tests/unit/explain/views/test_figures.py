@@ -15,7 +15,7 @@ from PIL import Image
 from heedful.errors import RequestError
 from heedful.explain.drawing.canvas import MAX_CELLS, PAGE_COLOURS, check_rows, colours, page_colours, shorten
 from heedful.explain.drawing.heat_map import UNIFORM_COLOUR, attention_panels, save
-from heedful.explain.explanation import Axis, Explanation, Map
+from heedful.explain.explanation import AttentionMap, Axis, Explanation
 from heedful.explain.patterns.census import Census, HeadPattern
 from heedful.explain.patterns.classes import CLASSES
 from heedful.explain.views import view_module
@@ -53,7 +53,9 @@ def heads(*stacks, title=""):
         axes |= {queries: axis(weights.shape[2]), keys: axis(weights.shape[3])}
         for layer, own in enumerate(weights):
             numbers = tuple(range(len(own)))
-            maps.append(Map(f"{n}.{layer}", "cross", layer, queries, keys, numbers, own.astype(np.float32)))
+            maps.append(
+                AttentionMap(f"{n}.{layer}", "cross", layer, queries, keys, numbers, own.astype(np.float32))
+            )
     return view_module("heads").figure(explanation(maps, title, **axes), {})
 
 
@@ -244,8 +246,8 @@ def test_a_cell_has_the_colour_of_the_patch_root_of_its_weight():
     cells[1, 1] = np.nan
     cells[1, 3] = cells[1, [0, 2]].mean(axis=0)
     maps = [
-        Map("0", "self", 0, "a", "b", (0, 1, 2), HEADS[0]),
-        Map("1", "self", 1, "a", "b", (0, 2), HEADS[1, [0, 2]]),
+        AttentionMap("0", "self", 0, "a", "b", (0, 1, 2), HEADS[0]),
+        AttentionMap("1", "self", 1, "a", "b", (0, 2), HEADS[1, [0, 2]]),
     ]
     figure = view_module("heads").figure(explanation(maps, a=axis(7), b=axis(5)), {})
     axes = figure.axes[0]

@@ -14,8 +14,8 @@ from heedful.explain.views import view_module
 def test_sharpness_is_the_mean_of_the_greatest_weights(explained, every):
     run, given = explained(every)
     view = view_module("heads")
-    assert view.has(run) == bool(find_sites(run.model))
-    if not view.has(run):
+    assert view.supports(run) == bool(find_sites(run.model))
+    if not view.supports(run):
         return
     seen = explain_input(run, given, views=["heads"])
     told = {
