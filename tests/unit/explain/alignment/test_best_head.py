@@ -230,7 +230,7 @@ def test_what_looks_at_no_source_has_none(explained, name):
 def logged(capsys, run, chosen, pairs, rates=()):
     """Return the log if `chosen` was selected on `pairs` pairs and other heads have the given rates."""
     table = [SimpleNamespace(choice=c, rate=r) for c, r in [(chosen, 0.5), *rates]]
-    AlignmentOptions().save_best_head(run, SimpleNamespace(table=table, chosen=table[0], judged=pairs))
+    AlignmentOptions().save_best_head(run, SimpleNamespace(table=table, reported=table[0], judged=pairs))
     return capsys.readouterr().err.strip()
 
 
